@@ -1,0 +1,48 @@
+# The same commands locally and in CI. Recipes use relative paths only, so a checkout may lie in a path with spaces.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+PYTHON ?=
+VENV := .venv
+STAMP := $(VENV)/.tessera-installed
+RUN := $(VENV)/bin/python
+
+.NOTPARALLEL: # linting, then the quick tests, then the slow ones
+.PHONY: help venv demo test lint test-unit test-rest bench-embeddings clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+
+venv: $(STAMP) ## make .venv with SGLang and the tools (PYTHON=python3.11 picks the interpreter)
+
+$(STAMP): setup.py pyproject.toml
+	@PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
+	@touch "$(STAMP)"
+
+demo: venv ## start a real server, send real requests, show what comes back
+	@$(RUN) -m tessera.testing.demo
+
+test: lint test-unit test-rest ## lint, then every test that needs no GPU
+
+test-unit: venv ## the tests that need no engine (seconds)
+	@echo "== unit tests"
+	@$(RUN) -m pytest tests/unit
+
+test-rest: venv ## every other test that needs no GPU: starts real servers (minutes)
+	@echo "== contract and engine tests (real servers on this machine: minutes)"
+	@$(RUN) -m pytest tests --ignore=tests/unit -m "not gpu"
+
+lint: venv ## ruff check, ruff format --check, mypy --strict
+	@echo "== ruff"
+	@$(RUN) -m ruff check
+	@$(RUN) -m ruff format --check
+	@echo "== mypy (the first run takes about a minute)"
+	@$(RUN) -m mypy
+
+bench-embeddings: venv ## the figures of the embeddings page (needs a GPU)
+	@$(RUN) benchmarks/bench_embeddings.py
+
+clean: ## remove caches and build outputs (keeps .venv)
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs
+	find . -path './.venv' -prune -o -path './.uv' -prune -o -name __pycache__ -type d -exec rm -rf {} +

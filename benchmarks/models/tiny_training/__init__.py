@@ -1,0 +1,1 @@
+"""Parts of `train_tiny.py`: the corpus, the vocabulary, training, measuring, writing."""

@@ -1,0 +1,111 @@
+"""Install seams: check them against the lock, register them with SGLang, and prove that they were applied."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from tessera import config
+from tessera.errors import StartRefused
+from tessera_patches import inventory, lock
+from tessera_patches.seam import Phase, Seam
+
+installed: list[Seam] = []
+"""The seams in force in this process."""
+
+
+def refusing(why: object) -> str:
+    """The line with which a process ends that must not start."""
+    return f"tessera: refusing to start: {why}"
+
+
+@contextmanager
+def or_refuse() -> Iterator[None]:
+    """Turn any failure of ours at start into the end of the process, with one line; SGLang would only log some."""
+    try:
+        yield
+    except Exception as error:
+        raise SystemExit(refusing(error)) from error
+
+
+def install() -> None:
+    """Install what this process needs at load; called from the plugin's entry point, before SGLang applies hooks."""
+    wanted = inventory.seams(Phase.LOAD, [])
+    if multiprocessing.parent_process() is not None:
+        config.active = config.Settings.from_environment()
+        wanted += inventory.seams(Phase.SCHEDULER, config.active.features()) if config.active.features() else []
+    _register(wanted)
+    _verify_once_applied(wanted)
+
+
+def install_main() -> None:
+    """Install the seams of the main process, now that the options are known; may be called again."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    features = config.active.features()
+    if features:
+        check(inventory.seams(Phase.SCHEDULER, features))  # fail here, before a process is started and a model loaded
+    wanted = [seam for seam in inventory.seams(Phase.MAIN, features) if seam not in installed]
+    _register(wanted)
+    HookRegistry.apply_hooks()
+    _verify(wanted)
+
+
+def _register(wanted: list[Seam]) -> None:
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookSource, HookType
+
+    check(wanted)
+    source = HookSource("tessera", "sglang-tessera")
+    for seam in wanted:
+        if seam.target in HookRegistry._patched:
+            raise StartRefused(f"another plugin has already patched {seam.target}; SGLang would ignore our hook")
+        HookRegistry.register(seam.target, handler(seam), HookType(seam.hook.value), source=source)
+
+
+def check(wanted: list[Seam]) -> None:
+    """Compare seams with the lock file of the installed SGLang.
+
+    Raises:
+        StartRefused: one does not fit.
+    """
+    try:
+        locked = lock.load(lock.installed_version())
+    except lock.VersionUnsupported as error:
+        raise StartRefused(str(error)) from error
+    wrong = [line for seam in wanted for line in lock.mismatches(seam, locked)]
+    if wrong:
+        raise StartRefused("this SGLang differs from the one that was reviewed: " + "; ".join(wrong))
+
+
+def handler(seam: Seam) -> Callable[..., Any]:
+    """Import the seam's handler."""
+    module, name = seam.handler.split(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
+
+
+def _verify_once_applied(wanted: list[Seam]) -> None:
+    """SGLang applies hooks after `install` has returned, and only logs what fails: look after it did."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    original = HookRegistry.apply_hooks
+
+    def apply_then_verify() -> None:
+        HookRegistry.apply_hooks = original
+        original()
+        with or_refuse():
+            _verify(wanted)
+
+    HookRegistry.apply_hooks = apply_then_verify
+
+
+def _verify(wanted: list[Seam]) -> None:
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    missing = [seam.target for seam in wanted if seam.target not in HookRegistry._patched]
+    if missing:
+        raise StartRefused("SGLang did not apply our hooks on " + ", ".join(missing))
+    installed.extend(wanted)

@@ -1,0 +1,107 @@
+"""The HTTP application: our routes, our errors as JSON, and a line that says what is on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import ORJSONResponse, Response
+from sglang.srt.managers import io_struct
+from sglang.srt.utils.json_response import orjson_response
+
+from tessera import __version__, config
+from tessera.errors import REQUEST_ABORTED, BadRequest, EngineRefused, RequestFailed, TesseraError
+from tessera.http import embeddings
+from tessera.http.embeddings import Embed, Model, Prompts
+from tessera.http.vectors import Body
+from tessera_patches import apply, inventory
+from tessera_patches.seam import Phase
+
+logger = logging.getLogger(__name__)
+
+
+def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any) -> None:
+    """BEFORE ``_setup_and_run_http_server``."""
+    from sglang.srt.entrypoints import http_server
+
+    with apply.or_refuse():
+        config.active.hidden_size = tokenizer_manager.model_config.hidden_size
+        http_server.app.add_exception_handler(TesseraError, answer_error)
+        stock = len(http_server.app.router.routes)
+        add_server_info(http_server.app, http_server.server_info)
+        if config.active.rows:
+            add_embedding_routes(http_server.app, tokenizer_manager)
+        # Ours first: SGLang's own of the same path stay behind them.
+        routes = http_server.app.router.routes
+        routes[:] = routes[stock:] + routes[:stock]
+    features = ", ".join(config.active.features()) or "nothing"
+    logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
+
+
+def add_server_info(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    """``/server_info``: SGLang's answer, and ours under the key ``tessera``."""
+
+    async def server_info() -> Response:
+        features = config.active.features()
+        seams = {
+            "main": [seam.target for seam in apply.installed],
+            "scheduler": [seam.target for seam in inventory.seams(Phase.SCHEDULER, features)] if features else [],
+        }
+        return _respond({**await stock(), "tessera": {"version": __version__, "on": features, "seams": seams}})
+
+    app.add_api_route("/server_info", server_info, methods=["GET"], include_in_schema=False)
+
+
+def add_embedding_routes(app: FastAPI, manager: Any) -> None:
+    """``/v1/embeddings`` and ``/encode``; SGLang's own can be answered by servers of embedding models only."""
+    shape = manager.model_config
+    model = Model(manager.served_model_name, shape.hidden_size, shape.vocab_size)
+
+    async def v1_embeddings(request: Request) -> Response:
+        return _respond(await embeddings.openai(request, _embed(manager, request), model))
+
+    async def encode(request: Request) -> Response:
+        return _respond(await embeddings.encode(request, _embed(manager, request), model))
+
+    app.add_api_route("/v1/embeddings", v1_embeddings, methods=["POST"], include_in_schema=False)
+    app.add_api_route("/encode", encode, methods=["POST", "PUT"], include_in_schema=False)
+
+
+def _embed(manager: Any, request: Request) -> Embed:
+    async def embed(prompts: Prompts, options: dict[str, Any]) -> list[dict[str, Any]]:
+        obj = io_struct.GenerateReqInput(
+            **prompts, sampling_params={"max_new_tokens": 0}, return_embedding=options or True
+        )
+        try:
+            answers = await anext(manager.generate_request(obj, request))
+        except ValueError as error:
+            raise EngineRefused(str(error)) from error
+        metas = [answer["meta_info"] for answer in answers]
+        if not all("embedding" in meta for meta in metas):
+            raise RequestFailed(REQUEST_ABORTED, "the request was aborted; send it again")
+        return metas
+
+    return embed
+
+
+def _respond(answer: dict[str, Any] | Body) -> Response:
+    if isinstance(answer, Body):
+        return Response(answer.content, media_type=answer.media_type, headers=answer.headers)
+    response: Response = orjson_response(answer)
+    return response
+
+
+async def answer_error(request: Request, error: Exception) -> ORJSONResponse:
+    """The body of an error: message, type, the field, and a stable code."""
+    code = error.code if isinstance(error, TesseraError) else TesseraError.code
+    status = error.status if isinstance(error, TesseraError) else TesseraError.status
+    body = {
+        "message": str(error),
+        "type": "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error",
+        "param": error.field if isinstance(error, BadRequest) else None,
+        "code": code,
+    }
+    return ORJSONResponse({"error": body}, status_code=status)

@@ -1,0 +1,136 @@
+"""The inventory: every seam, once. The lock file, the checks, ``tessera seams`` and docs/seams.md come from it."""
+
+from __future__ import annotations
+
+from tessera_patches.seam import Guard, Hook, Phase, Seam
+
+_MANAGERS = "sglang.srt.managers"
+_PROCESSOR = f"{_MANAGERS}.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
+_STREAMER = f"{_MANAGERS}.scheduler_components.output_streamer.SchedulerOutputStreamer"
+_TOKENIZER = f"{_MANAGERS}.tokenizer_manager.TokenizerManager"
+_UPDATER = f"{_MANAGERS}.scheduler_components.weight_updater.SchedulerWeightUpdaterManager"
+_RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
+_WORKER = f"{_MANAGERS}.tp_worker.TpModelWorker"
+
+
+def _weight_update(method: str) -> Seam:
+    return Seam(
+        target=f"{_UPDATER}.{method}",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.weights:invalidate_rows",
+        guard=Guard.PARAMETERS,
+        why="Rows computed with the old weights are forgotten.",
+        remove_when="SGLang announces weight updates to plugins.",
+    )
+
+
+SEAMS = (
+    Seam(
+        target="sglang.srt.server_args.ServerArgs.__post_init__",
+        hook=Hook.AFTER,
+        phase=Phase.LOAD,
+        feature="",
+        handler="tessera_patches.server_args:decide",
+        guard=Guard.PARAMETERS,
+        why="Reads the options, refuses what is not supported, and installs what they ask for.",
+        remove_when="SGLang calls plugins once the options are known.",
+    ),
+    Seam(
+        target=f"{_MANAGERS}.io_struct.GenerateReqInput",
+        hook=Hook.REPLACE,
+        phase=Phase.MAIN,
+        feature="",
+        handler="tessera_patches.request:GenerateReqInput",
+        guard=Guard.BODY,
+        why="Gives the request our fields, which FastAPI would drop; answers return_hidden_states ourselves.",
+        remove_when="SGLang passes unknown request fields to plugins.",
+    ),
+    Seam(
+        target="sglang.srt.entrypoints.http_server._setup_and_run_http_server",
+        hook=Hook.BEFORE,
+        phase=Phase.MAIN,
+        feature="",
+        handler="tessera_patches.http_server:prepare",
+        guard=Guard.PARAMETERS,
+        why="Answers our errors as JSON with status and code; learns the model's hidden size.",
+        remove_when="SGLang lets plugins register routes and error handlers.",
+        callers=("sglang.srt.entrypoints.http_server.launch_server",),
+    ),
+    Seam(
+        target=f"{_TOKENIZER}._wait_one_response",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows",
+        handler="tessera_patches.responses:with_rows",
+        guard=Guard.BODY,
+        why="Puts embeddings and raw states, which come on a way of their own, into the answer that finishes.",
+        remove_when="SGLang has a channel for per-request results of plugins (auxiliary_device_output in 0.5.23).",
+        callers=(f"{_TOKENIZER}.generate_request", f"{_TOKENIZER}._handle_batch_request"),
+    ),
+    Seam(
+        target="sglang.srt.model_executor.pool_configurator.DefaultPoolConfigurator._compute_cell_size",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.memory:count_rows",
+        guard=Guard.PARAMETERS,
+        why="Reserves the row store's memory before the KV pool is sized: one row for each token.",
+        remove_when="SGLang lets plugins reserve memory for each token.",
+        callers=("sglang.srt.model_executor.pool_configurator.DefaultPoolConfigurator.__init__",),
+    ),
+    Seam(
+        target=f"{_RUNNER}.alloc_memory_pool",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.memory:allocate_rows",
+        guard=Guard.PARAMETERS,
+        why="Allocates the row store beside the KV pool.",
+        remove_when="SGLang lets plugins add buffers to the KV pool.",
+        callers=(f"{_WORKER}.alloc_memory_pool",),
+    ),
+    Seam(
+        target=f"{_RUNNER}.forward",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.forward:write_rows",
+        guard=Guard.PARAMETERS,
+        why="Stores the hidden states of every target forward at its KV slots, on the forward stream.",
+        remove_when="SGLang keeps hidden states with the KV cache.",
+        callers=(f"{_WORKER}.forward_batch_generation",),
+    ),
+    Seam(
+        target=f"{_PROCESSOR}._maybe_collect_routed_experts",
+        hook=Hook.BEFORE,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.results:note_finished",
+        guard=Guard.PARAMETERS,
+        why="The last moment at which a finished request still owns its KV slots.",
+        remove_when="SGLang calls plugins when a request finishes.",
+        callers=(f"{_PROCESSOR}.process_batch_result_prefill", f"{_PROCESSOR}._handle_finish_state_updated_req"),
+    ),
+    Seam(
+        target=f"{_STREAMER}.stream_output",
+        hook=Hook.BEFORE,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.results:read_rows",
+        guard=Guard.PARAMETERS,
+        why="Begins to read the rows of all that finished in the step, before their slots can be used again.",
+        remove_when="SGLang calls plugins at the end of a step.",
+        callers=(f"{_PROCESSOR}.process_batch_result_prefill", f"{_PROCESSOR}.process_batch_result_decode"),
+    ),
+    _weight_update("update_weights_from_disk"),
+    _weight_update("update_weights_from_distributed"),
+    _weight_update("update_weights_from_tensor"),
+    _weight_update("update_weights_from_ipc"),
+)
+
+
+def seams(phase: Phase, features: list[str]) -> list[Seam]:
+    """The seams to install in one phase for these features."""
+    return [seam for seam in SEAMS if seam.phase is phase and seam.feature in ("", *features)]

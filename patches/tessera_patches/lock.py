@@ -1,0 +1,98 @@
+"""The lock file of a SGLang version: what each seam's target looked like when somebody reviewed it."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypedDict
+
+from tessera_patches import source
+from tessera_patches.inventory import SEAMS
+from tessera_patches.seam import Guard, Seam
+
+LOCKS = Path(__file__).parent / "locks"
+
+
+class Entry(TypedDict, total=False):
+    """What is locked for one target."""
+
+    parameters: list[str]
+    is_async: bool
+    body: str
+
+
+class VersionUnsupported(Exception):
+    """The installed SGLang has no lock file."""
+
+
+def installed_version() -> str:
+    """Raises `VersionUnsupported` where SGLang is not installed."""
+    try:
+        return version("sglang")
+    except PackageNotFoundError:
+        raise VersionUnsupported("SGLang is not installed; run: pip install 'sglang==0.5.17'") from None
+
+
+def supported_versions() -> list[str]:
+    """The SGLang versions that have a lock file."""
+    return sorted(path.stem for path in LOCKS.glob("*.json"))
+
+
+def load(sglang_version: str) -> dict[str, Entry]:
+    """The lock of one version, by target.
+
+    Raises:
+        VersionUnsupported: there is none.
+    """
+    path = LOCKS / f"{sglang_version}.json"
+    if not path.is_file():
+        raise VersionUnsupported(
+            f"SGLang {sglang_version} is not supported (supported: {', '.join(supported_versions())}); "
+            f"install a supported one, or set TESSERA_DISABLE=1 for the stock server"
+        )
+    entries: dict[str, Entry] = json.loads(path.read_text())
+    return entries
+
+
+def current(seam: Seam) -> Entry:
+    """What the seam's target looks like in the installed SGLang.
+
+    Raises:
+        SourceMissing: it is gone.
+    """
+    definition = source.find(seam.target)
+    entry = Entry(parameters=source.parameters(definition), is_async=source.is_async(definition))
+    if seam.guard is Guard.BODY:
+        entry["body"] = source.body_hash(definition)
+    return entry
+
+
+def mismatches(seam: Seam, locked: dict[str, Entry]) -> list[str]:
+    """Why this seam does not fit the installed SGLang; empty where it does."""
+    try:
+        found = current(seam)
+        silent = [caller for caller in seam.callers if not _calls(caller, seam)]
+    except source.SourceMissing as error:
+        return [str(error)]
+    expected = locked.get(seam.target)
+    if expected is None:
+        return [f"{seam.target} is not in the lock file; run: tessera seams lock"]
+    differing = [
+        f"{seam.target}: {key} was {expected.get(key)!s:.200}, is {found.get(key)!s:.200}"
+        for key in ("parameters", "is_async", "body")
+        if expected.get(key) != found.get(key)
+    ]
+    return differing + [f"{caller} no longer calls {seam.target}" for caller in silent]
+
+
+def _calls(caller: str, seam: Seam) -> bool:
+    return source.calls(source.find(caller), seam.target.rsplit(".", 1)[1])
+
+
+def write() -> Path:
+    """Write the lock file of the installed version; to be reviewed before it is committed."""
+    path = LOCKS / f"{installed_version()}.json"
+    entries = {seam.target: current(seam) for seam in SEAMS}
+    path.write_text(json.dumps(entries, indent=1) + "\n")
+    return path

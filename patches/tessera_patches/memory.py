@@ -1,0 +1,58 @@
+"""Memory: count one row for each token when the KV pool is sized, then allocate the row store beside it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from sglang.srt.configs.hybrid_arch import mambaish_config
+
+from tessera import config
+from tessera.delivery.outbox import Outbox
+from tessera.rows.reader import RowReader
+from tessera.rows.refusals import refused_model
+from tessera.rows.service import RowService
+from tessera.rows.store import RowStore, row_bytes
+from tessera_kernels.pool_rows import Reduce, Span
+from tessera_patches import runtime
+from tessera_patches.apply import refusing
+
+logger = logging.getLogger(__name__)
+
+
+def count_rows(cell_bytes: int, configurator: Any, kvc: Any, num_layers: int) -> int:
+    """AFTER ``DefaultPoolConfigurator._compute_cell_size``: bytes that one token costs, its row included.
+
+    Counted on every tensor-parallel rank, though one rank holds the store: all must agree on the pool's size.
+    """
+    return int(cell_bytes) + (0 if kvc.is_draft_worker else row_bytes(kvc.model_config.hidden_size, kvc.model_dtype))
+
+
+def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
+    """AFTER ``ModelRunner.alloc_memory_pool``. Ends the process where the model's KV cannot carry rows."""
+    if runner.is_draft_worker:
+        return
+    refusal = refused_model(
+        is_hybrid_swa=bool(runner.is_hybrid_swa),
+        is_hybrid_ssm=mambaish_config(runner.model_config) is not None,
+        is_encoder_decoder=bool(runner.model_config.is_encoder_decoder),
+    )
+    if refusal is not None:
+        raise SystemExit(refusing(refusal))
+    if runner.ps.attn_tp_rank != 0:
+        return
+    pool = runner.token_to_kv_pool
+    store = RowStore(pool.size + pool.page_size, runner.model_config.hidden_size, runner.dtype, runner.device)
+    reader = RowReader(store.rows, runner.req_to_token_pool.req_to_token)
+    runtime.rows = store
+    reader.start([Span(0, 0, 1, Reduce.MEAN)]).wait()  # compile the kernel now, not at the first request
+    outbox = Outbox(os.environ[config.CHILD_RESULTS])
+    runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1])
+    kv_bytes = sum(pool.get_kv_size_bytes())
+    logger.info(
+        "tessera: row store of %.1f MiB (%d slots, %.1f %% of the KV cache's bytes), counted when the pool was sized",
+        store.nbytes / 2**20,
+        store.rows.shape[0],
+        100 * store.nbytes / kv_bytes,
+    )

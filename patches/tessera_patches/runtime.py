@@ -1,0 +1,9 @@
+"""What the scheduler process keeps for its seams: one row store and the service that reads it, or none."""
+
+from __future__ import annotations
+
+from tessera.rows.service import RowService
+from tessera.rows.store import RowStore
+
+rows: RowStore | None = None
+service: RowService | None = None

@@ -1,0 +1,28 @@
+"""Options: decide what is on, refuse what is not supported, install the rest of the seams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera import config
+from tessera.rows.refusals import refused
+from tessera_patches import apply
+
+
+def decide(result: None, args: Any) -> None:
+    """AFTER ``ServerArgs.__post_init__``. Ends the process where an option is not supported."""
+    with apply.or_refuse():
+        config.active = config.Settings.from_server_args(args)
+        lines = refused(args) + _refused_environment() if config.active.rows else []
+        if lines:
+            raise SystemExit("\n".join(map(apply.refusing, lines)))
+        config.hand_to_children()
+        apply.install_main()
+
+
+def _refused_environment() -> list[str]:
+    from sglang.srt.environ import envs
+
+    if envs.SGLANG_RUST_SERVER.get():
+        return ["SGLANG_RUST_SERVER cannot be combined with --enable-return-hidden-states: it drops our results"]
+    return []

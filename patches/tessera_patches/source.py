@@ -1,0 +1,101 @@
+"""Read the installed SGLang's source without importing it: signatures, callers, hashes of syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class SourceMissing(Exception):
+    """SGLang, a module, or a definition in it is not there."""
+
+
+@cache
+def _module(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def _package_root(name: str) -> Path:
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise SourceMissing(f"{name} is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def find(target: str) -> Definition:
+    """The definition behind a dotted path such as ``sglang.srt.server_args.ServerArgs.__post_init__``.
+
+    Raises:
+        SourceMissing: no such module or definition.
+    """
+    package, *parts = target.split(".")
+    path = _package_root(package)
+    while parts and (path / parts[0]).is_dir():
+        path /= parts.pop(0)
+    if not parts or not (path / f"{parts[0]}.py").is_file():
+        raise SourceMissing(f"no module for {target}")
+    scope: ast.Module | Definition = _module(path / f"{parts.pop(0)}.py")
+    for part in parts:
+        scope = _child(scope, part, target)
+    if isinstance(scope, ast.Module):
+        raise SourceMissing(f"{target} is a module")
+    return scope
+
+
+def _child(scope: ast.Module | Definition, name: str, target: str) -> Definition:
+    for node in scope.body:
+        if isinstance(node, Definition) and node.name == name:
+            return node
+    raise SourceMissing(f"{target} is not there (no {name})")
+
+
+def parameters(definition: Definition) -> list[str]:
+    """Names of the parameters, in order; of a class, the names of its annotated fields."""
+    if isinstance(definition, ast.ClassDef):
+        return [
+            node.target.id
+            for node in definition.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        ]
+    arguments = definition.args
+    named = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
+    return [argument.arg for argument in named if argument is not None]
+
+
+def is_async(definition: Definition) -> bool:
+    """Whether it is an ``async def``: SGLang's wrapper is none."""
+    return isinstance(definition, ast.AsyncFunctionDef)
+
+
+def calls(definition: Definition, name: str) -> bool:
+    """Whether the body calls something named ``name`` (``f(...)`` or ``x.f(...)``)."""
+    called = (node.func for node in ast.walk(definition) if isinstance(node, ast.Call))
+    return any(name == (f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", None)) for f in called)
+
+
+def body_hash(definition: Definition) -> str:
+    """SHA-256 of the syntax tree without docstrings, comments and layout; the same under every Python version."""
+    return hashlib.sha256(_dump(definition).encode()).hexdigest()
+
+
+def _dump(node: object) -> str:
+    if isinstance(node, ast.AST):
+        # Fields that are empty are left out: newer Pythons add fields (type_params in 3.12) that old code leaves empty.
+        parts = [
+            f"{field}={_dump(value)}"
+            for field, value in ast.iter_fields(node)
+            if value not in (None, []) and field not in ("kind", "type_comment")
+        ]
+        return f"{type(node).__name__}({','.join(parts)})"
+    if isinstance(node, list):
+        return "[" + ",".join(_dump(item) for item in node if not _is_docstring(item)) + "]"
+    return repr(node)
+
+
+def _is_docstring(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -1,0 +1,24 @@
+"""The command ``tessera``."""
+
+from __future__ import annotations
+
+import argparse
+
+from tessera import __version__
+from tessera.cli import doctor, seams
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="tessera",
+        description="Tessera extends a stock SGLang server. Start the server as always, for example:\n"
+        "  python -m sglang.launch_server --model-path MODEL --enable-return-hidden-states",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tessera {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    doctor.add(commands)
+    seams.add(commands)
+    options = parser.parse_args(arguments)
+    return int(options.run(options))

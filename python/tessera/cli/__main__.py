@@ -1,0 +1,7 @@
+"""``python -m tessera.cli`` is the command ``tessera``."""
+
+import sys
+
+from tessera.cli import main
+
+sys.exit(main())

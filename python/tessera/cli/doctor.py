@@ -1,0 +1,92 @@
+"""``tessera doctor``: would a server start here, and with what? Needs no GPU and no server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from typing import NamedTuple
+
+from tessera import __version__, config
+
+PACKAGES = ("sglang", "torch", "triton", "sglang-kernel", "transformers", "starlette")
+SAFE_STARLETTE = (1, 0, 1)
+"""Below it, a crafted Host header passes SGLang's API-key check (CVE-2026-48710)."""
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    fine: bool
+    subject: str
+    detail: str
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser("doctor", help="check versions, seams and switches; exit 1 where a start would fail")
+    parser.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> int:
+    """Print the report; 0 if all is fine."""
+    findings = [*_versions(), *_plugin(), *_seams(), *_device(), *_switches()]
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        print(f"{'ok  ' if finding.fine else 'BAD '} {finding.subject:{width}}  {finding.detail}")
+    return 0 if all(finding.fine for finding in findings) else 1
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding(True, "tessera", f"{__version__} on Python {platform.python_version()}")
+    for name in PACKAGES:
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            yield Finding(False, name, "not installed; run: pip install 'sglang-tessera[engine]'")
+            continue
+        if name == "starlette" and _numbers(found) < SAFE_STARLETTE:
+            yield Finding(False, name, f"{found}: CVE-2026-48710; run: pip install 'starlette>=1.0.1'")
+        else:
+            yield Finding(True, name, found)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
+
+
+def _plugin() -> Iterator[Finding]:
+    found = [e for e in entry_points(group="sglang.srt.plugins") if e.value == "tessera.plugin:register"]
+    detail = "SGLang will load tessera.plugin" if found else "not registered; run: pip install sglang-tessera"
+    yield Finding(len(found) == 1, "plugin", f"registered {len(found)} times" if len(found) > 1 else detail)
+
+
+def _seams() -> Iterator[Finding]:
+    from tessera_patches import lock
+    from tessera_patches.inventory import SEAMS
+
+    try:
+        locked = lock.load(lock.installed_version())
+    except lock.VersionUnsupported as error:
+        yield Finding(False, "seams", str(error))
+        return
+    wrong = [line for seam in SEAMS for line in lock.mismatches(seam, locked)]
+    for line in wrong:
+        yield Finding(False, "seam", line)
+    yield Finding(not wrong, "seams", f"{len(SEAMS) - len(wrong)} of {len(SEAMS)} match SGLang {version('sglang')}")
+
+
+def _device() -> Iterator[Finding]:
+    from tessera_kernels.cpu.driver import real_driver_present
+
+    yield Finding(True, "device", "CUDA driver found" if real_driver_present() else "no CUDA driver: CPU engine")
+
+
+def _switches() -> Iterator[Finding]:
+    if config.disabled():
+        yield Finding(True, config.DISABLE, "set: the server will be the stock one, with no hook of ours")
+    allowed = os.environ.get("SGLANG_PLUGINS", "")
+    if allowed:
+        yield Finding("tessera" in allowed.split(","), "SGLANG_PLUGINS", f"{allowed}: SGLang loads only these")

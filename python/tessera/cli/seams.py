@@ -1,0 +1,74 @@
+"""``tessera seams``: where Tessera touches SGLang."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser("seams", help="print every place where Tessera touches SGLang")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("list", "lock", "docs"),
+        default="list",
+        help="list: one line each (default); lock: write the lock file of the installed SGLang, to be reviewed before "
+        "it is committed; docs: print the page docs/seams.md",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked."""
+    if options.action == "lock":
+        print(_lock())
+    else:
+        print(page() if options.action == "docs" else _lines())
+    return 0
+
+
+def _lock() -> Path:
+    from tessera_patches import lock
+
+    return lock.write()
+
+
+def _lines() -> str:
+    from tessera_patches.inventory import SEAMS
+
+    return "\n".join(f"{seam.phase:9s} {seam.hook:7s} {seam.feature or 'always':6s} {seam.target}" for seam in SEAMS)
+
+
+def page() -> str:
+    """The page docs/seams.md."""
+    from tessera_patches.inventory import SEAMS
+    from tessera_patches.seam import Guard, Phase
+
+    where = {
+        Phase.LOAD: "every process, at load",
+        Phase.MAIN: "main process, once the options are known",
+        Phase.SCHEDULER: "scheduler processes",
+    }
+    rows = [
+        f"| `{seam.target.removeprefix('sglang.')}` | {seam.hook} | {where[seam.phase]} | {seam.feature or 'always'} "
+        f"| {'parameters and body' if seam.guard is Guard.BODY else 'parameters'}"
+        f"{', callers' if seam.callers else ''} | {seam.why} | {seam.remove_when} |"
+        for seam in SEAMS
+    ]
+    return "\n".join([_INTRODUCTION, *rows])
+
+
+_INTRODUCTION = """\
+<!-- Generated: tessera seams docs > docs/seams.md. A test compares. -->
+# Seams
+
+Every place where Tessera touches SGLang. Each is compared with the lock file of the installed SGLang version before it
+is applied, and SGLang's hook registry is asked afterwards whether it did apply it; any difference ends the start.
+`TESSERA_DISABLE=1` gives the stock server: none of these is installed. Without `--enable-return-hidden-states` only
+those marked `always` are: the first in every process, where nothing calls it but the start, the others in the main
+process, to answer a request for an embedding with a 400 that names the flag.
+
+| target in `sglang` | hook | process | feature | guard | why | unnecessary when |
+|---|---|---|---|---|---|---|"""

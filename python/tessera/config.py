@@ -1,0 +1,66 @@
+"""What is switched on, derived from SGLang's own options; the same in every process of one server."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tessera.delivery.inbox import Inbox
+
+DISABLE = "TESSERA_DISABLE"
+"""Environment: 1 gives the stock server, with no hook of ours."""
+CHILD_FEATURES = "TESSERA_CHILD_FEATURES"
+"""Environment, internal: how the main process tells its children what is on."""
+CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
+"""Environment, internal: the address at which the main process receives rows."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """The state of this process.
+
+    Attributes:
+        rows: whether the row store is kept (``--enable-return-hidden-states``).
+        hidden_size: H of the model; None until the model's configuration is known.
+    """
+
+    rows: bool = False
+    hidden_size: int | None = None
+
+    @classmethod
+    def from_server_args(cls, args: Any) -> Settings:
+        """Args: SGLang's ``ServerArgs`` after its own checks."""
+        return cls(rows=args.return_hidden_states_mode == "full")
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """What the main process handed to this child."""
+        return cls(rows="rows" in os.environ.get(CHILD_FEATURES, "").split(","))
+
+    def features(self) -> list[str]:
+        """Names of what is on, as `tessera_patches.seam.Seam.feature` has them."""
+        return ["rows"] if self.rows else []
+
+
+active = Settings()
+"""The settings in force in this process."""
+inbox: Inbox | None = None
+"""Where the main process receives rows; None in other processes, and where no rows are kept."""
+
+
+def hand_to_children() -> None:
+    """Children are spawned with this process's environment; called in the main process once `active` is known."""
+    global inbox  # noqa: PLW0603 - one a process, as `active`
+    os.environ[CHILD_FEATURES] = ",".join(active.features())
+    if active.rows and inbox is None:
+        from tessera.delivery.inbox import Inbox
+
+        inbox = Inbox()
+        os.environ[CHILD_RESULTS] = inbox.address
+
+
+def disabled() -> bool:
+    """Whether the operator wants the stock server."""
+    return os.environ.get(DISABLE, "") not in ("", "0")

@@ -1,0 +1,68 @@
+"""The main process's end of the way out: requests wait here for their rows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import zmq
+import zmq.asyncio
+
+from tessera.delivery.outcome import Delivered, Outcome, unpack
+from tessera.errors import ROWS_NOT_COLLECTED
+from tessera.limits import DELIVERY_SECONDS
+
+_PREFIX = "tessera-"
+
+
+class Inbox:
+    """Receives outcomes from the scheduler and hands each to the request that expects it.
+
+    The socket lies in a folder that only this user can enter.
+    """
+
+    def __init__(self) -> None:
+        _sweep()
+        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        self.address = f"ipc://{folder}/results"
+        self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
+        self._socket.set(zmq.RCVHWM, 0)
+        self._socket.bind(self.address)
+        self._expected: dict[str, asyncio.Future[Delivered]] = {}
+        self._receiver: asyncio.Task[None] | None = None
+
+    def expect(self, key: str) -> None:
+        """Announce a request, before the scheduler can have finished it. Call in the event loop."""
+        if self._receiver is None or self._receiver.done():
+            self._receiver = asyncio.create_task(self._receive())
+        self._expected[key] = asyncio.get_running_loop().create_future()
+
+    async def take(self, key: str) -> Delivered:
+        """What became of a request that has finished; a failure where nothing comes in time."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._expected[key]), DELIVERY_SECONDS)
+        except TimeoutError:
+            message = "the request finished on a path on which its rows are not collected; send it again"
+            return Delivered(Outcome(key, code=ROWS_NOT_COLLECTED, message=message))
+
+    def forget(self, key: str) -> None:
+        """End the expectation; what still comes for it is dropped."""
+        self._expected.pop(key, None)
+
+    async def _receive(self) -> None:
+        while True:
+            for delivered in unpack(await self._socket.recv_multipart()):
+                waiting = self._expected.get(delivered.outcome.key)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(delivered)
+
+
+def _sweep() -> None:
+    """Remove the folders of servers that are gone: SGLang ends its main process with SIGKILL, so none cleans up."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}[0-9]*-*"):
+        pid = folder.name.removeprefix(_PREFIX).split("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists() and folder.stat().st_uid == os.getuid():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,36 @@
+"""From the pooled vector, as it comes from the scheduler, to the fields of the answer."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from tessera.delivery.outcome import Vectors
+from tessera.embed.options import EmbedOptions, Encoding
+
+
+def answer(vector: Vectors | None, tokens: int, options: EmbedOptions) -> dict[str, Any]:
+    """The fields ``embedding`` and ``embedding_tokens`` of ``meta_info``.
+
+    Args:
+        vector: ``[H]`` float32; None where nothing was generated and ``over`` is ``output``, and the answer is null.
+        tokens: how many rows were pooled.
+        options: how to write the vector.
+    """
+    return {"embedding": None if vector is None else _written(vector, options), "embedding_tokens": tokens}
+
+
+def _written(vector: Vectors, options: EmbedOptions) -> str | Vectors:
+    vector = vector[: options.dimensions]
+    if options.normalize:
+        vector = _unit(vector)
+    if options.encoding_format is Encoding.BASE64:
+        return base64.b64encode(vector.tobytes()).decode()
+    return vector
+
+
+def _unit(vector: Vectors) -> Vectors:
+    length = np.linalg.norm(vector.astype(np.float64))
+    return vector if length == 0 else (vector / length).astype("<f4")

@@ -1,0 +1,95 @@
+"""What a request may ask for in ``return_embedding``: parsed once, at the HTTP edge, by this one schema."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Self
+
+from tessera.errors import BadRequest
+from tessera.fields import boolean, choice, integer, json_object, known_keys
+from tessera.rows.span import Over
+
+FIELD = "return_embedding"
+
+
+class Pooling(StrEnum):
+    """How the rows of the span become one vector."""
+
+    MEAN = "mean"
+    LAST = "last"
+    MAX = "max"
+    FIRST = "first"
+
+
+class Encoding(StrEnum):
+    """How the vector is written into JSON: numbers, or base64 of little-endian float32."""
+
+    FLOAT = "float"
+    BASE64 = "base64"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOptions:
+    """The validated options of one request.
+
+    Attributes:
+        pooling: how rows become one vector.
+        over: which tokens are pooled.
+        normalize: scale the vector to Euclidean length 1 (after `dimensions`).
+        dimensions: keep the first so many values; None keeps all.
+        encoding_format: how the vector is written.
+    """
+
+    pooling: Pooling = Pooling.MEAN
+    over: Over = Over.PROMPT
+    normalize: bool = False
+    dimensions: int | None = None
+    encoding_format: Encoding = Encoding.FLOAT
+
+    @classmethod
+    def parse(cls, value: object, hidden_size: int | None = None) -> Self | None:
+        """Read what a client sent. ``None`` and ``False`` ask for nothing.
+
+        Raises:
+            BadRequest: the value, a key or a key's value is not allowed.
+        """
+        if value is None or value is False:
+            return None
+        if value is True:
+            return cls()
+        if not isinstance(value, dict):
+            raise BadRequest(FIELD, value, f"true, false, or an object with {', '.join(_names(cls))}")
+        known_keys(FIELD, value, _names(cls))
+        return cls(
+            pooling=choice(f"{FIELD}.pooling", Pooling, value.get("pooling", Pooling.MEAN)),
+            over=choice(f"{FIELD}.over", Over, value.get("over", Over.PROMPT)),
+            normalize=boolean(f"{FIELD}.normalize", value.get("normalize", False)),
+            dimensions=_dimensions(value.get("dimensions"), hidden_size),
+            encoding_format=choice(f"{FIELD}.encoding_format", Encoding, value.get("encoding_format", Encoding.FLOAT)),
+        )
+
+    def to_wire(self) -> str:
+        """One flat JSON string: what SGLang's ``custom_params`` carries to the scheduler in every IPC mode."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        """Inverse of `to_wire`, by the same schema.
+
+        Raises:
+            BadRequest: not a string of ours.
+        """
+        options = cls.parse(json_object(wire))
+        if options is None:
+            raise BadRequest("sampling_params.custom_params.tessera_embed", wire, f"reserved; use {FIELD}")
+        return options
+
+
+def _names(cls: type[EmbedOptions]) -> list[str]:
+    return [field.name for field in fields(cls)]
+
+
+def _dimensions(value: object, hidden_size: int | None) -> int | None:
+    return None if value is None else integer(f"{FIELD}.dimensions", value, 1, hidden_size)

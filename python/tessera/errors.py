@@ -1,0 +1,82 @@
+"""The exception tree. Each error has a stable code, an HTTP status and a message that says what to do next.
+
+- `TesseraError`
+    - `BadRequest` (400): a field of the request is wrong
+        - `TooLarge` (413): a limit is exceeded
+    - `EngineRefused` (400): SGLang itself refused the request
+    - `RequestFailed` (400, 503 or 500): one request, admitted, cannot be answered
+    - `StartRefused`: the server must not start like this
+"""
+
+from __future__ import annotations
+
+import reprlib
+
+from tessera.limits import MAX_ECHOED_CHARACTERS
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = MAX_ECHOED_CHARACTERS
+
+ROW_STORE_FAILED = "row_store_failed"
+"""500: the row store could not be written or read; embeddings fail until the server is restarted."""
+ROWS_NOT_FINITE = "rows_not_finite"
+"""500: a pooled row is NaN or infinite: a weight update invalidated it, or the model overflowed."""
+ROWS_NOT_COLLECTED = "rows_not_collected"
+"""500: the request finished on a path on which its rows were not read."""
+NO_SUCH_POSITION = "no_such_position"
+"""400: a position in ``return_hidden_states.positions`` is beyond the rows that the request has."""
+REQUEST_ABORTED = "request_aborted"
+"""503: the request was aborted before it was done, for example by an operator."""
+TOO_MANY_VALUES = "too_many_values"
+"""400: raw states were asked for as a list and are too many for one."""
+
+
+class TesseraError(Exception):
+    """Base of every error that Tessera raises."""
+
+    code = "tessera_error"
+    status = 500
+
+
+class BadRequest(TesseraError):
+    """HTTP 400. Names the field, the value it had and what is allowed.
+
+    Not a ``ValueError``: pydantic would swallow it and echo the whole request body instead.
+    """
+
+    code = "bad_request"
+    status = 400
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field = field if len(field) <= MAX_ECHOED_CHARACTERS else field[:MAX_ECHOED_CHARACTERS] + "…"
+        self.allowed = allowed
+        super().__init__(f"{self.field}: got {_short.repr(value)[:MAX_ECHOED_CHARACTERS]}; allowed: {allowed}")
+
+
+class TooLarge(BadRequest):
+    """HTTP 413: more than a limit of `tessera.limits`, found before anything was decoded."""
+
+    code = "too_large"
+    status = 413
+
+
+class EngineRefused(TesseraError):
+    """HTTP 400: SGLang itself refused the request, for example a prompt longer than the context."""
+
+    code = "engine_refused"
+    status = 400
+
+
+class RequestFailed(TesseraError):
+    """An admitted request cannot be answered: 400 if only its end could show it, 503 if aborted, 500 if we failed."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        self.status = {NO_SUCH_POSITION: 400, TOO_MANY_VALUES: 400, REQUEST_ABORTED: 503}.get(code, 500)
+        super().__init__(f"{code}: {message}")
+
+
+class StartRefused(TesseraError):
+    """The server must not start: an option, a version or a seam does not fit."""
+
+    code = "start_refused"

@@ -1,0 +1,1 @@
+"""Routes of our own on SGLang's HTTP application, free of SGLang."""

@@ -1,0 +1,77 @@
+"""Read a JSON object from a request: bounded before it is decoded, strict about its keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from typing import Any, Protocol
+
+import orjson
+
+from tessera.errors import BadRequest, TooLarge
+from tessera.limits import MAX_BODY_BYTES, MAX_INPUTS
+
+
+class Streamed(Protocol):
+    """What we need of ``starlette.requests.Request``."""
+
+    def stream(self) -> AsyncIterator[bytes]:
+        """The body, piece by piece."""
+
+
+async def read_object(request: Streamed, allowed: Collection[str]) -> dict[str, Any]:
+    """The body as a dictionary that holds no key but those allowed.
+
+    Raises:
+        TooLarge: more than `MAX_BODY_BYTES`.
+        BadRequest: not a JSON object, or an unknown key.
+    """
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise TooLarge("body", f"more than {MAX_BODY_BYTES} bytes", f"at most {MAX_BODY_BYTES} bytes")
+    try:
+        value = orjson.loads(bytes(body))
+    except orjson.JSONDecodeError as error:
+        raise BadRequest("body", str(error), "a JSON object") from error
+    if not isinstance(value, dict):
+        raise BadRequest("body", value, "a JSON object")
+    for key in value:
+        if key not in allowed:
+            raise BadRequest(key, value[key], f"no such key; the keys are {', '.join(allowed)}")
+    return value
+
+
+def strings(field: str, value: object) -> list[str]:
+    """One non-empty text or a list of them, as a list.
+
+    Raises:
+        BadRequest: anything else, or more than `MAX_INPUTS`.
+    """
+    texts: list[Any] = value if isinstance(value, list) else [value]
+    check_count(field, texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str) or not text:
+            name = f"{field}[{i}]" if isinstance(value, list) else field
+            raise BadRequest(name, text, "a text that is not empty")
+    return texts
+
+
+def token_ids(field: str, value: list[Any], vocabulary: int) -> list[int]:
+    """One prompt as token ids, each below ``vocabulary``: SGLang itself dies of one that is not.
+
+    Raises:
+        BadRequest: empty, or an item that is no token id.
+    """
+    if not value:
+        raise BadRequest(field, value, "at least one token id")
+    for i, item in enumerate(value):
+        if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < vocabulary:
+            raise BadRequest(f"{field}[{i}]", item, f"a token id, 0 to {vocabulary - 1}")
+    return value
+
+
+def check_count(field: str, values: list[Any]) -> None:
+    """Raise `BadRequest` where there are none or more than `MAX_INPUTS`."""
+    if not 1 <= len(values) <= MAX_INPUTS:
+        raise BadRequest(field, f"{len(values)} inputs", f"1 to {MAX_INPUTS}")

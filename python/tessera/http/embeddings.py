@@ -1,0 +1,112 @@
+"""``POST /v1/embeddings`` (OpenAI) and ``POST /encode`` (``{"text": ...}``) on a server that generates."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from tessera.embed.options import EmbedOptions, Encoding
+from tessera.errors import BadRequest
+from tessera.http.body import Streamed, check_count, read_object, strings, token_ids
+from tessera.http.vectors import Body, Transport, accepted, binary
+
+OPENAI_KEYS = ("input", "model", "encoding_format", "dimensions", "user", "pooling", "normalize")
+ENCODE_KEYS = ("text", "hidden_size")
+
+Prompts = dict[str, Any]
+"""``{"text": [...]}`` or ``{"input_ids": [[...], ...]}``."""
+Embed = Callable[[Prompts, dict[str, Any]], Awaitable[list[dict[str, Any]]]]
+"""From prompts and a ``return_embedding`` object to the ``meta_info`` of each prompt's answer."""
+
+
+class Incoming(Streamed, Protocol):
+    """What we need of ``starlette.requests.Request``."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names are not case-sensitive."""
+
+
+class Model(NamedTuple):
+    """What an answer and the checks need to know of the model: its name, H, and how many token ids it has."""
+
+    name: str
+    hidden_size: int
+    vocabulary: int
+
+
+async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any] | Body:
+    """Answer ``/v1/embeddings``.
+
+    Args:
+        request: its body has ``input`` (text, list of texts, token ids, list of token ids), ``model``,
+            ``encoding_format``, ``dimensions``, ``user``, and our ``pooling`` and ``normalize``.
+        embed: runs the prompts.
+        model: what is served.
+
+    Raises:
+        BadRequest: a field is wrong.
+    """
+    body = await read_object(request, OPENAI_KEYS)
+    transport = accepted(request.headers.get("accept"))
+    options = {key: body[key] for key in ("dimensions", "pooling", "normalize") if body.get(key) is not None}
+    options["encoding_format"] = _encoding(body, transport)
+    _check(options, model.hidden_size)
+    metas = await embed(_prompts(body.get("input"), model.vocabulary), options)
+    tokens = [meta["prompt_tokens"] for meta in metas]
+    if transport is not Transport.JSON:
+        return binary([meta["embedding"] for meta in metas], tokens, transport)
+    data = [{"object": "embedding", "index": i, "embedding": meta["embedding"]} for i, meta in enumerate(metas)]
+    usage = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}
+    return {"object": "list", "data": data, "model": model.name, "usage": usage}
+
+
+async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any] | Body:
+    """Answer ``/encode``: the mean over each text, ``embedding`` for one text and ``embeddings`` for a list.
+
+    Raises:
+        BadRequest: a field is wrong; a ``hidden_size`` that is not the model's.
+    """
+    body = await read_object(request, ENCODE_KEYS)
+    expected = body.get("hidden_size")
+    if expected is not None and expected != model.hidden_size:
+        raise BadRequest("hidden_size", expected, f"{model.hidden_size}, this model's")
+    text = body.get("text")
+    metas = await embed({"text": strings("text", text)}, {})
+    transport = accepted(request.headers.get("accept"))
+    vectors = [meta["embedding"] for meta in metas]
+    if transport is not Transport.JSON:
+        return binary(vectors, [meta["prompt_tokens"] for meta in metas], transport)
+    return {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
+
+
+def _encoding(body: dict[str, Any], transport: Transport) -> object:
+    """A binary body holds the numbers themselves, whatever the JSON field says; it is checked all the same."""
+    asked = body.get("encoding_format") or Encoding.FLOAT.value
+    if transport is not Transport.JSON and asked in list(Encoding):
+        return Encoding.FLOAT.value
+    return asked
+
+
+def _check(options: dict[str, Any], hidden_size: int) -> None:
+    try:
+        EmbedOptions.parse(options, hidden_size)
+    except BadRequest as error:
+        field = error.field.removeprefix("return_embedding.")
+        raise BadRequest(field, options.get(field), error.allowed) from error
+
+
+def _prompts(value: object, vocabulary: int) -> Prompts:
+    if isinstance(value, list) and value and isinstance(value[0], int):
+        return {"input_ids": [token_ids("input", value, vocabulary)]}
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        check_count("input", value)
+        ids = [_ids(f"input[{i}]", item, vocabulary) for i, item in enumerate(value)]
+        return {"input_ids": ids}
+    return {"text": strings("input", value)}
+
+
+def _ids(field: str, item: object, vocabulary: int) -> list[int]:
+    if not isinstance(item, list):
+        raise BadRequest(field, item, "a list of token ids, as the first one is")
+    return token_ids(field, item, vocabulary)

@@ -1,0 +1,21 @@
+"""Every maximum, with its reason."""
+
+from __future__ import annotations
+
+MAX_ECHOED_CHARACTERS = 200
+"""An error message sends back no more than this of what a client sent."""
+
+DELIVERY_SECONDS = 30.0
+"""A finished request's vector and rows follow its last token within milliseconds; after this they are not coming."""
+
+MAX_BODY_BYTES = 64 * 2**20
+"""A request to a route of ours; read no further, before anything is decoded. 2,048 prompts of 8,000 characters fit."""
+
+MAX_INPUTS = 2048
+"""Prompts in one request to /v1/embeddings or /encode, as OpenAI has it."""
+
+MAX_POSITIONS = 65_536
+"""Token positions in one request for raw states: they ride to the scheduler as text."""
+
+MAX_LISTED_VALUES = 2**24
+"""Numbers in a nested list of raw states (4,096 rows of 4,096); beyond it the event loop would stand for a second."""

@@ -1,0 +1,29 @@
+"""The entry point that SGLang loads in its main process and in every scheduler.
+
+Nothing may fail at import: SGLang only logs a plugin that does not import, and serves on without it.
+"""
+
+from __future__ import annotations
+
+
+def register() -> None:
+    """Called by ``sglang.srt.plugins.load_plugins``: make the CPU engine ready, then install our seams.
+
+    Any failure ends the process with one line: SGLang would log an exception and serve on without us.
+    """
+    try:
+        _install()
+    except Exception as error:
+        raise SystemExit(f"tessera: refusing to start: {error}") from error
+
+
+def _install() -> None:
+    import tessera_kernels.cpu
+    from tessera import config
+
+    # Not a hook: without it SGLang does not even import on a machine without a GPU. Elsewhere it does nothing.
+    tessera_kernels.cpu.enable()
+    if not config.disabled():
+        from tessera_patches import apply
+
+        apply.install()

@@ -1,0 +1,1 @@
+"""The row store: last-layer hidden states, kept where their KV is."""

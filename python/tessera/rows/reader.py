@@ -1,0 +1,106 @@
+"""Read rows of finished requests, pooled or raw, without stalling the scheduler or the forward that is running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from tessera_kernels.pool_rows import Span, pool_rows
+
+
+class Selection(NamedTuple):
+    """Raw rows of the request in row ``request`` of ``req_to_token``: positions ``start .. end-1``, or those named."""
+
+    request: int
+    start: int
+    end: int
+    positions: tuple[int, ...] | None = None
+
+
+class Fetched(NamedTuple):
+    """On the host: pooled vectors ``[n, H]`` float32, and raw rows ``[rows, H]`` of each selection, model dtype."""
+
+    vectors: torch.Tensor
+    rows: list[torch.Tensor]
+
+
+class Read:
+    """What was asked for, on its way to the host.
+
+    Args:
+        fetched: host tensors; pinned where they come from a GPU.
+        arrived: recorded after the copies; None where there were none.
+    """
+
+    def __init__(self, fetched: Fetched, arrived: torch.cuda.Event | None = None) -> None:
+        self._fetched = fetched
+        self._arrived = arrived
+
+    def wait(self) -> Fetched:
+        """Block this thread, not the interpreter, until all is there."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._fetched
+
+
+class RowReader:
+    """Reads the row store on a stream of its own.
+
+    When the scheduler handles the result of step t, step t+1 may be running already. The rows of step t are complete
+    (their copy event was awaited) and t+1 writes other slots, so a second stream can read them meanwhile. Whatever is
+    launched later and may reuse the slots must wait for the read: SGLang's forward stream waits for the scheduler's
+    stream before each forward, so it is enough that the latter, the current one, waits for it. The other way round the
+    read waits for what the scheduler's stream had to do at the end of the step before (`end_step`), where the map may
+    have been changed; not for what it has to do now, which is itself behind the running forward.
+
+    Args:
+        rows: ``[slots, H]``, the row store.
+        req_to_token: ``[requests, context]`` int32, SGLang's map from request and position to KV slot.
+    """
+
+    def __init__(self, rows: torch.Tensor, req_to_token: torch.Tensor) -> None:
+        self._rows = rows
+        self._req_to_token = req_to_token
+        self._stream = torch.cuda.Stream(rows.device, priority=-1) if rows.is_cuda else None
+        self._settled = torch.cuda.Event() if rows.is_cuda else None
+
+    def end_step(self) -> None:
+        """Mark the end of a step on the current stream: later reads see the map as it is then."""
+        if self._settled is not None:
+            self._settled.record(torch.cuda.current_stream())
+
+    def start(self, spans: Sequence[Span], selections: Sequence[Selection] = ()) -> Read:
+        """Begin to pool each span and to fetch each selection; returns at once.
+
+        The rows must be complete, and the slots still the requests' own.
+        """
+        if self._stream is None or self._settled is None:
+            return Read(self._fetch(spans, selections))
+        arrived = torch.cuda.Event(blocking=True)
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._settled)
+            fetched = self._fetch(spans, selections)
+            fetched = Fetched(_to_host(fetched.vectors), [_to_host(rows) for rows in fetched.rows])
+            arrived.record(self._stream)
+        torch.cuda.current_stream().wait_event(arrived)
+        return Read(fetched, arrived)
+
+    def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection]) -> Fetched:
+        return Fetched(
+            pool_rows(self._rows, self._req_to_token, spans) if spans else self._rows.new_empty((0, 0)),
+            [self._rows.index_select(0, self._slots(selection)) for selection in selections],
+        )
+
+    def _slots(self, selection: Selection) -> torch.Tensor:
+        slots = self._req_to_token[selection.request, selection.start : selection.end].long()
+        if selection.positions is None:
+            return slots
+        positions = torch.tensor(selection.positions, pin_memory=self._rows.is_cuda)
+        return slots.index_select(0, positions.to(self._rows.device, non_blocking=True))
+
+
+def _to_host(tensor: torch.Tensor) -> torch.Tensor:
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor, non_blocking=True)

@@ -1,0 +1,123 @@
+"""Canaries: many requests with prompts and options of their own at once, and each answer must be its own.
+
+Prompts share prefixes, so that the prefix cache, chunks and mixed batches are at work; some requests ask for nothing,
+some stream, some give up half-way. Every vector is compared with the reference of its own request.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+
+from tessera.testing.reference import HuggingFace, cosine, relative_error
+
+POOLINGS = ("mean", "last", "max", "first")
+OVERS = ("prompt", "output", "all")
+LENGTHS = (1, 2, 15, 16, 17, 33, 63, 64, 65, 120)
+"""Around the edges of chunks and pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """One request: its prompt, how many tokens to generate, what it asks for (None: nothing), whether it gives up."""
+
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    options: dict[str, str] | None
+    stream: bool
+    leaves_early: bool
+
+    def body(self) -> dict[str, Any]:
+        """The body of its POST /generate."""
+        sampling = {"max_new_tokens": self.max_new_tokens, "temperature": 0, "ignore_eos": True}
+        body: dict[str, Any] = {"input_ids": list(self.prompt), "sampling_params": sampling, "stream": self.stream}
+        return body if self.options is None else {**body, "return_embedding": self.options}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one answer compares with its own reference.
+
+    Attributes:
+        problem: what is wrong besides the vector's values; "" if nothing.
+        error: relative error of the vector; 0 where there is none.
+        cosine: cosine between vector and reference; 1 where there is none.
+        cached: prompt tokens that came from the prefix cache.
+    """
+
+    problem: str
+    error: float = 0.0
+    cosine: float = 1.0
+    cached: int = 0
+
+
+def canaries(count: int, vocabulary: int, seed: int, *, leaving: float = 0.0, longest: int = 40) -> list[Canary]:
+    """Draw requests: prompts begin with one of a few shared prefixes and end in tokens of their own."""
+    chooser = random.Random(seed)
+    prefixes = [[chooser.randrange(8, vocabulary) for _ in range(max(LENGTHS))] for _ in range(6)]
+
+    def draw() -> Canary:
+        own = [chooser.randrange(8, vocabulary) for _ in range(chooser.choice((0, 1, 5, 30)))]
+        options = {"pooling": chooser.choice(POOLINGS), "over": chooser.choice(OVERS)}
+        leaves = chooser.random() < leaving
+        return Canary(
+            prompt=(*chooser.choice(prefixes)[: chooser.choice(LENGTHS)], *own),
+            max_new_tokens=longest if leaves else chooser.choice((2, 3, 9, longest)),
+            options=options if chooser.random() < 0.8 else None,
+            stream=leaves or chooser.random() < 0.3,
+            leaves_early=leaves,
+        )
+
+    return [draw() for _ in range(count)]
+
+
+def fly(url: str, flock: Sequence[Canary], *, at_once: int) -> list[dict[str, Any] | None]:
+    """Send all, so many at once. Returns each one's last answer, None for those that left."""
+    limits = httpx.Limits(max_connections=at_once)
+    with httpx.Client(base_url=url, timeout=300, limits=limits) as client, ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda canary: _send(client, canary), flock))
+
+
+def judge(flock: Iterable[Canary], answers: Iterable[dict[str, Any] | None], hf: HuggingFace) -> list[Verdict]:
+    """Compare each answer with the reference of its own request; those that left are skipped."""
+    return [_judge(canary, answer, hf) for canary, answer in zip(flock, answers, strict=True) if answer is not None]
+
+
+def _send(client: httpx.Client, canary: Canary) -> dict[str, Any] | None:
+    if not canary.stream:
+        answer: dict[str, Any] = client.post("/generate", json=canary.body()).raise_for_status().json()
+        return answer
+    last = None
+    with client.stream("POST", "/generate", json=canary.body()) as response:
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                last = json.loads(line.removeprefix("data: "))
+                if canary.leaves_early:
+                    return None
+    return last
+
+
+def _judge(canary: Canary, answer: dict[str, Any], hf: HuggingFace) -> Verdict:
+    meta = answer["meta_info"]
+    if canary.options is None:
+        return Verdict("an embedding that nobody asked for" if "embedding" in meta else "")
+    if "embedding" not in meta:
+        return Verdict(f"no embedding: {answer}")
+    pooling, over = canary.options["pooling"], canary.options["over"]
+    expected = hf.pooled(canary.prompt, answer["output_ids"], pooling, over)
+    rows = 1 if pooling in {"first", "last"} else _rows(canary, over)
+    problem = "" if meta["embedding_tokens"] == rows else f"{meta['embedding_tokens']} rows, not {rows}: {canary}"
+    found = np.array(meta["embedding"])
+    return Verdict(problem, relative_error(found, expected), cosine(found, expected), meta["cached_tokens"])
+
+
+def _rows(canary: Canary, over: str) -> int:
+    prompt, output = len(canary.prompt), canary.max_new_tokens - 1
+    return {"prompt": prompt, "output": output, "all": prompt + output}[over]

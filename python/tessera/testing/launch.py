@@ -1,0 +1,69 @@
+"""How the stock launcher is called: its arguments, its environment, and whether it answers."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import sys
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+
+HOST = "127.0.0.1"
+
+_CPU_ARGS = (
+    *("--device", "cpu"),
+    *("--attention-backend", "torch_native"),
+    *("--dtype", "float32"),
+    *("--mem-fraction-static", "0.3"),
+    *("--max-total-tokens", "8192"),
+    "--sleep-on-idle",  # an idle server would keep one of two cores busy
+)
+# One thread for each of the engine's processes is fastest on two cores, and keeps sums in one order.
+_CPU_ENV = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+
+# SGLang itself gives up on a health request after 20 s.
+_HEALTH_SECONDS = 25.0
+# A proxy of the environment must not see requests to this machine.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def gpu_present() -> bool:
+    """Return whether this machine shows an NVIDIA GPU to this process, without loading CUDA."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def command(model: Path, port: int, extra_args: tuple[str, ...]) -> list[str]:
+    """Return the launcher's command line; without a GPU the flags of the CPU engine come before `extra_args`."""
+    launcher = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(model)]
+    # `wait_ready` generates a token anyway; the launcher's own warm-up would do it a second time.
+    address = ["--host", HOST, "--port", str(port), "--skip-server-warmup"]
+    return [*launcher, *address, *(() if gpu_present() else _CPU_ARGS), *extra_args]
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment, what a server of a local model needs, and `extra`."""
+    ours = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **ours, **({} if gpu_present() else _CPU_ENV), **extra}
+
+
+def is_healthy(url: str) -> bool:
+    """Return whether the server generates a token now. Takes a second, for SGLang looks once a second."""
+    with (
+        suppress(OSError, http.client.HTTPException),  # URLError and HTTPError are OSErrors: refused, 503, timed out
+        _OPENER.open(f"{url}/health_generate", timeout=_HEALTH_SECONDS) as response,
+    ):
+        return bool(response.status == HTTPStatus.OK)
+    return False

@@ -1,0 +1,81 @@
+"""Real servers shared between tests: a start costs more than most tests do."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tessera.testing.server import Progress, Server
+from tessera.testing.tiny import TINY
+
+_Key = tuple[Path, tuple[str, ...], tuple[tuple[str, str], ...]]
+
+
+class ServerPool:
+    """Hands out one running server for each set of options, as a context manager that stops them all.
+
+    Args:
+        common_args: arguments that every server gets, after its own.
+        log_dir: folder that keeps their logs; by default a log ends with its server.
+        progress: called with a line every few seconds of a start.
+        most: how many may live at once; an idle one needs about 2 GiB, and the least recently used one is stopped.
+    """
+
+    def __init__(
+        self,
+        *,
+        common_args: tuple[str, ...] = (),
+        log_dir: Path | None = None,
+        progress: Progress | None = None,
+        most: int = 2,
+    ) -> None:
+        self._common_args = common_args
+        self._log_dir = log_dir
+        self._progress = progress
+        self._most = most
+        self._made = 0
+        self._servers: OrderedDict[_Key, Server] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        while self._servers:
+            self._stop_oldest()
+
+    @property
+    def alive(self) -> list[Server]:
+        """The servers kept now, the least recently used first."""
+        return list(self._servers.values())
+
+    def get(self, *args: str, model: Path = TINY, env: Mapping[str, str] | None = None) -> Server:
+        """Return a server with these options: a running one, or else a new one.
+
+        It stays up at least until `get` has returned `most` others.
+
+        Raises:
+            ServerStartError: it did not start.
+        """
+        key = (model, args, tuple(sorted((env or {}).items())))
+        server = self._servers.pop(key, None)
+        if server is not None and server.exit_code is not None:
+            server.stop()  # a test has killed it: nothing of it may remain beside the new one
+            server = None
+        if server is None:
+            server = self._start(args, model, env)
+        self._servers[key] = server
+        return server
+
+    def _start(self, args: tuple[str, ...], model: Path, env: Mapping[str, str] | None) -> Server:
+        while len(self._servers) >= self._most:
+            self._stop_oldest()
+        self._made += 1
+        log_path = self._log_dir / f"server-{self._made:02d}.log" if self._log_dir else None
+        return Server(model, *args, *self._common_args, env=env, log_path=log_path, progress=self._progress).__enter__()
+
+    def _stop_oldest(self) -> None:
+        _, server = self._servers.popitem(last=False)
+        server.stop()

@@ -1,0 +1,62 @@
+"""The independent reference: Hugging Face transformers in float32, without any cache, one prompt at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+
+
+class HuggingFace:
+    """Hidden states of a model folder, as its authors' own code computes them.
+
+    Args:
+        model: folder of a Hugging Face model with its tokenizer.
+    """
+
+    def __init__(self, model: Path) -> None:
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+
+        self._torch = torch
+        self._model = AutoModel.from_pretrained(model, dtype=torch.float32).eval()
+        self._known: dict[tuple[int, ...], Vector] = {}
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(model)
+
+    def states(self, input_ids: Sequence[int]) -> Vector:
+        """``last_hidden_state`` (post final norm) of these tokens, ``[n, H]``. Not to be written to."""
+        key = tuple(input_ids)
+        if key not in self._known:
+            with self._torch.inference_mode():
+                output = self._model(input_ids=self._torch.tensor([key]), use_cache=False)
+            self._known[key] = output.last_hidden_state[0].double().numpy()
+        return self._known[key]
+
+    def pooled(self, prompt: Sequence[int], output: Sequence[int], pooling: str, over: str) -> Vector:
+        """The vector ``[H]`` that ``return_embedding`` must give: ``output`` are all generated tokens.
+
+        The last of them was never fed to the model, so it has no state.
+        """
+        states = self.states([*prompt, *output[:-1]])
+        rows = {"prompt": states[: len(prompt)], "output": states[len(prompt) :], "all": states}[over]
+        pooled: Vector = {"mean": rows.mean(0), "max": rows.max(0), "first": rows[0], "last": rows[-1]}[pooling]
+        return pooled
+
+
+def relative_error(found: npt.ArrayLike, expected: Vector) -> float:
+    """Euclidean distance over the length of what was expected."""
+    return float(np.linalg.norm(np.asarray(found, np.float64) - expected) / np.linalg.norm(expected))
+
+
+def cosine(found: npt.ArrayLike, expected: Vector) -> float:
+    """Cosine of the angle between both."""
+    vector = np.asarray(found, np.float64)
+    return float(vector @ expected / np.linalg.norm(vector) / np.linalg.norm(expected))

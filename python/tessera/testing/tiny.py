@@ -1,0 +1,14 @@
+"""Where the two tiny real models are: package data, so no download is needed.
+
+Llama models of Python code, made by `benchmarks/models/train_tiny.py`. Both share
+one vocabulary of 1024 tokens and 4096 positions, and are bfloat16 on disk.
+"""
+
+from pathlib import Path
+
+_MODELS = Path(__file__).resolve().parent / "models"
+
+#: The model that tests and the demo serve: 4 layers, hidden size 256, 4 MiB.
+TINY: Path = _MODELS / "tiny"
+#: Its draft model for speculative decoding: 2 layers, hidden size 128, 1 MiB.
+TINY_DRAFT: Path = _MODELS / "tiny-draft"

@@ -1,0 +1,83 @@
+"""The one distribution, `sglang-tessera`: three source roots, three import names.
+
+Tool settings are in pyproject.toml; what is installed, and how SGLang finds it, is here.
+"""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).resolve().parent
+
+# Imports point one way: tessera_patches -> tessera -> tessera_kernels.
+ROOTS = {
+    "tessera": "python/tessera",
+    "tessera_kernels": "sgl-kernel/tessera_kernels",
+    "tessera_patches": "patches/tessera_patches",
+}
+
+# The only SGLang that this version is locked to; any other is refused at start.
+SGLANG = "sglang==0.5.17"
+
+CLIENT = ["httpx>=0.27", "numpy>=1.26"]
+
+EXTRAS = {
+    # SGLang leaves starlette open; below 1.0.1 its API-key check can be passed by (CVE-2026-48710).
+    "engine": [SGLANG, "starlette>=1.0.1"],
+    "client": CLIENT,
+    # Linters are pinned: a new rule must not turn an unchanged tree red.
+    "dev": [
+        *CLIENT,
+        "hypothesis>=6.100",
+        "matplotlib>=3.9",
+        "mypy==2.4.1",
+        "pytest>=9,<10",
+        "pytest-timeout>=2.4",
+        "requests>=2.32",
+        "ruff==0.17.5",
+        "toploc==0.1.6",
+    ],
+}
+
+
+def version() -> str:
+    """Return the one place where the version stands, without importing the package."""
+    text = (HERE / ROOTS["tessera"] / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    if found is None:
+        raise RuntimeError("python/tessera/__init__.py has no line `__version__ = ...`")
+    return found.group(1)
+
+
+def packages() -> list[str]:
+    """Return every package below the three roots, by its import name."""
+    found = []
+    for name, path in ROOTS.items():
+        inner = find_packages(str(HERE / path))
+        found += [name, *(f"{name}.{package}" for package in inner)]
+    return found
+
+
+setup(
+    name="sglang-tessera",
+    version=version(),
+    description="Exact embeddings, fingerprints and fast decoding from a stock SGLang server",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11,<3.13",
+    packages=packages(),
+    package_dir=ROOTS,
+    package_data={
+        "tessera": ["py.typed", "testing/models/**"],
+        "tessera_kernels": ["py.typed"],
+        "tessera_patches": ["py.typed", "**/*.json"],
+    },
+    install_requires=["numpy>=1.26"],
+    extras_require=EXTRAS,
+    entry_points={
+        "sglang.srt.plugins": ["tessera = tessera.plugin:register"],
+        "console_scripts": ["tessera = tessera.cli:main"],
+    },
+    zip_safe=False,
+)

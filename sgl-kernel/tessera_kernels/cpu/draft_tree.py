@@ -1,0 +1,111 @@
+"""CPU stand-in for the ``sgl_kernel`` operator that lays out the token trees of speculative decoding.
+
+Shapes: ``B`` requests, ``N`` nodes in the tree of each request (``draft_token_num``), of which node 0, the root, is the
+last token already accepted. A node's global index is ``request * N + node``. ``retrive`` is spelled as in the operator.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_FULL_MASK, _QLEN_ONLY = 0, 1
+
+
+def build_tree_kernel_efficient_cpu(
+    parent_list: torch.Tensor,
+    selected_index: torch.Tensor,
+    verified_seq_len: torch.Tensor,
+    tree_mask: torch.Tensor,
+    positions: torch.Tensor,
+    retrive_index: torch.Tensor,
+    retrive_next_token: torch.Tensor,
+    retrive_next_sibling: torch.Tensor,
+    topk: int,
+    depth: int,
+    draft_token_num: int,
+    tree_mask_mode: int,
+) -> None:
+    """Describe the draft trees: attention mask, positions, first child and next sibling of every node (in place).
+
+    Mirrors the CUDA operator ``build_tree_kernel_efficient`` and its Triton twin
+    (``sglang.kernels.ops.speculative.spec_tree``).
+
+    Args:
+        parent_list: int64 ``[B, topk * (depth - 1) + 1]``, or ``[B, 0]`` where depth is 1: by group of ``topk``
+            candidates, the candidate that they continue.
+        selected_index: int64 ``[B, N - 1]``, the candidates chosen as nodes 1 to N-1, ascending.
+        verified_seq_len: ``[B]``, the accepted length of each sequence.
+        tree_mask: bool, written. Mode 1: ``[B * N * N]``. Mode 0: ``[sum(seq_len + N) * N]``, of which only the
+            columns of the tree are written.
+        positions: int64 ``[B * N]``, written.
+        retrive_index: int64 ``[B, N]``, written: the global index of each node.
+        retrive_next_token: int64 ``[B, N]``, written: the first child of each node, -1 where there is none.
+        retrive_next_sibling: int64 ``[B, N]``, written: the next child of the same parent, or -1.
+        topk: candidates in a group.
+        depth: the most steps from the root to a node.
+        draft_token_num: ``N``.
+        tree_mask_mode: 0 (``FULL_MASK``) or 1 (``QLEN_ONLY``).
+
+    Raises:
+        NotImplementedError: another mask mode.
+    """
+    if tree_mask_mode not in (_FULL_MASK, _QLEN_ONLY):
+        raise NotImplementedError(f"tree mask mode {tree_mask_mode} has no CPU version: expected 0 or 1")
+    parents = _parents(parent_list, selected_index, topk)
+    retrive_index.copy_(torch.arange(retrive_index.numel()).view_as(retrive_index))
+    first_child, next_sibling = _links(parents)
+    retrive_next_token.copy_(first_child)
+    retrive_next_sibling.copy_(next_sibling)
+    attends, steps = _ancestors(parents, depth)
+    positions.copy_((steps + verified_seq_len.unsqueeze(1)).flatten())
+    cells = _mask_cells(verified_seq_len, draft_token_num, tree_mask_mode == _FULL_MASK)
+    tree_mask[cells.flatten()] = attends.flatten()
+
+
+def _parents(parent_list: torch.Tensor, selected_index: torch.Tensor, topk: int) -> torch.Tensor:
+    """Return int64 ``[B, N]``: the parent of each node; -1 for the root and for a node whose parent was not chosen."""
+    group = selected_index // topk
+    root = torch.full_like(selected_index[:, :1], -1)
+    if parent_list.shape[1] == 0:  # depth 1: every candidate continues the root
+        return torch.cat([root, torch.zeros_like(group)], dim=1)
+    candidate = parent_list.gather(1, group)
+    same = candidate.unsqueeze(2) == selected_index.unsqueeze(1)
+    chosen = torch.where(same.any(2), same.int().argmax(2) + 1, -1)
+    return torch.cat([root, torch.where(group == 0, 0, chosen)], dim=1)
+
+
+def _links(parents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return int64 ``[B, N]`` twice: first child and next sibling of each node, -1 where there is none."""
+    nodes = torch.arange(parents.shape[1])
+    child_of = parents.unsqueeze(1) == nodes.unsqueeze(1)
+    same_parent = (parents.unsqueeze(1) == parents.unsqueeze(2)) & (parents != -1).unsqueeze(2)
+    later_sibling = same_parent & (nodes > nodes.unsqueeze(1))
+    return _first_true(child_of), _first_true(later_sibling)
+
+
+def _first_true(mask: torch.Tensor) -> torch.Tensor:
+    return torch.where(mask.any(-1), mask.int().argmax(-1), -1)
+
+
+def _ancestors(parents: torch.Tensor, depth: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return bool ``[B, N, N]``: itself, its ancestors and the root, by node; int64 ``[B, N]``: steps from the root."""
+    batch, nodes = parents.shape
+    attends = torch.zeros(batch, nodes, nodes, dtype=torch.bool)
+    attends[:, :, 0] = True
+    steps = torch.zeros_like(parents)
+    current = torch.arange(nodes).expand(batch, nodes)
+    for _ in range(depth):
+        walking = current > 0
+        # A walk that has ended marks the root, which is marked already.
+        attends.scatter_(2, current.clamp(min=0).unsqueeze(2), True)
+        steps += walking
+        current = torch.where(walking, parents.gather(1, current.clamp(min=0)), current)
+    return attends, steps
+
+
+def _mask_cells(seq_lens: torch.Tensor, nodes: int, full: bool) -> torch.Tensor:
+    """Return int64 ``[B, N, N]``: where in the flat mask the cell (row node, column node) of each request lies."""
+    prefix = seq_lens.to(torch.int64) if full else torch.zeros_like(seq_lens, dtype=torch.int64)
+    width = prefix + nodes
+    row_starts = (nodes * (width.cumsum(0) - width)).unsqueeze(1) + torch.arange(nodes) * width.unsqueeze(1)
+    return (row_starts + prefix.unsqueeze(1)).unsqueeze(2) + torch.arange(nodes)

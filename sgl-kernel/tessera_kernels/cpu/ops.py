@@ -1,0 +1,41 @@
+"""Registers the CPU stand-ins as operators of the ``sgl_kernel`` namespace."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch.library import Library, infer_schema
+
+from . import acceptance, draft_tree, kv_cache
+
+# Each operator with the arguments that it writes to. The function's name is the operator's.
+_OPERATORS = (
+    (kv_cache.copy_all_layer_kv_cache_cpu, ()),  # writes through addresses, not through a tensor
+    (kv_cache.assign_req_to_token_pool_cpu, ("req_to_token",)),
+    (kv_cache.assign_extend_cache_locs_cpu, ("out_cache_loc",)),
+    (kv_cache.assign_draft_cache_locs_contiguous_cpu, ("out_cache_loc",)),
+    (
+        draft_tree.build_tree_kernel_efficient_cpu,
+        ("tree_mask", "positions", "retrive_index", "retrive_next_token", "retrive_next_sibling"),
+    ),
+    (acceptance.verify_tree_greedy_cpu, ("predicts", "accept_index", "accept_token_num")),
+    (acceptance.fill_bonus_tokens_cpu, ("bonus_tokens",)),
+    (acceptance.fill_accept_out_cache_loc_cpu, ("accept_out_cache_loc",)),
+)
+
+
+@functools.cache  # the operators live as long as the library object that the cache keeps
+def register() -> Library:
+    """Define every operator that ``sgl_kernel`` does not already have; a compiled one is left alone.
+
+    Call it after ``sgl_kernel`` is imported: an operator that is defined twice fails the later definition.
+    """
+    library = Library("sgl_kernel", "FRAGMENT")
+    for function, written in _OPERATORS:
+        name = function.__name__
+        if hasattr(torch.ops.sgl_kernel, name):
+            continue
+        library.define(name + infer_schema(function, mutates_args=written))
+        library.impl(name, function, "CPU")
+    return library

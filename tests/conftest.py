@@ -1,0 +1,78 @@
+"""Options and fixtures of every test. Nothing heavy is imported here: the unit tests need neither torch nor SGLang."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tessera.testing.pool import ServerPool
+
+# Folders whose every test starts the real server.
+ENGINE_FOLDERS = ("engine_cpu", "faults")
+LOG_LINES = 40
+
+_pool_key = pytest.StashKey[ServerPool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the tests that start servers."""
+    group = parser.getgroup("tessera")
+    group.addoption("--server-log-dir", type=Path, help="keep the log of each server in this folder")
+    group.addoption(
+        "--server-args",
+        type=shlex.split,
+        default=[],
+        help="further arguments of every server, for example --server-args='--attention-backend fa3'",
+    )
+
+
+def pytest_configure() -> None:
+    """End on SIGTERM as on Ctrl-C, so that the servers are stopped: they live in sessions of their own."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in the engine's folders, so that no test there can forget it."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in ENGINE_FOLDERS:
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the logs of the running servers beside a failure."""
+    report = yield
+    pool = item.config.stash.get(_pool_key, None)
+    if report.failed and pool is not None:
+        for server in pool.alive:
+            report.sections.append((f"log of {server.url}", "\n".join(server.log.splitlines()[-LOG_LINES:])))
+    return report
+
+
+@pytest.fixture(scope="session")
+def server_pool(pytestconfig: pytest.Config) -> Iterator[ServerPool]:
+    """Real servers by their options; tests that ask for equal options share one."""
+    common_args = tuple(pytestconfig.getoption("--server-args"))
+    log_dir = pytestconfig.getoption("--server-log-dir")
+    with ServerPool(common_args=common_args, log_dir=log_dir, progress=_printer(pytestconfig)) as pool:
+        pytestconfig.stash[_pool_key] = pool
+        yield pool
+        del pytestconfig.stash[_pool_key]
+
+
+def _printer(config: pytest.Config) -> Callable[[str], None]:
+    """Return a print that pytest does not hold back: a start takes long enough to be told."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def show(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(f"\n  {line}", end="", flush=True)  # noqa: T201 - see above
+
+    return show

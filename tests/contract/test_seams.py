@@ -1,0 +1,143 @@
+"""The seams against the installed SGLang, without starting it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tessera.cli import main
+from tessera.cli.seams import page
+from tessera.errors import StartRefused
+from tessera.rows.refusals import REFUSALS
+from tessera_patches import apply, lock, source
+from tessera_patches.inventory import SEAMS
+from tessera_patches.seam import Guard, Phase, Seam
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("seam", SEAMS, ids=lambda seam: seam.target.rsplit(".", 1)[1])
+def test_matches_the_lock(seam: Seam) -> None:
+    """Parameters, body where we rely on it, and the callers that must reach it."""
+    assert lock.mismatches(seam, lock.load(lock.installed_version())) == []
+
+
+@pytest.mark.parametrize("version", lock.supported_versions())
+def test_the_lock_holds_the_inventory_and_no_more(version: str) -> None:
+    """A seam that went away leaves no entry."""
+    assert set(lock.load(version)) == {seam.target for seam in SEAMS}
+
+
+def test_one_module_owns_one_target() -> None:
+    """SGLang silently drops a second hook on a target that is already patched."""
+    targets = [seam.target for seam in SEAMS]
+    assert len(set(targets)) == len(targets)
+
+
+@pytest.mark.parametrize("seam", SEAMS, ids=lambda seam: seam.handler)
+def test_the_handler_exists(seam: Seam) -> None:
+    """Its module defines it."""
+    module, name = seam.handler.split(":")
+    tree = ast.parse((ROOT / "patches" / Path(*module.split("."))).with_suffix(".py").read_text())
+    assert name in {node.name for node in tree.body if isinstance(node, source.Definition)}
+
+
+def test_a_changed_function_is_refused() -> None:
+    """Parameters, body, a caller that went away: each is named."""
+    seam = next(seam for seam in SEAMS if seam.guard is Guard.BODY and seam.callers)
+    entry = lock.current(seam)
+    for key, value in {"parameters": ["other"], "body": "0" * 64, "is_async": not entry["is_async"]}.items():
+        changed = {seam.target: {**entry, key: value}}
+        assert [line for line in lock.mismatches(seam, changed) if key in line]  # type: ignore[arg-type]
+
+
+def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line says which versions are supported, and what to do."""
+    monkeypatch.setattr(lock, "installed_version", lambda: "0.5.99")
+    with pytest.raises(StartRefused, match=r"SGLang 0\.5\.99 is not supported \(supported: 0\.5\.17\)"):
+        apply.check(list(SEAMS))
+
+
+def test_hash_sees_code_and_nothing_else() -> None:
+    """Comments, docstrings and layout change nothing; a constant does."""
+    plain, dressed, other = (
+        ast.parse(text).body[0]
+        for text in (
+            "def f(a):\n    return a + 1",
+            'def f(a):\n    """Say."""\n    # why\n    return (a\n      + 1)',
+            "def f(a):\n    return a + 2",
+        )
+    )
+    assert isinstance(plain, ast.FunctionDef)
+    assert isinstance(dressed, ast.FunctionDef)
+    assert isinstance(other, ast.FunctionDef)
+    assert source.body_hash(plain) == source.body_hash(dressed) != source.body_hash(other)
+
+
+def test_the_generated_page_is_up_to_date() -> None:
+    """docs/seams.md is what ``tessera seams docs`` prints."""
+    assert (ROOT / "docs" / "seams.md").read_text() == page() + "\n"
+
+
+def test_every_refused_option_exists() -> None:
+    """A renamed option of SGLang would never be refused again."""
+    server_args = source.find("sglang.srt.server_args.ServerArgs")
+    fields = set(source.parameters(server_args))
+    assert {refusal.option.removeprefix("--").replace("-", "_") for refusal in REFUSALS} <= fields
+
+
+def test_doctor_is_content(capsys: pytest.CaptureFixture[str]) -> None:
+    """On this machine, with this SGLang."""
+    assert main(["doctor"]) == 0
+    assert f"{len(SEAMS)} of {len(SEAMS)} match" in capsys.readouterr().out
+
+
+def hooks(environment: dict[str, str]) -> list[str]:
+    """The targets that are hooked in a fresh main process after SGLang has loaded its plugins."""
+    import os
+
+    program = (
+        "import json; from sglang.srt.plugins import load_plugins; load_plugins();"
+        "from sglang.srt.plugins.hook_registry import HookRegistry; print(json.dumps(sorted(HookRegistry._patched)))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    found: list[str] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def test_loaded_and_disabled() -> None:
+    """One hook until the options are known; with ``TESSERA_DISABLE=1`` what other plugins have is all there is."""
+    others = hooks({"TESSERA_DISABLE": "1"})
+    assert not {seam.target for seam in SEAMS} & set(others)
+    assert set(hooks({})) - set(others) == {seam.target for seam in SEAMS if seam.phase is Phase.LOAD}
+
+
+def test_imports_point_one_way() -> None:
+    """Patches import tessera, tessera imports kernels; only the composition roots look the other way."""
+    roots = {"plugin.py", "cli/doctor.py", "cli/seams.py"}
+    for folder, forbidden in (
+        ("sgl-kernel/tessera_kernels", r"^\s*(from|import) (tessera|tessera_patches|sglang)\b"),
+        ("python/tessera", r"^\s*(from|import) (tessera_patches|sglang)\b"),
+    ):
+        for path in (ROOT / folder).rglob("*.py"):
+            if str(path.relative_to(ROOT / folder)) in roots:
+                continue
+            assert not re.search(forbidden, path.read_text(), re.MULTILINE), path
+
+
+def test_the_entry_point_imports_nothing() -> None:
+    """SGLang only logs a plugin that fails at import: ours has nothing to fail on."""
+    plugin = import_module("tessera.plugin")
+    tree = ast.parse(Path(str(plugin.__file__)).read_text())
+    names = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert names == ["__future__"]
+    assert not [node for node in tree.body if isinstance(node, ast.Import)]

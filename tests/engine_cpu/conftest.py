@@ -1,0 +1,42 @@
+"""What the tests against the real engine compare with, and the servers that they share."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY
+
+HIDDEN = "--enable-return-hidden-states"
+
+
+@pytest.fixture(scope="session")
+def hf() -> HuggingFace:
+    """The reference of the tiny model."""
+    return HuggingFace(TINY)
+
+
+@pytest.fixture
+def server(server_pool: ServerPool) -> Server:
+    """The plain server with rows, float32; shared by every test that needs no other option."""
+    return server_pool.get(HIDDEN)
+
+
+@pytest.fixture
+def strained(server_pool: ServerPool) -> Server:
+    """Chunks of 16 tokens, prefill mixed with decode, and requests retracted again and again; float32."""
+    return server_pool.get(
+        HIDDEN,
+        *("--chunked-prefill-size", "16"),
+        "--enable-mixed-chunk",
+        env={"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "3"},
+    )
+
+
+@pytest.fixture
+def client(server: Server) -> httpx.Client:
+    """A client of the plain server."""
+    return httpx.Client(base_url=server.url, timeout=120)

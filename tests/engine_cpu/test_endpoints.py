@@ -1,0 +1,176 @@
+"""/v1/embeddings and /encode on the server that generates: the clients that people have, unchanged."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from safetensors.numpy import load
+
+from tessera.testing.reference import HuggingFace, Vector, relative_error
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY
+
+FLOAT32_ERROR = 1e-5
+TEXTS = ["def add(a, b):\n    return a + b\n", "import os", "class Stack:\n    pass\n"]
+
+
+def expected(hf: HuggingFace, text: str) -> Vector:
+    """The mean over the text's tokens."""
+    return hf.pooled(hf.tokenizer(text)["input_ids"], [], "mean", "prompt")
+
+
+def sdk(server: Server) -> openai.OpenAI:
+    """OpenAI's own client."""
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+
+def test_openai_sdk(server: Server, hf: HuggingFace) -> None:
+    """One text and a list; the SDK asks for base64 by itself, and for numbers if told."""
+    client = sdk(server)
+    answers = [
+        client.embeddings.create(model="tiny", input=TEXTS),
+        client.embeddings.create(model="tiny", input=TEXTS, encoding_format="float"),
+        client.embeddings.create(model="tiny", input=TEXTS, encoding_format="base64"),
+    ]
+    for answer in answers:
+        assert [item.index for item in answer.data] == [0, 1, 2]
+        assert answer.usage.prompt_tokens == sum(len(hf.tokenizer(text)["input_ids"]) for text in TEXTS)
+        for text, item in zip(TEXTS, answer.data, strict=True):
+            vector: Any = item.embedding
+            found = np.frombuffer(base64.b64decode(vector), "<f4") if isinstance(vector, str) else vector
+            assert relative_error(found, expected(hf, text)) <= FLOAT32_ERROR
+    single = client.embeddings.create(model="tiny", input=TEXTS[0], user="somebody").data
+    assert relative_error(single[0].embedding, expected(hf, TEXTS[0])) <= FLOAT32_ERROR
+
+
+def test_openai_sdk_token_ids_and_options(server: Server, hf: HuggingFace) -> None:
+    """Token ids, lists of them; ``dimensions``, and what goes through ``extra_body``."""
+    client = sdk(server)
+    ids = [hf.tokenizer(text)["input_ids"] for text in TEXTS]
+    assert len(client.embeddings.create(model="tiny", input=ids[0]).data) == 1
+    options = {"pooling": "last", "normalize": True}
+    answer = client.embeddings.create(model="tiny", input=ids, dimensions=32, extra_body=options)
+    for item_ids, item in zip(ids, answer.data, strict=True):
+        cut = hf.pooled(item_ids, [], "last", "prompt")[:32]
+        assert relative_error(item.embedding, cut / np.linalg.norm(cut)) <= FLOAT32_ERROR
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": []}, "input"),
+        ({"input": ["a", ""]}, "input[1]"),
+        ({"input": ["a", 7]}, "input[1]"),
+        ({"input": [1, "a"]}, "input[1]"),
+        ({"input": [[1], 2]}, "input[1]"),
+        ({"input": [[]]}, "input[0]"),
+        ({"input": [-1]}, "input[0]"),
+        ({"input": [True]}, "input[0]"),
+        ({"input": [5, 1024]}, "input[1]"),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+        ({"input": "a", "dimensions": 257}, "dimensions"),
+        ({"input": "a", "pooling": "median"}, "pooling"),
+        ({"input": "a", "normalize": "yes"}, "normalize"),
+        ({"input": "a", "pool": "mean"}, "pool"),
+        ({"input": ["a"] * 2049}, "input"),
+    ],
+)
+def test_bad_input(server: Server, body: dict[str, Any], field: str) -> None:
+    """400 with the field, as OpenAI's clients expect it."""
+    answer = httpx.post(f"{server.url}/v1/embeddings", json=body | {"model": "tiny"}, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == field
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"input": NaN}', b"\xff", b"[" * 100_000, b"7"])
+def test_broken_body(server: Server, content: bytes) -> None:
+    """What is no JSON object."""
+    for path in ("/v1/embeddings", "/encode"):
+        answer = httpx.post(f"{server.url}{path}", content=content, timeout=60)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "body"
+
+
+def test_body_over_the_limit(server: Server) -> None:
+    """Refused before it is decoded; the server goes on."""
+    answer = httpx.post(f"{server.url}/encode", content=b" " * (64 * 2**20 + 1), timeout=120)
+    assert answer.status_code == 413
+    assert httpx.post(f"{server.url}/encode", json={"text": "a"}, timeout=60).status_code == 200
+
+
+def test_sglangs_own_refusal(server: Server) -> None:
+    """A prompt that is too long: 400 with SGLang's words."""
+    answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": [9] * 5000}, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "engine_refused"
+
+
+def test_encode(server: Server, hf: HuggingFace) -> None:
+    """The prover's contract: ``embedding`` for one text, ``embeddings`` for a list, and the width checked."""
+    one = httpx.post(f"{server.url}/encode", json={"text": TEXTS[0]}, timeout=60).json()
+    assert set(one) == {"embedding"}
+    assert relative_error(one["embedding"], expected(hf, TEXTS[0])) <= FLOAT32_ERROR
+    many = httpx.post(f"{server.url}/encode", json={"text": TEXTS, "hidden_size": 256}, timeout=60).json()
+    for text, vector in zip(TEXTS, many["embeddings"], strict=True):
+        assert relative_error(vector, expected(hf, text)) <= FLOAT32_ERROR
+    wrong = httpx.post(f"{server.url}/encode", json={"text": "a", "hidden_size": 4096}, timeout=60)
+    assert wrong.status_code == 400
+    assert "got 4096; allowed: 256" in wrong.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/encode", "/v1/embeddings"])
+def test_binary_bodies(server: Server, hf: HuggingFace, path: str) -> None:
+    """One body for the whole batch, raw or safetensors; the same numbers as in JSON."""
+    body = {"text": TEXTS} if path == "/encode" else {"input": TEXTS, "encoding_format": "base64"}
+    raw = httpx.post(f"{server.url}{path}", json=body, headers={"Accept": "application/octet-stream"}, timeout=60)
+    assert raw.headers["content-type"] == "application/octet-stream"
+    shape = [int(size) for size in raw.headers["x-tessera-shape"].split(",")]
+    matrix = np.frombuffer(raw.content, "<f4").reshape(shape)
+    named = httpx.post(f"{server.url}{path}", json=body, headers={"Accept": "application/vnd.safetensors"}, timeout=60)
+    tensors = load(named.content)
+    assert tensors["prompt_tokens"].tolist() == [len(hf.tokenizer(text)["input_ids"]) for text in TEXTS]
+    for text, row, other in zip(TEXTS, matrix, tensors["embeddings"], strict=True):
+        assert relative_error(row, expected(hf, text)) <= FLOAT32_ERROR
+        assert relative_error(other, expected(hf, text)) <= FLOAT32_ERROR
+
+
+def test_encode_of_a_cached_prompt_computes_one_token(server: Server) -> None:
+    """The cost of an encode is the part of the prompt that is not cached."""
+    ids = list(range(300, 400))
+    body = {"input_ids": ids, "sampling_params": {"max_new_tokens": 0}, "return_embedding": True}
+    cached = [
+        httpx.post(f"{server.url}/generate", json=body, timeout=60).json()["meta_info"]["cached_tokens"]
+        for _ in range(2)
+    ]
+    assert cached == [0, 99]
+
+
+def test_sglangs_benchmark(server: Server, tmp_path: Path) -> None:
+    """``sglang.bench_serving`` in its embedding mode, unchanged."""
+    out = tmp_path / "bench.jsonl"
+    command = [sys.executable, "-m", "sglang.bench_serving", "--backend", "sglang-embedding"]
+    command += ["--base-url", server.url, "--model", str(TINY), "--dataset-name", "random-ids"]
+    command += [
+        "--num-prompts",
+        "6",
+        "--random-input-len",
+        "20",
+        "--random-range-ratio",
+        "1",
+        "--output-file",
+        str(out),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert json.loads(out.read_text().splitlines()[-1])["completed"] == 6

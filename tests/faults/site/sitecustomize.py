@@ -1,0 +1,80 @@
+"""Breaks Tessera in the way that TESSERA_TEST_FAULT names. Python imports this first in every process of the server."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def _version() -> None:
+    """An SGLang that nobody reviewed."""
+    from tessera_patches import lock
+
+    lock.installed_version = lambda: "0.5.99"
+
+
+def _seam() -> None:
+    """A function that differs from the reviewed one."""
+    from tessera_patches import lock
+
+    original = lock.current
+
+    def changed(seam: Any) -> lock.Entry:
+        entry = original(seam)
+        if seam.target.endswith("ModelRunner.forward"):
+            entry["parameters"] = ["self", "renamed"]
+        return entry
+
+    lock.current = changed
+
+
+def _taken() -> None:
+    """Another plugin's hook sits on our target already."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    HookRegistry._patched.add("sglang.srt.server_args.ServerArgs.__post_init__")
+
+
+def _bug() -> None:
+    """Our own code raises at load."""
+    from tessera_patches import inventory
+
+    inventory.seams = None  # type: ignore[assignment]
+
+
+def _pooling() -> None:
+    """Ids that begin with "span-fault" have no span; "start-fault" and "wait-fault" break their step's read."""
+    from tessera.rows import reader, service
+
+    span_of, start, finished = service.span_of, reader.RowReader.start, service.RowService.finished
+    planned: list[str] = []
+
+    class BrokenRead(reader.Read):
+        def wait(self) -> reader.Fetched:
+            raise RuntimeError("planted")
+
+    def faulty_span_of(request: service.Finished) -> Any:
+        if "span-fault" in request.key:
+            raise RuntimeError("planted")
+        return span_of(request)
+
+    def faulty_finished(self: service.RowService, request: service.Finished) -> None:
+        planned.append(request.key.split("-fault")[0].split()[-1])
+        finished(self, request)
+
+    def faulty_start(self: reader.RowReader, spans: Any, selections: Any = ()) -> reader.Read:
+        faults = set(planned)
+        planned.clear()
+        if "start" in faults:
+            raise RuntimeError("planted")
+        read = start(self, spans, selections)
+        return BrokenRead(read._fetched) if "wait" in faults else read
+
+    service.span_of = faulty_span_of
+    service.RowService.finished = faulty_finished  # type: ignore[method-assign]
+    reader.RowReader.start = faulty_start  # type: ignore[method-assign]
+
+
+_FAULTS = {"version": _version, "seam": _seam, "taken": _taken, "bug": _bug, "pooling": _pooling}
+if "TESSERA_TEST_FAULT" in os.environ:
+    _FAULTS[os.environ["TESSERA_TEST_FAULT"]]()

@@ -1,0 +1,138 @@
+"""One request's failure is that request's error; after every fault the next good request is right."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace, relative_error
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY
+
+HIDDEN = "--enable-return-hidden-states"
+FLOAT32_ERROR = 1e-5
+PROMPT = list(range(100, 150))
+
+
+@pytest.fixture(scope="module")
+def hf() -> HuggingFace:
+    """The reference of the tiny model."""
+    return HuggingFace(TINY)
+
+
+@pytest.fixture
+def server(server_pool: ServerPool, faulty: Callable[[str], dict[str, str]]) -> Server:
+    """A server in which pooling fails for requests with certain ids."""
+    return server_pool.get(HIDDEN, env=faulty("pooling"))
+
+
+def embed(server: Server, prompt: list[int], rid: str | None = None, *, stream: bool = False) -> httpx.Response:
+    """An encode-only request."""
+    body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 0}, "return_embedding": True, "stream": stream}
+    return httpx.post(f"{server.url}/generate", json=body | ({} if rid is None else {"rid": rid}), timeout=120)
+
+
+def check_good(server: Server, hf: HuggingFace) -> None:
+    """A good request is answered, and right."""
+    answer = embed(server, PROMPT).raise_for_status().json()
+    assert relative_error(answer["meta_info"]["embedding"], hf.pooled(PROMPT, [], "mean", "prompt")) <= FLOAT32_ERROR
+
+
+@pytest.mark.parametrize(
+    ("rid", "code"),
+    [("span-fault", "rows_not_collected"), ("start-fault", "row_store_failed"), ("wait-fault", "row_store_failed")],
+)
+def test_a_failure_of_ours_is_that_requests_error(server: Server, hf: HuggingFace, rid: str, code: str) -> None:
+    """500 with a code; in a stream the same as an abort; the server lives."""
+    answer = embed(server, PROMPT, f"{rid}-1")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == code
+    streamed = embed(server, PROMPT, f"{rid}-2", stream=True)
+    assert f'"err_type":"{code}"' in streamed.text
+    check_good(server, hf)
+
+
+def test_neighbours_of_a_failure_are_served(server: Server, hf: HuggingFace) -> None:
+    """Of twenty requests at once, the one that fails fails alone."""
+
+    async def all_at_once() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
+            rids = ["span-fault-3", *(f"good-{i}" for i in range(19))]
+            bodies = [
+                {
+                    "input_ids": PROMPT[i:],
+                    "rid": rid,
+                    "sampling_params": {"max_new_tokens": 8, "ignore_eos": True},
+                    "return_embedding": True,
+                }
+                for i, rid in enumerate(rids)
+            ]
+            return await asyncio.gather(*(client.post("/generate", json=body) for body in bodies))
+
+    failed, *good = asyncio.run(all_at_once())
+    assert failed.status_code == 500
+    for i, answer in enumerate(good, start=1):
+        expected = hf.pooled(PROMPT[i:], [], "mean", "prompt")
+        assert relative_error(answer.json()["meta_info"]["embedding"], expected) <= FLOAT32_ERROR
+
+
+def test_disconnect_frees_the_request(server: Server, hf: HuggingFace) -> None:
+    """A client that goes away leaves nothing running: /flush_cache works only on an idle server."""
+    body = {
+        "input_ids": PROMPT,
+        "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True},
+        "stream": True,
+        "return_embedding": {"over": "all"},
+    }
+    with httpx.stream("POST", f"{server.url}/generate", json=body, timeout=120) as response:
+        next(response.iter_lines())
+    deadline = time.monotonic() + 30
+    while httpx.post(f"{server.url}/flush_cache", timeout=60).status_code != 200:
+        assert time.monotonic() < deadline, "the request still runs"
+        time.sleep(0.5)
+    check_good(server, hf)
+
+
+@pytest.fixture(scope="module")
+def other_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with other weights."""
+    folder = tmp_path_factory.mktemp("other")
+    for path in TINY.iterdir():
+        if path.suffix != ".safetensors":
+            (folder / path.name).write_bytes(path.read_bytes())
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        name: weight * (1 + 0.1 * torch.randn(weight.shape, generator=generator)).to(weight.dtype)
+        for name, weight in load_file(TINY / "model.safetensors").items()
+    }
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_rows_of_old_weights_are_never_returned(server: Server, hf: HuggingFace, other_weights: Path) -> None:
+    """Weights are updated and the prefix cache is kept: its rows are refused until it is flushed."""
+    check_good(server, hf)
+    update = {"model_path": str(other_weights), "flush_cache": False}
+    httpx.post(f"{server.url}/update_weights_from_disk", json=update, timeout=120).raise_for_status()
+    stale = embed(server, PROMPT)
+    assert stale.status_code == 500
+    assert stale.json()["error"]["code"] == "rows_not_finite"
+    assert "POST /flush_cache" in stale.json()["error"]["message"]
+
+    new = HuggingFace(other_weights)
+    fresh = embed(server, PROMPT[::-1]).raise_for_status().json()["meta_info"]["embedding"]
+    assert relative_error(fresh, new.pooled(PROMPT[::-1], [], "mean", "prompt")) <= FLOAT32_ERROR
+    httpx.post(f"{server.url}/flush_cache", timeout=60).raise_for_status()
+    check_good(server, new)
+
+    back = {"model_path": str(TINY), "flush_cache": True}
+    httpx.post(f"{server.url}/update_weights_from_disk", json=back, timeout=120).raise_for_status()
+    check_good(server, hf)

@@ -1,0 +1,41 @@
+"""From the pooled vector to the fields of the answer."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+
+from tessera.embed.answer import answer
+from tessera.embed.options import EmbedOptions, Encoding
+
+VECTOR = np.array([3.0, 4.0, 12.0], np.float32)
+
+
+def test_float() -> None:
+    """All values, as they are."""
+    fields = answer(VECTOR, 7, EmbedOptions())
+    assert fields["embedding_tokens"] == 7
+    assert list(fields["embedding"]) == [3.0, 4.0, 12.0]
+
+
+def test_base64_is_little_endian_float32() -> None:
+    """What the OpenAI SDK decodes."""
+    text = answer(VECTOR, 1, EmbedOptions(encoding_format=Encoding.BASE64))["embedding"]
+    assert np.frombuffer(base64.b64decode(text), "<f4").tolist() == [3.0, 4.0, 12.0]
+
+
+def test_normalize_comes_after_dimensions() -> None:
+    """The vector that leaves has length 1."""
+    fields = answer(VECTOR, 1, EmbedOptions(normalize=True, dimensions=2))
+    np.testing.assert_allclose(fields["embedding"], [0.6, 0.8], rtol=1e-7)
+
+
+def test_zero_vector_stays_zero() -> None:
+    """No direction, no division."""
+    assert list(answer(np.zeros(2, np.float32), 1, EmbedOptions(normalize=True))["embedding"]) == [0.0, 0.0]
+
+
+def test_nothing_pooled() -> None:
+    """No rows: null and zero."""
+    assert answer(None, 0, EmbedOptions()) == {"embedding": None, "embedding_tokens": 0}

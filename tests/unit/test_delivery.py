@@ -1,0 +1,95 @@
+"""The way from the scheduler to the main process: packing, and both ends of the socket."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tessera.delivery import inbox as inbox_module
+from tessera.delivery.inbox import Inbox
+from tessera.delivery.outbox import Outbox
+from tessera.delivery.outcome import Outcome, pack, unpack
+from tessera.rows.reader import Fetched, Read
+
+
+class Broken(Read):
+    """A read whose copies never arrive."""
+
+    def wait(self) -> Fetched:
+        """As `Read.wait`."""
+        raise RuntimeError("planted")
+
+
+def fetched(vectors: list[list[float]], *rows: torch.Tensor) -> Fetched:
+    """What a read would have brought."""
+    return Fetched(torch.tensor(vectors, dtype=torch.float32), list(rows))
+
+
+def test_round_trip() -> None:
+    """Each vector and each matrix of rows comes back with its own outcome, bit by bit."""
+    outcomes = [
+        Outcome("a", 3),
+        Outcome("none", 0),
+        Outcome("bad", code="code", message="why"),
+        Outcome("both", 1, (2, 2)),
+        Outcome("rows", None, (1, 2)),
+        Outcome("no rows", None, (0, 2)),
+    ]
+    matrices = [torch.tensor(m, dtype=torch.bfloat16).reshape(-1, 2) for m in ([1, 2, 3, 4], [5, 6], [])]
+    found = list(unpack(pack(outcomes, fetched([[1, 2], [3, 4]], *matrices))))
+    assert [delivered.outcome for delivered in found] == outcomes
+    vectors = [None if delivered.vector is None else delivered.vector.tolist() for delivered in found]
+    assert vectors == [[1, 2], None, None, [3, 4], None, None]
+    rows = [delivered.rows for delivered in found]
+    assert rows == [None, None, None, *(matrix.view(torch.uint8).numpy().tobytes() for matrix in matrices)]
+    assert {delivered.dtype for delivered in found} == {"bfloat16"}
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_a_vector_that_is_not_finite_fails_alone(poison: float) -> None:
+    """Its neighbours keep theirs."""
+    a, b, c = unpack(pack([Outcome(rid, 4) for rid in "abc"], fetched([[1, 2], [3, poison], [5, 6]])))
+    assert (a.outcome.code, b.outcome.code, c.outcome.code) == ("", "rows_not_finite", "")
+    assert b.vector is None
+    assert a.vector is not None
+    assert c.vector is not None
+    assert (a.vector.tolist(), c.vector.tolist()) == ([1, 2], [5, 6])
+
+
+def test_rows_that_are_not_finite_fail_with_their_vector() -> None:
+    """One bad row, and the request gets nothing."""
+    bad, good = torch.tensor([[1, float("nan")]]), torch.tensor([[2.0, 3.0]])
+    a, b = unpack(pack([Outcome("a", 1, (1, 2)), Outcome("b", 1, (1, 2))], fetched([[1, 2], [3, 4]], bad, good)))
+    assert a.outcome.code == "rows_not_finite"
+    assert (a.vector, a.rows) == (None, None)
+    assert b.vector is not None
+    assert b.vector.tolist() == [3, 4]
+    assert b.rows == good.numpy().tobytes()
+
+
+def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Early, late, failed, unexpected and missing: each request gets its own."""
+    monkeypatch.setattr(inbox_module, "DELIVERY_SECONDS", 0.5)
+
+    async def exchange() -> None:
+        inbox = Inbox()
+        outbox = Outbox(inbox.address)
+        for rid in ("a", "b", "missing"):
+            inbox.expect(rid)
+        outbox.put([Outcome("stranger", 1), Outcome("a", 2)], Read(fetched([[9.0], [1.0]])))
+        first = await inbox.take("a")
+        assert first.outcome == Outcome("a", 2)
+        assert first.vector is not None
+        assert first.vector.tolist() == [1.0]
+        outbox.put([Outcome("b", 2)], Broken(fetched([])))
+        assert (await inbox.take("b")).outcome.code == "row_store_failed"
+        assert (await inbox.take("missing")).outcome.code == "rows_not_collected"
+        for rid in ("a", "b", "missing"):
+            inbox.forget(rid)
+        assert Path(inbox.address.removeprefix("ipc://")).parent.stat().st_mode & 0o077 == 0
+
+    asyncio.run(exchange())

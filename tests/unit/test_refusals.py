@@ -1,0 +1,72 @@
+"""Options and models that rows do not support."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tessera.rows.refusals import REFUSALS, refused, refused_model
+
+DEFAULTS: dict[str, Any] = {
+    "disaggregation_mode": "null",
+    "pp_size": 1,
+    "dp_size": 1,
+    "dcp_size": 1,
+    "attn_cp_size": 1,
+    "tokenizer_worker_num": 1,
+    "detokenizer_worker_num": 1,
+    "hicache_storage_backend": None,
+    "dllm_algorithm": None,
+    "speculative_algorithm": None,
+    "radix_cache_backend": None,
+    "elastic_ep_backend": None,
+    "grpc_port": None,
+    "enable_hierarchical_cache": False,
+    "enable_lmcache": False,
+    "enable_flexkv": False,
+    "enable_hisparse": False,
+    "encoder_only": False,
+    "enable_dp_attention": False,
+    "enable_prefill_cp": False,
+    "enable_two_batch_overlap": False,
+    "enable_pdmux": False,
+    "is_embedding": False,
+    "enable_unified_memory": False,
+    "enable_streaming_session": False,
+    "prefill_only_disable_kv_cache": False,
+    "smg_grpc_mode": False,
+    "use_ray": False,
+}
+SET = {name: {"null": "prefill", 1: 2, None: "something", False: True}[default] for name, default in DEFAULTS.items()}
+
+
+def args(**changed: Any) -> SimpleNamespace:
+    """SGLang's options as far as we look at them."""
+    return SimpleNamespace(**DEFAULTS | changed)
+
+
+def test_defaults_are_fine() -> None:
+    """A plain server starts."""
+    assert refused(args()) == []
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_each_is_refused_by_its_name(name: str) -> None:
+    """One option changed, one line that names it as the command line does."""
+    (line,) = refused(args(**{name: SET[name]}))
+    assert line.startswith(f"--{name.replace('_', '-')} cannot be combined with --enable-return-hidden-states: ")
+
+
+def test_the_test_knows_every_refusal() -> None:
+    """A new refusal needs a line here."""
+    assert len(REFUSALS) == len(DEFAULTS)
+
+
+@pytest.mark.parametrize("kind", ["is_hybrid_swa", "is_hybrid_ssm", "is_encoder_decoder"])
+def test_models(kind: str) -> None:
+    """Models whose KV slots are not tokens."""
+    none = {"is_hybrid_swa": False, "is_hybrid_ssm": False, "is_encoder_decoder": False}
+    assert refused_model(**none) is None
+    assert "does not support this model" in (refused_model(**none | {kind: True}) or "")

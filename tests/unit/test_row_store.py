@@ -1,0 +1,81 @@
+"""The row store and the pooling over it, on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tessera.rows.reader import RowReader, Selection
+from tessera.rows.store import RowStore, row_bytes
+from tessera_kernels.pool_rows import Reduce, Span
+
+H = 8
+
+
+def filled(slots: int = 32) -> tuple[RowStore, torch.Tensor]:
+    """A store whose slots hold random rows, and these rows."""
+    states = torch.randn(slots, H, generator=torch.Generator().manual_seed(1))
+    store = RowStore(slots, H, torch.float32, "cpu")
+    order = torch.randperm(slots, generator=torch.Generator().manual_seed(2))
+    store.write(order, states[order])
+    return store, states
+
+
+def test_row_bytes() -> None:
+    """8 KiB a token for an 8B Llama in bfloat16."""
+    assert row_bytes(4096, torch.bfloat16) == 8192
+
+
+def test_a_row_is_found_through_the_map_of_slots() -> None:
+    """Spans of two requests with scattered slots, as brute force has them."""
+    store, states = filled()
+    slots = torch.tensor([[5, 1, 30, 7, 0], [2, 3, 4, 9, 11]], dtype=torch.int32)
+    found = RowReader(store.rows, slots).start(
+        [Span(0, 0, 4, Reduce.MEAN), Span(1, 1, 5, Reduce.MAX), Span(0, 2, 3, Reduce.MEAN)]
+    )
+    expected = torch.stack([states[[5, 1, 30, 7]].mean(0), states[[3, 4, 9, 11]].amax(0), states[30]])
+    np.testing.assert_allclose(found.wait().vectors.numpy(), expected.numpy(), rtol=1e-6)
+
+
+def test_what_was_never_written_is_not_finite() -> None:
+    """An empty slot poisons every pooling that touches it."""
+    store = RowStore(4, H, torch.bfloat16, "cpu")
+    store.write(torch.tensor([0, 1]), torch.ones(2, H, dtype=torch.bfloat16))
+    slots = torch.tensor([[0, 1, 2]], dtype=torch.int32)
+    found = RowReader(store.rows, slots).start([Span(0, 0, 3, reduce) for reduce in Reduce]).wait()
+    assert torch.isnan(found.vectors).all()
+
+
+def test_invalidate_forgets_all() -> None:
+    """After a weight update nothing is finite until it is written again."""
+    store, states = filled()
+    store.invalidate()
+    assert torch.isnan(store.rows).all()
+    store.write(torch.tensor([3]), states[:1])
+    assert torch.equal(store.rows[3], states[0])
+
+
+def test_a_write_that_cannot_be_done_breaks_the_store() -> None:
+    """Missing states, a wrong width, a wrong dtype, a slot that is not there: never a silent skip."""
+    good = torch.ones(1, H)
+    for slots, states in [
+        (torch.tensor([0]), None),
+        (torch.tensor([0]), torch.ones(1, H + 1)),
+        (torch.tensor([0, 1]), good),
+        (torch.tensor([0]), good.double()),
+        (torch.tensor([99]), good),
+    ]:
+        store = RowStore(4, H, torch.float32, "cpu")
+        assert store.broken is None
+        store.write(slots, states)
+        assert store.broken
+
+
+def test_raw_rows() -> None:
+    """A span of positions, named positions in their own order, and none; with and without vectors beside them."""
+    store, states = filled()
+    slots = torch.tensor([[5, 1, 30, 7, 0]], dtype=torch.int32)
+    selections = [Selection(0, 1, 4), Selection(0, 0, 5, (4, 0, 4)), Selection(0, 2, 2)]
+    fetched = RowReader(store.rows, slots).start([], selections).wait()
+    for found, expected in zip(fetched.rows, ([1, 30, 7], [0, 5, 0], []), strict=True):
+        assert torch.equal(found, states[expected])

@@ -1,0 +1,168 @@
+"""Pooling of finished requests: spans, one read for all, one outcome for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tessera.delivery.outcome import Outcome
+from tessera.embed.options import EmbedOptions, Pooling
+from tessera.rows.reader import Fetched, Read, Selection
+from tessera.rows.service import Finished, RowService, selection_of, span_of
+from tessera.rows.span import Over
+from tessera.states.options import Format, StateOptions
+from tessera_kernels.pool_rows import Reduce, Span
+
+
+def finished(rid: str = "a", prompt: int = 10, output: int = 5, request: int = 3, **options: object) -> Finished:
+    """A request that finished and asked for an embedding."""
+    return Finished(rid, request, prompt, output, embed=EmbedOptions(**options).to_wire())  # type: ignore[arg-type]
+
+
+def with_states(rid: str = "a", prompt: int = 10, output: int = 5, **options: object) -> Finished:
+    """A request that finished and asked for raw states."""
+    return Finished(rid, 3, prompt, output, states=StateOptions(**options).to_wire())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("over", "output", "expected"),
+    [
+        (Over.PROMPT, 5, (0, 10)),
+        (Over.OUTPUT, 5, (10, 14)),
+        (Over.ALL, 5, (0, 14)),
+        (Over.ALL, 1, (0, 10)),
+        (Over.ALL, 0, (0, 10)),
+        (Over.OUTPUT, 2, (10, 11)),
+    ],
+)
+def test_span(over: Over, output: int, expected: tuple[int, int]) -> None:
+    """N+M-1 rows: the last generated token has none."""
+    assert span_of(finished(output=output, over=over)) == Span(3, *expected, Reduce.MEAN)
+
+
+@pytest.mark.parametrize("output", [0, 1])
+def test_empty_span(output: int) -> None:
+    """Nothing generated was fed back."""
+    assert span_of(finished(output=output, over=Over.OUTPUT)) is None
+
+
+def test_pooling_of_one_row() -> None:
+    """First and last are means over one row."""
+    assert span_of(finished(pooling=Pooling.FIRST)) == Span(3, 0, 1, Reduce.MEAN)
+    assert span_of(finished(pooling=Pooling.LAST, over=Over.ALL)) == Span(3, 13, 14, Reduce.MEAN)
+    assert span_of(finished(pooling=Pooling.MAX)) == Span(3, 0, 10, Reduce.MAX)
+
+
+@pytest.mark.parametrize(
+    ("options", "output", "expected"),
+    [
+        ({}, 5, Selection(3, 0, 14)),
+        ({}, 0, Selection(3, 0, 10)),
+        ({"over": Over.OUTPUT}, 5, Selection(3, 10, 14)),
+        ({"over": Over.OUTPUT}, 1, Selection(3, 10, 10)),
+        ({"last": True}, 5, Selection(3, 13, 14)),
+        ({"last": True}, 0, Selection(3, 9, 10)),
+        ({"positions": (2, 13)}, 5, Selection(3, 0, 14, (2, 13))),
+    ],
+)
+def test_selection(options: Any, output: int, expected: Selection) -> None:
+    """Raw rows of prompt and output, of some positions, of the last token."""
+    assert selection_of(with_states(output=output, **options)) == expected
+
+
+class Store:
+    """Stands for reader and outbox: notes what was read and what was put."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.reads: list[tuple[list[Span], list[Selection]]] = []
+        self.put: list[Outcome] = []
+        self.steps = 0
+        self.fails = fails
+
+    def start(self, spans: list[Span], selections: list[Selection]) -> Read:
+        """As `tessera.rows.reader.RowReader.start`."""
+        self.reads.append((spans, selections))
+        if self.fails:
+            raise RuntimeError("planted")
+        return Read(Fetched(torch.empty(0), []))
+
+    def end_step(self) -> None:
+        """As `tessera.rows.reader.RowReader.end_step`."""
+        self.steps += 1
+
+    def take(self, outcomes: list[Outcome], read: Read | None) -> None:
+        """As `tessera.delivery.outbox.Outbox.put`."""
+        self.put += outcomes
+        assert (read is not None) == any(outcome.has_vector or outcome.has_rows for outcome in outcomes)
+
+    def service(self, broken: str | None = None) -> RowService:
+        """A service over this store."""
+        return RowService(self, self.take, lambda: broken, hidden_size=8)
+
+
+def test_one_read_for_all_that_finish() -> None:
+    """Four requests, one read; an empty span needs none; the next flush has nothing to do."""
+    store = Store()
+    service = store.service()
+    for request in (
+        finished("a", request=1),
+        finished("empty", output=0, over=Over.OUTPUT),
+        with_states("s", positions=(1, 2)),
+        finished("b", request=2, pooling=Pooling.LAST),
+    ):
+        service.finished(request)
+    service.flush()
+    service.flush()
+    assert store.put == [Outcome("a", 10), Outcome("empty", 0), Outcome("s", None, (2, 8)), Outcome("b", 1)]
+    ((spans, selections),) = store.reads
+    assert [span.request for span in spans] == [1, 2]
+    assert selections == [Selection(3, 0, 14, (1, 2))]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (Finished("a", 1, 10, 5, embed="{"), "rows_not_collected"),
+        (with_states("a", positions=(0, 14)), "no_such_position"),
+        (with_states("a", prompt=2**21 + 1), "too_many_values"),
+    ],
+)
+def test_one_request_fails_alone(request_: Finished, code: str) -> None:
+    """What no schema has seen, and a position that is not there."""
+    store = Store()
+    service = store.service()
+    service.finished(request_)
+    service.finished(finished("b"))
+    service.flush()
+    assert [(outcome.key, outcome.code) for outcome in store.put] == [("a", code), ("b", "")]
+
+
+@pytest.mark.parametrize(("fails", "broken"), [(True, None), (False, "no memory")])
+def test_store_that_fails(broken: str | None, *, fails: bool) -> None:
+    """All of the step fail, but those that need no rows; the next step is tried again."""
+    store = Store(fails=fails)
+    service = store.service(broken)
+    service.finished(finished("a"))
+    service.finished(with_states("s"))
+    service.finished(finished("empty", output=1, over=Over.OUTPUT))
+    service.flush()
+    codes = [(outcome.key, outcome.code) for outcome in store.put]
+    assert codes == [("a", "row_store_failed"), ("s", "row_store_failed"), ("empty", "")]
+
+
+def test_no_limit_for_binary_formats() -> None:
+    """What is too many for a list is not for bytes."""
+    store = Store()
+    service = store.service()
+    service.finished(with_states("a", prompt=2**21 + 1, format=Format.BASE64))
+    service.flush()
+    assert store.put == [Outcome("a", None, (2**21 + 5, 8))]
+
+
+def test_nothing_finished() -> None:
+    """Most steps: nothing is read, nothing is put."""
+    store = Store()
+    store.service().flush()
+    assert (store.reads, store.put, store.steps) == ([], [], 1)
