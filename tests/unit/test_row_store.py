@@ -79,3 +79,10 @@ def test_raw_rows() -> None:
     fetched = RowReader(store.rows, slots).start([], selections).wait()
     for found, expected in zip(fetched.rows, ([1, 30, 7], [0, 5, 0], []), strict=True):
         assert torch.equal(found, states[expected])
+
+
+def test_raw_rows_alone_come_with_no_vectors() -> None:
+    rows = torch.ones((4, 8), dtype=torch.bfloat16)
+    fetched = RowReader(rows, torch.arange(4, dtype=torch.int32)[None]).start([], [Selection(0, 1, 3)]).wait()
+    assert fetched.vectors.dtype == torch.float32  # a vector's dtype, whatever the model's
+    assert torch.equal(fetched.rows[0], rows[1:3])

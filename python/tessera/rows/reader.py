@@ -89,7 +89,7 @@ class RowReader:
 
     def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection]) -> Fetched:
         return Fetched(
-            pool_rows(self._rows, self._req_to_token, spans) if spans else self._rows.new_empty((0, 0)),
+            pool_rows(self._rows, self._req_to_token, spans) if spans else self._rows.new_empty((0, 0), dtype=torch.float32),
             [self._rows.index_select(0, self._slots(selection)) for selection in selections],
         )
 
