@@ -82,7 +82,8 @@ def test_raw_rows() -> None:
 
 
 def test_raw_rows_alone_come_with_no_vectors() -> None:
+    """The empty block of vectors has a vector's dtype, whatever the model's: numpy has no bfloat16."""
     rows = torch.ones((4, 8), dtype=torch.bfloat16)
     fetched = RowReader(rows, torch.arange(4, dtype=torch.int32)[None]).start([], [Selection(0, 1, 3)]).wait()
-    assert fetched.vectors.dtype == torch.float32  # a vector's dtype, whatever the model's
+    assert fetched.vectors.dtype == torch.float32
     assert torch.equal(fetched.rows[0], rows[1:3])

@@ -88,8 +88,9 @@ class RowReader:
         return Read(fetched, arrived)
 
     def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection]) -> Fetched:
+        none = self._rows.new_empty((0, 0), dtype=torch.float32)
         return Fetched(
-            pool_rows(self._rows, self._req_to_token, spans) if spans else self._rows.new_empty((0, 0), dtype=torch.float32),
+            pool_rows(self._rows, self._req_to_token, spans) if spans else none,
             [self._rows.index_select(0, self._slots(selection)) for selection in selections],
         )
 
