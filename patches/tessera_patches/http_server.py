@@ -17,7 +17,7 @@ from tessera.errors import REQUEST_ABORTED, BadRequest, EngineRefused, RequestFa
 from tessera.http import embeddings
 from tessera.http.embeddings import Embed, Model, Prompts
 from tessera.http.vectors import Body
-from tessera_patches import apply, inventory
+from tessera_patches import apply, inventory, openai
 from tessera_patches.seam import Phase
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
         http_server.app.add_exception_handler(TesseraError, answer_error)
         stock = len(http_server.app.router.routes)
         add_server_info(http_server.app, http_server.server_info)
+        openai.add_routes(http_server.app, http_server.validate_json_request)
         if config.active.rows:
             add_embedding_routes(http_server.app, tokenizer_manager)
         # Ours first: SGLang's own of the same path stay behind them.

@@ -10,6 +10,7 @@ _STREAMER = f"{_MANAGERS}.scheduler_components.output_streamer.SchedulerOutputSt
 _TOKENIZER = f"{_MANAGERS}.tokenizer_manager.TokenizerManager"
 _UPDATER = f"{_MANAGERS}.scheduler_components.weight_updater.SchedulerWeightUpdaterManager"
 _RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
+_CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
 _WORKER = f"{_MANAGERS}.tp_worker.TpModelWorker"
 
 
@@ -57,6 +58,17 @@ SEAMS = (
         why="Answers our errors as JSON with status and code; learns the model's hidden size.",
         remove_when="SGLang lets plugins register routes and error handlers.",
         callers=("sglang.srt.entrypoints.http_server.launch_server",),
+    ),
+    Seam(
+        target=f"{_TOKENIZER}.generate_request",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows",
+        handler="tessera_patches.openai:collected",
+        guard=Guard.PARAMETERS,
+        why="Notes embeddings and raw states by choice: OpenAI's answers are built from what it yields, and drop them.",
+        remove_when="SGLang lets plugins add fields to the choices of OpenAI's answers.",
+        callers=(f"{_CHAT}._handle_non_streaming_request", f"{_CHAT}._generate_chat_stream"),
     ),
     Seam(
         target=f"{_TOKENIZER}._wait_one_response",

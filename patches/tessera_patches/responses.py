@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from typing import Any
 
 from tessera import config
@@ -58,4 +59,4 @@ def _fields(delivered: Delivered, wanted: Asked, prompt_tokens: int) -> dict[str
 
 def _abort(error: RequestFailed) -> dict[str, Any]:
     """The status of a stream is sent already: there a failure ends it as SGLang's own aborts do."""
-    return {"type": "abort", "message": str(error), "status_code": error.status, "err_type": error.code}
+    return {"type": "abort", "message": str(error), "status_code": HTTPStatus(error.status), "err_type": error.code}
