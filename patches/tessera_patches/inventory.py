@@ -29,6 +29,28 @@ def _weight_update(method: str) -> Seam:
 
 SEAMS = (
     Seam(
+        target="sglang.srt.server_args.ServerArgs.add_cli_args",
+        hook=Hook.AFTER,
+        phase=Phase.LOAD,
+        feature="",
+        handler="tessera_patches.flags:add_options",
+        guard=Guard.PARAMETERS,
+        why="Adds our options to the launcher's.",
+        remove_when="SGLang lets plugins add options.",
+        callers=("sglang.srt.server_args.prepare_server_args",),
+    ),
+    Seam(
+        target="sglang.srt.server_args.ServerArgs.from_cli_args",
+        hook=Hook.AROUND,
+        phase=Phase.LOAD,
+        feature="",
+        handler="tessera_patches.flags:read_options",
+        guard=Guard.PARAMETERS,
+        why="Reads our options, before SGLang checks its own.",
+        remove_when="SGLang lets plugins add options.",
+        callers=("sglang.srt.server_args.prepare_server_args",),
+    ),
+    Seam(
         target="sglang.srt.server_args.ServerArgs.__post_init__",
         hook=Hook.AFTER,
         phase=Phase.LOAD,

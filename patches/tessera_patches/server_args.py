@@ -14,6 +14,10 @@ def decide(result: None, args: Any) -> None:
     with apply.or_refuse():
         config.active = config.Settings.from_server_args(args)
         lines = refused(args) + _refused_environment() if config.active.rows else []
+        if config.flags.needs_rows and not config.active.rows:
+            lines.append(
+                "--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full"
+            )
         if lines:
             raise SystemExit("\n".join(map(apply.refusing, lines)))
         config.hand_to_children()

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tessera.flags import Flags
+
 if TYPE_CHECKING:
     from tessera.delivery.inbox import Inbox
 
@@ -44,6 +46,8 @@ class Settings:
         return ["rows"] if self.rows else []
 
 
+flags = Flags()
+"""What the command line says about us; known in the main process only, before `active` is."""
 active = Settings()
 """The settings in force in this process."""
 inbox: Inbox | None = None

@@ -19,3 +19,6 @@ MAX_POSITIONS = 65_536
 
 MAX_LISTED_VALUES = 2**24
 """Numbers in a nested list of raw states (4,096 rows of 4,096); beyond it the event loop would stand for a second."""
+
+MAX_TOPK = 512
+"""Values that one TOPLOC fingerprint proves: more gain nothing, and their positions no longer fit below 65,497."""

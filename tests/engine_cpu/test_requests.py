@@ -124,4 +124,4 @@ def test_server_info_says_what_is_on(server: Server, server_pool: ServerPool) ->
     assert any(target.endswith("ModelRunner.forward") for target in told["tessera"]["seams"]["scheduler"])
     off = httpx.get(f"{server_pool.get().url}/server_info", timeout=60).json()["tessera"]
     assert (off["on"], off["seams"]["scheduler"]) == ([], [])
-    assert len(off["seams"]["main"]) == 3
+    assert len(off["seams"]["main"]) == 5

@@ -67,8 +67,8 @@ _INTRODUCTION = """\
 Every place where Tessera touches SGLang. Each is compared with the lock file of the installed SGLang version before it
 is applied, and SGLang's hook registry is asked afterwards whether it did apply it; any difference ends the start.
 `TESSERA_DISABLE=1` gives the stock server: none of these is installed. Without `--enable-return-hidden-states` only
-those marked `always` are: the first in every process, where nothing calls it but the start, the others in the main
-process, to answer a request for an embedding with a 400 that names the flag.
+those marked `always` are: those of the options in every process, where nothing calls them but the start, the others in
+the main process, to answer a request for an embedding with a 400 that names the flag.
 
 | target in `sglang` | hook | process | feature | guard | why | unnecessary when |
 |---|---|---|---|---|---|---|"""

@@ -1,0 +1,72 @@
+"""The options that we add to SGLang's launcher: one field of `Flags` is one option."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from tessera.limits import MAX_TOPK
+
+
+def _says(meaning: str, parse: Callable[[str], Any] | None = None, metavar: str | None = None) -> dict[str, Any]:
+    """What ``--help`` says of a field, and how its value is read; without ``parse`` it is a switch."""
+    return {"help": meaning, "parse": parse, "metavar": metavar}
+
+
+def _topk(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= MAX_TOPK:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 to {MAX_TOPK}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the command line says about us; SGLang's own ``ServerArgs`` has no room for it."""
+
+    toploc_verification: bool = field(
+        default=False,
+        metadata=_says(
+            "return TOPLOC fingerprints with every response (toploc_verification_fingerprints) unless its request says "
+            "return_toploc_fingerprints: false; turns --enable-return-hidden-states on"
+        ),
+    )
+    toploc_verification_topk: int = field(
+        default=128,
+        metadata=_says("values that one fingerprint proves; prover and verifier must agree (default: 128)", _topk, "K"),
+    )
+    toploc_thresholds: Path | None = field(
+        default=None,
+        metadata=_says("thresholds of the verifier, a file written by: tessera toploc calibrate", Path, "FILE"),
+    )
+
+    @classmethod
+    def from_namespace(cls, namespace: argparse.Namespace) -> Self:
+        """What the parser that `add_to` extended has read."""
+        return cls(**{one.name: getattr(namespace, one.name) for one in fields(cls)})
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the row store must be on, as with ``--enable-return-hidden-states``."""
+        return self.toploc_verification
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add every option to SGLang's parser, in a group of its own in ``--help``."""
+    group = parser.add_argument_group("tessera", "Options of the plugin sglang-tessera.")
+    for one in fields(Flags):
+        group.add_argument(name_of(one), default=one.default, help=one.metadata["help"], **_kind(one))
+
+
+def name_of(one: Field[Any]) -> str:
+    """How the option is written."""
+    return "--" + one.name.replace("_", "-")
+
+
+def _kind(one: Field[Any]) -> dict[str, Any]:
+    parse = one.metadata["parse"]
+    if parse is None:
+        return {"action": "store_true"}
+    return {"type": parse, "metavar": one.metadata["metavar"]}
