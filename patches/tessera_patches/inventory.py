@@ -11,6 +11,7 @@ _TOKENIZER = f"{_MANAGERS}.tokenizer_manager.TokenizerManager"
 _UPDATER = f"{_MANAGERS}.scheduler_components.weight_updater.SchedulerWeightUpdaterManager"
 _RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
 _CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
+_DRAFT_BACKENDS = "sglang.srt.speculative.draft_utils.DraftBackendFactory"
 _WORKER = f"{_MANAGERS}.tp_worker.TpModelWorker"
 
 
@@ -24,6 +25,20 @@ def _weight_update(method: str) -> Seam:
         guard=Guard.PARAMETERS,
         why="Rows computed with the old weights are forgotten.",
         remove_when="SGLang announces weight updates to plugins.",
+    )
+
+
+def _draft_backend(method: str, handler: str) -> Seam:
+    return Seam(
+        target=f"{_DRAFT_BACKENDS}.{method}",
+        hook=Hook.REPLACE,
+        phase=Phase.SCHEDULER,
+        feature="cpu_speculation",
+        handler=f"tessera_patches.cpu_speculation:{handler}",
+        guard=Guard.BODY,
+        why="Gives draft models attention on a machine without a GPU.",
+        remove_when="SGLang's torch_native attention supports speculative decoding.",
+        callers=("sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.init_attention_backend",),
     )
 
 
@@ -162,6 +177,18 @@ SEAMS = (
     _weight_update("update_weights_from_distributed"),
     _weight_update("update_weights_from_tensor"),
     _weight_update("update_weights_from_ipc"),
+    Seam(
+        target="sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend",
+        hook=Hook.REPLACE,
+        phase=Phase.SCHEDULER,
+        feature="cpu_speculation",
+        handler="tessera_patches.cpu_speculation:TorchNativeAttnBackend",
+        guard=Guard.BODY,
+        why="Verifies drafted tokens on a machine without a GPU: chains, trees, and chains cut to length.",
+        remove_when="SGLang's torch_native attention supports speculative decoding.",
+    ),
+    _draft_backend("create_decode_backend", "draft_decode_backend"),
+    _draft_backend("create_draft_extend_backend", "draft_extend_backend"),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera import config
+from tessera import config, cpu_speculation
 from tessera.rows.refusals import refused
 from tessera_patches import apply
 
@@ -18,6 +18,7 @@ def decide(result: None, args: Any) -> None:
             lines.append(
                 "--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full"
             )
+        lines += cpu_speculation.refused(args) if config.active.cpu_speculation else []
         if lines:
             raise SystemExit("\n".join(map(apply.refusing, lines)))
         config.hand_to_children()

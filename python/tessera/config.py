@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tessera import cpu_speculation
 from tessera.flags import Flags
 
 if TYPE_CHECKING:
@@ -25,25 +26,32 @@ class Settings:
 
     Attributes:
         rows: whether the row store is kept (``--enable-return-hidden-states``).
+        cpu_speculation: whether drafts are verified on the CPU engine (``--speculative-algorithm``), for which SGLang's
+            ``torch_native`` attention needs our additions.
         hidden_size: H of the model; None until the model's configuration is known.
     """
 
     rows: bool = False
+    cpu_speculation: bool = False
     hidden_size: int | None = None
 
     @classmethod
     def from_server_args(cls, args: Any) -> Settings:
         """Args: SGLang's ``ServerArgs`` after its own checks."""
-        return cls(rows=args.return_hidden_states_mode == "full")
+        return cls(
+            rows=args.return_hidden_states_mode == "full",
+            cpu_speculation=cpu_speculation.wanted(args),
+        )
 
     @classmethod
     def from_environment(cls) -> Settings:
         """What the main process handed to this child."""
-        return cls(rows="rows" in os.environ.get(CHILD_FEATURES, "").split(","))
+        on = os.environ.get(CHILD_FEATURES, "").split(",")
+        return cls(rows="rows" in on, cpu_speculation="cpu_speculation" in on)
 
     def features(self) -> list[str]:
         """Names of what is on, as `tessera_patches.seam.Seam.feature` has them."""
-        return ["rows"] if self.rows else []
+        return [name for name in ("rows", "cpu_speculation") if getattr(self, name)]
 
 
 flags = Flags()

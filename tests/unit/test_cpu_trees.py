@@ -185,3 +185,25 @@ class TestAcceptance:
             assert accepted[b].tolist() == chain_index + [-1] * (longest - len(chain))
             assert count[b] == len(chain) - 1
         assert predicts.tolist() == wanted
+
+
+class TestReconstruction:
+    """``reconstruct_indices_from_tree_mask_cpu``."""
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_same_links_as_the_masked_tree(self, rng: torch.Generator, shape: tuple[int, int, int]) -> None:
+        """Building a tree gives a mask; the mask alone gives back the positions and links."""
+        trees = Trees(rng, *shape)
+        mask = torch.ones(trees.batch * trees.nodes * trees.nodes, dtype=torch.bool)
+        built = trees.build(mask, 1)
+        found = torch.empty_like(built[0]), *torch.empty(3, trees.batch, trees.nodes, dtype=torch.int64)
+        sgl_kernel.reconstruct_indices_from_tree_mask_cpu(mask, trees.seq_lens, *found, trees.batch, trees.nodes)
+        assert all(torch.equal(one, other) for one, other in zip(found, built, strict=True))
+
+    def test_node_that_sees_only_itself_is_linked_to_nothing(self) -> None:
+        """The corpus pads small trees with such nodes."""
+        mask = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.bool).flatten()
+        positions, links = torch.empty(3, dtype=torch.int64), torch.empty(3, 1, 3, dtype=torch.int64)
+        sgl_kernel.reconstruct_indices_from_tree_mask_cpu(mask, torch.tensor([4]), positions, *links, 1, 3)
+        assert positions.tolist() == [4, 5, 4]
+        assert links[:, 0].tolist() == [[0, 1, 2], [1, -1, -1], [-1, -1, -1]]

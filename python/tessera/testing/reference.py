@@ -40,6 +40,11 @@ class HuggingFace:
             self._known[key] = output.last_hidden_state[0].double().numpy()
         return self._known[key]
 
+    def favourites(self, input_ids: Sequence[int]) -> list[int]:
+        """The likeliest next token after each of these, for a model whose output matrix is its embedding."""
+        embedding = self._model.get_input_embeddings().weight.detach().double().numpy()
+        return [int(token) for token in (self.states(input_ids) @ embedding.T).argmax(1)]
+
     def pooled(self, prompt: Sequence[int], output: Sequence[int], pooling: str, over: str) -> Vector:
         """The vector ``[H]`` that ``return_embedding`` must give: ``output`` are all generated tokens.
 

@@ -1,7 +1,7 @@
-"""CPU stand-in for the ``sgl_kernel`` operator that lays out the token trees of speculative decoding.
+"""CPU stand-ins for the ``sgl_kernel`` operators that lay out the token trees of speculative decoding.
 
 Shapes: ``B`` requests, ``N`` nodes in the tree of each request (``draft_token_num``), of which node 0, the root, is the
-last token already accepted. A node's global index is ``request * N + node``. ``retrive`` is spelled as in the operator.
+last token already accepted. A node's global index is ``request * N + node``. ``retrive`` is their spelling.
 """
 
 from __future__ import annotations
@@ -60,6 +60,41 @@ def build_tree_kernel_efficient_cpu(
     positions.copy_((steps + verified_seq_len.unsqueeze(1)).flatten())
     cells = _mask_cells(verified_seq_len, draft_token_num, tree_mask_mode == _FULL_MASK)
     tree_mask[cells.flatten()] = attends.flatten()
+
+
+def reconstruct_indices_from_tree_mask_cpu(
+    tree_mask: torch.Tensor,
+    verified_seq_len: torch.Tensor,
+    positions: torch.Tensor,
+    retrive_index: torch.Tensor,
+    retrive_next_token: torch.Tensor,
+    retrive_next_sibling: torch.Tensor,
+    batch_size: int,
+    draft_token_num: int,
+) -> None:
+    """Derive positions, first child and next sibling of every node from who sees whom (in place).
+
+    Mirrors the CUDA operator ``reconstruct_indices_from_tree_mask``, which n-gram drafts need.
+
+    Args:
+        tree_mask: bool ``[B * N * N]``: node of the row sees node of the column, itself and its ancestors.
+        verified_seq_len: ``[B]``, the accepted length of each sequence.
+        positions: int64 ``[B * N]``, written.
+        retrive_index: int64 ``[B, N]``, written: the global index of each node.
+        retrive_next_token: int64 ``[B, N]``, written: the first child of each node, -1 where there is none.
+        retrive_next_sibling: int64 ``[B, N]``, written: the next child of the same parent, or -1.
+        batch_size: ``B``.
+        draft_token_num: ``N``.
+    """
+    ancestors = tree_mask.view(batch_size, draft_token_num, draft_token_num).tril(-1)
+    nodes = torch.arange(draft_token_num)
+    # The parent is the ancestor that comes last; a node without ancestors, such as the root, has none.
+    parents = torch.where(ancestors, nodes, -1).amax(dim=2)
+    retrive_index.copy_(torch.arange(retrive_index.numel()).view_as(retrive_index))
+    first_child, next_sibling = _links(parents)
+    retrive_next_token.copy_(first_child)
+    retrive_next_sibling.copy_(next_sibling)
+    positions.copy_((ancestors.sum(2) + verified_seq_len.unsqueeze(1)).flatten())
 
 
 def _parents(parent_list: torch.Tensor, selected_index: torch.Tensor, topk: int) -> torch.Tensor:

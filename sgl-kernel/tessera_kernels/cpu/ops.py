@@ -19,6 +19,10 @@ _OPERATORS = (
         draft_tree.build_tree_kernel_efficient_cpu,
         ("tree_mask", "positions", "retrive_index", "retrive_next_token", "retrive_next_sibling"),
     ),
+    (
+        draft_tree.reconstruct_indices_from_tree_mask_cpu,
+        ("positions", "retrive_index", "retrive_next_token", "retrive_next_sibling"),
+    ),
     (acceptance.verify_tree_greedy_cpu, ("predicts", "accept_index", "accept_token_num")),
     (acceptance.fill_bonus_tokens_cpu, ("bonus_tokens",)),
     (acceptance.fill_accept_out_cache_loc_cpu, ("accept_out_cache_loc",)),

@@ -1,0 +1,91 @@
+"""Speculative decoding on the CPU engine: attention that SGLang's ``torch_native`` backend lacks. Scheduler process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sglang.srt.layers.attention import torch_native_backend
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+
+from tessera.cpu_speculation import refused_model
+from tessera_kernels.cpu.attention import PagedKV, Step, draft_attention, verify_attention
+from tessera_patches.apply import refusing
+
+
+class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
+    """REPLACEs ``TorchNativeAttnBackend``: verifies drafted tokens, be they chains, trees, or chains cut to length."""
+
+    def __init__(self, runner: Any) -> None:
+        refusal = refused_model(runner.sliding_window_size)
+        if refusal is not None:
+            raise SystemExit(refusing(refusal))
+        super().__init__(runner)
+
+    def forward_extend(
+        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True
+    ) -> torch.Tensor:
+        """Attention of one layer, ``[tokens, Hq * D]``."""
+        if not forward_batch.forward_mode.is_target_verify():
+            stock: torch.Tensor = super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache)
+            return stock
+        drafts = forward_batch.spec_info
+        layout = drafts.ragged_verify_layout
+        lens = torch.full_like(forward_batch.seq_lens, drafts.draft_token_num) if layout is None else layout.verify_lens
+        mask = drafts.custom_mask if layout is None and drafts.tree_topk != 1 else None
+        kv = self._cached(k, v, layer, forward_batch, save_kv_cache)
+        return verify_attention(_heads(q, layer), kv, lens, mask, layer.scaling).flatten(1)
+
+    def _cached(self, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool) -> PagedKV:
+        pool = self.token_to_kv_pool
+        if save_kv_cache:
+            pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, None), k, v)
+        return PagedKV(
+            pool.get_key_buffer(layer.layer_id),
+            pool.get_value_buffer(layer.layer_id),
+            self.req_to_token_pool.req_to_token,
+            forward_batch.req_pool_indices,
+            forward_batch.seq_lens,
+        )
+
+
+class DraftStep(TorchNativeAttnBackend):
+    """Attention of one step in which the draft model adds a token to each branch."""
+
+    def __init__(self, runner: Any, step: Step) -> None:
+        super().__init__(runner)
+        self._step = step
+
+    def forward_decode(
+        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True
+    ) -> torch.Tensor:
+        """Attention of one layer, ``[branches, Hq * D]``."""
+        kv = self._cached(k, v, layer, forward_batch, save_kv_cache)
+        return draft_attention(_heads(q, layer), kv, self._step, layer.scaling).flatten(1)
+
+
+class DraftSteps:
+    """What SGLang's draft worker expects of a backend for all steps: one backend for each."""
+
+    needs_cpu_seq_lens = True
+
+    def __init__(self, runner: Any, topk: int, num_steps: int) -> None:
+        self.attn_backends = [DraftStep(runner, Step(topk, num_steps, step)) for step in range(num_steps - 1)]
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        """Nothing to prepare: each layer reads the batch itself."""
+
+
+def draft_decode_backend(factory: Any) -> DraftSteps | None:
+    """REPLACEs ``DraftBackendFactory.create_decode_backend``. A single step needs no forward of its own."""
+    steps = factory.speculative_num_steps
+    return DraftSteps(factory.draft_model_runner, factory.topk, steps) if steps > 1 else None
+
+
+def draft_extend_backend(factory: Any) -> TorchNativeAttnBackend:
+    """REPLACEs ``DraftBackendFactory.create_draft_extend_backend``."""
+    return TorchNativeAttnBackend(factory.draft_model_runner)
+
+
+def _heads(q: torch.Tensor, layer: Any) -> torch.Tensor:
+    return q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim)
