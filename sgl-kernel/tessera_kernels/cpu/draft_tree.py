@@ -51,12 +51,12 @@ def build_tree_kernel_efficient_cpu(
     """
     if tree_mask_mode not in (_FULL_MASK, _QLEN_ONLY):
         raise NotImplementedError(f"tree mask mode {tree_mask_mode} has no CPU version: expected 0 or 1")
-    parents = _parents(parent_list, selected_index, topk)
+    parent = parents(parent_list, selected_index, topk)
     retrive_index.copy_(torch.arange(retrive_index.numel()).view_as(retrive_index))
-    first_child, next_sibling = _links(parents)
+    first_child, next_sibling = links(parent)
     retrive_next_token.copy_(first_child)
     retrive_next_sibling.copy_(next_sibling)
-    attends, steps = _ancestors(parents, depth)
+    attends, steps = ancestors(parent, depth)
     positions.copy_((steps + verified_seq_len.unsqueeze(1)).flatten())
     cells = _mask_cells(verified_seq_len, draft_token_num, tree_mask_mode == _FULL_MASK)
     tree_mask[cells.flatten()] = attends.flatten()
@@ -86,18 +86,18 @@ def reconstruct_indices_from_tree_mask_cpu(
         batch_size: ``B``.
         draft_token_num: ``N``.
     """
-    ancestors = tree_mask.view(batch_size, draft_token_num, draft_token_num).tril(-1)
+    before = tree_mask.view(batch_size, draft_token_num, draft_token_num).tril(-1)
     nodes = torch.arange(draft_token_num)
     # The parent is the ancestor that comes last; a node without ancestors, such as the root, has none.
-    parents = torch.where(ancestors, nodes, -1).amax(dim=2)
+    parent = torch.where(before, nodes, -1).amax(dim=2)
     retrive_index.copy_(torch.arange(retrive_index.numel()).view_as(retrive_index))
-    first_child, next_sibling = _links(parents)
+    first_child, next_sibling = links(parent)
     retrive_next_token.copy_(first_child)
     retrive_next_sibling.copy_(next_sibling)
-    positions.copy_((ancestors.sum(2) + verified_seq_len.unsqueeze(1)).flatten())
+    positions.copy_((before.sum(2) + verified_seq_len.unsqueeze(1)).flatten())
 
 
-def _parents(parent_list: torch.Tensor, selected_index: torch.Tensor, topk: int) -> torch.Tensor:
+def parents(parent_list: torch.Tensor, selected_index: torch.Tensor, topk: int) -> torch.Tensor:
     """Return int64 ``[B, N]``: the parent of each node; -1 for the root and for a node whose parent was not chosen."""
     group = selected_index // topk
     root = torch.full_like(selected_index[:, :1], -1)
@@ -109,11 +109,11 @@ def _parents(parent_list: torch.Tensor, selected_index: torch.Tensor, topk: int)
     return torch.cat([root, torch.where(group == 0, 0, chosen)], dim=1)
 
 
-def _links(parents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def links(parent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return int64 ``[B, N]`` twice: first child and next sibling of each node, -1 where there is none."""
-    nodes = torch.arange(parents.shape[1])
-    child_of = parents.unsqueeze(1) == nodes.unsqueeze(1)
-    same_parent = (parents.unsqueeze(1) == parents.unsqueeze(2)) & (parents != -1).unsqueeze(2)
+    nodes = torch.arange(parent.shape[1])
+    child_of = parent.unsqueeze(1) == nodes.unsqueeze(1)
+    same_parent = (parent.unsqueeze(1) == parent.unsqueeze(2)) & (parent != -1).unsqueeze(2)
     later_sibling = same_parent & (nodes > nodes.unsqueeze(1))
     return _first_true(child_of), _first_true(later_sibling)
 
@@ -122,19 +122,19 @@ def _first_true(mask: torch.Tensor) -> torch.Tensor:
     return torch.where(mask.any(-1), mask.int().argmax(-1), -1)
 
 
-def _ancestors(parents: torch.Tensor, depth: int) -> tuple[torch.Tensor, torch.Tensor]:
+def ancestors(parent: torch.Tensor, depth: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return bool ``[B, N, N]``: itself, its ancestors and the root, by node; int64 ``[B, N]``: steps from the root."""
-    batch, nodes = parents.shape
+    batch, nodes = parent.shape
     attends = torch.zeros(batch, nodes, nodes, dtype=torch.bool)
     attends[:, :, 0] = True
-    steps = torch.zeros_like(parents)
+    steps = torch.zeros_like(parent)
     current = torch.arange(nodes).expand(batch, nodes)
     for _ in range(depth):
         walking = current > 0
         # A walk that has ended marks the root, which is marked already.
         attends.scatter_(2, current.clamp(min=0).unsqueeze(2), True)
         steps += walking
-        current = torch.where(walking, parents.gather(1, current.clamp(min=0)), current)
+        current = torch.where(walking, parent.gather(1, current.clamp(min=0)), current)
     return attends, steps
 
 

@@ -1,0 +1,25 @@
+"""The acceptance model inside Triton kernels: see `tessera_kernels.acceptance_model`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def acceptance(confidence, edges, logits, offset, BINS: tl.constexpr, LEVELS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Bin and conditional acceptance of draft tokens of one depth.
+
+    Args:
+        confidence: block of float32.
+        edges: pointer to the edges.
+        logits: pointer to the depth's row of the table.
+        offset: block of float32, each request's offset.
+        BINS: bins.
+        LEVELS: log2(BINS).
+    """
+    place = tl.zeros_like(confidence).to(tl.int32)
+    for level in tl.static_range(LEVELS):
+        edge = tl.load(edges + place + (BINS >> (level + 1)) - 1)
+        place += tl.where(edge <= confidence, BINS >> (level + 1), 0)  # NaN is never beyond an edge
+    return place, tl.sigmoid(tl.load(logits + place) + offset)

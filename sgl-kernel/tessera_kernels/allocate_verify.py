@@ -1,0 +1,95 @@
+"""Which draft tokens to verify: the most likely ones of the whole batch, as many as the step can afford."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from tessera_kernels.acceptance_model import AcceptanceModel, acceptance_torch
+
+HISTOGRAM_BINS = 64
+"""Equal bins of survival over 0 to 1."""
+HISTOGRAM_UNIT = 2.0**-20
+"""Survivals are summed as integers of this unit, so that the sum does not depend on the order of atomic additions."""
+
+
+class VerifyPlan(NamedTuple):
+    """Outputs of `allocate_verify`, written in place."""
+
+    verify_lens: torch.Tensor
+    """int32 ``[slots]``, slots at least bs: tokens to verify for each request, the anchor included; 0 behind bs."""
+    qo_indptr: torch.Tensor
+    """int32 ``[slots + 1]``: where each request's tokens begin in the packed batch; the total behind bs."""
+    survival: torch.Tensor
+    """float32 ``[bs, s]``: probability that this draft token and all before it are accepted; non-increasing."""
+    histogram: torch.Tensor
+    """int32 ``[2, S, 64]``: by depth and bin of survival, how many draft tokens there are, and the sum of their
+    survivals in units of 2^-20. 0 at depths that were not drafted."""
+
+    @classmethod
+    def create(cls, slots: int, steps: int, depths: int, device: str) -> VerifyPlan:
+        """Fresh outputs for ``steps`` draft steps of at most ``depths``."""
+        return cls(
+            torch.empty(slots, dtype=torch.int32, device=device),
+            torch.empty(slots + 1, dtype=torch.int32, device=device),
+            torch.empty((slots, steps), dtype=torch.float32, device=device),
+            torch.empty((2, depths, HISTOGRAM_BINS), dtype=torch.int32, device=device),
+        )
+
+
+def allocate_verify(
+    confidence: torch.Tensor, requests: torch.Tensor, model: AcceptanceModel, tokens: int, plan: VerifyPlan
+) -> None:
+    """Give each request its anchor, and the rest of ``tokens`` to the draft tokens with the greatest survival.
+
+    Survival is the running product of the calibrated conditional acceptance over the depths, so what is chosen is a
+    prefix of each request's draft. Ties go to the lesser depth, then to the earlier request. Then
+    ``sum(verify_lens) == min(tokens, bs * (s + 1))``.
+
+    One launch on a GPU, on the current stream, without a host sync; `allocate_verify_torch` elsewhere.
+
+    Args:
+        confidence: float32 ``[bs, s]``, rows of any stride, columns contiguous; NaN counts as 0.
+        requests: ``[bs]`` int32 or int64, each request's row of the pool.
+        model: the acceptance model, with S at least s.
+        tokens: what the batch verifies in all, at least bs.
+        plan: written. ``survival`` may have more than bs rows, which stay as they are.
+
+    Raises:
+        ValueError: fewer tokens than requests.
+    """
+    if tokens < confidence.shape[0]:
+        raise ValueError(f"tokens: got {tokens}; allowed: at least one for each of {confidence.shape[0]} requests")
+    if confidence.is_cuda:
+        from tessera_kernels.allocate_verify_triton import allocate_verify_triton
+
+        allocate_verify_triton(confidence, requests, model, tokens, plan)
+    else:
+        allocate_verify_torch(confidence, requests, model, tokens, plan)
+
+
+def allocate_verify_torch(
+    confidence: torch.Tensor, requests: torch.Tensor, model: AcceptanceModel, tokens: int, plan: VerifyPlan
+) -> None:
+    """The torch twin of the Triton kernel: same arguments, same result up to the rounding of the sigmoid."""
+    bs, steps = confidence.shape
+    survival = acceptance_torch(model, confidence, requests).cumprod(1)
+    plan.survival[:bs, :steps] = survival
+    by_depth = survival.t().flatten()
+    chosen = by_depth.argsort(descending=True, stable=True)[: tokens - bs] % bs
+    lens = 1 + torch.bincount(chosen, minlength=bs)
+    plan.verify_lens.zero_()
+    plan.verify_lens[:bs] = lens
+    plan.qo_indptr[0] = 0
+    plan.qo_indptr[1:] = plan.verify_lens.cumsum(0)
+    _histogram(survival, plan.histogram)
+
+
+def _histogram(survival: torch.Tensor, histogram: torch.Tensor) -> None:
+    steps = survival.shape[1]
+    histogram.zero_()
+    place = (survival * HISTOGRAM_BINS).long().clamp(max=HISTOGRAM_BINS - 1).t()
+    amount = (survival / HISTOGRAM_UNIT + 0.5).int().t()
+    histogram[0, :steps].scatter_add_(1, place, torch.ones_like(amount))
+    histogram[1, :steps].scatter_add_(1, place, amount)

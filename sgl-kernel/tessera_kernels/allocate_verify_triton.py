@@ -1,0 +1,173 @@
+"""The Triton kernel behind `tessera_kernels.allocate_verify.allocate_verify`."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.acceptance_model_triton import acceptance
+from tessera_kernels.allocate_verify import HISTOGRAM_BINS, HISTOGRAM_UNIT, VerifyPlan
+
+# Float bits of survivals, which lie in 0 to 1, are below this; so many halvings find one of them.
+_BEYOND_ONE = tl.constexpr(0x3F800001)
+_HALVINGS = tl.constexpr(30)
+ELEMENTS_OF_FOUR_WARPS = 1024
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _survivals(  # type: ignore[no-untyped-def]
+    confidence,
+    requests,
+    edges,
+    logits,
+    offsets,
+    survival_out,
+    histogram,
+    bs,
+    confidence_stride,
+    survival_stride,
+    depths,
+    steps,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BINS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    H_BINS: tl.constexpr,
+    H_SCALE: tl.constexpr,
+):
+    """Survivals as one block ``[ROWS, COLUMNS]``, -1 where there is no draft token; stored and counted on the way."""
+    row = tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    live = row < bs
+    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
+    offset = tl.load(offsets + request, mask=live, other=0.0)
+    running = tl.full((ROWS,), 1.0, tl.float32)
+    block = tl.full((ROWS, COLUMNS), -1.0, tl.float32)
+    for depth in range(steps):
+        sure = tl.load(confidence + row * confidence_stride + depth, mask=live, other=0.0)
+        _, step = acceptance(sure, edges, logits + depth * BINS, offset, BINS, LEVELS)
+        running *= step  # in order: an associative scan could round a deeper token above one before it
+        tl.store(survival_out + row * survival_stride + depth, running, mask=live)
+        here = (column == depth)[None, :] & live[:, None]
+        block = tl.where(here, running[:, None], block)
+        place = tl.minimum((running * H_BINS).to(tl.int32), H_BINS - 1)
+        amount = (running * H_SCALE + 0.5).to(tl.int32)
+        cell = histogram + depth * H_BINS + place
+        tl.atomic_add(cell, 1, mask=live, sem="relaxed")
+        tl.atomic_add(cell + depths * H_BINS, amount, mask=live, sem="relaxed")
+    return block
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _top(block, wanted, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """How many of each row are among the ``wanted`` greatest; ties by column, then row. int32 ``[ROWS]``."""
+    bits = block.to(tl.int32, bitcast=True)  # of floats from 0 up, in their order; -1.0 is negative as an integer too
+    low = 0  # at least `wanted` are from here up
+    high = _BEYOND_ONE  # none is from here up
+    for _ in range(_HALVINGS):
+        middle = low + (high - low) // 2
+        enough = tl.sum(tl.sum((bits >= middle).to(tl.int32), 1), 0) >= wanted
+        low = tl.where(enough, middle, low)
+        high = tl.where(enough, high, middle)
+    above = (bits > low).to(tl.int32)
+    tie = (bits == low).to(tl.int32)
+    ties_before = tl.sum(tie, 0)
+    ties_before = tl.cumsum(ties_before, 0) - ties_before
+    rank = ties_before[None, :] + tl.cumsum(tie, 0) - tie
+    left = wanted - tl.sum(tl.sum(above, 1), 0)
+    return tl.sum(above + tl.where(rank < left, tie, 0), 1)
+
+
+@triton.jit(do_not_specialize=["bs", "wanted", "slots", "steps"])  # type: ignore[untyped-decorator]
+def _allocate_kernel(  # type: ignore[no-untyped-def]
+    confidence,
+    requests,
+    edges,
+    logits,
+    offsets,
+    survival,
+    histogram,
+    verify_lens,
+    qo_indptr,
+    bs,
+    wanted,
+    slots,
+    confidence_stride,
+    survival_stride,
+    depths,
+    steps,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BINS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    H_BINS: tl.constexpr,
+    H_SCALE: tl.constexpr,
+    H_CELLS: tl.constexpr,
+):
+    """One program for the whole batch: it needs every survival to find the least that is still verified."""
+    cell = tl.arange(0, H_CELLS)
+    tl.store(histogram + cell, 0, mask=cell < 2 * depths * H_BINS)
+    tl.debug_barrier()  # zeros are in place before any thread adds to them
+    block = _survivals(
+        confidence,
+        requests,
+        edges,
+        logits,
+        offsets,
+        survival,
+        histogram,
+        bs,
+        confidence_stride,
+        survival_stride,
+        depths,
+        steps,
+        ROWS,
+        COLUMNS,
+        BINS,
+        LEVELS,
+        H_BINS,
+        H_SCALE,
+    )
+    row = tl.arange(0, ROWS)
+    lens = tl.where(row < bs, 1 + _top(block, wanted, ROWS, COLUMNS), 0)
+    tl.store(verify_lens + row, lens, mask=row < slots)
+    tl.store(qo_indptr, 0)
+    tl.store(qo_indptr + 1 + row, tl.cumsum(lens, 0), mask=row < slots)
+
+
+def allocate_verify_triton(
+    confidence: torch.Tensor, requests: torch.Tensor, model: AcceptanceModel, tokens: int, plan: VerifyPlan
+) -> None:
+    """See `tessera_kernels.allocate_verify.allocate_verify`. One launch of one program."""
+    bs, steps = confidence.shape
+    slots = plan.verify_lens.shape[0]
+    rows, columns = triton.next_power_of_2(slots), triton.next_power_of_2(model.logits.shape[0])
+    depths, bins = model.logits.shape
+    _allocate_kernel[(1,)](
+        confidence,
+        requests,
+        model.edges,
+        model.logits,
+        model.offsets,
+        plan.survival,
+        plan.histogram,
+        plan.verify_lens,
+        plan.qo_indptr,
+        bs,
+        min(tokens - bs, bs * steps),
+        slots,
+        confidence.stride(0),
+        plan.survival.stride(0),
+        depths,
+        steps,
+        ROWS=rows,
+        COLUMNS=columns,
+        BINS=bins,
+        LEVELS=bins.bit_length() - 1,
+        H_BINS=HISTOGRAM_BINS,
+        H_SCALE=int(1 / HISTOGRAM_UNIT),
+        H_CELLS=triton.next_power_of_2(2 * depths * HISTOGRAM_BINS),
+        num_warps=4 if rows * columns <= ELEMENTS_OF_FOUR_WARPS else 8,
+    )

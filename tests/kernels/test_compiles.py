@@ -1,0 +1,106 @@
+"""The Triton compiler takes every kernel for the GPUs that we serve on, as it is launched: no GPU is needed for that.
+
+What the interpreter runs, the compiler may refuse: types that change in a loop, shapes that do not fit. Run as a
+script, outside the interpreter, this file compiles.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from typing import Any
+
+import torch
+
+TARGETS = (90, 100)
+"""Hopper and Blackwell."""
+
+
+def test_every_kernel_compiles() -> None:
+    """In a process of its own: this one may run the interpreter."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    kernels = {
+        "_pool_kernel",
+        "_split_kernel",
+        "_finish_kernel",
+        "_allocate_kernel",
+        "_pack_kernel",
+        "_scatter_kernel",
+        "_observe_kernel",
+        "_tree_kernel",
+    }
+    assert set(run.stdout.split()) == kernels
+
+
+def compile_instead_of_running(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+    """In the place of a launch: compile for what would have been launched."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as compile_source
+
+    values = inspect.signature(kernel.fn).bind(*args, **{n: v for n, v in kwargs.items() if n in kernel.arg_names})
+    options = {name: value for name, value in kwargs.items() if name not in kernel.arg_names}
+    constants = {p.name for p in kernel.params if p.is_constexpr}
+    signature = {n: "constexpr" if n in constants else type_name(v) for n, v in values.arguments.items()}
+    fixed = {(i,): values.arguments[n] for i, n in enumerate(kernel.arg_names) if n in constants}
+    for capability in TARGETS:
+        target = GPUTarget("cuda", capability, 32)
+        compile_source(ASTSource(kernel, signature, fixed), target=target, options=options)
+    sys.stdout.write(f"{kernel.fn.__name__}\n")
+
+
+def type_name(value: Any) -> str:
+    """What the compiler calls the type of an argument."""
+    if isinstance(value, torch.Tensor):
+        names = {torch.bool: "i1", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+        return "*" + names.get(value.dtype, f"i{value.itemsize * 8}")
+    return "fp32" if isinstance(value, float) else "i32"
+
+
+def launch_everything() -> None:
+    """Each launcher with the dtypes, and the extreme sizes, that it will meet."""
+    from tessera_kernels.acceptance_model import AcceptanceModel
+    from tessera_kernels.allocate_verify import VerifyPlan
+    from tessera_kernels.allocate_verify_triton import allocate_verify_triton
+    from tessera_kernels.draft_confidence_triton import draft_confidence_triton
+    from tessera_kernels.observe_acceptance_triton import observe_acceptance_triton
+    from tessera_kernels.pack_verify import VerifyRows
+    from tessera_kernels.pack_verify_triton import pack_verify_triton
+    from tessera_kernels.pool_rows import Reduce, Span
+    from tessera_kernels.pool_rows_triton import pool_rows_triton
+    from tessera_kernels.ragged_tree import RaggedTree
+    from tessera_kernels.ragged_tree_triton import ragged_tree_triton
+    from tessera_kernels.scatter_verify_triton import scatter_verify_triton
+
+    ints, longs = torch.empty(600, dtype=torch.int32), torch.empty((2, 64), dtype=torch.int64)
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        pool_rows_triton(torch.empty((4, 64), dtype=dtype), ints[None], [Span(0, 0, 4, Reduce.MEAN)])
+        draft_confidence_triton(torch.empty((2, 128_256), dtype=dtype), torch.empty(2), longs[:, 0])
+        scatter_verify_triton(torch.empty((4, 4096), dtype=dtype), ints, 2, torch.empty((16, 4096), dtype=dtype), 0)
+    for dtype in (torch.int32, torch.int64):
+        scatter_verify_triton(torch.empty(4, dtype=dtype), ints, 2, torch.empty(16, dtype=dtype), -1)
+    for bs, depths in ((1, 1), (64, 7), (512, 16)):
+        model = AcceptanceModel.create(torch.empty(31), torch.empty((depths, 32)), 600, "cpu")
+        confidence, requests = torch.empty((bs, depths)), torch.empty(bs, dtype=torch.int64)
+        allocate_verify_triton(confidence, requests, model, 2 * bs, VerifyPlan.create(bs, depths, depths, "cpu"))
+        observe_acceptance_triton(confidence, requests, ints, ints, model)
+        rows = VerifyRows(*torch.empty((3, bs * (depths + 1)), dtype=torch.int64).unbind())
+        pack_verify_triton(rows, ints, bs, rows)
+    for nodes in (2, 8, 64):
+        index = torch.empty((3, 2, nodes), dtype=torch.int64)
+        tree = RaggedTree._make([*index.unbind(), longs.flatten(), torch.empty(9, dtype=torch.bool)])
+        for prefix in (True, False):
+            ragged_tree_triton(longs, longs, longs[0], ints, longs[0], 4, 5, prefix, tree)
+
+
+if __name__ == "__main__":
+    from triton.runtime.jit import JITFunction
+
+    JITFunction.run = compile_instead_of_running
+    launch_everything()

@@ -1,0 +1,159 @@
+"""Allocation, packing and scattering of verify rows: Triton against brute force and against the torch twins."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.allocate_verify import HISTOGRAM_BINS, VerifyPlan, allocate_verify, allocate_verify_torch
+from tessera_kernels.allocate_verify_triton import allocate_verify_triton
+from tessera_kernels.pack_verify import VerifyRows, pack_verify_torch
+from tessera_kernels.pack_verify_triton import pack_verify_triton
+from tessera_kernels.scatter_verify import scatter_verify_torch
+from tessera_kernels.scatter_verify_triton import MAX_COLUMNS, scatter_verify_triton
+
+BINS = 32
+POISON = -(2**30)
+
+sizes = st.tuples(st.integers(1, 40), st.sampled_from([1, 2, 3, 5, 7, 16]), st.integers(0, 2**31))
+several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def model_of(rng: torch.Generator, depths: int, device: str) -> AcceptanceModel:
+    """A model with a random table and offsets for 64 requests."""
+    edges = torch.linspace(0, 1, BINS + 1)[1:-1]
+    model = AcceptanceModel.create(edges, torch.randn(depths, BINS, generator=rng) * 2, 64, device)
+    model.offsets.copy_(torch.randn(64, generator=rng))
+    return model
+
+
+def poisoned(slots: int, steps: int, depths: int, device: str) -> VerifyPlan:
+    """Outputs in which nothing is right yet."""
+    plan = VerifyPlan.create(slots, steps, depths, device)
+    for output in (plan.verify_lens, plan.qo_indptr, plan.histogram):
+        output.fill_(POISON)
+    plan.survival.fill_(float("nan"))
+    return plan
+
+
+def expected_lens(survival: list[list[float]], tokens: int) -> list[int]:
+    """Brute force: sort all draft tokens by survival, then depth, then request."""
+    order = sorted((-p, depth, row) for row, line in enumerate(survival) for depth, p in enumerate(line))
+    lens = [1] * len(survival)
+    for _, _, row in order[: tokens - len(survival)]:
+        lens[row] += 1
+    return lens
+
+
+@several
+@given(sizes, st.floats(0, 1.2), st.booleans())
+def test_allocation(device: str, size: tuple[int, int, int], share: float, ties: bool) -> None:
+    """Exactly the tokens asked for, the most likely ones, in prefixes; survivals and histogram as the twin has them."""
+    bs, steps, seed = size
+    rng = torch.Generator().manual_seed(seed)
+    depths, slots = steps + seed % 3, bs + seed % 5
+    model = model_of(rng, depths, device)
+    if ties:
+        model.offsets.zero_()
+    confidence = torch.rand(bs, steps + 1, generator=rng)[:, :steps]
+    confidence = (confidence * 3).round() / 3 if ties else confidence
+    confidence = confidence.to(device)
+    requests = torch.randperm(64, generator=rng)[:bs].to(device)
+    tokens = bs + int(share * bs * steps)
+    plan, twin = poisoned(slots, steps, depths, device), poisoned(slots, steps, depths, device)
+    allocate_verify_triton(confidence, requests, model, tokens, plan)
+    allocate_verify_torch(confidence, requests, model, tokens, twin)
+
+    torch.testing.assert_close(plan.survival[:bs], twin.survival[:bs], rtol=1e-5, atol=1e-7)
+    assert plan.survival[bs:].isnan().all()
+    assert (plan.survival[:bs].diff(dim=1) <= 0).all()
+    lens = expected_lens(plan.survival[:bs].tolist(), tokens)
+    assert plan.verify_lens.tolist() == lens + [0] * (slots - bs)
+    assert sum(lens) == min(tokens, bs * (steps + 1))
+    assert plan.qo_indptr.tolist() == [sum(lens[:b]) for b in range(slots + 1)]
+    assert twin.verify_lens.tolist()[:bs] == expected_lens(twin.survival[:bs].tolist(), tokens)
+
+    check_histogram(plan, bs, steps)
+    check_histogram(twin, bs, steps)
+
+
+def check_histogram(plan: VerifyPlan, bs: int, steps: int) -> None:
+    """The histogram is that of the survivals beside it."""
+    counts, sums = torch.zeros_like(plan.histogram, device="cpu", dtype=torch.float64)
+    for line in plan.survival[:bs].tolist():
+        for depth, p in enumerate(line):
+            cell = min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)
+            counts[depth, cell] += 1
+            sums[depth, cell] += p
+    assert torch.equal(plan.histogram[0].cpu(), counts.int())
+    torch.testing.assert_close(plan.histogram[1].cpu().double() * 2.0**-20, sums, rtol=0, atol=bs * 2.0**-20)
+
+
+def test_confidence_that_is_not_a_number(device: str) -> None:
+    """It counts as the least confidence, so a broken draft never takes another request's share."""
+    model = model_of(torch.Generator().manual_seed(1), 2, device)
+    model.logits.copy_(torch.linspace(-4, 4, BINS))
+    model.offsets.zero_()
+    confidence = torch.tensor([[float("nan"), 1.0], [0.9, 0.9], [1.0, float("nan")]], device=device)
+    for allocate in (allocate_verify_triton, allocate_verify_torch):
+        plan = poisoned(3, 2, 2, device)
+        allocate(confidence, torch.arange(3, device=device), model, 3 + 3, plan)
+        assert plan.verify_lens.tolist() == [1, 3, 2]
+
+
+def test_fewer_tokens_than_requests_is_refused(device: str) -> None:
+    """Every request verifies its anchor."""
+    model = model_of(torch.Generator(), 1, device)
+    with pytest.raises(ValueError, match="tokens: got 1; allowed: at least one for each of 2 requests"):
+        allocate_verify(torch.ones(2, 1, device=device), torch.arange(2), model, 1, poisoned(2, 1, 1, device))
+
+
+@several
+@given(sizes, st.integers(0, 300))
+def test_pack_and_scatter(device: str, size: tuple[int, int, int], padding: int) -> None:
+    """Each row goes where a plain loop puts it, padding is zero, and scattering is the way back."""
+    bs, steps, seed = size
+    width = steps + 1
+    rng = torch.Generator().manual_seed(seed)
+    lens = torch.randint(1, width + 1, (bs,), generator=rng)
+    total = int(lens.sum())
+    qo_indptr = torch.cat([torch.zeros(1), lens.cumsum(0), torch.full((3,), total)]).int().to(device)
+    dense = VerifyRows(*(torch.randint(1, 2**40, (3, bs * width), generator=rng).to(device).unbind()))
+    source = [b * width + within for b, n in enumerate(lens.tolist()) for within in range(n)]
+    for pack in (pack_verify_triton, pack_verify_torch):
+        packed = VerifyRows(*torch.full((3, total + padding), POISON, device=device).unbind())
+        pack(dense, qo_indptr, bs, packed)
+        for found, values in zip(packed, dense, strict=True):
+            assert found.tolist() == values[source].tolist() + [0] * padding
+
+    for dtype, columns in ((torch.int64, ()), (torch.bfloat16, (1 + seed % 70,))):
+        rows = torch.randint(-1000, 1000, (total + padding, *columns), generator=rng).to(dtype).to(device)
+        expected = torch.full((bs * width, *columns), -1, dtype=dtype, device=device)
+        expected[source] = rows[:total]
+        for scatter in (scatter_verify_triton, scatter_verify_torch):
+            found = torch.full_like(expected, POISON)
+            scatter(rows, qo_indptr, bs, found, -1)
+            assert torch.equal(found, expected)
+
+
+def test_scatter_of_rows_wider_than_a_program(device: str) -> None:
+    """Hidden states: several programs for a row."""
+    qo_indptr = torch.tensor([0, 2, 3], dtype=torch.int32, device=device)
+    rows = torch.randn(4, MAX_COLUMNS + 500, generator=torch.Generator().manual_seed(1)).to(device)
+    found = torch.full((6, rows.shape[1]), float("nan"), device=device)
+    scatter_verify_triton(rows, qo_indptr, 2, found, 0)
+    zero = torch.zeros_like(rows[0])
+    assert torch.equal(found, torch.stack([rows[0], rows[1], zero, rows[2], zero, zero]))
+
+
+def test_what_is_not_a_number_in_a_padding_row_stays_there(device: str) -> None:
+    """Attention leaves padding rows as they were; hidden states that were not verified are the fill."""
+    packed = torch.tensor([[1.0], [2.0], [float("nan")]], device=device)
+    qo_indptr = torch.tensor([0, 1, 2], dtype=torch.int32, device=device)
+    for scatter in (scatter_verify_triton, scatter_verify_torch):
+        dense = torch.full((4, 1), float("nan"), device=device)
+        scatter(packed, qo_indptr, 2, dense, 0)
+        assert dense.flatten().tolist() == [1, 0, 2, 0]
