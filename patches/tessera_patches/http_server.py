@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,12 +12,17 @@ from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
-from tessera.errors import REQUEST_ABORTED, BadRequest, EngineRefused, RequestFailed, TesseraError
+from tessera.errors import REQUEST_ABORTED, EngineRefused, RequestFailed, TesseraError
 from tessera.http import embeddings
+from tessera.http.body_limit import BodyLimit
 from tessera.http.embeddings import Embed, Model, Prompts
+from tessera.http.error_body import error_body
 from tessera.http.vectors import Body
-from tessera_patches import apply, inventory, openai
+from tessera_patches import apply, inject_request, inventory, openai
 from tessera_patches.seam import Phase
+
+GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions")
+"""Routes that take vectors."""
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,14 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
 
     with apply.or_refuse():
         config.active.hidden_size = tokenizer_manager.model_config.hidden_size
+        config.injection = inject_request.model(tokenizer_manager)
+        if config.active.inject:
+            http_server.app.add_middleware(
+                BodyLimit,
+                paths=GENERATING,
+                most=config.injection.max_bytes,
+                option="--injection-max-megabytes",
+            )
         http_server.app.add_exception_handler(TesseraError, answer_error)
         stock = len(http_server.app.router.routes)
         add_server_info(http_server.app, http_server.server_info)
@@ -96,13 +108,6 @@ def _respond(answer: dict[str, Any] | Body) -> Response:
 
 
 async def answer_error(request: Request, error: Exception) -> ORJSONResponse:
-    """The body of an error: message, type, the field, and a stable code."""
-    code = error.code if isinstance(error, TesseraError) else TesseraError.code
+    """An error of ours, with the status that it has."""
     status = error.status if isinstance(error, TesseraError) else TesseraError.status
-    body = {
-        "message": str(error),
-        "type": "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error",
-        "param": error.field if isinstance(error, BadRequest) else None,
-        "code": code,
-    }
-    return ORJSONResponse({"error": body}, status_code=status)
+    return ORJSONResponse(error_body(error), status_code=status)

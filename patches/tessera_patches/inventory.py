@@ -13,6 +13,9 @@ _RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
 _CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
 _DRAFT_BACKENDS = "sglang.srt.speculative.draft_utils.DraftBackendFactory"
 _WORKER = f"{_MANAGERS}.tp_worker.TpModelWorker"
+_LOGPROBS = f"{_MANAGERS}.scheduler_components.logprob_result_processor.SchedulerLogprobResultProcessor"
+_BATCH = f"{_MANAGERS}.schedule_batch.ScheduleBatch"
+_FORWARD_BATCH = "sglang.srt.model_executor.forward_batch_info.ForwardBatch"
 
 
 def _weight_update(method: str) -> Seam:
@@ -189,6 +192,81 @@ SEAMS = (
     ),
     _draft_backend("create_decode_backend", "draft_decode_backend"),
     _draft_backend("create_draft_extend_backend", "draft_extend_backend"),
+    Seam(
+        target=f"{_TOKENIZER}._create_tokenized_object",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="inject",
+        handler="tessera_patches.inject_request:resolve_positions",
+        guard=Guard.PARAMETERS,
+        why="The first moment at which a prompt's tokens are known: positions are checked, or found by a token.",
+        remove_when="SGLang takes embeddings by position on /generate.",
+        callers=(f"{_TOKENIZER}._tokenize_one_request", f"{_TOKENIZER}._batch_tokenize_and_process"),
+    ),
+    Seam(
+        target=f"{_RUNNER}.load_model",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="inject",
+        handler="tessera_patches.inject:check_model",
+        guard=Guard.PARAMETERS,
+        why="Refuses a model that would ignore injected embeddings.",
+        remove_when="SGLang says which models take input_embeds.",
+        callers=(f"{_RUNNER}.initialize",),
+    ),
+    Seam(
+        target=f"{_MANAGERS}.schedule_batch.Req.__init__",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="inject",
+        handler="tessera_patches.inject:attach",
+        guard=Guard.PARAMETERS,
+        why="Shows the prefix cache a hash of the vector where a vector goes, so that KV is shared up to there.",
+        remove_when="SGLang keys its cache by embeddings as well (it caches such requests under their plain ids).",
+    ),
+    Seam(
+        target=f"{_BATCH}.prepare_for_extend",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="inject",
+        handler="tessera_patches.inject:prepare",
+        guard=Guard.BODY,
+        why="Gives the model the real ids, and sends the vectors of the chunk to the device.",
+        remove_when="SGLang keys its cache by embeddings as well.",
+    ),
+    Seam(
+        target=f"{_FORWARD_BATCH}.init_new",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="inject",
+        handler="tessera_patches.inject:attach_plan",
+        guard=Guard.PARAMETERS,
+        why="Hands the vectors to the target's prefill alone; SGLang's own would stay in the batch while it decodes.",
+        remove_when="SGLang clears replace_embeds after a prefill, and adds vectors as well as replacing.",
+        callers=(f"{_WORKER}.forward_batch_generation",),
+    ),
+    Seam(
+        target=f"{_RUNNER}._extend_forward_kwargs",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="inject",
+        handler="tessera_patches.inject:place_vectors",
+        guard=Guard.BODY,
+        why="Puts the vectors in place, or adds them, between the embedding layer and the model.",
+        remove_when="SGLang adds vectors as well as replacing.",
+        callers=("sglang.srt.model_executor.runner.eager_runner.EagerRunner._execute_extend",),
+    ),
+    Seam(
+        target=f"{_LOGPROBS}._process_input_token_logprobs",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="inject",
+        handler="tessera_patches.inject:show_ids",
+        guard=Guard.PARAMETERS,
+        why="Tells the client the prompt's real ids beside their logprobs.",
+        remove_when="SGLang keys its cache by embeddings as well.",
+        callers=(f"{_LOGPROBS}.add_input_logprob_return_values",),
+    ),
 )
 
 

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang.srt.managers import io_struct
+from sglang.srt.managers.embed_types import PositionalEmbeds
 
 from tessera import config
 from tessera.admission import admit_embedding, admit_states
+from tessera.errors import BadRequest
+from tessera.inject.admission import Prompts, admit
+from tessera.inject.options import FIELD
 
 
 @dataclass
@@ -20,17 +24,51 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         return_hidden_states: SGLang's field; on a server that keeps rows also an object with over and positions,
             and answered by us, so SGLang itself sees false.
         hidden_states_format: `tessera.states.options.Format`.
+        input_embeds: SGLang's field, a matrix for each prompt; not validated by pydantic, which takes seconds.
+        input_embeds_b64: the same as base64: `tessera.inject.matrices`.
+        input_embed_overrides: vectors for some positions: `tessera.inject.options`.
     """
 
     return_embedding: Any = None
     return_hidden_states: Any = False
     hidden_states_format: Any = None
+    input_embeds: Any = None
+    input_embeds_b64: Any = None
+    input_embed_overrides: Any = None
 
     def __post_init__(self) -> None:
         settings = config.active
         params: Any = self.sampling_params  # type: ignore[has-type]  # inherited from Any
+        params = self._admit_injection(params)
         params = admit_embedding(self.return_embedding, params, enabled=settings.rows, hidden_size=settings.hidden_size)
         if settings.rows:
             params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
             self.return_hidden_states = False
         self.sampling_params = params
+
+    def _admit_injection(self, params: Any) -> Any:
+        overrides = self.positional_embed_overrides
+        if not _stock_overrides(overrides):
+            raise BadRequest("positional_embed_overrides", overrides, f"nothing; use {FIELD}")
+        if config.injection is None:
+            return params
+        prompts = Prompts(
+            self.text,
+            self.input_ids,  # type: ignore[has-type]  # inherited from Any
+            self.input_embeds,
+            self.input_embeds_b64,
+            self.input_embed_overrides,
+        )
+        if prompts.injects and (self.session_params is not None or self.session_id is not None):
+            raise BadRequest("session_params", self.session_params or self.session_id, "no session beside vectors")
+        prompts, params = admit(prompts, params, config.injection)
+        self.input_ids, self.input_embeds = prompts.input_ids, prompts.input_embeds
+        self.input_embeds_b64 = self.input_embed_overrides = None
+        return params
+
+
+def _stock_overrides(value: Any) -> bool:
+    """Whether it is nothing, or what SGLang's own /v1/score puts there; JSON gives no such object."""
+    return value is None or all(
+        own is None or isinstance(own, PositionalEmbeds) for own in (value if isinstance(value, list) else [value])
+    )

@@ -11,6 +11,7 @@ from tessera.flags import Flags
 
 if TYPE_CHECKING:
     from tessera.delivery.inbox import Inbox
+    from tessera.inject.model import Model
 
 DISABLE = "TESSERA_DISABLE"
 """Environment: 1 gives the stock server, with no hook of ours."""
@@ -18,6 +19,10 @@ CHILD_FEATURES = "TESSERA_CHILD_FEATURES"
 """Environment, internal: how the main process tells its children what is on."""
 CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
 """Environment, internal: the address at which the main process receives rows."""
+
+
+FEATURES = ("rows", "inject", "cpu_speculation")
+"""What can be on, each a field of `Settings`."""
 
 
 @dataclass(slots=True)
@@ -28,11 +33,13 @@ class Settings:
         rows: whether the row store is kept (``--enable-return-hidden-states``).
         cpu_speculation: whether drafts are verified on the CPU engine (``--speculative-algorithm``), for which SGLang's
             ``torch_native`` attention needs our additions.
+        inject: whether requests may inject vectors (``--enable-injection``).
         hidden_size: H of the model; None until the model's configuration is known.
     """
 
     rows: bool = False
     cpu_speculation: bool = False
+    inject: bool = False
     hidden_size: int | None = None
 
     @classmethod
@@ -40,6 +47,7 @@ class Settings:
         """Args: SGLang's ``ServerArgs`` after its own checks."""
         return cls(
             rows=args.return_hidden_states_mode == "full",
+            inject=flags.needs_injection,
             cpu_speculation=cpu_speculation.wanted(args),
         )
 
@@ -47,17 +55,19 @@ class Settings:
     def from_environment(cls) -> Settings:
         """What the main process handed to this child."""
         on = os.environ.get(CHILD_FEATURES, "").split(",")
-        return cls(rows="rows" in on, cpu_speculation="cpu_speculation" in on)
+        return cls(**{name: name in on for name in FEATURES})
 
     def features(self) -> list[str]:
         """Names of what is on, as `tessera_patches.seam.Seam.feature` has them."""
-        return [name for name in ("rows", "cpu_speculation") if getattr(self, name)]
+        return [name for name in FEATURES if getattr(self, name)]
 
 
 flags = Flags()
 """What the command line says about us; known in the main process only, before `active` is."""
 active = Settings()
 """The settings in force in this process."""
+injection: Model | None = None
+"""What injection knows about the model; None until the server starts, and in other processes."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +22,19 @@ def _topk(text: str) -> int:
     if text.isdecimal() and 1 <= int(text) <= MAX_TOPK:
         return int(text)
     raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 to {MAX_TOPK}")
+
+
+def _positive(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"got {text!r}; allowed: a finite number above 0")
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"got {text!r}; allowed: an integer of 1 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,36 @@ class Flags:
         metadata=_says("thresholds of the verifier, a file written by: tessera toploc calibrate", Path, "FILE"),
     )
 
+    enable_injection: bool = field(
+        default=False,
+        metadata=_says(
+            "let requests put vectors into the embeddings of their prompts: input_embed_overrides, input_embeds and "
+            "input_embeds_b64, with the prefix cache on"
+        ),
+    )
+    injection_projections: Path | None = field(
+        default=None,
+        metadata=_says(
+            "folder of *.safetensors, each a linear projection (weight [H, width], perhaps bias [H]) from vectors of "
+            "another width to the model's; turns --enable-injection on",
+            Path,
+            "DIR",
+        ),
+    )
+    injection_max_magnitude: float = field(
+        default=1e4,
+        metadata=_says("largest absolute value of an injected vector (default: 10000)", _positive, "X"),
+    )
+    injection_max_megabytes: int = field(
+        default=64,
+        metadata=_says(
+            "with --enable-injection, the largest body of a request that generates; more is a 413, read no further "
+            "(default: 64)",
+            _count,
+            "MB",
+        ),
+    )
+
     @classmethod
     def from_namespace(cls, namespace: argparse.Namespace) -> Self:
         """What the parser that `add_to` extended has read."""
@@ -51,6 +96,11 @@ class Flags:
     def needs_rows(self) -> bool:
         """Whether the row store must be on, as with ``--enable-return-hidden-states``."""
         return self.toploc_verification
+
+    @property
+    def needs_injection(self) -> bool:
+        """Whether requests may inject vectors."""
+        return self.enable_injection or self.injection_projections is not None
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

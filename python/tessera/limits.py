@@ -22,3 +22,8 @@ MAX_LISTED_VALUES = 2**24
 
 MAX_TOPK = 512
 """Values that one TOPLOC fingerprint proves: more gain nothing, and their positions no longer fit below 65,497."""
+MAX_OVERRIDES = 2048
+"""Prompts, or objects of one prompt, in ``input_embed_overrides``: as many as prompts of /v1/embeddings."""
+
+MAX_TOKEN_CHARACTERS = 256
+"""The text of one token; it is given to the tokenizer."""

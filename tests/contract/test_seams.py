@@ -15,6 +15,7 @@ import pytest
 from tessera.cli import main
 from tessera.cli.seams import page
 from tessera.errors import StartRefused
+from tessera.inject import refusals as injection
 from tessera.rows.refusals import REFUSALS
 from tessera_patches import apply, lock, source
 from tessera_patches.inventory import SEAMS
@@ -90,7 +91,8 @@ def test_every_refused_option_exists() -> None:
     """A renamed option of SGLang would never be refused again."""
     server_args = source.find("sglang.srt.server_args.ServerArgs")
     fields = set(source.parameters(server_args))
-    assert {refusal.option.removeprefix("--").replace("-", "_") for refusal in REFUSALS} <= fields
+    refused = (*REFUSALS, *injection.REFUSALS)
+    assert {refusal.option.removeprefix("--").replace("-", "_") for refusal in refused} <= fields
 
 
 def test_doctor_is_content(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ import pytest
 
 from tessera import errors
 from tessera.embed.options import EmbedOptions
+from tessera.inject import refusals as injection_refusals
 from tessera.rows.refusals import REFUSALS
 from tessera.testing.pool import ServerPool
 from tessera_patches import lock
@@ -34,6 +35,8 @@ FOLDERS = ("python", "patches", "sgl-kernel", "tests", "benchmarks", "docs", ".c
 
 ADDRESS = "http://127.0.0.1:30000"
 """What examples talk to; a test puts its own server in its place."""
+OPTIONS = {"injection.md": ("--enable-injection",)}
+"""What the examples of a page need besides ``--enable-return-hidden-states``."""
 CUT = "…"
 """Stands for anything in an answer that a page shows."""
 
@@ -71,7 +74,7 @@ EXAMPLES = [example for page in PAGES for example in examples(page)]
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.place)
 def test_example(example: Example, server_pool: ServerPool, tmp_path: Path) -> None:
     """It runs as it stands, and gives what the page says."""
-    server = server_pool.get("--enable-return-hidden-states")
+    server = server_pool.get("--enable-return-hidden-states", *OPTIONS.get(example.place.split(":")[0], ()))
     if example.language == "bash" and not shutil.which("curl"):
         pytest.skip("needs curl")
     command = [sys.executable, "-c"] if example.language == "python" else ["bash", "-euo", "pipefail", "-c"]
@@ -114,6 +117,11 @@ def refusals() -> str:
     return table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in REFUSALS))
 
 
+def injection() -> str:
+    """Options that are refused beside injection."""
+    return table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in injection_refusals.REFUSALS))
+
+
 def versions() -> str:
     """Supported SGLang versions: those that have a lock file."""
     rows = [
@@ -148,6 +156,7 @@ def modules() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "refusals": refusals,
+    "injection": injection,
     "versions": versions,
     "limits": limits,
     "modules": modules,

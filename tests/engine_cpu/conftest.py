@@ -30,6 +30,7 @@ def strained(server_pool: ServerPool) -> Server:
     """Chunks of 16 tokens, prefill mixed with decode, and requests retracted again and again; float32."""
     return server_pool.get(
         HIDDEN,
+        "--enable-injection",
         *("--chunked-prefill-size", "16"),
         "--enable-mixed-chunk",
         env={"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "3"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,31 @@ class HuggingFace:
 
     def favourites(self, input_ids: Sequence[int]) -> list[int]:
         """The likeliest next token after each of these, for a model whose output matrix is its embedding."""
-        embedding = self._model.get_input_embeddings().weight.detach().double().numpy()
-        return [int(token) for token in (self.states(input_ids) @ embedding.T).argmax(1)]
+        scores = self.states(input_ids) @ self.embeddings().astype(np.float64).T
+        return [int(token) for token in scores.argmax(1)]
+
+    def edited(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:
+        """The same rows after an edit of the embeddings: ``edit`` gets them as ``[n, H]`` float32 and returns them."""
+        with self._torch.inference_mode():
+            embeds = self._model.get_input_embeddings()(self._torch.tensor(list(input_ids)))
+            output = self._model(inputs_embeds=edit(embeds.clone())[None], use_cache=False)
+        states: Vector = output.last_hidden_state[0].double().numpy()
+        return states
+
+    def logprobs(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:
+        """Of each token but the first, after all before it; ``[n - 1]``, with the edit as in `edited`.
+
+        For a model whose output matrix is its embedding, as `favourites`.
+        """
+        scores = self.edited(input_ids, edit)[:-1] @ self.embeddings().astype(np.float64).T
+        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        found: Vector = scores[range(len(input_ids) - 1), list(input_ids[1:])]
+        return found
+
+    def embeddings(self) -> npt.NDArray[np.float32]:
+        """What the embedding layer gives for each token of the vocabulary, ``[V, H]``."""
+        table: npt.NDArray[np.float32] = self._model.get_input_embeddings().weight.detach().numpy()
+        return table
 
     def pooled(self, prompt: Sequence[int], output: Sequence[int], pooling: str, over: str) -> Vector:
         """The vector ``[H]`` that ``return_embedding`` must give: ``output`` are all generated tokens.

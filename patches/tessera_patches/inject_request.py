@@ -1,0 +1,60 @@
+"""Injection: positions are found once the prompt's tokens are known. Main process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tessera import config
+from tessera.errors import BadRequest
+from tessera.inject.admission import Overrides, carried, on_wire
+from tessera.inject.model import Model
+from tessera.inject.projections import Projections
+from tessera.inject.resolve import Tokenize, resolve
+
+
+def resolve_positions(
+    original: Callable[..., Any], manager: Any, obj: Any, input_text: Any, input_ids: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """AROUND ``TokenizerManager._create_tokenized_object``."""
+    overrides = carried(obj.sampling_params)
+    if not isinstance(overrides, Overrides):
+        return original(manager, obj, input_text, input_ids, *args, **kwargs)
+    try:
+        injection = resolve(overrides, input_ids, manager.model_config.vocab_size, _tokenize(manager.tokenizer))
+    except BadRequest as error:
+        if not obj.stream:
+            raise
+        raise ValueError(str(error)) from error  # SGLang writes it into the stream, whose status is sent
+    plain = obj.sampling_params
+    obj.sampling_params = on_wire(plain, injection.to_wire())
+    try:
+        return original(manager, obj, input_text, input_ids, *args, **kwargs)
+    finally:
+        obj.sampling_params = plain
+
+
+def _tokenize(tokenizer: Any) -> Tokenize | None:
+    if tokenizer is None:
+        return None
+
+    def tokenize(text: str) -> list[int]:
+        ids: Sequence[int] = tokenizer.encode(text, add_special_tokens=False)
+        return list(ids)
+
+    return tokenize
+
+
+def model(manager: Any) -> Model:
+    """What injection has to know about the model that a ``TokenizerManager`` serves."""
+    shape, flags = manager.model_config, config.flags
+    folder = flags.injection_projections
+    projections = Projections.load(folder, shape.hidden_size) if folder else Projections(shape.hidden_size)
+    return Model(
+        enabled=config.active.inject,
+        dtype=shape.dtype,
+        context_length=manager.context_len,
+        projections=projections,
+        max_magnitude=flags.injection_max_magnitude,
+        max_bytes=flags.injection_max_megabytes * 2**20,
+    )

@@ -1,0 +1,61 @@
+"""One prompt's injection, resolved: positions, vectors, cache keys. And the text in which it rides to the scheduler."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+_HEADER = struct.Struct("<IIB")
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+ADD, MATCHED = 1, 2
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Injection:
+    """What is put where, by ascending position.
+
+    Attributes:
+        positions: ``[n]``, absolute, each once.
+        keys: ``[n]``, what stands for the token in the prefix cache (`tessera.inject.keys`).
+        flags: ``[n]``, `ADD` and `MATCHED` of each row.
+        vectors: ``[n, H]`` on the host.
+    """
+
+    positions: Ints
+    keys: Ints
+    flags: Flags
+    vectors: torch.Tensor
+
+    def to_wire(self) -> str:
+        """Base64, for SGLang's ``custom_params`` carry text in every IPC mode, and bytes in none but pickle."""
+        rows, width = self.vectors.shape
+        parts = (
+            _HEADER.pack(rows, width, _DTYPES.index(self.vectors.dtype)),
+            self.positions.astype("<i8").tobytes(),
+            self.keys.astype("<i8").tobytes(),
+            self.flags.tobytes(),
+            self.vectors.contiguous().view(torch.uint8).numpy().tobytes(),
+        )
+        return base64.b64encode(b"".join(parts)).decode()
+
+    @classmethod
+    def from_wire(cls, wire: str) -> Self:
+        """Inverse of `to_wire`; for what our own main process wrote."""
+        content = bytearray(base64.b64decode(wire))
+        rows, width, dtype = _HEADER.unpack_from(content)
+        positions = np.frombuffer(content, "<i8", rows, _HEADER.size)
+        keys = np.frombuffer(content, "<i8", rows, _HEADER.size + 8 * rows)
+        flags = np.frombuffer(content, np.uint8, rows, _HEADER.size + 16 * rows)
+        # Behind them: a copy, for a tensor wants its bytes aligned.
+        own = content[_HEADER.size + 17 * rows :]
+        vectors = torch.frombuffer(own, dtype=_DTYPES[dtype]).reshape(rows, width)
+        return cls(positions.astype(np.int64), keys.astype(np.int64), flags, vectors)

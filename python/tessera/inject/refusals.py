@@ -1,0 +1,66 @@
+"""What injection cannot be combined with: refused at start, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.rows.refusals import Refusal
+
+_HOST = "KV that leaves the server's memory is known outside by token ids alone"
+_UNTESTED = "not yet tested"
+
+REFUSALS = (
+    Refusal("--pp-size", lambda args: args.pp_size > 1, "only the first stage has embeddings"),
+    Refusal("--enable-pdmux", lambda args: bool(args.enable_pdmux), "a prefill split by layers takes no embeddings"),
+    Refusal("--enable-two-batch-overlap", lambda args: bool(args.enable_two_batch_overlap), _UNTESTED),
+    Refusal("--enable-dp-attention", lambda args: bool(args.enable_dp_attention), _UNTESTED),
+    Refusal("--dcp-size", lambda args: (args.dcp_size or 1) > 1, _UNTESTED),
+    Refusal("--attn-cp-size", lambda args: (args.attn_cp_size or 1) > 1, _UNTESTED),
+    Refusal("--enable-prefill-cp", lambda args: bool(args.enable_prefill_cp), _UNTESTED),
+    Refusal("--dllm-algorithm", lambda args: bool(args.dllm_algorithm), "a diffusion model rewrites tokens in place"),
+    Refusal("--disaggregation-mode", lambda args: args.disaggregation_mode != "null", _HOST),
+    Refusal("--enable-hierarchical-cache", lambda args: bool(args.enable_hierarchical_cache), _UNTESTED),
+    Refusal("--hicache-storage-backend", lambda args: bool(args.hicache_storage_backend), _HOST),
+    Refusal("--enable-lmcache", lambda args: bool(args.enable_lmcache), _HOST),
+    Refusal("--enable-flexkv", lambda args: bool(args.enable_flexkv), _HOST),
+    Refusal("--radix-cache-backend", lambda args: bool(args.radix_cache_backend), "an unknown cache may drop our keys"),
+    Refusal("--kv-events-config", lambda args: bool(args.kv_events_config), _HOST),
+    Refusal("--enable-streaming-session", lambda args: bool(args.enable_streaming_session), _UNTESTED),
+    Refusal("--is-embedding", lambda args: bool(args.is_embedding), "such a server generates nothing"),
+    Refusal("--encoder-only", lambda args: bool(args.encoder_only), "such a server generates nothing"),
+    Refusal(
+        "--speculative-algorithm",
+        lambda args: args.speculative_algorithm not in (None, "EAGLE", "EAGLE3", "STANDALONE"),
+        "only EAGLE, EAGLE3 and STANDALONE are supported: others draft from token ids, or are not yet tested",
+    ),
+    Refusal(
+        "--tokenizer-worker-num",
+        lambda args: (args.tokenizer_worker_num or 1) > 1,
+        "SGLang loads no plugin in these workers",
+    ),
+    Refusal("--smg-grpc-mode", lambda args: bool(args.smg_grpc_mode), "its requests do not pass our checks"),
+    Refusal("--grpc-port", lambda args: bool(args.grpc_port), "its requests do not pass our checks"),
+    Refusal("--use-ray", lambda args: bool(args.use_ray), "SGLang loads no plugin in Ray actors"),
+)
+
+
+def refused(args: Any) -> list[str]:
+    """One sentence for each option in ``args`` (SGLang's ``ServerArgs``) that injection does not support."""
+    return [
+        f"{refusal.option} cannot be combined with --enable-injection: {refusal.why}"
+        for refusal in REFUSALS
+        if refusal.applies(args)
+    ]
+
+
+def refused_model(*, has_embeddings: bool, takes_embeddings: bool, is_multimodal: bool) -> str | None:
+    """Why vectors cannot be put into a model's embeddings, or None."""
+    reasons = {
+        "it has no get_input_embeddings": not has_embeddings,
+        "its forward takes no input_embeds": not takes_embeddings,
+        "a multimodal model computes its embeddings elsewhere and would ignore ours": is_multimodal,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            return f"--enable-injection does not support this model: {reason}"
+    return None

@@ -1,0 +1,144 @@
+"""Vectors as a client sends them: base64 of little-endian numbers, or nested lists. Bounded before they are decoded."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from enum import StrEnum
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tessera.errors import BadRequest, TooLarge
+from tessera.fields import choice, integer
+
+
+class Dtype(StrEnum):
+    """The number formats of the wire, little-endian."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+    @property
+    def torch(self) -> torch.dtype:
+        """The same in torch."""
+        found: torch.dtype = getattr(torch, self.value)
+        return found
+
+
+class Bounds(NamedTuple):
+    """What a payload may be.
+
+    Attributes:
+        widths: the widths that some row may have: H, and what the projections take.
+        rows: the most rows: the model's context length.
+        size: the most bytes.
+        magnitude: the largest absolute value that a vector may have, in its final form.
+    """
+
+    widths: frozenset[int]
+    rows: int
+    size: int
+    magnitude: float
+
+
+def decode(field: str, embeds: object, shape: object, dtype: object, bounds: Bounds) -> torch.Tensor:
+    """The vectors ``[n, width]`` that a client sent, in the dtype that it named (float32 for a list).
+
+    Args:
+        field: where they are, for messages; ``shape`` and ``dtype`` are its neighbours.
+        embeds: base64, or a list of lists of numbers.
+        shape: ``[n, width]``; may be left out beside a list.
+        dtype: `Dtype`; only for base64.
+        bounds: what is allowed.
+
+    Raises:
+        BadRequest: anything about them is wrong, or one of them is NaN or infinite.
+        TooLarge: more bytes than allowed.
+    """
+    parent = field.rpartition(".")[0]
+    prefix = f"{parent}." if parent else ""
+    if isinstance(embeds, str):
+        rows, width = _shape(f"{prefix}shape", shape, bounds)
+        vectors = _from_base64(field, embeds, (rows, width), choice(f"{prefix}dtype", Dtype, dtype), bounds)
+    elif isinstance(embeds, list):
+        vectors = _from_list(field, embeds, bounds)
+        if shape is not None and shape != list(vectors.shape):
+            raise BadRequest(f"{prefix}shape", shape, f"{list(vectors.shape)}, as the list has it, or nothing")
+        if dtype is not None:
+            choice(f"{prefix}dtype", Dtype, dtype)
+    else:
+        raise BadRequest(field, embeds, "base64 of little-endian numbers, or a list of lists of numbers")
+    check_finite(field, vectors)
+    return vectors
+
+
+def check_finite(field: str, vectors: torch.Tensor) -> None:
+    """Refuse NaN and infinity, and name the first row that has one."""
+    good = torch.isfinite(vectors).all(dim=1)
+    if not bool(good.all()):
+        row = int(torch.nonzero(~good)[0])
+        raise BadRequest(field, f"NaN or infinity in row {row}", f"finite numbers ({vectors.dtype})")
+
+
+def check_magnitude(field: str, vectors: torch.Tensor, most: float) -> None:
+    """Refuse values that no embedding has; mostly vectors in the wrong dtype or scale."""
+    largest = float(vectors.abs().max())
+    if largest > most:
+        raise BadRequest(field, f"{largest:.6g}", f"values up to {most:g} (--injection-max-magnitude)")
+
+
+def _shape(field: str, shape: object, bounds: Bounds) -> tuple[int, int]:
+    if not isinstance(shape, list) or len(shape) != 2:  # noqa: PLR2004 - rows and width
+        raise BadRequest(field, shape, "[rows, width]")
+    rows = integer(f"{field}[0]", shape[0], 1, bounds.rows)
+    _check_width(f"{field}[1]", shape[1], bounds)
+    return rows, int(shape[1])
+
+
+def _check_width(field: str, width: object, bounds: Bounds) -> None:
+    if isinstance(width, bool) or width not in bounds.widths:
+        raise BadRequest(field, width, " or ".join(str(known) for known in sorted(bounds.widths)))
+
+
+def _from_base64(field: str, text: str, shape: tuple[int, int], dtype: Dtype, bounds: Bounds) -> torch.Tensor:
+    size = shape[0] * shape[1] * dtype.torch.itemsize
+    if size > bounds.size:
+        raise TooLarge(field, f"{size} bytes", f"up to {bounds.size} (--injection-max-megabytes)")
+    expected = 4 * ((size + 2) // 3)
+    if len(text) != expected:  # before it is decoded
+        allowed = f"{expected} characters of base64: {shape[0]} x {shape[1]} values of {dtype.value}, with padding"
+        raise BadRequest(field, f"{len(text)} characters", allowed)
+    try:
+        content = bytearray(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise BadRequest(field, text, f"base64 (standard alphabet): {error}") from error
+    if len(content) != size:
+        raise BadRequest(field, f"{len(content)} bytes", f"{size} bytes")
+    return torch.frombuffer(content, dtype=dtype.torch).reshape(shape)
+
+
+def _from_list(field: str, rows: list[object], bounds: Bounds) -> torch.Tensor:
+    if not 1 <= len(rows) <= bounds.rows:
+        raise BadRequest(field, f"{len(rows)} rows", f"1 to {bounds.rows} rows")
+    lists = [row for row in rows if isinstance(row, list)]
+    if len(lists) != len(rows):
+        raise BadRequest(field, next(row for row in rows if not isinstance(row, list)), "a list of lists of numbers")
+    width = len(lists[0])
+    for index, row in enumerate(lists):
+        if len(row) != width:
+            raise BadRequest(f"{field}[{index}]", f"{len(row)} values", f"{width}, as the first row has")
+    _check_width(f"{field}[0]", width, bounds)
+    if len(rows) * width * 4 > bounds.size:
+        raise TooLarge(field, f"{len(rows) * width} values", f"up to {bounds.size} bytes (--injection-max-megabytes)")
+    kinds = set(map(type, chain.from_iterable(lists)))
+    if not kinds <= {int, float}:
+        raise BadRequest(field, f"{', '.join(sorted(kind.__name__ for kind in kinds))} values", "numbers only")
+    try:
+        with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as such
+            return torch.from_numpy(np.array(lists, np.float64).astype(np.float32))
+    except OverflowError as error:
+        raise BadRequest(field, "an integer beyond every float", "finite numbers") from error
