@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tessera.testing.pool import ServerPool
+from tessera.testing.server import Server
 
 # Folders whose every test starts the real server.
-ENGINE_FOLDERS = ("engine_cpu", "faults")
+ENGINE_FOLDERS = ("engine_cpu", "faults", "fuzz")
 LOG_LINES = 40
 
 _pool_key = pytest.StashKey[ServerPool]()
@@ -65,6 +66,26 @@ def server_pool(pytestconfig: pytest.Config) -> Iterator[ServerPool]:
         pytestconfig.stash[_pool_key] = pool
         yield pool
         del pytestconfig.stash[_pool_key]
+
+
+@pytest.fixture(scope="session")
+def projections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two projections to H = 256: ``layer3`` from width 32, with a bias, and ``flip``, which reverses a vector."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    folder = tmp_path_factory.mktemp("projections")
+    random = np.random.default_rng(7)
+    layer3 = {"weight": random.standard_normal((256, 32)) / 64, "bias": random.standard_normal(256) / 64}
+    save_file({name: own.astype("<f4") for name, own in layer3.items()}, folder / "layer3.safetensors")
+    save_file({"weight": np.eye(256, dtype="<f4")[::-1].copy()}, folder / "flip.safetensors")
+    return folder
+
+
+@pytest.fixture
+def injecting(server_pool: ServerPool, projections: Path) -> Server:
+    """A server with injection and rows, float32; shared by every test that injects."""
+    return server_pool.get("--enable-return-hidden-states", "--injection-projections", str(projections))
 
 
 def _printer(config: pytest.Config) -> Callable[[str], None]:

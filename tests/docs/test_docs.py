@@ -35,8 +35,8 @@ FOLDERS = ("python", "patches", "sgl-kernel", "tests", "benchmarks", "docs", ".c
 
 ADDRESS = "http://127.0.0.1:30000"
 """What examples talk to; a test puts its own server in its place."""
-OPTIONS = {"injection.md": ("--enable-injection",)}
-"""What the examples of a page need besides ``--enable-return-hidden-states``."""
+OWN_SERVERS = {"injection.md": "injecting"}
+"""The fixture with the server that the examples of a page need, where the plain one will not do."""
 CUT = "…"
 """Stands for anything in an answer that a page shows."""
 
@@ -72,9 +72,10 @@ EXAMPLES = [example for page in PAGES for example in examples(page)]
 
 @pytest.mark.engine
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.place)
-def test_example(example: Example, server_pool: ServerPool, tmp_path: Path) -> None:
+def test_example(example: Example, server_pool: ServerPool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """It runs as it stands, and gives what the page says."""
-    server = server_pool.get("--enable-return-hidden-states", *OPTIONS.get(example.place.split(":")[0], ()))
+    own = OWN_SERVERS.get(example.place.split(":")[0])
+    server = request.getfixturevalue(own) if own else server_pool.get("--enable-return-hidden-states")
     if example.language == "bash" and not shutil.which("curl"):
         pytest.skip("needs curl")
     command = [sys.executable, "-c"] if example.language == "python" else ["bash", "-euo", "pipefail", "-c"]

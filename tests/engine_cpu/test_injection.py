@@ -13,32 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
-from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
 FLOAT32_ERROR = 1e-5
 H = 256
 Matrix = npt.NDArray[np.float32]
-
-
-@pytest.fixture(scope="session")
-def projections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two projections: from width 32 with a bias, and from H, which no vector needs but one may ask for."""
-    folder = tmp_path_factory.mktemp("projections")
-    random = np.random.default_rng(7)
-    narrow = {"weight": random.standard_normal((H, 32)) / 64, "bias": random.standard_normal(H) / 64}
-    save_file({name: own.astype("<f4") for name, own in narrow.items()}, folder / "layer3.safetensors")
-    save_file({"weight": np.eye(H, dtype="<f4")[::-1].copy()}, folder / "flip.safetensors")
-    return folder
-
-
-@pytest.fixture
-def injecting(server_pool: ServerPool, projections: Path) -> Server:
-    """A server with injection and rows, float32."""
-    return server_pool.get("--enable-return-hidden-states", "--injection-projections", str(projections))
 
 
 def prompt_of(length: int, seed: int) -> list[int]:

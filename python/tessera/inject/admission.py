@@ -199,8 +199,7 @@ def _count(prompts: Prompts) -> int | None:
 
 
 def _with(overrides: Overrides, params: Any) -> Any:
-    if not overrides:
-        return params
+    """The parameters of one prompt with its own overrides, and no more."""
     if isinstance(params, list):
         return [_with(overrides, own) for own in params]
     if params is not None and not isinstance(params, dict):
@@ -208,4 +207,7 @@ def _with(overrides: Overrides, params: Any) -> Any:
     custom = (params or {}).get("custom_params") or {}
     if not isinstance(custom, dict):
         raise BadRequest("sampling_params.custom_params", custom, "an object")
-    return {**(params or {}), "custom_params": {**custom, KEY: overrides}}
+    if not overrides and KEY not in custom:
+        return params
+    others = {key: value for key, value in custom.items() if key != KEY}
+    return {**(params or {}), "custom_params": {**others, KEY: overrides} if overrides else others}

@@ -1,0 +1,216 @@
+"""Bodies that inject, broken in every way we could think of and in some that hypothesis did.
+
+None may end or hang the server, each refusal names its cause, and after each of them a good request is answered right.
+The first are those that ended or hung a stock server. ``TESSERA_FUZZ_BODIES=10000`` runs the full number (an hour on
+two cores); CI runs fewer.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tessera.testing.reference import HuggingFace, Vector, relative_error
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY
+
+H = 256
+CONTEXT = 4096
+BODIES = int(os.environ.get("TESSERA_FUZZ_BODIES", "300"))
+MOST_SECONDS = 20
+
+VECTOR = (np.random.default_rng(0).standard_normal((2, H)) / 16).astype("<f4")
+EMBEDS = base64.b64encode(VECTOR.tobytes()).decode()
+PROMPT = list(range(100, 120))
+GOOD: dict[str, Any] = {"positions": [3, 9], "embeds": EMBEDS, "shape": [2, H], "dtype": "float32"}
+MATRIX = {"data": EMBEDS, "shape": [2, H], "dtype": "float32"}
+ROW = VECTOR[0].tolist()
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    """A request that generates little."""
+    return {"sampling_params": {"max_new_tokens": 1}, **fields}
+
+
+def overriding(**fields: Any) -> dict[str, Any]:
+    """The good overrides with other fields; None takes one away."""
+    return body(input_ids=PROMPT, input_embed_overrides={k: v for k, v in (GOOD | fields).items() if v is not None})
+
+
+def whole(rows: int) -> dict[str, Any]:
+    """A matrix of zeros."""
+    return {"data": base64.b64encode(bytes(rows * H * 2)).decode(), "shape": [rows, H], "dtype": "float16"}
+
+
+def vector_with(value: float) -> str:
+    """The good vectors, but for one value."""
+    bad = VECTOR.copy()
+    bad[1, 7] = value
+    return base64.b64encode(bad.tobytes()).decode()
+
+
+LAST_VALUES: tuple[Any, ...] = (None, "0.1", True, 1e39, 10001.0, 10**18, [0.1], {})
+WIDTHS_AND_DEPTHS: tuple[Any, ...] = (
+    [[0.1] * 8] * 4,
+    [[0.1] * 512] * 4,
+    [[0.1] * H, [0.1] * 8, [0.1] * H],
+    [[[0.1] * H], [[0.1] * 8]],
+    [],
+    [[]],
+    [[[]]],
+    [[ROW], []],
+    ROW,
+    [[[ROW]]],
+    "x",
+    7,
+    {},
+)
+MATRICES: tuple[dict[str, Any], ...] = (
+    *({"input_embeds": value} for value in WIDTHS_AND_DEPTHS),
+    *({"input_embeds": [[*ROW[:-1], value]]} for value in LAST_VALUES),
+    {"text": "def", "input_embeds": [ROW]},
+    {"input_ids": PROMPT, "input_embeds": [ROW]},
+    {"input_ids": PROMPT, "input_embeds_b64": MATRIX},
+    {"input_embeds": [ROW], "input_embed_overrides": GOOD},
+    {"input_embeds": [ROW], "input_embeds_b64": MATRIX},
+    {"input_embeds": [ROW], "session_params": {"id": "s"}},
+    {"input_embeds": [ROW], "session_id": "s"},
+    {"input_ids": PROMPT, "positional_embed_overrides": {"embeds": [1], "positions": [0]}},
+    {"input_ids": PROMPT, "positional_embed_overrides": [[1], [0]]},
+    {"input_embeds_b64": whole(CONTEXT + 1)},
+    {"input_embeds_b64": whole(CONTEXT)},
+    *(
+        {"input_embeds_b64": value}
+        for value in ("x", 7, True, {}, [MATRIX, None], [[MATRIX]], MATRIX | {"pickle": "x"})
+    ),
+)
+"""Stock SGLang dies of some of the first, hangs on others, and ignores what stands beside a text."""
+
+WRONG: dict[str, tuple[Any, ...]] = {
+    "positions": ([3], [3, 3], [3, 20], [-1, 3], [3, 10**30], [3, 2.5], [3, True], [3, "4"], [], "x", [[3], [9]], {}),
+    "shape": (
+        [2, 255],
+        [1, H],
+        [0, H],
+        [-2, H],
+        [2, -H],
+        [2],
+        [2, H, 1],
+        [2.0, H],
+        [True, H],
+        [10**12, H],
+        [2, 10**12],
+    ),
+    "dtype": ("float64", "int8", "bfloat16", "float16", "f4", 7, ["float32"], "torch.float32", "object"),
+    "embeds": (
+        *(EMBEDS[:-4], EMBEDS + "AAAA", EMBEDS[:-1] + "-", EMBEDS.replace("A", "\n", 1), "", 7, [7], [[]]),
+        *(character * len(EMBEDS) for character in ("é", "x", "=", "\x00")),
+        *(vector_with(value) for value in (np.nan, np.inf, -np.inf)),
+    ),
+    "scale": ("loud", -1e9, 1e308, "nan", True, [1], {}),
+    "mode": ("subtract", 1, ["add"]),
+    "expect_neighbours": ({}, {"left": 5}, {"right": "("}, {"up": 5}, 7, [5, 6], {"left": {"left": 5}}),
+    "projection": ("nowhere", "../../etc/passwd", "layer3", 7, ["flip"]),
+    "token": (103,),
+    "layer": (3,),
+}
+ALTOGETHER: tuple[Any, ...] = ([], [[]], [None], "x", 7, True, {}, [GOOD, GOOD], [GOOD, 7], [[GOOD, None]])
+OVERRIDES: tuple[dict[str, Any], ...] = (
+    *(overriding(**{key: value}) for key, values in WRONG.items() for value in values),
+    *(
+        overriding(positions=None, token=value)
+        for value in (10**9, -1, "no such token", "", "(" * 10**5, 2.5, True, ["("])
+    ),
+    overriding(embeds="A" * (len(EMBEDS) - 1) + "=", scale="norm-matched"),
+    *(body(input_ids=PROMPT, input_embed_overrides=value) for value in ALTOGETHER),
+    *(overriding() | {"input_ids": ids} for ids in ([*PROMPT, 10**6], [*PROMPT, -1], [*PROMPT, 10**18], [])),
+    body(input_ids=PROMPT) | {"sampling_params": {"custom_params": {"tessera_inject": "x"}}},
+    overriding() | {"sampling_params": {"custom_params": 7}},
+    overriding() | {"sampling_params": "x"},
+    body(input_ids=[PROMPT, PROMPT], input_embed_overrides=[GOOD, GOOD, GOOD]),
+)
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=20),
+    st.lists(st.integers(-5, 5000), max_size=4),
+    st.dictionaries(st.sampled_from(["embeds", "shape", "left", "data"]), st.integers(0, 3), max_size=2),
+    st.sampled_from([EMBEDS, [ROW], [ROW, ROW], [2, H], "norm-matched", "bfloat16", [3, 9]]),
+)
+KEYS = (*GOOD, "mode", "scale", "token", "expect_neighbours", "projection", "unknown")
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> dict[str, Any]:
+    """A body with one to three fields of junk."""
+    field = draw(st.sampled_from(["input_embed_overrides", "input_embeds_b64", "input_embeds"]))
+    if field == "input_embeds":
+        rows: list[Any] = draw(st.lists(st.sampled_from([ROW, ROW, ROW, ROW[:7], [], None]), min_size=1, max_size=3))
+        return body(input_embeds=draw(st.sampled_from([rows, [rows, rows], [[rows]]])))
+    good, keys = (GOOD, KEYS) if field == "input_embed_overrides" else (MATRIX, tuple(MATRIX))
+    wrong = draw(st.dictionaries(st.sampled_from(keys), JUNK, min_size=1, max_size=3))
+    value: Any = good | wrong
+    value = draw(st.sampled_from([value, [value], [value, None], [[value]], [value, good]]))
+    prompts = [PROMPT, PROMPT] if draw(st.booleans()) else PROMPT
+    return body(**{field: value}, **({"input_ids": prompts} if field == "input_embed_overrides" else {}))
+
+
+@pytest.fixture(scope="module")
+def expected() -> Vector:
+    """What the good request must give."""
+    import torch
+
+    def edit(embeds: torch.Tensor) -> torch.Tensor:
+        embeds[[3, 9]] = torch.from_numpy(VECTOR.copy())
+        return embeds
+
+    pooled: Vector = HuggingFace(TINY).edited(PROMPT, edit).mean(0)
+    return pooled
+
+
+def test_known_bodies(injecting: Server, expected: Vector) -> None:
+    """Each is refused, or answered; what stock SGLang dies of comes first."""
+    with httpx.Client(base_url=injecting.url, timeout=MOST_SECONDS) as client:
+        for sent in (*(body(**fields) for fields in MATRICES), *OVERRIDES):
+            check(client, sent, expected)
+
+
+def test_unknown_bodies(injecting: Server, expected: Vector) -> None:
+    """What hypothesis makes of them; the same bodies every time."""
+    with httpx.Client(base_url=injecting.url, timeout=MOST_SECONDS) as client:
+
+        @settings(max_examples=BODIES, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(broken())
+        def one(sent: dict[str, Any]) -> None:
+            check(client, sent, expected)
+
+        one()
+
+
+def check(client: httpx.Client, sent: dict[str, Any], expected: Vector) -> None:
+    """Status 200, or a 4xx that names field and cause; and the next good request is right."""
+    try:
+        content = json.dumps(sent, allow_nan=False)
+    except ValueError:
+        return  # a number that JSON does not have
+    answer = client.post("/generate", content=content, headers={"content-type": "application/json"})
+    shown = f"{content[:300]} -> {answer.text[:300]}"
+    assert answer.status_code == 200 or 400 <= answer.status_code < 500, shown
+    if answer.status_code != 200:
+        error = answer.json()["error"]
+        assert error["param"], shown
+        assert "allowed" in error["message"], shown
+    good = body(input_ids=PROMPT, input_embed_overrides=GOOD, return_embedding=True)
+    found = client.post("/generate", json=good).raise_for_status().json()["meta_info"]["embedding"]
+    assert relative_error(found, expected) <= 1e-5, shown

@@ -1,0 +1,267 @@
+"""``input_embed_overrides``, ``input_embeds`` and ``input_embeds_b64``: what is read, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tessera.errors import BadRequest, StartRefused, TooLarge
+from tessera.inject.admission import KEY, Overrides, PerPrompt, Prompts, admit, admit_custom, carried
+from tessera.inject.model import Model
+from tessera.inject.options import Override
+from tessera.inject.projections import Projection, Projections
+
+H = 8
+ROWS = torch.arange(2 * H, dtype=torch.float32).reshape(2, H) / 8
+
+
+def model(dtype: torch.dtype = torch.float32, *, enabled: bool = True, megabytes: int = 1) -> Model:
+    """A model of 8 values and 32 tokens that knows one projection, from 3."""
+    weight = torch.ones(H, 3)
+    return Model(enabled, dtype, 32, Projections(H, {"three": Projection(weight)}), 1e4, megabytes * 2**20)
+
+
+def b64(vectors: torch.Tensor) -> str:
+    """Little-endian bytes."""
+    return base64.b64encode(vectors.contiguous().view(torch.uint8).numpy().tobytes()).decode()
+
+
+def overriding(**fields: Any) -> dict[str, Any]:
+    """An object of two vectors; None takes a field away."""
+    good = {"positions": [1, 5], "embeds": b64(ROWS), "shape": [2, H], "dtype": "float32"}
+    return {key: value for key, value in (good | fields).items() if value is not None}
+
+
+def one(value: Any, served: Model | None = None) -> Override:
+    """The override of a request with one prompt and one object."""
+    _, params = admit(Prompts(input_ids=[1] * 9, overrides=value), {}, served or model())
+    found = carried(params)
+    assert isinstance(found, Overrides)
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_bits_of_the_models_dtype_are_kept(dtype: torch.dtype) -> None:
+    """What came from the model goes back as it was."""
+    vectors = ROWS.to(dtype)
+    name = str(dtype).removeprefix("torch.")
+    found = one(overriding(embeds=b64(vectors), dtype=name), model(dtype)).vectors
+    assert found.dtype is dtype
+    assert torch.equal(found, vectors)
+
+
+def test_what_meets_the_embedding_stays_float32() -> None:
+    """It is rounded once, behind the sum."""
+    served = model(torch.bfloat16)
+    assert one(overriding(), served).vectors.dtype is torch.bfloat16
+    assert one(overriding(mode="add"), served).vectors.dtype is torch.float32
+    assert one(overriding(scale="norm-matched", embeds=b64(ROWS + 1)), served).vectors.dtype is torch.float32
+    assert torch.equal(one(overriding(mode="add", scale=0.5), served).vectors, ROWS * 0.5)
+
+
+def test_lists() -> None:
+    """Integers count as numbers; shape and dtype may be left out."""
+    found = one({"positions": [0], "embeds": [[1, 2.5, 3, 4, 5, 6, 7, 8]]})
+    assert found.vectors.tolist() == [[1, 2.5, 3, 4, 5, 6, 7, 8]]
+
+
+def test_projection_by_width_and_by_name() -> None:
+    """The only one that fits is taken."""
+    for name in (None, "three"):
+        found = one(overriding(embeds=[[1, 2, 3], [0, 0, 1]], shape=None, dtype=None, projection=name))
+        assert found.vectors.tolist() == [[6] * H, [1] * H]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"embeds": None}, "embeds"),
+        ({"embeds": b64(ROWS)[:-4]}, "embeds"),
+        ({"embeds": b64(ROWS)[:-2] + "!="}, "embeds"),
+        ({"embeds": [[1.0] * H, [1.0] * 7]}, "embeds[1]"),
+        ({"embeds": [[1.0] * 7] * 2}, "embeds[0]"),
+        ({"embeds": [["1"] * H] * 2}, "embeds"),
+        ({"embeds": [[True] * H] * 2, "shape": None}, "embeds"),
+        ({"embeds": [[10**400] * H] * 2, "shape": None}, "embeds"),
+        ({"embeds": [[1e39] * H] * 2, "shape": None}, "embeds"),
+        ({"embeds": [[10001] * H] * 2, "shape": None}, "embeds"),
+        ({"embeds": [], "shape": None}, "embeds"),
+        ({"embeds": [[]], "shape": None}, "embeds[0]"),
+        ({"embeds": [[1.0] * H] * 33}, "embeds"),
+        ({"embeds": b64(ROWS * float("nan"))}, "embeds"),
+        ({"shape": [2, 7]}, "shape[1]"),
+        ({"shape": [2, True]}, "shape[1]"),
+        ({"shape": [0, H]}, "shape[0]"),
+        ({"shape": [33, H]}, "shape[0]"),
+        ({"shape": [2]}, "shape"),
+        ({"shape": [1, H], "embeds": [[1.0] * H] * 2}, "shape"),
+        ({"dtype": "float64"}, "dtype"),
+        ({"dtype": None}, "dtype"),
+        ({"mode": "mul"}, "mode"),
+        ({"scale": "loud"}, "scale"),
+        ({"scale": True}, "scale"),
+        ({"scale": 1e30}, "embeds"),
+        ({"scale": "norm-matched"}, "embeds"),  # the first row of this one is zero
+        ({"positions": [1]}, "positions"),
+        ({"positions": [1, -1]}, "positions[1]"),
+        ({"positions": [1, 32]}, "positions[1]"),
+        ({"positions": [1, 2.0]}, "positions[1]"),
+        ({"positions": None}, "positions"),
+        ({"token": 5}, "positions"),
+        ({"positions": None, "token": ""}, "token"),
+        ({"positions": None, "token": "x" * 300}, "token"),
+        ({"positions": None, "token": 1.5}, "token"),
+        ({"expect_neighbours": {}}, "expect_neighbours"),
+        ({"expect_neighbours": {"up": 1}}, "expect_neighbours.up"),
+        ({"expect_neighbours": {"left": []}}, "expect_neighbours.left"),
+        ({"projection": "four"}, "projection"),
+        ({"projection": "three"}, "projection"),
+        ({"layer": 3}, "layer"),
+    ],
+)
+def test_refused(fields: dict[str, Any], field: str) -> None:
+    """The field is named."""
+    zero = ROWS.clone()
+    zero[0] = 0
+    embeds = {"embeds": b64(zero)} if fields.get("scale") == "norm-matched" else {}
+    with pytest.raises(BadRequest) as caught:
+        one(overriding(**embeds, **fields))
+    assert caught.value.field == f"input_embed_overrides.{field}"
+
+
+def test_too_large_is_413_before_it_is_decoded() -> None:
+    """By what shape and dtype say, whatever the text is."""
+    small = Model(
+        enabled=True, dtype=torch.float32, context_length=32, projections=Projections(H), max_magnitude=1, max_bytes=60
+    )
+    with pytest.raises(TooLarge) as caught:
+        one(overriding(embeds="x"), small)
+    assert caught.value.status == 413
+
+
+def test_finite_in_the_models_dtype() -> None:
+    """70,000 is a float32, and infinite as a float16."""
+    served = Model(True, torch.float16, 32, Projections(H), 1e6, 2**20)
+    with pytest.raises(BadRequest, match="float16"):
+        one({"positions": [0], "embeds": [[70000.0] * H]}, served)
+
+
+def test_one_value_for_each_prompt() -> None:
+    """An object counts for all, a list prompt by prompt; for a single prompt a list is several objects."""
+    _, params = admit(Prompts(text=["a", "b"], overrides=overriding()), {"n": 2}, model())
+    assert isinstance(params, dict)
+    _, params = admit(Prompts(text=["a", "b"], overrides=[None, [overriding(), overriding()]]), {"n": 2}, model())
+    assert [params[0], params[1]["n"], len(params[1]["custom_params"][KEY])] == [{"n": 2}, 2, 2]
+    _, params = admit(Prompts(text="a", overrides=[overriding(), overriding()]), None, model())
+    assert len(params["custom_params"][KEY]) == 2
+    with pytest.raises(BadRequest, match="2 prompts"):
+        admit(Prompts(text=["a", "b"], overrides=[None]), {}, model())
+    with pytest.raises(BadRequest, match="2 prompts"):
+        admit(Prompts(text=["a", "b"], overrides=[None, overriding()]), [{}], model())
+
+
+def test_on_a_route_that_does_not_know_its_prompts() -> None:
+    """The list waits in the custom parameters for the request that has them."""
+    custom = admit_custom([None, overriding()], {"own": 1}, model())
+    assert custom is not None
+    assert isinstance(custom[KEY], PerPrompt)
+    _, params = admit(Prompts(text=["a", "b"]), {"custom_params": custom}, model())
+    assert params[0] == {"custom_params": {"own": 1}}
+    assert isinstance(params[1]["custom_params"][KEY], Overrides)
+    assert admit_custom(None, None, model()) is None
+
+
+def test_the_reserved_key_is_ours() -> None:
+    """A client's JSON cannot hold what we put there."""
+    for params in ({"custom_params": {KEY: "x"}}, [{}, {"custom_params": {KEY: [1]}}]):
+        with pytest.raises(BadRequest, match=KEY):
+            admit(Prompts(text="a"), params, model())
+
+
+def test_matrices_become_overrides_of_every_position() -> None:
+    """Of filler tokens; one prompt or several, as lists or as base64."""
+    content = {"data": b64(ROWS), "shape": [2, H], "dtype": "float32"}
+    for fields in ({"input_embeds": ROWS.tolist()}, {"input_embeds_b64": content}):
+        prompts, params = admit(Prompts(**fields), None, model())
+        assert prompts == Prompts(input_ids=[1, 1])
+        (found,) = params["custom_params"][KEY]
+        assert found.positions == (0, 1)
+        assert torch.equal(found.vectors, ROWS)
+    for fields in ({"input_embeds": [ROWS.tolist(), ROWS[:1].tolist()]}, {"input_embeds_b64": [content, content]}):
+        prompts, params = admit(Prompts(**fields), {"n": 1}, model())
+        assert prompts.input_ids[0] == [1, 1]
+        assert len(params) == 2
+
+
+@pytest.mark.parametrize("beside", ["text", "input_ids", "input_embeds_b64", "overrides"])
+def test_a_matrix_stands_alone(beside: str) -> None:
+    """SGLang ignores it beside a text."""
+    with pytest.raises(BadRequest, match="alone"):
+        admit(Prompts(**{"input_embeds": ROWS.tolist(), beside: "x"}), {}, model())
+
+
+def test_without_the_option() -> None:
+    """Ours are refused; SGLang's own field is checked, and left to it where it survives."""
+    off, wrong = model(torch.bfloat16, enabled=False), model(torch.float16, enabled=False)
+    for prompts in (Prompts(text="a", overrides=overriding()), Prompts(input_embeds_b64={})):
+        with pytest.raises(BadRequest, match="--enable-injection"):
+            admit(prompts, {}, off)
+    assert admit(Prompts(input_embeds=[[1] * H]), None, off) == (Prompts(input_embeds=[[1.0] * H]), None)
+    with pytest.raises(BadRequest, match="--enable-injection"):
+        admit(Prompts(input_embeds=[[1] * H]), None, wrong)
+    with pytest.raises(BadRequest):
+        admit(Prompts(input_embeds=[[1] * 7]), None, off)
+    with pytest.raises(BadRequest, match="--enable-injection"):
+        admit_custom(overriding(), None, off)
+
+
+def test_projections_from_a_folder(tmp_path: Path) -> None:
+    """The name is the file's; the bias is optional."""
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(3, H)
+    save_file({"weight": linear.weight.detach(), "bias": linear.bias.detach()}, tmp_path / "layer20.safetensors")
+    found = Projections.load(tmp_path, H)
+    vectors = torch.rand(4, 3)
+    projected = found.apply("x", "layer20", vectors)
+    assert np.allclose(projected.numpy(), linear(vectors).detach().numpy())
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"weight": torch.ones(3, H)},
+        {"weight": torch.ones(H)},
+        {"bias": torch.ones(H)},
+        {"weight": torch.ones(H, 3), "bias": torch.ones(3)},
+        {"weight": torch.ones(H, 3), "gain": torch.ones(3)},
+        {"weight": torch.full((H, 3), float("nan"))},
+    ],
+)
+def test_a_projection_that_does_not_fit_ends_the_start(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    """By the name of its file."""
+    save_file(tensors, tmp_path / "odd.safetensors")
+    with pytest.raises(StartRefused, match=r"odd\.safetensors"):
+        Projections.load(tmp_path, H)
+
+
+def test_no_projections_where_some_were_asked_for(tmp_path: Path) -> None:
+    """An empty folder, a folder that is not there, a file that is none of it."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "a.safetensors").write_bytes(b"no")
+    for folder in (tmp_path, tmp_path / "nowhere", tmp_path / "broken"):
+        with pytest.raises(StartRefused, match="--injection-projections"):
+            Projections.load(folder, H)
+
+
+def test_two_projections_of_one_width_need_a_name() -> None:
+    """Nothing is guessed."""
+    two = Projections(H, {"a": Projection(torch.ones(H, 3)), "b": Projection(torch.ones(H, 3))})
+    with pytest.raises(BadRequest, match="a, b"):
+        two.apply("x", None, torch.ones(1, 3))
