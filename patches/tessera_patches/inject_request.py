@@ -21,8 +21,9 @@ def resolve_positions(
     if not isinstance(overrides, Overrides):
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
     try:
-        injection = resolve(overrides, input_ids, manager.model_config.vocab_size, _tokenize(manager.tokenizer))
+        injection = resolve(overrides.each, input_ids, manager.model_config.vocab_size, _tokenize(manager.tokenizer))
     except BadRequest as error:
+        overrides.error = error
         if not obj.stream:
             raise
         raise ValueError(str(error)) from error  # SGLang writes it into the stream, whose status is sent

@@ -15,6 +15,7 @@ from sglang.srt.utils.json_response import orjson_response
 from tessera import config
 from tessera.errors import TesseraError
 from tessera.http.openai import Collector, Wanted, admit, collector_of, put_on_choices, with_last_chunk
+from tessera.inject.admission import admit_custom, raise_late_error
 
 
 class ChatCompletionRequest(protocol.ChatCompletionRequest):
@@ -23,6 +24,7 @@ class ChatCompletionRequest(protocol.ChatCompletionRequest):
     return_embedding: Any = None
     return_hidden_states: Any = False
     hidden_states_format: Any = None
+    input_embed_overrides: Any = None
 
 
 class CompletionRequest(protocol.CompletionRequest):
@@ -31,6 +33,7 @@ class CompletionRequest(protocol.CompletionRequest):
     return_embedding: Any = None
     return_hidden_states: Any = False
     hidden_states_format: Any = None
+    input_embed_overrides: Any = None
 
 
 def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
@@ -51,6 +54,8 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
 
 
 async def _handle(serving: Any, request: Any, raw_request: Request, max_new_tokens: int | None, kind: str) -> Any:
+    if config.injection is not None:
+        request.custom_params = admit_custom(request.input_embed_overrides, request.custom_params, config.injection)
     wanted = Wanted(
         request.return_embedding,
         request.return_hidden_states,
@@ -60,10 +65,12 @@ async def _handle(serving: Any, request: Any, raw_request: Request, max_new_toke
     )
     settings = config.active
     request.custom_params, collector = admit(wanted, rows=settings.rows, hidden_size=settings.hidden_size)
-    if collector is None:
-        return await serving.handle_request(request, raw_request)
-    request.return_hidden_states = False  # ours from here on
+    if collector is not None:
+        request.return_hidden_states = False  # ours from here on
     answer = await serving.handle_request(request, raw_request)
+    raise_late_error(request.custom_params)
+    if collector is None:
+        return answer
     if collector.error is not None:
         raise collector.error
     return _with_fields(answer, collector, request.model, kind)

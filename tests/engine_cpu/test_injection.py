@@ -268,3 +268,67 @@ def test_chunks_retraction_and_mixed_batches(strained: Server, hf: HuggingFace) 
     assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
     for i, answer in enumerate(answers):
         check(hf, prompts[i], answer, edit_of(runs[i], vectors[i]) if overrides[i] else lambda embeds: embeds)
+
+
+def test_openai_routes(injecting: Server, hf: HuggingFace) -> None:
+    """Chat finds its marker in the rendered prompt; completions take one value for each prompt."""
+    vectors = vectors_of(1, 50)
+    common = {"model": "tiny", "max_tokens": 3, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    common |= {"return_hidden_states": True, "hidden_states_format": "base64"}
+    marked = {"input_embed_overrides": {"token": "(", **b64(vectors)}}
+    with httpx.Client(base_url=f"{injecting.url}/v1", timeout=120) as client:
+        chat = {"messages": [{"role": "user", "content": "def area(width)"}], "n": 2, **common, **marked}
+        for choice in client.post("/chat/completions", json=chat).raise_for_status().json()["choices"]:
+            ids = choice["prompt_token_ids"]
+            place = ids.index(hf.tokenizer.encode("(", add_special_tokens=False)[0])
+            check_choice(hf, ids, choice, edit_of([place], vectors))
+        prompts = [prompt_of(12, seed=60), prompt_of(14, seed=61)]
+        overrides = [None, override([13], vectors)]
+        batch = {"prompt": prompts, "input_embed_overrides": overrides, **common}
+        choices = client.post("/completions", json=batch).raise_for_status().json()["choices"]
+        check_choice(hf, prompts[0], choices[0], lambda embeds: embeds)
+        check_choice(hf, prompts[1], choices[1], edit_of([13], vectors))
+        wrong = {**batch, "input_embed_overrides": [None, override([14], vectors)]}
+        refused = client.post("/completions", json=wrong)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "input_embed_overrides[1].positions"
+        assert "got 14; allowed: 0 to 13" in client.post("/completions", json={**wrong, "stream": True}).text
+
+
+def check_choice(hf: HuggingFace, prompt: list[int], choice: Any, edit: Any) -> None:
+    """As `check`, for a choice of OpenAI's."""
+    check(hf, prompt, {"output_ids": choice["token_ids"], "meta_info": choice}, edit)
+
+
+def test_errors_in_a_stream(injecting: Server) -> None:
+    """Its status is sent before the tokens are known."""
+    body = {"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 1}, "stream": True}
+    wrong = body | {"input_embed_overrides": override([2], vectors_of(1, 1))}
+    answer = httpx.post(f"{injecting.url}/generate", json=wrong, timeout=60)
+    assert "got 2; allowed: 0 to 1, in this prompt" in answer.text
+    assert answer.text.rstrip().endswith("data: [DONE]")
+
+
+def test_a_body_that_is_too_large(injecting: Server) -> None:
+    """413 before it is decoded, whether it says how long it is or not."""
+    content = b'{"input_ids": [5], "text": "' + b"a" * (64 * 2**20)
+    pieces = (content[start : start + 2**20] for start in range(0, len(content), 2**20))
+    for body in (content, pieces):
+        answer = httpx.post(f"{injecting.url}/generate", content=body, timeout=60)
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "too_large"
+        assert "--injection-max-megabytes" in answer.json()["error"]["message"]
+    generate(injecting, [5, 6, 7])
+
+
+def test_without_the_option(server: Server) -> None:
+    """A server without injection says which option it needs, also where stock SGLang would end."""
+    for fields in (
+        {"input_ids": [5, 6], "input_embed_overrides": override([0], vectors_of(1, 1))},
+        {"input_embeds": vectors_of(2, 1).tolist()},
+        {"input_embeds_b64": {"data": "", "shape": [1, H], "dtype": "float32"}},
+    ):
+        answer = httpx.post(f"{server.url}/generate", json=fields, timeout=60)
+        assert answer.status_code == 400
+        assert "--enable-injection" in answer.json()["error"]["message"]
+    generate(server, [5, 6, 7])

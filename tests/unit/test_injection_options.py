@@ -43,8 +43,8 @@ def one(value: Any, served: Model | None = None) -> Override:
     _, params = admit(Prompts(input_ids=[1] * 9, overrides=value), {}, served or model())
     found = carried(params)
     assert isinstance(found, Overrides)
-    assert len(found) == 1
-    return found[0]
+    (override,) = found.each
+    return override
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -158,9 +158,9 @@ def test_one_value_for_each_prompt() -> None:
     _, params = admit(Prompts(text=["a", "b"], overrides=overriding()), {"n": 2}, model())
     assert isinstance(params, dict)
     _, params = admit(Prompts(text=["a", "b"], overrides=[None, [overriding(), overriding()]]), {"n": 2}, model())
-    assert [params[0], params[1]["n"], len(params[1]["custom_params"][KEY])] == [{"n": 2}, 2, 2]
+    assert [params[0], params[1]["n"], len(params[1]["custom_params"][KEY].each)] == [{"n": 2}, 2, 2]
     _, params = admit(Prompts(text="a", overrides=[overriding(), overriding()]), None, model())
-    assert len(params["custom_params"][KEY]) == 2
+    assert len(params["custom_params"][KEY].each) == 2
     with pytest.raises(BadRequest, match="2 prompts"):
         admit(Prompts(text=["a", "b"], overrides=[None]), {}, model())
     with pytest.raises(BadRequest, match="2 prompts"):
@@ -191,7 +191,7 @@ def test_matrices_become_overrides_of_every_position() -> None:
     for fields in ({"input_embeds": ROWS.tolist()}, {"input_embeds_b64": content}):
         prompts, params = admit(Prompts(**fields), None, model())
         assert prompts == Prompts(input_ids=[1, 1])
-        (found,) = params["custom_params"][KEY]
+        (found,) = params["custom_params"][KEY].each
         assert found.positions == (0, 1)
         assert torch.equal(found.vectors, ROWS)
     for fields in ({"input_embeds": [ROWS.tolist(), ROWS[:1].tolist()]}, {"input_embeds_b64": [content, content]}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -18,10 +19,17 @@ KEY = "tessera_inject"
 No client can write it: JSON gives no `Overrides`."""
 
 
-class Overrides(tuple[Override, ...]):
-    """What one prompt asked for."""
+@dataclass(slots=True, eq=False)
+class Overrides:
+    """What one prompt asked for.
 
-    __slots__ = ()
+    Attributes:
+        each: its objects.
+        error: what was found wrong once the prompt's tokens were known. OpenAI's routes would make a 500 of it.
+    """
+
+    each: tuple[Override, ...] = ()
+    error: BadRequest | None = None
 
 
 class PerPrompt(tuple[Overrides, ...]):
@@ -54,7 +62,7 @@ def parse(value: object, model: Model) -> Overrides | PerPrompt | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        return Overrides([_parse(FIELD, value, model)])
+        return Overrides((_parse(FIELD, value, model),))
     if not 1 <= len(value) <= MAX_OVERRIDES:
         raise BadRequest(FIELD, f"{len(value)} values", f"1 to {MAX_OVERRIDES}")
     return PerPrompt(_of_prompt(f"{FIELD}[{i}]", item, model) for i, item in enumerate(value))
@@ -81,8 +89,8 @@ def admit(prompts: Prompts, sampling_params: Any, model: Model) -> tuple[Prompts
             overrides = waiting[0]
         return prompts._replace(overrides=None), fold(overrides, prompts, sampling_params)
     single = isinstance(found, Override)
-    whole = PerPrompt(Overrides([own]) for own in ([found] if isinstance(found, Override) else found))
-    ids = [[matrices.FILLER_ID] * len(own[0].vectors) for own in whole]
+    whole = PerPrompt(Overrides((own,)) for own in ([found] if isinstance(found, Override) else found))
+    ids = [[matrices.FILLER_ID] * len(own.each[0].vectors) for own in whole]
     filled = Prompts(input_ids=ids[0] if single else ids)
     return filled, fold(whole[0] if single else whole, filled, sampling_params)
 
@@ -109,8 +117,9 @@ def fold(found: Overrides | PerPrompt | None, prompts: Prompts, sampling_params:
     if found is None:
         return sampling_params
     count = _count(prompts)
-    if isinstance(found, PerPrompt) and count is None:  # a list for one prompt: several overrides
-        found = Overrides(own for part in found for own in part)
+    if isinstance(found, PerPrompt) and count is None:  # a list for one prompt: several objects
+        found[0].each = tuple(own for part in found for own in part.each)
+        found = found[0]
     if isinstance(found, Overrides):
         return _with(found, sampling_params)
     if len(found) != count:
@@ -132,6 +141,18 @@ def carried(sampling_params: object) -> Overrides | PerPrompt | None:
     if found is None or isinstance(found, Overrides | PerPrompt):
         return found
     raise BadRequest("sampling_params.custom_params", custom, f"no {KEY}: use {FIELD}")
+
+
+def raise_late_error(custom_params: dict[str, Any] | None) -> None:
+    """After a request of a route that passed on what `admit_custom` gave it.
+
+    Raises:
+        BadRequest: what was found wrong with one of its prompts.
+    """
+    found = carried({"custom_params": custom_params})
+    for overrides in found if isinstance(found, PerPrompt) else [found]:
+        if overrides is not None and overrides.error is not None:
+            raise overrides.error
 
 
 def on_wire(sampling_params: dict[str, Any], wire: str) -> dict[str, Any]:
@@ -180,10 +201,10 @@ def _of_prompt(field: str, value: object, model: Model) -> Overrides:
     if value is None:
         return Overrides()
     if not isinstance(value, list):
-        return Overrides([_parse(field, value, model)])
+        return Overrides((_parse(field, value, model),))
     if len(value) > MAX_OVERRIDES:
         raise BadRequest(field, f"{len(value)} values", f"up to {MAX_OVERRIDES}")
-    return Overrides(_parse(f"{field}[{i}]", item, model) for i, item in enumerate(value))
+    return Overrides(tuple(_parse(f"{field}[{i}]", item, model) for i, item in enumerate(value)))
 
 
 def _parse(field: str, value: object, model: Model) -> Override:
@@ -207,7 +228,7 @@ def _with(overrides: Overrides, params: Any) -> Any:
     custom = (params or {}).get("custom_params") or {}
     if not isinstance(custom, dict):
         raise BadRequest("sampling_params.custom_params", custom, "an object")
-    if not overrides and KEY not in custom:
+    if not overrides.each and KEY not in custom:
         return params
     others = {key: value for key, value in custom.items() if key != KEY}
-    return {**(params or {}), "custom_params": {**others, KEY: overrides} if overrides else others}
+    return {**(params or {}), "custom_params": {**others, KEY: overrides} if overrides.each else others}
