@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -36,17 +36,20 @@ class Load:
 
 
 class Answer(NamedTuple):
-    """One response: when it began and ended (seconds), its size in bytes, its status."""
+    """One response: when it began and ended (seconds), its body, its status."""
 
     begin: float
     end: float
-    size: int
+    body: bytes
     status: int
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came back in the window. Latencies in seconds, from sending a request to its last byte."""
+    """What came back in the window. Latencies in seconds, from sending a request to its last byte.
+
+    `bodies` are the answers that ended in the window.
+    """
 
     requests_per_second: float
     output_tokens_per_second: float
@@ -56,13 +59,22 @@ class Measured:
     kilobytes_per_response: float
     errors: int
     latencies: tuple[float, ...]
+    bodies: tuple[bytes, ...]
 
     def record(self, load: Load) -> dict[str, Any]:
-        """Both as one flat dictionary, for a JSON line; without the single latencies."""
-        return {name: value for name, value in (asdict(load) | asdict(self)).items() if name != "latencies"}
+        """Both as one flat dictionary, for a JSON line; without the single answers."""
+        single = ("latencies", "bodies")
+        return {name: value for name, value in (asdict(load) | asdict(self)).items() if name not in single}
 
 
-def run(url: str, load: Load, extra: dict[str, Any], seed: int, request_seconds: float = 0.0) -> Measured:
+def run(
+    url: str,
+    load: Load,
+    extra: dict[str, Any],
+    seed: int,
+    request_seconds: float = 0.0,
+    prompts: Iterator[list[int]] | None = None,
+) -> Measured:
     """Send one load to a server.
 
     Args:
@@ -71,8 +83,15 @@ def run(url: str, load: Load, extra: dict[str, Any], seed: int, request_seconds:
         extra: goes into each request's body.
         seed: of the random prompts.
         request_seconds: about how long one request takes; clients start over this time, the window begins after twice.
+        prompts: token ids of the prompts to send instead of random ones; it never ends.
     """
-    return asyncio.run(_run(url, load, extra, seed, request_seconds))
+    return asyncio.run(_run(url, load, extra, prompts or _random_prompts(load, seed), request_seconds))
+
+
+def typical_latency(url: str, load: Load, extra: dict[str, Any], prompts: Iterator[list[int]]) -> float:
+    """The median latency when each client sends one request at once: what `run` wants to know, and a warm-up."""
+    answers = asyncio.run(_answers(url, load, extra, prompts, stagger=0.0, until=time.perf_counter()))
+    return percentile([answer.end - answer.begin for answer in answers], 0.5)
 
 
 def percentile(latencies: Sequence[float], share: float) -> float:
@@ -81,17 +100,29 @@ def percentile(latencies: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-async def _run(url: str, load: Load, extra: dict[str, Any], seed: int, request_seconds: float) -> Measured:
+def _random_prompts(load: Load, seed: int) -> Iterator[list[int]]:
     chooser = random.Random(seed)
+    while True:
+        yield [chooser.randrange(FIRST_ID, LAST_ID) for _ in range(load.prompt_tokens)]
+
+
+async def _run(
+    url: str, load: Load, extra: dict[str, Any], prompts: Iterator[list[int]], request_seconds: float
+) -> Measured:
+    begin = time.perf_counter() + 2 * request_seconds
+    answers = await _answers(url, load, extra, prompts, stagger=request_seconds, until=begin + load.seconds)
+    return _summary(load, begin, answers)
+
+
+async def _answers(
+    url: str, load: Load, extra: dict[str, Any], prompts: Iterator[list[int]], stagger: float, until: float
+) -> list[Answer]:
     timeout = aiohttp.ClientTimeout(total=600)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-        begin = time.perf_counter() + 2 * request_seconds
         clients = (
-            _client(session, url, load, extra, chooser, request_seconds * i / load.clients, begin + load.seconds)
-            for i in range(load.clients)
+            _client(session, url, load, extra, prompts, stagger * i / load.clients, until) for i in range(load.clients)
         )
-        answers = [answer for group in await asyncio.gather(*clients) for answer in group]
-    return _summary(load, begin, answers)
+        return [answer for group in await asyncio.gather(*clients) for answer in group]
 
 
 async def _client(
@@ -99,24 +130,24 @@ async def _client(
     url: str,
     load: Load,
     extra: dict[str, Any],
-    chooser: random.Random,
+    prompts: Iterator[list[int]],
     delay: float,
     until: float,
 ) -> list[Answer]:
+    """One client: at least one request, and more until then."""
     await asyncio.sleep(delay)
-    answers = []
-    while (begin := time.perf_counter()) < until:
-        async with session.post(f"{url}/generate", json=_body(chooser, load) | extra) as response:
+    answers: list[Answer] = []
+    while not answers or time.perf_counter() < until:
+        begin = time.perf_counter()
+        async with session.post(f"{url}/generate", json=_body(next(prompts), load) | extra) as response:
             raw = await response.read()
-        end = time.perf_counter()
-        answers.append(Answer(begin, end, len(raw), response.status))
+        answers.append(Answer(begin, time.perf_counter(), raw, response.status))
     return answers
 
 
-def _body(chooser: random.Random, load: Load) -> dict[str, Any]:
-    ids = [chooser.randrange(FIRST_ID, LAST_ID) for _ in range(load.prompt_tokens)]
+def _body(prompt: list[int], load: Load) -> dict[str, Any]:
     return {
-        "input_ids": ids,
+        "input_ids": prompt,
         "sampling_params": {"max_new_tokens": load.output_tokens, "temperature": 0, "ignore_eos": True},
     }
 
@@ -133,7 +164,8 @@ def _summary(load: Load, begin: float, answers: list[Answer]) -> Measured:
         input_tokens_per_second=round(rate * load.prompt_tokens, 1),
         p50=round(percentile(latencies, 0.5), 4),
         p99=round(percentile(latencies, 0.99), 4),
-        kilobytes_per_response=round(sum(answer.size for answer in inside) / len(inside) / 1000, 2),
+        kilobytes_per_response=round(sum(len(answer.body) for answer in inside) / len(inside) / 1000, 2),
         errors=sum(answer.status != HTTPStatus.OK for answer in answers),
         latencies=latencies,
+        bodies=tuple(answer.body for answer in inside),
     )

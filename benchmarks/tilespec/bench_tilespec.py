@@ -1,0 +1,213 @@
+"""TileSpec beside no speculation and beside fixed numbers of draft tokens: servers side by side, taking turns.
+
+    python -m tilespec.bench_tilespec up   --models /tmp/wide --settings none k1 k3 tile --algorithm EAGLE
+    python -m tilespec.bench_tilespec run  --prompts /tmp/prompts.json --out /tmp/eagle-a.jsonl --limit 500
+    python -m tilespec.bench_tilespec down
+
+`up` leaves the servers running, so that `run` may be called again: it takes up where --out ends, and stops before
+--limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200; with
+`--gpus 2` they are spread over two. A server with TileSpec starts when the others are up: it measures the GPU's times.
+Every measurement is one JSON line; the first line says where the file comes from.
+"""
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from typing import Any, NamedTuple, TextIO
+
+from load import Load, Measured, run, typical_latency
+from provenance import provenance
+from tessera.testing.launch import gpu_present
+from tessera.testing.processes import ProcessFamily
+from tessera.testing.server import Server
+from tilespec.prompts import Prompts, read_prompts
+from tilespec.settings import ALGORITHMS, NAMES, server_arguments
+
+STATE = Path("/tmp/tilespec-bench.json")  # noqa: S108 - on a machine of our own
+STAGGER_SECONDS = 4.0
+STOP_SECONDS = 20.0
+MOST_CACHED = 0.03
+"""The share of prompt tokens that may come from the prefix cache: the first tokens of tags."""
+
+
+class Cell(NamedTuple):
+    """One thing to measure; the order is that of the run, so that settings alternate."""
+
+    temperature: float
+    kind: str
+    clients: int
+    round: int
+    setting: str
+
+
+def main() -> None:
+    """Do what the first argument says."""
+    options = _options()
+    {"up": up, "run": measure, "down": down}[options.action](options)
+
+
+def up(options: argparse.Namespace) -> None:
+    """Start one server for each setting and leave them running."""
+    servers = {name: _server(place, name, options) for place, name in enumerate(options.settings)}
+    with ExitStack() as undo:
+        for name in sorted(servers, key=_is_tile):
+            if _is_tile(name):
+                _wait(servers, lambda other: not _is_tile(other))
+            undo.callback(servers[name].stop)
+            servers[name].start()
+            time.sleep(STAGGER_SECONDS)
+            if _is_tile(name):
+                servers[name].wait_ready(options.start_seconds)
+        _wait(servers, lambda _: True)
+        undo.pop_all()
+    running = {name: {"url": server.url, "pid": server.pid} for name, server in servers.items()}
+    arguments = {name: _arguments(name, options) for name in servers}
+    STATE.write_text(
+        json.dumps({"algorithm": options.algorithm, "running": running, "arguments": arguments}), encoding="utf-8"
+    )
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Measure every cell that the file does not have yet, while time is left."""
+    begin = time.monotonic()
+    state = json.loads(STATE.read_text(encoding="utf-8"))
+    prompts = read_prompts(options.prompts)
+    done = _done(options.out)
+    seconds: dict[tuple[float, str, int, str], float] = {}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with options.out.open("a", encoding="utf-8") as out:
+        if not done:
+            first = provenance() | {name: state[name] for name in ("algorithm", "arguments")}
+            first |= {"prompts": {"entropy": prompts.entropy, "looping": prompts.looping}}
+            print(json.dumps(first), file=out, flush=True)
+        for cell in _cells(options, list(state["running"])):
+            key = (cell.temperature, cell.kind, cell.clients, cell.setting)
+            # A first request of each client costs about one request's time, the measurement three and the window.
+            if time.monotonic() - begin + options.seconds + 6 * seconds.get(key, 2.0) > options.limit:
+                print(f"out of time; call again to go on with {cell}", flush=True)
+                return
+            if cell not in done:
+                _measure_cell(cell, state["running"][cell.setting]["url"], prompts, seconds, options, out)
+    print("all cells are measured", flush=True)
+
+
+def down(_: argparse.Namespace) -> None:
+    """Stop the servers that `up` left running."""
+    for server in json.loads(STATE.read_text(encoding="utf-8"))["running"].values():
+        family = ProcessFamily(server["pid"])
+        family.signal(SIGTERM)
+        if not family.wait_gone(STOP_SECONDS):
+            family.signal(SIGKILL)
+    STATE.unlink()
+
+
+def _measure_cell(
+    cell: Cell,
+    url: str,
+    prompts: Prompts,
+    seconds: dict[tuple[float, str, int, str], float],
+    options: argparse.Namespace,
+    out: TextIO,
+) -> None:
+    key = (cell.temperature, cell.kind, cell.clients, cell.setting)
+    sampling = {"max_new_tokens": options.output_tokens, "temperature": cell.temperature, "ignore_eos": True}
+    extra = {"sampling_params": sampling}
+    tokens = len(next(prompts.draw(cell.kind, "length")))
+    load = Load(tokens, options.output_tokens, cell.clients, options.seconds)
+    # The same prompts for each setting, which are servers of their own; others for each load: nothing is cached.
+    seed = f"{cell.temperature} {cell.clients} {cell.round}"
+    if key not in seconds:
+        seconds[key] = typical_latency(url, load, extra, prompts.draw(cell.kind, f"first {seed}"))
+    result = run(url, load, extra, 0, seconds[key], prompts.draw(cell.kind, seed))
+    record = cell._asdict() | result.record(load) | _speculation(result)
+    if record["errors"] or record["cached_share"] > MOST_CACHED:
+        raise SystemExit(f"not a fair measurement: {record}")
+    print(json.dumps(record), file=out, flush=True)
+    print(json.dumps({name: record[name] for name in (*cell._fields, "output_tokens_per_second", "accept_length")}))
+
+
+def _speculation(result: Measured) -> dict[str, Any]:
+    """What the answers' meta_info says: tokens per verification, and the share of prompt tokens that was cached."""
+    metas = [json.loads(body)["meta_info"] for body in result.bodies]
+    verified = sum(meta.get("spec_verify_ct", 0) for meta in metas)
+    new = sum(meta["completion_tokens"] for meta in metas if meta.get("spec_verify_ct"))
+    asked = sum(meta["prompt_tokens"] for meta in metas)
+    return {
+        "accept_length": round(new / verified, 4) if verified else None,
+        "tokens_per_second_per_request": round(1.0 / result.p50 * (metas[0]["completion_tokens"] if metas else 0), 2),
+        "cached_share": round(sum(meta["cached_tokens"] for meta in metas) / max(1, asked), 4),
+    }
+
+
+def _cells(options: argparse.Namespace, settings: list[str]) -> Iterator[Cell]:
+    """In order: each load with every setting, the first setting another one each time."""
+    wanted = dict(pair.split("=", 1) for pair in options.only)
+    loads = itertools.product(range(options.rounds), options.temperatures, options.kinds, options.clients)
+    for turn, (number, temperature, kind, clients) in enumerate(loads):
+        first = turn % len(settings)
+        for setting in settings[first:] + settings[:first]:
+            cell = Cell(temperature, kind, clients, number, setting)
+            if all(str(getattr(cell, name)) == value for name, value in wanted.items()):
+                yield cell
+
+
+def _done(path: Path) -> set[Cell]:
+    if not path.exists():
+        return set()
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {Cell(*(record[name] for name in Cell._fields)) for record in records if "setting" in record}
+
+
+def _server(place: int, name: str, options: argparse.Namespace) -> Server:
+    env = {"CUDA_VISIBLE_DEVICES": str(place % options.gpus)} if gpu_present() else {}
+    log = options.logs / f"{options.algorithm.lower()}-{name}.log"
+    return Server(options.models / "target", *_arguments(name, options), env=env, log_path=log, progress=print)
+
+
+def _arguments(name: str, options: argparse.Namespace) -> tuple[str, ...]:
+    return (*server_arguments(name, options.algorithm, options.models, gpu=gpu_present()), *options.server_args)
+
+
+def _is_tile(name: str) -> bool:
+    return name.startswith("tile")
+
+
+def _wait(servers: dict[str, Server], wanted: Any) -> None:
+    for name, server in servers.items():
+        if wanted(name):
+            server.wait_ready()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="up|run|down")
+    start = actions.add_parser("up", help="start the servers and leave them running")
+    start.add_argument("--models", type=Path, required=True, help="folder that pad_target wrote")
+    start.add_argument("--settings", nargs="+", choices=NAMES, required=True, help="one server for each")
+    start.add_argument("--algorithm", choices=ALGORITHMS, default="EAGLE")
+    start.add_argument("--gpus", type=int, default=1, help="spread the servers over so many (default 1)")
+    start.add_argument("--logs", type=Path, default=STATE.parent / "tilespec-logs", help="(default %(default)s)")
+    start.add_argument("--start-seconds", type=float, default=400.0, help="patience with TileSpec (%(default)s)")
+    start.add_argument("server_args", nargs="*", help="after --: further arguments of every server")
+    go = actions.add_parser("run", help="measure; may be called again to go on")
+    go.add_argument("--prompts", type=Path, required=True, help="file that prompts.py wrote")
+    go.add_argument("--out", type=Path, required=True, help="JSON lines; what is there is not measured again")
+    go.add_argument("--clients", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64, 128])
+    go.add_argument("--kinds", nargs="+", default=["mixed", "hard", "easy"])
+    go.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
+    go.add_argument("--rounds", type=int, default=1)
+    go.add_argument("--seconds", type=float, default=4.0, help="window of one measurement (default %(default)s)")
+    go.add_argument("--output-tokens", type=int, default=128)
+    go.add_argument("--limit", type=float, default=540.0, help="stop before so many seconds (default %(default)s)")
+    go.add_argument("--only", nargs="*", default=[], metavar="NAME=VALUE", help="of a cell, for example clients=64")
+    actions.add_parser("down", help="stop the servers")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The settings that are compared, and how a server is started with each."""
+
+from pathlib import Path
+
+STATIC = {"k1": 1, "k2": 2, "k3": 3, "k5": 5, "k7": 7}
+"""Fixed numbers of draft tokens."""
+TILE_STEPS = 7
+"""The most draft tokens that TileSpec may choose."""
+NAMES = ("none", *STATIC, "tile", "tile-useless")
+"""No speculation, each fixed number, TileSpec, and TileSpec with a draft that is never right."""
+ALGORITHMS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft"}
+"""SGLang's names, and the folder of each one's draft."""
+
+COMMON = (
+    *("--dtype", "bfloat16"),
+    *("--max-running-requests", "128"),  # with speculation SGLang's default is 48
+    *("--max-total-tokens", "65536"),  # 128 requests of 400 tokens; four servers share one GPU
+    *("--mem-fraction-static", "0.9"),  # of what is free; the line above is the limit that counts
+    *("--cuda-graph-bs-decode", *map(str, (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128))),
+    "--disable-prefill-cuda-graph",
+    *("--sampling-backend", "pytorch"),
+    *("--grammar-backend", "none"),
+)
+GPU = (*COMMON, "--attention-backend", "fa3")
+# With fa3, SGLang 0.5.17 runs the draft's extend step without a CUDA graph: a baseline that way would be a straw man.
+GPU_DRAFT = ("--speculative-draft-attention-backend", "triton")
+
+
+def server_arguments(setting: str, algorithm: str, models: Path, *, gpu: bool) -> tuple[str, ...]:
+    """What the launcher gets beside the model; without a GPU the flags of the CPU engine come from elsewhere.
+
+    Raises:
+        KeyError: there is no such setting or algorithm.
+    """
+    base = GPU if gpu else ()
+    if setting == "none":
+        return base
+    tile = setting.startswith("tile")
+    steps = TILE_STEPS if tile else STATIC[setting]
+    draft = "useless" if setting.endswith("useless") else ALGORITHMS[algorithm]
+    return (
+        *base,
+        *("--speculative-algorithm", "EAGLE" if draft == "useless" else algorithm),
+        *("--speculative-draft-model-path", str(models / draft)),
+        *("--speculative-num-steps", str(steps)),
+        *("--speculative-eagle-topk", "1"),
+        *("--speculative-num-draft-tokens", str(steps + 1)),
+        *(GPU_DRAFT if gpu else ()),
+        *(("--tile-spec",) if tile else ()),
+    )

@@ -1,0 +1,64 @@
+"""The bench rig against the real engine: widened models, its servers, a measurement, a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from tiny_training.shapes import TARGET, Shape
+
+from tessera.testing.reference import HuggingFace
+from tessera.testing.tiny import TINY
+from tilespec import bench_tilespec
+from tilespec.pad_target import write_wide_head, write_wide_model
+from tilespec.prompts import Prompts
+from tilespec.widen import Widening
+
+WIDE = Shape(hidden=512, intermediate=736, layers=6, heads=8, kv_heads=4, vocabulary=1300)
+HEAD = Shape(hidden=256, intermediate=128, layers=1, heads=2, kv_heads=1)
+WIDE_HEAD = Shape(hidden=512, intermediate=288, layers=1, heads=4, kv_heads=2, vocabulary=1300)
+CODE = ["def main():\n    import", "class Foo(object):\n    def __init__(self", "import os\n\nfor i in range", "# This"]
+
+
+def _main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench_tilespec", *map(str, arguments)])
+    bench_tilespec.main()
+
+
+def test_a_widened_pair_serves_the_same_tokens(
+    hf: HuggingFace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The narrow model's own greedy tokens, with drafts accepted; then one cell is measured, and not twice."""
+    write_wide_model(TINY, tmp_path / "target", Widening(TARGET, WIDE), "cpu")
+    write_wide_head(TINY.parent / "tiny-eagle", tmp_path / "eagle", Widening(HEAD, WIDE_HEAD), (0, 1, 2))
+    monkeypatch.setattr(bench_tilespec, "STATE", tmp_path / "state.json")
+    _main(monkeypatch, "up", "--models", tmp_path, "--settings", "k2", "--logs", tmp_path)
+    try:
+        url = json.loads((tmp_path / "state.json").read_text())["running"]["k2"]["url"]
+        texts = hf.tokenizer(CODE)["input_ids"]
+        sampling = {"max_new_tokens": 32, "temperature": 0, "ignore_eos": True}
+        body = {"input_ids": texts, "sampling_params": sampling}
+        answers = httpx.post(f"{url}/generate", json=body, timeout=120).raise_for_status().json()
+        for text, answer in zip(texts, answers, strict=True):
+            output = answer["output_ids"]
+            assert output == hf.favourites([*text, *output[:-1]])[len(text) - 1 :]
+        assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 12
+
+        prompts = Prompts({"mixed": texts}, {"mixed": 1.0}, {"mixed": 0.0}, [], list(range(100, 900)), [])
+        prompts.write(tmp_path / "prompts.json")
+        once = ("run", "--prompts", tmp_path / "prompts.json", "--out", tmp_path / "out.jsonl", "--seconds", 1)
+        load = ("--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--output-tokens", 16)
+        for _ in range(2):
+            _main(monkeypatch, *once, *load)
+    finally:
+        _main(monkeypatch, "down")
+    first, *records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert first["algorithm"] == "EAGLE"
+    assert len(records) == 1
+    assert records[0]["setting"] == "k2"
+    assert 1.0 < records[0]["accept_length"] <= 3.0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health", timeout=2)
