@@ -4,5 +4,5 @@
 site=$1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 meta=$(mktemp -d)
-export PYTHONPATH="$site:$root/python:$root/patches:$root/sgl-kernel:$meta" HF_HUB_OFFLINE=1
+export PYTHONPATH="$site:$root/python:$root/patches:$root/sgl-kernel:$root/benchmarks:$root/benchmarks/models:$meta" HF_HUB_OFFLINE=1
 (cd "$root" && python3 setup.py -q egg_info --egg-base "$meta")

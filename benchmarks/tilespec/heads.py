@@ -92,7 +92,7 @@ def attend_chains(query: Tensor, keys: list[Tensor], values: list[Tensor]) -> Te
     first = (query @ keys[0].transpose(2, 3)).float().masked_fill(future, float("-inf"))
     own = [(query * key).float().sum(-1, keepdim=True) for key in keys[1:]]
     weights = (torch.cat([first, *own], -1) * scale).softmax(-1).to(query.dtype)
-    attended = weights[..., :count] @ values[0]
+    attended: Tensor = weights[..., :count] @ values[0]
     for number, value in enumerate(values[1:]):
         attended = attended + weights[..., count + number, None] * value
     return attended

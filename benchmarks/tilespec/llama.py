@@ -102,37 +102,40 @@ class States(NamedTuple):
     inner: Tensor
 
 
+class Body(nn.Module):
+    """Embedding, layers and final norm, under the names that Hugging Face gives them."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.hidden)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.norm = Norm(shape.hidden)
+
+
 class Llama(nn.Module):
     """A decoder with tied embeddings; float32 weights, in Hugging Face's initialisation."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
-        self.model = nn.ModuleDict(
-            {
-                "embed_tokens": nn.Embedding(shape.vocabulary, shape.hidden),
-                "layers": nn.ModuleList(Layer(shape) for _ in range(shape.layers)),
-                "norm": Norm(shape.hidden),
-            }
-        )
+        self.model = Body(shape)
         self.apply(draw_weights)
 
     @property
-    def embedding(self) -> nn.Parameter:
+    def embedding(self) -> Tensor:
         """[vocabulary, H]: the input's and the output's."""
-        weight: nn.Parameter = self.model["embed_tokens"].weight
-        return weight
+        return self.model.embed_tokens.weight
 
     def forward(self, tokens: Tensor, inner_layers: Sequence[int] = ()) -> States:
         """The states of `tokens` [rows, length]; `inner_layers` counts from 0 and means a layer's output."""
-        x = self.model["embed_tokens"](tokens)
+        x = self.model.embed_tokens(tokens)
         turn = turns(tokens.shape[1], self.shape.head_dim, tokens.device)
         outputs = []
-        for layer in self.model["layers"]:
+        for layer in self.model.layers:
             x = layer(x, turn)
             outputs.append(x)
         inner = [outputs[number] for number in inner_layers]
-        return States(self.model["norm"](x), torch.cat(inner, -1) if inner else x[..., :0])
+        return States(self.model.norm(x), torch.cat(inner, -1) if inner else x[..., :0])
 
     def logits(self, states: Tensor) -> Tensor:
         """[..., vocabulary] for `states` [..., H]."""

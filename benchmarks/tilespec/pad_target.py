@@ -28,6 +28,7 @@ from transformers import AutoModelForCausalLM
 from provenance import provenance
 from tilespec.heads import head_config, head_from_weights
 from tilespec.recipe import Recipe, recipe_of
+from tilespec.sources import read_tokens
 from tilespec.widen import Widening, widened_head, widened_model
 
 SHARD_BYTES = 2_000_000_000
@@ -141,8 +142,8 @@ def compare(options: argparse.Namespace, recipe: Recipe, journal: Journal) -> No
 
 def held_out(options: argparse.Namespace, recipe: Recipe) -> Tensor:
     """Held-out text: int64 [rows, length]."""
-    stream = load_file(options.pair / "tokens.safetensors")["held_out"].long()
-    return Windows(stream, seed=1).draw(4, recipe.prompt_tokens).to(options.device)
+    stream = read_tokens(options.pair / "held_out.safetensors", options.device)
+    return Windows(stream, seed=1).draw(4, recipe.prompt_tokens)
 
 
 @torch.no_grad()

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from tiny_training.batches import Windows
 from tiny_training.forward import Model, continue_tokens
 from tiny_training.measure import looping_part
@@ -24,6 +23,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tilespec.recipe import recipe_of
+from tilespec.sources import read_tokens
 
 CONTINUATION = 128
 ROWS_AT_ONCE = 256
@@ -106,7 +106,7 @@ def main() -> None:
     recipe = recipe_of(smoke=options.smoke)
     dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
     model = AutoModelForCausalLM.from_pretrained(options.pair / "target", dtype=dtype).to(options.device)
-    stream = load_file(options.pair / "tokens.safetensors", device=options.device)["held_out"].long()
+    stream = read_tokens(options.pair / "held_out.safetensors", options.device)
     windows = Windows(stream, options.seed).draw(3 * recipe.prompts, recipe.prompt_tokens)
     tokenizer = Tokenizer.from_file(str(options.pair / "tokenizer.json"))
     prompts = choose(model, tokenizer, windows, options.seed)

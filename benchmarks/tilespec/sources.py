@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from tiny_training.vocabulary import BOS, EOS
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -51,6 +52,11 @@ def read_sources(megabytes: int, *, packages: bool) -> tuple[list[str], list[str
     if not train or not held_out:
         sys.exit(f"too few Python sources in {', '.join(map(str, roots(packages=packages)))}")
     return train, held_out
+
+
+def read_tokens(path: Path, device: torch.device | str) -> Tensor:
+    """A stored stream or table of tokens: int64, on the device."""
+    return load_file(path, device=str(device))["tokens"].long()
 
 
 def _distinct_files(folders: list[Path]) -> Iterator[tuple[str, Path]]:

@@ -32,7 +32,7 @@ from provenance import provenance
 from tilespec.heads import Head, head_config, head_weights
 from tilespec.llama import Llama
 from tilespec.recipe import PARTS, Recipe, recipe_of
-from tilespec.sources import encode, read_sources
+from tilespec.sources import encode, read_sources, read_tokens
 
 WEIGHT_DECAY = 0.1
 DISTANCE = 0.2
@@ -107,8 +107,8 @@ class Rig:
 
     def _tokens(self) -> tuple[Tokenizer, Tensor, Tensor]:
         """Tokenizer, training and held-out streams: made once, then read from --out."""
-        stored = self.out / "tokens.safetensors"
-        if not stored.exists():
+        names = ("train", "held_out")
+        if not (self.out / "held_out.safetensors").exists():
             train_texts, held_out_texts = read_sources(self.recipe.corpus_megabytes, packages=self.recipe.packages)
             share = self.recipe.tokenizer_megabytes * 1_000_000 * len(train_texts) // sum(map(len, train_texts))
             tokenizer = train_tokenizer(train_texts[: max(1, share)], self.recipe.target.vocabulary)
@@ -116,10 +116,11 @@ class Rig:
             size = {f"{name}_tokens": stream.numel() for name, stream in streams.items()}
             self.journal.write("corpus", files=len(train_texts) + len(held_out_texts), **size)
             tokenizer.save(str(self.out / "tokenizer.json"), pretty=False)
-            save_file({name: stream.to(torch.int16) for name, stream in streams.items()}, stored)
+            for name in names:
+                save_file({"tokens": streams[name].to(torch.int16)}, self.out / f"{name}.safetensors")
         tokenizer = Tokenizer.from_file(str(self.out / "tokenizer.json"))
-        streams = load_file(stored, device=str(self.device))
-        return tokenizer, streams["train"].long(), streams["held_out"].long()
+        train_stream, held_out = (read_tokens(self.out / f"{name}.safetensors", self.device) for name in names)
+        return tokenizer, train_stream, held_out
 
 
 def train_target(rig: Rig) -> None:
@@ -169,8 +170,8 @@ def pool_of(rig: Rig) -> Tensor:
         model = AutoModelForCausalLM.from_pretrained(rig.out / "target", dtype=dtype).to(rig.device)
         sampler = torch.Generator(rig.device).manual_seed(rig.seed)
         pool = continuation_pool(model, rig.windows("draft"), rig.recipe.pool, sampler)
-        save_file({"pool": pool.to(torch.int16)}, stored)
-    return load_file(stored, device=str(rig.device))["pool"].long()
+        save_file({"tokens": pool.to(torch.int16)}, stored)
+    return read_tokens(stored, rig.device)
 
 
 class Mixture:

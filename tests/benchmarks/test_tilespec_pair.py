@@ -17,6 +17,7 @@ from tilespec import pad_target, plot_tilespec, prompts, train_pair
 from tilespec.heads import Head
 from tilespec.llama import Llama
 from tilespec.recipe import SMOKE
+from tilespec.widen import Widening
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_smoke_training_and_widening(pair: Path, tmp_path: Path, monkeypatch: py
 def test_the_useless_draft_is_useless(pair: Path, tmp_path: Path) -> None:
     """It has the size of the good one, and guesses otherwise."""
     good = load_file(pair / "eagle/model.safetensors")
-    widening = pad_target.Widening(SMOKE.head, SMOKE.wide_head)
+    widening = Widening(SMOKE.head, SMOKE.wide_head)
     pad_target.write_wide_head(pair / "eagle", tmp_path, widening, SMOKE.inner_layers, useless=True)
     wide = load_file(tmp_path / "model.safetensors")
     assert not torch.equal(wide["fc.weight"][: SMOKE.head.hidden, 0], good["fc.weight"][:, 0] / widening.copies)
