@@ -7,11 +7,7 @@ from typing import NamedTuple
 import torch
 
 from tessera_kernels.acceptance_model import AcceptanceModel, acceptance_torch
-
-HISTOGRAM_BINS = 64
-"""Equal bins of survival over 0 to 1."""
-HISTOGRAM_UNIT = 2.0**-20
-"""Survivals are summed as integers of this unit, so that the sum does not depend on the order of atomic additions."""
+from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 
 
 class VerifyPlan(NamedTuple):

@@ -8,7 +8,8 @@ import triton.language as tl
 
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.acceptance_model_triton import acceptance
-from tessera_kernels.allocate_verify import HISTOGRAM_BINS, HISTOGRAM_UNIT, VerifyPlan
+from tessera_kernels.allocate_verify import VerifyPlan
+from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 
 # Float bits of survivals, which lie in 0 to 1, are below this; so many halvings find one of them.
 _BEYOND_ONE = tl.constexpr(0x3F800001)

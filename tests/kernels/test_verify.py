@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import HISTOGRAM_BINS, VerifyPlan, allocate_verify, allocate_verify_torch
+from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify, allocate_verify_torch
 from tessera_kernels.allocate_verify_triton import allocate_verify_triton
+from tessera_kernels.histogram import HISTOGRAM_BINS
 from tessera_kernels.pack_verify import VerifyRows, pack_verify_torch
 from tessera_kernels.pack_verify_triton import pack_verify_triton
 from tessera_kernels.scatter_verify import scatter_verify_torch

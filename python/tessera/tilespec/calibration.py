@@ -1,0 +1,131 @@
+"""How likely a draft token is accepted, by depth and confidence: learnt while serving, from censored counts.
+
+The device counts trials and successes (`tessera_kernels.observe_acceptance`); this fits the table that it looks up
+(`tessera_kernels.acceptance_model`). Shapes: ``S`` depths, ``BINS`` bins of confidence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+BINS = 32
+"""Bins of confidence, equal in its logit: drafts are often sure, and 0.99 is not 0.999."""
+_FIRST_EDGE, _LAST_EDGE = -3.5, 6.5  # logits: 0.03 and 0.9985
+PRIOR_TRIALS = 20.0
+"""Weight of the prior in each bin. It says that a draft is right as often as it is sure (EAGLE-2, arXiv 2406.16858)."""
+HALF_LIFE = 4096.0
+"""Trials of a depth after which what was counted before weighs half: traffic changes."""
+FIRST_GUESS = 0.7
+"""Mean conditional acceptance before anything was tried."""
+MAX_LOGIT = 7.0
+"""Probabilities stay within 0.0009 and 0.9991, so that a product over depths is never 0 and a request's offset can
+still move it."""
+
+
+def edges() -> npt.NDArray[np.float32]:
+    """The borders of the bins, float32 ``[BINS - 1]``, ascending."""
+    return _sigmoid(np.linspace(_FIRST_EDGE, _LAST_EDGE, BINS - 1)).astype(np.float32)
+
+
+def identity() -> Array:
+    """The prior, ``[BINS]``: the confidence in the middle of each bin."""
+    step = (_LAST_EDGE - _FIRST_EDGE) / (BINS - 2)
+    return _sigmoid(_FIRST_EDGE + step * (np.arange(BINS) - 0.5))
+
+
+class Calibration:
+    """Counts that fade, and the table fitted to them."""
+
+    def __init__(self, depths: int) -> None:
+        self.trials: Array = np.zeros((depths, BINS))
+        self.successes: Array = np.zeros((depths, BINS))
+        self._seen: npt.NDArray[np.int32] = np.zeros((2, depths, BINS), np.int32)
+
+    def absorb(self, counts: npt.NDArray[np.int32]) -> None:
+        """Take over what the device has counted since the last call.
+
+        Args:
+            counts: int32 ``[2, S, BINS]``, a copy of the device's trials and successes. They never go back to zero;
+                the difference is right also after they wrapped.
+        """
+        new = (counts.view(np.uint32) - self._seen.view(np.uint32)).astype(np.float64)
+        self._seen = counts.copy()
+        kept = 0.5 ** (new[0].sum(1, keepdims=True) / HALF_LIFE)
+        self.trials = self.trials * kept + new[0]
+        self.successes = self.successes * kept + new[1]
+
+    def acceptance(self) -> Array:
+        """The table, ``[S, BINS]``: P(accepted | those before it accepted, confidence in the bin).
+
+        A Beta prior of `PRIOR_TRIALS` centred on the confidence itself, then the closest table (least squares, weighted
+        by trials) that does not fall with the confidence.
+        """
+        weight = self.trials + PRIOR_TRIALS
+        return _isotonic((self.successes + PRIOR_TRIALS * identity()) / weight, weight)
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """The table as the device takes it: float32 ``[S, BINS]``."""
+        p = self.acceptance()
+        return np.asarray(np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT), np.float32)
+
+    def mean(self) -> Array:
+        """Mean conditional acceptance of each depth, ``[S]``; a depth that was seldom tried leans on the one before."""
+        means = np.empty(len(self.trials))
+        guess = FIRST_GUESS
+        for depth, (trials, successes) in enumerate(zip(self.trials.sum(1), self.successes.sum(1), strict=True)):
+            guess = means[depth] = (successes + PRIOR_TRIALS * guess) / (trials + PRIOR_TRIALS)
+        return means
+
+    def to_json(self) -> dict[str, Any]:
+        """What the cache keeps, for a warm start."""
+        return {"trials": self.trials.round(3).tolist(), "successes": self.successes.round(3).tolist()}
+
+    @classmethod
+    def from_json(cls, content: object, depths: int) -> Calibration:
+        """Restore what `to_json` gave.
+
+        Raises:
+            ValueError: it is something else, or of other depths or bins.
+        """
+        if not isinstance(content, dict):
+            raise ValueError("the calibration is not an object")  # noqa: TRY004 - wrong content, not a wrong call
+        trials, successes = (_table(content.get(name), name, depths) for name in ("trials", "successes"))
+        if (successes > trials).any():
+            raise ValueError("the calibration has more successes than trials")
+        restored = cls(depths)
+        restored.trials, restored.successes = trials, successes
+        return restored
+
+
+def _table(value: object, name: str, depths: int) -> Array:
+    try:
+        table = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the calibration's {name} are not numbers") from error
+    if table.shape != (depths, BINS) or not np.isfinite(table).all() or (table < 0).any():
+        raise ValueError(f"the calibration's {name} are not {depths} x {BINS} counts")
+    return table
+
+
+def _sigmoid(logit: npt.NDArray[np.floating[Any]]) -> Array:
+    return np.asarray(1 / (1 + np.exp(-logit)), np.float64)
+
+
+def _isotonic(values: Array, weights: Array) -> Array:
+    """Weighted isotonic regression of each row: the max-min formula (Robertson, Wright and Dykstra 1988, 1.4.1).
+
+    The value at k is the greatest over i <= k of the least over j >= k of the weighted mean of i..j.
+    """
+    zero = np.zeros((len(values), 1))
+    total = np.hstack([zero, (values * weights).cumsum(1)])
+    weight = np.hstack([zero, weights.cumsum(1)])
+    span = weight[:, None, 1:] - weight[:, :-1, None]
+    ordered = np.triu(np.ones(span.shape[1:], bool))
+    mean = np.where(ordered, (total[:, None, 1:] - total[:, :-1, None]) / np.where(ordered, span, 1), np.inf)
+    least = np.minimum.accumulate(mean[:, :, ::-1], axis=2)[:, :, ::-1]
+    return np.asarray(np.where(ordered, least, -np.inf).max(1))

@@ -1,0 +1,205 @@
+"""What a step costs: measured at start, corrected while serving.
+
+A step with ``bs`` requests, ``s`` draft steps and a verification of ``m`` tokens over ``KV`` cached tokens takes::
+
+    draft[s](bs) + verify + extend[s + 1](bs) + host
+    verify = uniform[s + 1](bs) + kappa * KV     m = bs * (s + 1), graphs by batch size
+           = tiers(m) + slots(bs) + kappa * KV   ragged, graphs by tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+SCHEMA = 1
+RATE = 0.05
+"""Weight of one measurement in the correction of its kind of step."""
+MOST_CORRECTION = 4.0
+"""A step that took longer by more than this factor had another reason than its kind: a pause of the host, say."""
+MEDIAN_INTERVAL = 16
+"""Measurements between two looks at what the kinds have in common."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds by size, measured at some sizes. More is never cheaper: noise that says so is removed (running maximum).
+
+    Attributes:
+        sizes: ascending.
+        seconds: one for each size.
+    """
+
+    sizes: Sequence[int]
+    seconds: Sequence[float]
+
+    def __post_init__(self) -> None:
+        sizes, seconds = np.array(self.sizes, np.float64), np.array(self.seconds, np.float64)
+        if not len(sizes) or sizes.shape != seconds.shape or (np.diff(sizes) <= 0).any() or sizes[0] < 1:
+            raise ValueError("sizes must ascend from 1 or more, with one time for each")
+        if not np.isfinite(seconds).all() or (seconds < 0).any():
+            raise ValueError("times must be finite and not negative")
+        object.__setattr__(self, "seconds", np.maximum.accumulate(seconds).tolist())
+        object.__setattr__(self, "sizes", [int(size) for size in self.sizes])
+
+    def at(self, size: npt.ArrayLike) -> Array:
+        """Seconds at any size: between measured sizes on the line, below them the first, beyond on the last slope."""
+        wanted = np.asarray(size, np.float64)
+        inside = np.interp(wanted, self.sizes, self.seconds)
+        if len(self.sizes) == 1:  # one point has no slope: in proportion
+            slope = self.seconds[0] / self.sizes[0]
+        else:
+            slope = (self.seconds[-1] - self.seconds[-2]) / (self.sizes[-1] - self.sizes[-2])
+        return np.asarray(inside + slope * np.maximum(wanted - self.sizes[-1], 0))
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """A profile of one server.
+
+    Attributes:
+        tiers: ragged verification by tokens, at the captured graphs' sizes, short context.
+        slots: what a ragged verification takes more, by batch size.
+        uniform: verification by batch size, for each width (1 is plain decoding).
+        draft: drafting by batch size, for each number of steps from 1.
+        extend: draft-extend by batch size, for each width.
+        kv_seconds: seconds for each cached token (kappa).
+        host_seconds: what the host adds to a step (not hidden by the device).
+        batch_sizes: captured batch sizes, ascending: a batch runs as the next one of them.
+    """
+
+    tiers: Curve | None
+    slots: Curve | None
+    uniform: Mapping[int, Curve]
+    draft: Mapping[int, Curve]
+    extend: Mapping[int, Curve]
+    kv_seconds: float
+    host_seconds: float
+    batch_sizes: Sequence[int]
+
+    def __post_init__(self) -> None:
+        for steps in self.steps:
+            if steps and (steps not in self.draft or steps + 1 not in self.extend):
+                raise ValueError(f"width {steps + 1} was measured for verification but not for drafting")
+        if 1 not in self.uniform:
+            raise ValueError("plain decoding (width 1) was not measured")
+        if not (0 <= self.kv_seconds < np.inf and 0 <= self.host_seconds < np.inf):
+            raise ValueError("times must be finite and not negative")
+        if list(self.batch_sizes) != sorted(set(self.batch_sizes)) or not self.batch_sizes or self.batch_sizes[0] < 1:
+            raise ValueError("batch sizes must ascend from 1 or more")
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of draft steps to choose from, 0 first."""
+        return sorted(width - 1 for width in self.uniform)
+
+    def captured(self, bs: int) -> int:
+        """The batch size that really runs; beyond the captured ones there is no padding."""
+        place = int(np.searchsorted(self.batch_sizes, bs))
+        return self.batch_sizes[place] if place < len(self.batch_sizes) else bs
+
+    def around_verify(self, bs: int) -> Array:
+        """Draft, draft-extend and host for each of `steps`, ``[steps]``."""
+        size = self.captured(bs)
+        seconds = [self.host_seconds] * len(self.steps)
+        for i, steps in enumerate(self.steps):
+            if steps:
+                seconds[i] += float(self.draft[steps].at(size))
+            if steps + 1 in self.extend:
+                seconds[i] += float(self.extend[steps + 1].at(size))
+        return np.array(seconds)
+
+    def verify_uniform(self, bs: int) -> Array:
+        """Verification of all draft tokens for each of `steps`, without the KV's share, ``[steps]``."""
+        size = self.captured(bs)
+        return np.array([float(self.uniform[steps + 1].at(size)) for steps in self.steps])
+
+    def verify_ragged(self, bs: int) -> Array:
+        """Verification at each tier, without the KV's share, ``[tiers]``; empty without ragged graphs."""
+        if self.tiers is None:
+            return np.empty(0)
+        slots = 0.0 if self.slots is None else float(self.slots.at(bs))
+        return np.array(self.tiers.seconds) + slots
+
+    def to_json(self) -> dict[str, Any]:
+        """As the cache and traces keep it."""
+        return {
+            "schema": SCHEMA,
+            "tiers": self.tiers and vars(self.tiers),
+            "slots": self.slots and vars(self.slots),
+            **{
+                name: {str(key): vars(curve) for key, curve in getattr(self, name).items()}
+                for name in ("uniform", "draft", "extend")
+            },
+            "kv_seconds": self.kv_seconds,
+            "host_seconds": self.host_seconds,
+            "batch_sizes": list(self.batch_sizes),
+        }
+
+    @classmethod
+    def from_json(cls, content: object) -> CostTable:
+        """Restore what `to_json` gave.
+
+        Raises:
+            ValueError: it is something else, or of another schema.
+        """
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise ValueError(f"the cost table is not of schema {SCHEMA}")
+        try:
+            return cls(
+                tiers=content["tiers"] and Curve(**content["tiers"]),
+                slots=content["slots"] and Curve(**content["slots"]),
+                uniform=_curves(content["uniform"]),
+                draft=_curves(content["draft"]),
+                extend=_curves(content["extend"]),
+                kv_seconds=float(content["kv_seconds"]),
+                host_seconds=float(content["host_seconds"]),
+                batch_sizes=[int(bs) for bs in content["batch_sizes"]],
+            )
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"the cost table is damaged: {error!r}") from error
+
+
+def _curves(content: Any) -> dict[int, Curve]:
+    return {int(key): Curve(**curve) for key, curve in content.items()}
+
+
+class Correction:
+    """How far kinds of steps are from the profile, learnt from the steps that ran.
+
+    A kind that has run has a factor of its own (expert routing, an odd kernel); one that has not has the median of
+    those that have (clocks, other load). So what slows all kinds down alike does not drive the choice to what was
+    never tried.
+
+    Args:
+        kinds: how many kinds of steps there are; the caller numbers them.
+    """
+
+    def __init__(self, kinds: int) -> None:
+        self.factors: Array = np.ones(kinds)
+        """What to multiply the profile's seconds by."""
+        self._ran = np.zeros(kinds, bool)
+        self._observed = 0
+
+    def observe(self, kind: int, profiled: float, measured: float) -> None:
+        """Learn from one step.
+
+        Args:
+            kind: its number.
+            profiled: seconds by the profile, without correction.
+            measured: seconds that it took. What cannot be a time is left out.
+        """
+        if not (profiled > 0 and 0 < measured < np.inf):
+            return
+        ratio = min(max(measured / profiled, 1 / MOST_CORRECTION), MOST_CORRECTION)
+        self.factors[kind] += RATE * (ratio - self.factors[kind])
+        self._ran[kind] = True
+        self._observed += 1
+        if self._observed % MEDIAN_INTERVAL == 0:
+            self.factors[~self._ran] = np.median(self.factors[self._ran])

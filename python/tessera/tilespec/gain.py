@@ -1,0 +1,103 @@
+"""How many draft tokens a step may expect to have accepted, by how many it verifies.
+
+Shapes: ``S`` depths, ``BINS`` bins of survival (the probability that a draft token and all before it in its request are
+accepted), as `tessera_kernels.allocate_verify` counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera_kernels.histogram import HISTOGRAM_BINS as BINS
+from tessera_kernels.histogram import HISTOGRAM_UNIT
+
+Array = npt.NDArray[np.float64]
+
+MEMORY_REQUESTS = 32.0
+"""A step of this many requests replaces half of what was known: few requests in a step tell little."""
+_UNITS = np.array([1.0, HISTOGRAM_UNIT]).reshape(2, 1, 1)
+
+
+class Survivals:
+    """The survivals of recent steps, per request, and the gain curves that follow from them.
+
+    Args:
+        depths: S.
+        steps: the numbers of draft steps to make curves for.
+        mean: ``[S]``, mean conditional acceptance by depth: all that is known until a histogram comes.
+    """
+
+    def __init__(self, depths: int, steps: Sequence[int], mean: Array) -> None:
+        self._within = (np.arange(depths) < np.array(steps)[:, None]).astype(np.float64)  # [steps, S]
+        # One call interpolates in the curves of all steps: each has its own stretch of the axis.
+        self.stretch: Array = np.arange(len(steps), dtype=np.float64) * (depths + 1)
+        self._starts = self.stretch[:, None]
+        self._curves = np.zeros((2, len(steps), BINS + 1))
+        self._rates = np.zeros((2, depths, BINS))
+        self.assume(mean)
+        self._rates[:, :, -1] = mean.cumprod()
+        self._rates[0, :, -1] = 1  # each request has one draft token at each depth
+        self._rates[:] = self._in_their_bins(self._rates)
+        self._accumulate()
+
+    def assume(self, mean: Array) -> None:
+        """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted."""
+        self._mean = mean
+        self._deeper: dict[int, tuple[Array, Array]] = {}
+
+    def update(self, histogram: npt.NDArray[np.int32], bs: int, drafted: int) -> None:
+        """Take in the histogram of a step.
+
+        Args:
+            histogram: int32 ``[2, S, BINS]`` as `tessera_kernels.allocate_verify.VerifyPlan` has it.
+            bs: requests in that step, at least 1.
+            drafted: its draft steps, at least 1. Depths that were not drafted are extrapolated from the last that was.
+        """
+        weight = 1 / (bs + MEMORY_REQUESTS)
+        fresh = histogram * (_UNITS * weight)
+        if drafted < fresh.shape[1]:
+            move, shrink = self._deeper.get(drafted) or self._prepare(drafted)
+            fresh[:, drafted:] = (fresh[:, drafted - 1] @ move).reshape(2, -1, BINS) * shrink
+        self._rates *= 1 - bs * weight
+        self._rates += fresh
+        self._accumulate()
+
+    def gain(self, drafts: Array) -> Array:
+        """Expected accepted draft tokens for each request.
+
+        Args:
+            drafts: flat, for each entry the draft tokens verified per request, plus the `stretch` of its steps.
+        """
+        return np.asarray(np.interp(drafts, self._curves[0].ravel(), self._curves[1].ravel()))
+
+    @property
+    def uniform(self) -> Array:
+        """The same where all draft tokens are verified, for each of the ``steps``."""
+        return self._curves[1, :, -1]
+
+    def _prepare(self, drafted: int) -> tuple[Array, Array]:
+        """How items of the last drafted depth spread over the bins of deeper ones, and what their survivals lose."""
+        shrink = self._mean[drafted:].cumprod()[:, None]
+        center = (np.arange(BINS) + 0.5) / BINS
+        move = np.zeros((BINS, len(shrink), BINS))
+        np.put_along_axis(move, (center * shrink * BINS).astype(np.int64).T[:, :, None], 1.0, axis=2)
+        lost = np.stack([np.ones_like(shrink), shrink])
+        self._deeper[drafted] = move.reshape(BINS, -1), lost
+        return self._deeper[drafted]
+
+    @staticmethod
+    def _in_their_bins(rates: Array) -> Array:
+        """Move the last bin's items to the bins that their mean survival belongs to."""
+        moved = np.zeros_like(rates)
+        place = np.minimum((rates[1, :, -1] * BINS).astype(np.int64), BINS - 1)
+        moved[:, np.arange(rates.shape[1]), place] = rates[:, :, -1]
+        return moved
+
+    def _accumulate(self) -> None:
+        """From bins to curves: the most likely draft tokens come first, whatever their depth."""
+        np.cumsum((self._within @ self._rates)[:, :, ::-1], axis=2, out=self._curves[:, :, 1:])
+        self._curves[0, :, 0] = 0
+        self._curves[0] += self._starts

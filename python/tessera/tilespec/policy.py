@@ -1,0 +1,176 @@
+"""Choose the draft steps and the verify tier of the next step: the exact maximum of the expected goodput.
+
+Goodput is ``(bs + gain) / seconds``: each request gets one token from the target anyhow, and ``gain`` draft tokens are
+accepted besides. For ``s`` draft steps and ``m`` verified tokens the best choice are the ``m - bs`` most likely draft
+tokens (a token is never likelier than those before it, so they form prefixes), and only sizes of graphs need be looked
+at: what lies between two costs as much as the greater. So the maximum over a few dozen pairs is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.tilespec.costs import Array, Correction, CostTable
+from tessera.tilespec.gain import Survivals
+
+RAGGED_ADVANTAGE = 1.02
+"""A ragged step must promise this much over the best uniform one: it costs more than the profile sees."""
+SWITCH_ADVANTAGE = 1.03
+"""Other draft steps must promise this much over the present ones: survivals are estimates and jitter."""
+EXPLORED_SHARE = 0.01
+"""Time that may be lost to looking at what is not chosen."""
+EXPLORATION_INTERVAL = 64
+"""Steps between two explorations, at least."""
+
+
+class Choice(NamedTuple):
+    """What the next step does."""
+
+    steps: int
+    """Draft steps; 0 is plain decoding."""
+    tier: int | None
+    """Tokens of the ragged graph; None is a uniform step of width ``steps + 1``."""
+    tokens: int
+    """Tokens to verify in all, anchors included: ``min(tier, bs * (steps + 1))``."""
+    gain: float
+    """Expected accepted draft tokens of the batch."""
+    profiled: float
+    """Seconds by the profile, for `Policy.observe`."""
+    seconds: float
+    """Seconds expected, corrected."""
+    kind: int
+    """The kind of step, for `Policy.observe`."""
+    exploring: bool = False
+    """Chosen to learn, not to win."""
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Everything about one batch size that does not change: rows are steps, column 0 is uniform, others are tiers."""
+
+    tiers: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    seconds: Array
+    kinds: npt.NDArray[np.int64]
+    drafts: Array
+    """Where to look up the gain of each ragged option."""
+    possible: Array
+    """1 or 0."""
+
+
+class Policy:
+    """Chooses for step after step; deterministic in what it is given, so ranks that are given the same agree.
+
+    Args:
+        costs: the profile.
+        survivals: what drafts promise; updated by the caller, for the same ``costs.steps``.
+    """
+
+    def __init__(self, costs: CostTable, survivals: Survivals) -> None:
+        self.costs = costs
+        self.survivals = survivals
+        self.steps = costs.steps
+        self._tiers = np.array(costs.tiers.sizes if costs.tiers else [], np.int64)
+        uniform_kinds = len(self.steps) * (len(costs.batch_sizes) + 1)
+        self.correction = Correction(uniform_kinds + len(self._tiers))
+        self._options: dict[int, _Options] = {}
+        self._present = 0
+        self._credit = 0.0
+        self._since_exploration = 0
+
+    def choose(self, bs: int, kv_tokens: int) -> Choice:
+        """The best option for ``bs`` requests with ``kv_tokens`` cached in all, or now and then an exploration."""
+        options = self._options.get(bs) or self._prepare(bs)
+        profiled = options.seconds + kv_tokens * self.costs.kv_seconds
+        seconds = profiled * self.correction.factors[options.kinds]
+        gain = np.empty_like(seconds)
+        gain[:, 0] = self.survivals.uniform
+        gain[:, 1:] = self.survivals.gain(options.drafts.ravel()).reshape(len(gain), -1)
+        gain *= bs
+        goodput = (bs + gain) / seconds * options.possible
+
+        row, column = self._best(goodput)
+        row, column, exploring = self._explore(row, column, gain, seconds, bs)
+        if not exploring:
+            self._present = row
+        return Choice(
+            self.steps[row],
+            int(options.tiers[column - 1]) if column else None,
+            int(options.tokens[row, column]),
+            float(gain[row, column]),
+            float(profiled[row, column]),
+            float(seconds[row, column]),
+            int(options.kinds[row, column]),
+            exploring,
+        )
+
+    def observe(self, choice: Choice, measured: float) -> None:
+        """Correct the profile by what a step that was chosen took, in seconds."""
+        self.correction.observe(choice.kind, choice.profiled, measured)
+
+    def _best(self, goodput: Array) -> tuple[int, int]:
+        """Row and column of the best option, with hysteresis."""
+        row, column = self._pick(goodput)
+        if row != self._present:
+            stay = goodput[self._present : self._present + 1]
+            _, stay_column = self._pick(stay)
+            if goodput[row, column] <= SWITCH_ADVANTAGE * stay[0, stay_column]:
+                return self._present, stay_column
+        return row, column
+
+    @staticmethod
+    def _pick(goodput: Array) -> tuple[int, int]:
+        row = int(goodput[:, 0].argmax())
+        best = int(goodput.argmax())
+        ragged_row, column = divmod(best, goodput.shape[1])
+        if column and goodput[ragged_row, column] > RAGGED_ADVANTAGE * goodput[row, 0]:
+            return ragged_row, column
+        return row, 0
+
+    def _explore(self, row: int, column: int, gain: Array, seconds: Array, bs: int) -> tuple[int, int, bool]:
+        """Replace the choice by the full width of the next greater number of steps, when the loss is saved up.
+
+        Labels of tokens that were sure to be accepted say nothing about others, those of few steps nothing about more,
+        and without any draft there are none at all.
+        """
+        other = min(row + 1, len(self.steps) - 1)
+        if (other, 0) == (row, column):
+            return row, column, False  # that is the full width of the most steps already
+        chosen = float(seconds[row, column])
+        worth = float((bs + gain[other, 0]) * chosen / (bs + gain[row, column]))
+        loss = max(float(seconds[other, 0]) - worth, 0.0)
+        self._credit = min(self._credit + EXPLORED_SHARE * chosen, loss)
+        self._since_exploration += 1
+        if self._since_exploration < EXPLORATION_INTERVAL or self._credit < loss:
+            return row, column, False
+        self._credit = 0.0
+        self._since_exploration = 0
+        return other, 0, True
+
+    def _prepare(self, bs: int) -> _Options:
+        steps = np.array(self.steps)
+        full = bs * (steps + 1)
+        first = int(np.searchsorted(self._tiers, bs))
+        last = int(np.searchsorted(self._tiers, full[-1])) + 1  # the first that holds everything is of use, no other
+        tiers = self._tiers[first:last]
+        tokens = np.minimum(np.concatenate([[full[-1]], tiers])[None, :], full[:, None])
+        around = self.costs.around_verify(bs)[:, None]
+        uniform = self.costs.verify_uniform(bs)[:, None]
+        ragged = np.broadcast_to(self.costs.verify_ragged(bs)[first:last], (len(steps), len(tiers)))
+        batch = int(np.searchsorted(self.costs.batch_sizes, bs))
+        uniform_kinds = np.arange(len(steps)) * (len(self.costs.batch_sizes) + 1) + batch
+        ragged_kinds = len(steps) * (len(self.costs.batch_sizes) + 1) + np.arange(first, first + len(tiers))
+        options = _Options(
+            tiers,
+            tokens,
+            around + np.hstack([uniform, ragged]),
+            np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)]),
+            (tokens[:, 1:] - bs) / bs + self.survivals.stretch[:, None],
+            np.hstack([np.ones_like(uniform), np.repeat(steps[:, None] > 0, len(tiers), axis=1)]),
+        )
+        self._options[bs] = options
+        return options

@@ -1,0 +1,136 @@
+"""The fitted table: the truth is found, censoring does not bias it, and it is monotone and finite whatever comes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.tilespec import calibration
+from tessera.tilespec.calibration import BINS, MAX_LOGIT, Calibration
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
+from tessera_kernels.observe_acceptance import observe_acceptance
+
+DEPTHS = 3
+
+
+def counts(trials: npt.ArrayLike, successes: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """Counts of the device, the same at every depth."""
+    both = np.array([np.broadcast_to(trials, BINS), np.broadcast_to(successes, BINS)])
+    return np.repeat(both[:, None], DEPTHS, axis=1).astype(np.int32)
+
+
+def test_bins() -> None:
+    """Each bin's middle lies between its edges."""
+    edges, middle = calibration.edges(), calibration.identity()
+    assert edges.shape == (BINS - 1,)
+    assert (np.diff(edges) > 0).all()
+    assert (np.searchsorted(edges, middle, side="right") == np.arange(BINS)).all()
+
+
+def test_before_anything_was_tried_a_draft_is_as_good_as_it_is_sure() -> None:
+    """The prior is the identity."""
+    np.testing.assert_allclose(Calibration(DEPTHS).acceptance()[1], calibration.identity())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_isotonic_fit(seed: int) -> None:
+    """Monotone, and the conditions of the least-squares solution hold (pool adjacent violators, done step by step)."""
+    rng = np.random.default_rng(seed)
+    values, weights = rng.random((2, 8)), rng.integers(1, 9, (2, 8)).astype(float)
+    found = calibration._isotonic(values, weights)
+    for line, weight, fit in zip(values, weights, found, strict=True):
+        blocks = [[v, w, 1] for v, w in zip(line, weight, strict=True)]
+        at = 0
+        while at < len(blocks) - 1:
+            if blocks[at][0] > blocks[at + 1][0]:
+                (v, w, n), (v2, w2, n2) = blocks[at], blocks.pop(at + 1)
+                blocks[at] = [(v * w + v2 * w2) / (w + w2), w + w2, n + n2]
+                at = max(at - 1, 0)
+            else:
+                at += 1
+        np.testing.assert_allclose(fit, np.concatenate([[v] * int(n) for v, _, n in blocks]))
+
+
+@given(st.integers(0, 2**32))
+def test_always_finite_and_monotone(seed: int) -> None:
+    """Whatever was counted, also where the device's counters wrapped."""
+    rng = np.random.default_rng(seed)
+    table = Calibration(DEPTHS)
+    device = np.full((2, DEPTHS, BINS), 2**31 - 5, np.int64)
+    table.absorb(device.astype(np.int32))
+    table.trials[:] = table.successes[:] = 0
+    trials = rng.integers(0, 10 ** rng.integers(1, 6), (DEPTHS, BINS))
+    device += [trials, (trials * rng.random(BINS)).astype(np.int64)]
+    table.absorb((device & 0xFFFFFFFF).astype(np.uint32).view(np.int32))
+    assert table.trials.sum() == trials.sum()
+    assert (np.diff(table.acceptance(), axis=1) >= -1e-12).all()
+    assert (np.abs(table.logits()) <= MAX_LOGIT).all()
+    assert ((table.mean() > 0) & (table.mean() < 1)).all()
+
+
+def test_old_counts_fade() -> None:
+    """After many times the half-life, what is true now is what counts."""
+    table = Calibration(DEPTHS)
+    seen = counts(0, 0)
+    for rate in (1.0, 0.0):
+        for _ in range(40):
+            seen = seen + counts(100, 100 * rate)
+            table.absorb(seen)
+    assert table.acceptance().max() < 0.1
+    assert (table.mean() < 0.02).all()
+
+
+@pytest.mark.parametrize("bias", [-2.0, 0.0, 1.5])
+def test_the_truth_is_found_through_the_whole_loop(bias: float) -> None:
+    """Confidence, allocation, acceptance, observation and fit in a loop, with most drafts cut off.
+
+    The draft is more or less sure than it is right, by ``bias`` logits; only what was allocated is ever tested.
+    """
+    rng = torch.Generator().manual_seed(7)
+    bs = 64
+    table = Calibration(DEPTHS)
+    model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), torch.from_numpy(table.logits()), bs, "cpu")
+    plan = VerifyPlan.create(bs, DEPTHS, DEPTHS, "cpu")
+    requests = torch.arange(bs)
+    for step in range(400):
+        logit = torch.randn(bs, DEPTHS, generator=rng) * 1.5 + 1
+        confidence, truth = logit.sigmoid(), (logit + bias).sigmoid()
+        allocate_verify(confidence, requests, model, bs + 64, plan)
+        success = torch.rand(bs, DEPTHS, generator=rng) < truth
+        accepted = 1 + success.int().cumprod(1).sum(1).clamp(max=plan.verify_lens - 1)
+        observe_acceptance(confidence, requests, plan.verify_lens, accepted.int(), model)
+        model.offsets.zero_()  # all requests are alike
+        if step % 32 == 0:
+            table.absorb(model.counts.numpy())
+            model.logits.copy_(torch.from_numpy(table.logits()))
+    seen = table.trials > 100
+    identity = calibration.identity()
+    truth_of_bin = 1 / (1 + np.exp(-(np.log(identity / (1 - identity)) + bias)))
+    assert seen[0].sum() > 10
+    error = (table.acceptance() - truth_of_bin)[seen]
+    assert np.abs(error).max() < 0.12
+    assert np.abs(error).mean() < 0.04
+
+
+def test_json() -> None:
+    """It is restored as it was; anything else is a ValueError."""
+    table = Calibration(DEPTHS)
+    table.absorb(counts(50, 20))
+    content = table.to_json()
+    restored = Calibration.from_json(content, DEPTHS)
+    np.testing.assert_allclose(restored.acceptance(), table.acceptance(), atol=1e-6)
+    good = content["trials"]
+    damaged: list[object] = [None, [], {}, {"trials": good}, {"trials": good, "successes": "x"}]
+    damaged += [{"trials": content["successes"], "successes": good}, {"trials": good, "successes": [[-1.0] * BINS] * 3}]
+    damaged += [{"trials": good, "successes": [[float("nan")] * BINS] * 3}]
+    for value in damaged:
+        with pytest.raises(ValueError, match=r"the calibration"):
+            Calibration.from_json(value, DEPTHS)
+    with pytest.raises(ValueError, match=r"4 x 32"):
+        Calibration.from_json(content, DEPTHS + 1)

@@ -1,0 +1,291 @@
+"""The solver against brute force, hysteresis, exploration, the cost table and what survivals promise."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tessera.tilespec import gain
+from tessera.tilespec import policy as policies
+from tessera.tilespec.costs import MOST_CORRECTION, Correction, CostTable, Curve
+from tessera.tilespec.gain import Survivals
+from tessera.tilespec.policy import Choice, Policy
+from tessera_kernels.histogram import HISTOGRAM_BINS
+
+Floats = npt.NDArray[np.float64]
+CENTERS = (np.arange(HISTOGRAM_BINS) + 0.5) / HISTOGRAM_BINS
+
+
+def histogram_of(survival: Floats, depths: int) -> npt.NDArray[np.int32]:
+    """As the kernel counts them. Survivals in the middle of bins are counted without loss."""
+    counts = np.zeros((2, depths, HISTOGRAM_BINS))
+    for line in survival:
+        for depth, p in enumerate(line):
+            cell = min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)
+            counts[:, depth, cell] += 1, p * 2**20
+    return counts.round().astype(np.int32)
+
+
+def told(survival: Floats, steps: list[int], depths: int) -> Survivals:
+    """Survivals that know this batch and nothing else."""
+    bs, drafted = survival.shape
+    known = Survivals(depths, steps, np.full(depths, 0.5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gain, "MEMORY_REQUESTS", 0.0)
+        known.update(histogram_of(survival, depths), bs, drafted)
+    return known
+
+
+def random_costs(rng: np.random.Generator, steps: list[int], bs: int) -> CostTable:
+    """A staircase with random stairs."""
+    tiers = sorted(set(rng.integers(1, bs * (steps[-1] + 1) + 3, 5).tolist()))
+
+    def curve(scale: float) -> Curve:
+        return Curve([1, bs + 1, 2 * bs + 1], (np.sort(rng.random(3)) * scale).tolist())
+
+    return CostTable(
+        tiers=Curve(tiers, (1 + np.sort(rng.random(len(tiers)) * 4)).tolist()),
+        slots=curve(0.1),
+        uniform={s + 1: Curve([bs], [1 + s * rng.random()]) for s in steps},
+        draft={s: curve(0.3 * s) for s in steps if s},
+        extend={s + 1: curve(0.1) for s in steps},
+        kv_seconds=1e-5,
+        host_seconds=0.05,
+        batch_sizes=[bs],
+    )
+
+
+@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@given(st.integers(0, 2**32), st.integers(1, 3))
+def test_the_solver_is_exact(seed: int, bs: int) -> None:
+    """No choice of steps, of verified prefixes of each request and of a graph that holds them is better."""
+    rng = np.random.default_rng(seed)
+    steps = [0, 1, 3]
+    survival = CENTERS[np.sort(rng.integers(0, HISTOGRAM_BINS, (bs, 3)))[:, ::-1]]
+    costs = random_costs(rng, steps, bs)
+    kv = int(rng.integers(0, 10_000))
+
+    best = 0.0
+    around, uniform, ragged = costs.around_verify(bs), costs.verify_uniform(bs), costs.verify_ragged(bs)
+    assert costs.tiers is not None
+    for i, s in enumerate(steps):
+        for lens in itertools.product(range(s + 1), repeat=bs):
+            tokens = bs + sum(survival[b, :n].sum() for b, n in enumerate(lens))
+            seconds = [t for size, t in zip(costs.tiers.sizes, ragged, strict=True) if size >= bs + sum(lens) and s]
+            seconds += [uniform[i]] if lens == (s,) * bs else []
+            for verify in seconds:
+                best = max(best, tokens / (around[i] + verify + kv * costs.kv_seconds))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policies, "RAGGED_ADVANTAGE", 1.0)
+        patch.setattr(policies, "SWITCH_ADVANTAGE", 1.0)
+        choice = Policy(costs, told(survival, steps, 3)).choose(bs, kv)
+    assert (bs + choice.gain) / choice.seconds == pytest.approx(best, rel=1e-6)
+    assert choice.tokens == min(choice.tier or bs * 4, bs * (choice.steps + 1))
+
+
+def simple_costs(verify: float = 0.0, draft: float = 0.1, ragged: bool = True) -> CostTable:
+    """A step of 1, plus ``verify`` for each token beyond 4 requests and ``draft`` for each draft step."""
+    steps = [0, 1, 3]
+    tiers = Curve([4, 6, 8, 10, 12, 14, 16], [1 + verify * (m - 4) for m in range(4, 17, 2)])
+    return CostTable(
+        tiers=tiers if ragged else None,
+        slots=None,
+        uniform={s + 1: Curve([4], [1 + verify * 4 * s]) for s in steps},
+        draft={s: Curve([4], [draft * s]) for s in steps if s},
+        extend={s + 1: Curve([4], [0.0]) for s in steps},
+        kv_seconds=0,
+        host_seconds=0,
+        batch_sizes=[4],
+    )
+
+
+def chain(*conditional: float, bs: int = 4) -> Floats:
+    """Survivals of requests that are all alike."""
+    return np.tile(np.cumprod(conditional), (bs, 1))
+
+
+def chosen(policy: Policy, bs: int = 4) -> Choice:
+    """The next choice that is no exploration."""
+    return next(choice for choice in (policy.choose(bs, 0) for _ in range(3)) if not choice.exploring)
+
+
+def test_what_it_chooses() -> None:
+    """Free verification and a good draft: all of it. A useless draft: none. Half the requests good: their share."""
+    good, bad = chain(0.9, 0.9, 0.9), chain(0.02, 0.02, 0.02)
+    full = chosen(Policy(simple_costs(), told(good, [0, 1, 3], 3)))
+    assert (full.steps, full.tier, full.tokens) == (3, None, 16)
+    assert chosen(Policy(simple_costs(), told(bad, [0, 1, 3], 3))).steps == 0
+    half = np.vstack([chain(0.97, 0.97, 0.97, bs=2), chain(0.05, 0.05, 0.05, bs=2)])
+    some = chosen(Policy(simple_costs(verify=0.05), told(half, [0, 1, 3], 3)))
+    assert (some.steps, some.tier, some.tokens) == (3, 10, 10)
+    assert some.gain == pytest.approx(half[:2].sum(), abs=0.01)
+    uniform = chosen(Policy(simple_costs(verify=0.05, ragged=False), told(half, [0, 1, 3], 3)))
+    assert uniform.tier is None
+
+
+def test_other_steps_must_promise_three_percent_more() -> None:
+    """Survivals are estimates."""
+    for share, expected in ((0.100, 0), (0.125, 0), (0.15, 1)):  # against a cost of 0.1 for the first step
+        policy = Policy(simple_costs(), told(chain(share, 0.01, 0.01), [0, 1, 3], 3))
+        assert chosen(policy).steps == expected, share
+
+
+def test_ragged_must_promise_two_percent_more() -> None:
+    """Than the best uniform step: a little better is not enough."""
+    survival = np.array([[0.9, 0.9, 0.9], [0.9, 0.9, 0.9], [0.9, 0.9, 0.1], [0.9, 0.9, 0.1]]).cumprod(1)
+    outcomes = set()
+    for verify in np.linspace(0.005, 0.05, 40):
+        uniform = max((4 + survival[:, :s].sum()) / (1 + verify * 4 * s) for s in (0, 1, 3))
+        ragged = (4 + survival.sum() - 2 * survival[3, 2]) / (1 + verify * 10)
+        advantage = ragged / uniform
+        if abs(advantage - 1.02) > 0.002:
+            choice = chosen(Policy(simple_costs(verify=verify, draft=0.0), told(survival, [0, 1, 3], 3)))
+            assert choice.steps == 3
+            assert choice.tier == (14 if advantage > 1.02 else None), (verify, advantage)
+            outcomes.add((advantage > 1, advantage > 1.02))
+    assert outcomes == {(False, False), (True, False), (True, True)}
+
+
+def test_exploration_is_paid_for() -> None:
+    """Plain decoding is left now and then, but the time lost stays within its share."""
+    policy = Policy(simple_costs(draft=2.0), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
+    choices = [policy.choose(4, 0) for _ in range(2000)]
+    explored = [choice for choice in choices if choice.exploring]
+    assert {choice.steps for choice in choices if not choice.exploring} == {0}
+    assert {choice.steps for choice in explored} == {1}
+    assert 5 <= len(explored) <= 2000 // policies.EXPLORATION_INTERVAL
+    lost = sum(choice.seconds - 1 for choice in explored)
+    assert lost <= 1.1 * policies.EXPLORED_SHARE * sum(choice.seconds for choice in choices)
+
+
+def test_a_draft_that_became_good_is_found() -> None:
+    """Plain decoding is not for ever: explorations bring the news."""
+    policy = Policy(simple_costs(draft=0.4), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
+    assert chosen(policy).steps == 0
+    policy.survivals.assume(np.full(3, 0.95))
+    for _ in range(1000):
+        choice = policy.choose(4, 0)
+        if choice.steps:
+            policy.survivals.update(histogram_of(chain(0.95, 0.95, 0.95)[:, : choice.steps], 3), 4, choice.steps)
+    assert chosen(policy).steps == 3
+
+
+def test_few_more_requests_than_were_profiled() -> None:
+    """Beyond the captured sizes costs go on along the last slope, and everything is still chosen from."""
+    policy = Policy(simple_costs(), told(chain(0.9, 0.9, 0.9), [0, 1, 3], 3))
+    choice = policy.choose(40, 0)
+    assert choice.tokens == 40 * (choice.steps + 1)
+    assert choice.profiled == pytest.approx(10 * simple_costs().uniform[4].seconds[0] + 3, abs=0.01)
+
+
+def test_depths_that_were_not_drafted_are_extrapolated() -> None:
+    """From one drafted depth: each survival shrinks by the mean acceptance of the depths behind it."""
+    survival = np.array([[0.9], [0.5], [0.5], [0.1]])
+    known = Survivals(3, [0, 1, 2, 3], np.array([0.7, 0.7, 0.7]))
+    np.testing.assert_allclose(known.uniform, np.cumsum([0, 0.7, 0.7**2, 0.7**3]))
+    known.assume(np.array([0.7, 0.8, 0.5]))
+    for _ in range(1000):
+        known.update(histogram_of(survival, 3), 4, 1)
+    totals = survival.sum() / 4 * np.array([0, 1, 1 + 0.8, 1 + 0.8 + 0.4])
+    np.testing.assert_allclose(known.uniform, totals, rtol=1e-3)
+    items = np.sort(np.concatenate([survival * f for f in (1, 0.8, 0.4)], axis=None))[::-1]
+    for k in range(13):
+        found = known.gain(np.array([k / 4 + known.stretch[3]]))[0] * 4
+        assert found == pytest.approx(items[:k].sum(), abs=0.01), k
+
+
+def test_correction() -> None:
+    """A kind of step that is slower than profiled is found, what slows all down alike is not blamed on one."""
+    correction = Correction(5)
+    for _ in range(400):
+        for kind, odd in ((0, 1.0), (1, 1.5), (2, 1.0)):
+            correction.observe(kind, 2.0, 2.0 * 1.2 * odd)
+    np.testing.assert_allclose(correction.factors, [1.2, 1.8, 1.2, 1.2, 1.2], rtol=1e-3)
+    before = correction.factors.copy()
+    for measured in (float("nan"), 0.0, -1.0, float("inf")):
+        correction.observe(1, 1.0, measured)
+    np.testing.assert_array_equal(correction.factors, before)
+    for _ in range(1000):
+        correction.observe(2, 1.0, 1e9)
+    assert correction.factors[2] <= MOST_CORRECTION
+
+
+def test_correction_changes_the_choice() -> None:
+    """A tier with an odd kernel is left."""
+    half = np.vstack([chain(0.97, 0.97, 0.97, bs=2), chain(0.05, 0.05, 0.05, bs=2)])
+    policy = Policy(simple_costs(verify=0.05), told(half, [0, 1, 3], 3))
+    first = chosen(policy)
+    for _ in range(100):
+        choice = policy.choose(4, 0)
+        policy.observe(choice, choice.profiled * (1.6 if choice.tier == first.tier else 1.0))
+    assert first.tier == 10
+    assert chosen(policy).tier != 10
+
+
+def test_a_curve_never_falls_and_goes_on() -> None:
+    """Noise that says that more is cheaper is removed; beyond the last size the last slope counts."""
+    curve = Curve([1, 2, 4, 8], [1.0, 3.0, 2.0, 5.0])
+    assert curve.seconds == [1.0, 3.0, 3.0, 5.0]
+    np.testing.assert_allclose(curve.at([1, 3, 6, 8, 10]), [1, 3, 4, 5, 6])
+    assert Curve([4], [2.0]).at(1) == 2
+    assert Curve([4], [2.0]).at(8) == 4
+    for sizes, seconds in (
+        ([], []),
+        ([1, 1], [1, 1]),
+        ([2, 1], [1, 1]),
+        ([1], [float("nan")]),
+        ([1], [-1.0]),
+        ([0], [1]),
+    ):
+        with pytest.raises(ValueError, match=r"must"):
+            Curve(sizes, seconds)
+
+
+def test_a_cost_table_survives_json() -> None:
+    """And a damaged one is a ValueError, whatever is wrong with it."""
+    costs = random_costs(np.random.default_rng(1), [0, 1, 3], 4)
+    content = costs.to_json()
+    assert CostTable.from_json(content).to_json() == content
+    for key in content:
+        for value in (None, "x", [1], {"1": 2}, {"0": {"sizes": [1], "seconds": [1]}}, -1, float("nan")):
+            if key == "batch_sizes" and value in ([1], {"1": 2}):
+                continue
+            if key in ("tiers", "slots") and value is None:
+                continue
+            with pytest.raises(ValueError, match=r"."):
+                CostTable.from_json({**content, key: value})
+        with pytest.raises(ValueError, match=r"."):
+            CostTable.from_json({k: v for k, v in content.items() if k != key})
+
+
+def test_a_decision_is_fast() -> None:
+    """64 requests, 40 tiers: far below the 50 microseconds that a step may cost the scheduler; generous for CI."""
+    steps = [0, 1, 2, 3, 5, 7]
+    rng = np.random.default_rng(0)
+    costs = CostTable(
+        tiers=Curve(range(16, 656, 16), np.linspace(4, 14, 40).tolist()),
+        slots=None,
+        uniform={s + 1: Curve([1, 64], [4.0, 4.0 + 2 * s]) for s in steps},
+        draft={s: Curve([1, 64], [0.3 * s, 0.5 * s]) for s in steps if s},
+        extend={s + 1: Curve([1, 64], [0.3, 0.5]) for s in steps},
+        kv_seconds=1e-7,
+        host_seconds=0.1,
+        batch_sizes=[1, 2, 4, 8, 16, 32, 64],
+    )
+    survival = rng.beta(2, 1, (64, 7)).cumprod(1)
+    policy = Policy(costs, told(survival, steps, 7))
+    histogram = histogram_of(survival, 7)
+    best = 1.0
+    for _ in range(200):
+        start = time.perf_counter()
+        policy.survivals.update(histogram, 64, 5)
+        policy.choose(64, 100_000)
+        best = min(best, time.perf_counter() - start)
+    assert best < 500e-6
