@@ -26,6 +26,7 @@ EXTRAS = {
     # SGLang leaves starlette open; below 1.0.1 its API-key check can be passed by (CVE-2026-48710).
     "engine": [SGLANG, "starlette>=1.0.1"],
     "client": CLIENT,
+    "plot": ["matplotlib>=3.9"],
     # Linters are pinned: a new rule must not turn an unchanged tree red.
     "dev": [
         *CLIENT,

@@ -27,3 +27,12 @@ MAX_OVERRIDES = 2048
 
 MAX_TOKEN_CHARACTERS = 256
 """The text of one token; it is given to the tokenizer."""
+
+MAX_PROFILE_BYTES = 4 * 2**20
+"""A cost profile in the cache; one of 100 graphs has 100 KiB. Read no further, before anything is decoded."""
+
+MAX_TRACE_BYTES = 256 * 2**20
+"""A trace of TileSpec's choices ends here: 100,000 steps with 64 requests, and no disk is filled by a forgotten one."""
+
+MAX_TRACE_LINE = 2**20
+"""One record of a trace; one of 512 requests has 20 KiB."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tessera import __version__
-from tessera.cli import doctor, seams
+from tessera.cli import doctor, seams, tilespec
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,5 +20,6 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     doctor.add(commands)
     seams.add(commands)
+    tilespec.add(commands)
     options = parser.parse_args(arguments)
     return int(options.run(options))

@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Options:
+class Options:
     """Everything about one batch size that does not change: rows are steps, column 0 is uniform, others are tiers."""
 
     tiers: npt.NDArray[np.int64]
@@ -77,23 +77,15 @@ class Policy:
         self._tiers = np.array(costs.tiers.sizes if costs.tiers else [], np.int64)
         uniform_kinds = len(self.steps) * (len(costs.batch_sizes) + 1)
         self.correction = Correction(uniform_kinds + len(self._tiers))
-        self._options: dict[int, _Options] = {}
+        self._options: dict[int, Options] = {}
         self._present = 0
         self._credit = 0.0
         self._since_exploration = 0
 
     def choose(self, bs: int, kv_tokens: int) -> Choice:
         """The best option for ``bs`` requests with ``kv_tokens`` cached in all, or now and then an exploration."""
-        options = self._options.get(bs) or self._prepare(bs)
-        profiled = options.seconds + kv_tokens * self.costs.kv_seconds
-        seconds = profiled * self.correction.factors[options.kinds]
-        gain = np.empty_like(seconds)
-        gain[:, 0] = self.survivals.uniform
-        gain[:, 1:] = self.survivals.gain(options.drafts.ravel()).reshape(len(gain), -1)
-        gain *= bs
-        goodput = (bs + gain) / seconds * options.possible
-
-        row, column = self._best(goodput)
+        options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
+        row, column = self._best((bs + gain) / seconds * options.possible)
         row, column, exploring = self._explore(row, column, gain, seconds, bs)
         if not exploring:
             self._present = row
@@ -107,6 +99,17 @@ class Policy:
             int(options.kinds[row, column]),
             exploring,
         )
+
+    def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
+        """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
+        options = self._options.get(bs) or self._prepare(bs)
+        profiled = options.seconds + kv_tokens * self.costs.kv_seconds
+        seconds = profiled * self.correction.factors[options.kinds]
+        gain = np.empty_like(seconds)
+        gain[:, 0] = self.survivals.uniform
+        gain[:, 1:] = self.survivals.gain(options.drafts.ravel()).reshape(len(gain), -1)
+        gain *= bs
+        return options, profiled, seconds, gain
 
     def observe(self, choice: Choice, measured: float) -> None:
         """Correct the profile by what a step that was chosen took, in seconds."""
@@ -151,7 +154,7 @@ class Policy:
         self._since_exploration = 0
         return other, 0, True
 
-    def _prepare(self, bs: int) -> _Options:
+    def _prepare(self, bs: int) -> Options:
         steps = np.array(self.steps)
         full = bs * (steps + 1)
         first = int(np.searchsorted(self._tiers, bs))
@@ -164,7 +167,7 @@ class Policy:
         batch = int(np.searchsorted(self.costs.batch_sizes, bs))
         uniform_kinds = np.arange(len(steps)) * (len(self.costs.batch_sizes) + 1) + batch
         ragged_kinds = len(steps) * (len(self.costs.batch_sizes) + 1) + np.arange(first, first + len(tiers))
-        options = _Options(
+        options = Options(
             tiers,
             tokens,
             around + np.hstack([uniform, ragged]),

@@ -22,10 +22,10 @@ def roots() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"tessera-{os.geteuid()}"
 
 
-def write(file: Path, content: bytes) -> None:
+def write(file: Path, content: bytes, mode: int = 0o500) -> None:
     """Make ``file`` hold ``content``, in a folder of a folder of :func:`roots` that are both private to this user.
 
-    A file that already holds it stays; any other one is replaced in one step.
+    A file that already holds it stays; any other one is replaced in one step, and gets ``mode``.
 
     Raises:
         OSError: a folder cannot be made or written, or is not private (:class:`PermissionError`).
@@ -34,7 +34,7 @@ def write(file: Path, content: bytes) -> None:
     folder.parent.parent.mkdir(parents=True, exist_ok=True)
     for path in (folder.parent, folder):
         path.mkdir(mode=0o700, exist_ok=True)
-        _check_private(path)
+        check_private(path)
     if file.is_file() and not file.is_symlink() and file.read_bytes() == content:
         return
     # Processes that start together write the same bytes; a rename never shows one of them half a file.
@@ -43,14 +43,19 @@ def write(file: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
-        unfinished.chmod(0o500)
+        unfinished.chmod(mode)
         unfinished.replace(file)
     except OSError:
         unfinished.unlink()
         raise
 
 
-def _check_private(folder: Path) -> None:
+def check_private(folder: Path) -> None:
+    """Make sure that only this user, and root, can change what is in the folder.
+
+    Raises:
+        OSError: it is no folder, or somebody else can (:class:`PermissionError`).
+    """
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{folder} is not a folder")

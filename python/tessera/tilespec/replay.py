@@ -1,0 +1,124 @@
+"""What each policy would have chosen on a recorded trace, and what it would have promised.
+
+All policies see the same survivals and the same corrected costs, step by step, as they were when the trace was
+recorded. What is compared is what they promise, not what they would have got: nobody knows which drafts of another
+choice the target would have accepted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tessera.tilespec.gain import Survivals
+from tessera.tilespec.policy import Policy
+from tessera.tilespec.trace import Trace
+from tessera_kernels.histogram import HISTOGRAM_BINS
+
+
+@dataclass
+class Outcome:
+    """Sums over a trace for one policy."""
+
+    name: str
+    tokens: float = 0.0
+    seconds: float = 0.0
+    verified: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+
+    def add(self, bs: int, gain: float, seconds: float, verified: int, label: str) -> None:
+        """One step."""
+        self.tokens += bs + gain
+        self.seconds += seconds
+        self.verified += verified
+        self.steps[label] += 1
+
+    @property
+    def goodput(self) -> float:
+        """Tokens in a second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+@dataclass
+class Agreement:
+    """What was expected of the steps that ran, and what came of them."""
+
+    expected_accepted: float = 0.0
+    accepted: int = 0
+    expected_seconds: float = 0.0
+    measured_seconds: float = 0.0
+
+
+@dataclass
+class Replay:
+    """The result: one outcome for each policy, and how far expectations were right."""
+
+    outcomes: list[Outcome]
+    agreement: Agreement
+    records: int
+
+
+def replay(trace: Trace) -> Replay:
+    """Go through a trace.
+
+    Raises:
+        ValueError: the trace is damaged.
+    """
+    steps = trace.costs.steps
+    depths = len(trace.mean)
+    policy = Policy(trace.costs, Survivals(depths, steps, trace.mean))
+    static = [Outcome("no speculation" if s == 0 else f"static k={s}") for s in steps]
+    uniform, tilespec, recorded = Outcome("best uniform"), Outcome("tilespec"), Outcome("recorded")
+    agreement = Agreement()
+    count = 0
+    for record in trace.records():
+        count += 1
+        if record.seen is not None:
+            histogram = record.seen.histogram((2, depths, HISTOGRAM_BINS))
+            policy.survivals.update(histogram, record.seen.bs, record.seen.drafted)
+        if record.mean is not None:
+            policy.survivals.assume(_means(record.mean, depths))
+        bs = record.bs
+        _, _, seconds, gain = policy.evaluate(bs, record.kv_tokens)
+        for row, outcome in enumerate(static):
+            outcome.add(bs, gain[row, 0], seconds[row, 0], bs * (steps[row] + 1), str(steps[row]))
+        best = int(((bs + gain[:, 0]) / seconds[:, 0]).argmax())
+        uniform.add(bs, gain[best, 0], seconds[best, 0], bs * (steps[best] + 1), str(steps[best]))
+        for outcome, choice in ((tilespec, policy.choose(bs, record.kv_tokens)), (recorded, record.choice)):
+            label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
+            outcome.add(bs, choice.gain, choice.seconds, choice.tokens, label)
+        if record.accepted is not None:
+            agreement.expected_accepted += record.choice.gain
+            agreement.accepted += record.accepted
+        if record.measured is not None:
+            agreement.expected_seconds += record.choice.seconds
+            agreement.measured_seconds += record.measured
+            policy.observe(record.choice, record.measured)
+    return Replay([*static, uniform, tilespec, recorded], agreement, count)
+
+
+def _means(values: list[float], depths: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    means = np.array(values, np.float64)
+    if means.shape != (depths,):
+        raise ValueError("a line of the trace has another number of depths")
+    return means
+
+
+def table(result: Replay) -> Iterator[str]:
+    """Lines to print."""
+    base = result.outcomes[0].goodput
+    width = max(len(outcome.name) for outcome in result.outcomes)
+    yield f"{'policy':{width}}  tok/s expected  over none  verified/step  steps"
+    for outcome in result.outcomes:
+        shares = ", ".join(f"{label}: {n / result.records:.0%}" for label, n in outcome.steps.most_common(4))
+        over = outcome.goodput / base if base else 0.0
+        verified = outcome.verified / max(result.records, 1)
+        yield f"{outcome.name:{width}}  {outcome.goodput:14,.0f}  {over:8.3f}x  {verified:13.1f}  {shares}"
+    met = result.agreement
+    if met.expected_accepted:
+        yield f"accepted draft tokens: {met.accepted:,}, expected {met.expected_accepted:,.0f}"
+    if met.expected_seconds:
+        yield f"time of measured steps: {met.measured_seconds:.3f} s, expected {met.expected_seconds:.3f} s"

@@ -1,0 +1,144 @@
+"""A record of every choice, one line of JSON each, bounded in size: what `tessera tilespec replay` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.limits import MAX_TRACE_BYTES, MAX_TRACE_LINE
+from tessera.tilespec.costs import CostTable
+from tessera.tilespec.policy import Choice
+
+SCHEMA = 1
+_END = {"end": "the trace is full"}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A histogram that the survivals were updated with: ``[is a sum, depth, bin, value]`` where it is not zero."""
+
+    bs: int
+    drafted: int
+    cells: list[list[int]]
+
+    @classmethod
+    def of(cls, histogram: npt.NDArray[np.int32], bs: int, drafted: int) -> Seen:
+        """From ``[2, S, BINS]`` as the kernel writes it."""
+        places = np.argwhere(histogram)
+        return cls(bs, drafted, np.column_stack([places, histogram[tuple(places.T)]]).tolist())
+
+    def histogram(self, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
+        """Back to the array; an IndexError or ValueError if the cells are not in it."""
+        full = np.zeros(shape, np.int32)
+        cells = np.array(self.cells, np.int64).reshape(-1, 4)
+        if (cells[:, :3] < 0).any():
+            raise ValueError("a cell of the histogram is negative")
+        full[tuple(cells[:, :3].T)] = cells[:, 3]
+        return full
+
+
+@dataclass(frozen=True)
+class Record:
+    """One step: what was learnt before it, what was chosen, and what came of it."""
+
+    bs: int
+    kv_tokens: int
+    choice: Choice
+    seen: Seen | None = None
+    """Since the last record."""
+    mean: list[float] | None = None
+    """Mean conditional acceptance by depth, where it changed after that."""
+    accepted: int | None = None
+    """Draft tokens accepted, where known."""
+    measured: float | None = None
+    """Seconds, where measured."""
+
+
+class TraceWriter:
+    """Writes records until the trace has `MAX_TRACE_BYTES`; then one line that says so, then nothing.
+
+    Args:
+        file: replaced if it is there.
+        costs: the profile in force.
+        mean: mean conditional acceptance by depth at the beginning.
+    """
+
+    def __init__(self, file: Path, costs: CostTable, mean: npt.NDArray[np.float64]) -> None:
+        self._stream = file.open("w", encoding="utf-8")
+        self._left = MAX_TRACE_BYTES
+        self._line({"schema": SCHEMA, "costs": costs.to_json(), "mean": mean.tolist()})
+
+    def write(self, record: Record) -> None:
+        """Add one step."""
+        self._line(asdict(record) | {"choice": record.choice._asdict()})
+
+    def close(self) -> None:
+        """End the file."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _line(self, content: dict[str, Any]) -> None:
+        if self._left <= 0:
+            return
+        line = json.dumps(content, separators=(",", ":")) + "\n"
+        self._left -= len(line)
+        if self._left <= 0:
+            line = json.dumps(_END) + "\n"
+        self._stream.write(line)
+
+
+class Trace:
+    """A trace to read: its header at once, its records one after the other.
+
+    Args:
+        file: as a `TraceWriter` wrote it. A last line that was not finished is left out.
+
+    Raises:
+        ValueError: it is something else.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._lines = _lines(file)
+        header = next(self._lines, None)
+        if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+            raise ValueError(f"{file} is not a trace of schema {SCHEMA}")
+        self.costs = CostTable.from_json(header.get("costs"))
+        self.mean = np.array(header.get("mean"), np.float64)
+        if self.mean.shape != (max(self.costs.steps),):
+            raise ValueError(f"{file} has no mean acceptance for each depth")
+
+    def records(self) -> Iterator[Record]:
+        """Every record, in order; ValueError where a line is no record."""
+        for content in self._lines:
+            if content == _END:
+                return
+            try:
+                choice = Choice(**content.pop("choice"))
+                seen = content.pop("seen")
+                yield Record(choice=choice, seen=seen and Seen(**seen), **content)
+            except (AttributeError, KeyError, TypeError) as error:
+                raise ValueError(f"a line of the trace is damaged: {error!r}") from error
+
+
+def _lines(file: Path) -> Iterator[Any]:
+    with file.open(encoding="utf-8") as stream:
+        while line := stream.readline(MAX_TRACE_LINE):
+            if not line.endswith("\n"):
+                if len(line) == MAX_TRACE_LINE:
+                    raise ValueError(f"a line of the trace has more than {MAX_TRACE_LINE:,} characters")
+                return
+            yield json.loads(line)

@@ -1,0 +1,136 @@
+"""Traces: what was recorded is what is replayed, and a trace cannot grow without end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tessera.cli import main
+from tessera.tilespec import trace as traces
+from tessera.tilespec.costs import CostTable, Curve
+from tessera.tilespec.gain import Survivals
+from tessera.tilespec.policy import Policy
+from tessera.tilespec.replay import replay
+from tessera.tilespec.trace import Record, Seen, Trace, TraceWriter
+from tessera_kernels.histogram import HISTOGRAM_BINS
+
+STEPS = [0, 1, 3]
+COSTS = CostTable(
+    tiers=Curve([8, 16, 24, 32], [1.0, 1.1, 1.6, 1.8]),
+    slots=None,
+    uniform={s + 1: Curve([8], [1.0 + 0.3 * s]) for s in STEPS},
+    draft={s: Curve([8], [0.05 * s]) for s in STEPS if s},
+    extend={s + 1: Curve([8], [0.02]) for s in STEPS},
+    kv_seconds=1e-6,
+    host_seconds=0.01,
+    batch_sizes=[8],
+)
+MEAN = np.full(3, 0.7)
+
+
+def record_a_run(file: Path, steps: int) -> Policy:
+    """A policy at work on random drafts, with a trace."""
+    rng = np.random.default_rng(3)
+    policy = Policy(COSTS, Survivals(3, STEPS, MEAN))
+    with TraceWriter(file, COSTS, MEAN) as writer:
+        seen = mean = None
+        for step in range(steps):
+            if step == 20:
+                mean = [0.9, 0.8, 0.7]
+                policy.survivals.assume(np.array(mean))
+            choice = policy.choose(8, 1000 * step)
+            measured = choice.profiled * 1.1
+            writer.write(Record(8, 1000 * step, choice, seen, mean, int(choice.gain), measured))
+            policy.observe(choice, measured)
+            seen = mean = None
+            if choice.steps:
+                histogram = np.zeros((2, 3, HISTOGRAM_BINS), np.int32)
+                for p in rng.random((8, choice.steps)).cumprod(1):
+                    cells = np.arange(choice.steps), (p * HISTOGRAM_BINS).astype(int)
+                    np.add.at(histogram[0], cells, 1)
+                    np.add.at(histogram[1], cells, (p * 2**20).astype(int))
+                seen = Seen.of(histogram, 8, choice.steps)
+                policy.survivals.update(histogram, 8, choice.steps)
+    return policy
+
+
+def test_the_policy_chooses_again_what_it_chose(tmp_path: Path) -> None:
+    """Nothing that it decides by is missing in a trace; explorations come at the same steps."""
+    file = tmp_path / "trace.jsonl"
+    record_a_run(file, 300)
+    result = replay(Trace(file))
+    outcomes = {outcome.name: outcome for outcome in result.outcomes}
+    again, recorded = outcomes["tilespec"], outcomes["recorded"]
+    assert result.records == 300
+    assert again.steps == recorded.steps
+    assert len(again.steps) > 1
+    assert again.tokens == pytest.approx(recorded.tokens)
+    assert again.seconds == pytest.approx(recorded.seconds)
+    assert set(outcomes) == {
+        "no speculation",
+        "static k=1",
+        "static k=3",
+        "best uniform",
+        "tilespec",
+        "recorded",
+    }
+    assert outcomes["best uniform"].goodput >= max(outcomes[f"static k={k}"].goodput for k in (1, 3)) * 0.999
+    assert outcomes["static k=3"].verified == 300 * 32
+    assert result.agreement.measured_seconds == pytest.approx(result.agreement.expected_seconds, rel=0.05)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table with a line for each policy; what is no trace is one line that says so."""
+    file = tmp_path / "trace.jsonl"
+    record_a_run(file, 30)
+    assert main(["tilespec", "replay", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("30 steps\n")
+    assert [line.split("  ")[0] for line in printed.splitlines()[2:8]] == [
+        "no speculation",
+        "static k=1",
+        "static k=3",
+        "best uniform",
+        "tilespec",
+        "recorded",
+    ]
+    header, first, *_ = file.read_text().splitlines()
+    broken = json.loads(first)
+    for content in (
+        "",
+        "[]",
+        "{",
+        header + "\n[]\n",
+        header + "\n" + json.dumps({**broken, "mean": [1]}) + "\n",
+        header + "\n" + json.dumps({**broken, "seen": {"bs": 1, "drafted": 1, "cells": [[9, 9, 9, 9]]}}) + "\n",
+    ):
+        file.write_text(content)
+        assert main(["tilespec", "replay", str(file)]) == 1
+        assert "cannot be replayed" in capsys.readouterr().err
+    assert main(["tilespec", "replay", str(tmp_path / "none")]) == 1
+
+
+def test_a_trace_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with a line that says so, and is read up to there; a last line that was cut off is left out."""
+    file = tmp_path / "trace.jsonl"
+    monkeypatch.setattr(traces, "MAX_TRACE_BYTES", 20_000)
+    record_a_run(file, 2000)
+    assert file.stat().st_size < 21_000
+    assert json.loads(file.read_text().splitlines()[-1]) == {"end": "the trace is full"}
+    count = replay(Trace(file)).records
+    assert 5 < count < 2000
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines[:-1])[:-5])
+    assert replay(Trace(file)).records == count - 1
+
+
+def test_a_line_that_never_ends_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded too."""
+    monkeypatch.setattr(traces, "MAX_TRACE_LINE", 100)
+    file = tmp_path / "trace.jsonl"
+    file.write_text("[" * 1000)
+    with pytest.raises(ValueError, match=r"more than 100 characters"):
+        Trace(file)
