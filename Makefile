@@ -9,7 +9,7 @@ STAMP := $(VENV)/.tessera-installed
 RUN := $(VENV)/bin/python
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-rest bench-embeddings clean
+.PHONY: help venv demo test lint test-unit test-rest bench-embeddings bench-toploc clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ lint: venv ## ruff check, ruff format --check, mypy --strict
 
 bench-embeddings: venv ## the figures of the embeddings page (needs a GPU)
 	@$(RUN) benchmarks/bench_embeddings.py
+
+bench-toploc: ## the figures of the fingerprints page (needs a GPU)
+	@$(RUN) benchmarks/bench_toploc.py
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

@@ -35,7 +35,7 @@ def install() -> None:
     """Install what this process needs at load; called from the plugin's entry point, before SGLang applies hooks."""
     wanted = inventory.seams(Phase.LOAD, [])
     if multiprocessing.parent_process() is not None:
-        config.active = config.Settings.from_environment()
+        config.take_from_parent()
         wanted += inventory.seams(Phase.SCHEDULER, config.active.features()) if config.active.features() else []
     _register(wanted)
     _verify_once_applied(wanted)

@@ -18,7 +18,7 @@ from tessera.http.body_limit import BodyLimit
 from tessera.http.embeddings import Embed, Model, Prompts
 from tessera.http.error_body import error_body
 from tessera.http.vectors import Body
-from tessera_patches import apply, inject_request, inventory, openai
+from tessera_patches import apply, inject_request, inventory, openai, toploc
 from tessera_patches.seam import Phase
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions")
@@ -33,6 +33,7 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
 
     with apply.or_refuse():
         config.active.hidden_size = tokenizer_manager.model_config.hidden_size
+        config.active.vocabulary = tokenizer_manager.model_config.vocab_size
         config.injection = inject_request.model(tokenizer_manager)
         if config.active.inject:
             http_server.app.add_middleware(
@@ -47,6 +48,7 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
         openai.add_routes(http_server.app, http_server.validate_json_request)
         if config.active.rows:
             add_embedding_routes(http_server.app, tokenizer_manager)
+            toploc.add_routes(http_server.app, tokenizer_manager)
         # Ours first: SGLang's own of the same path stay behind them.
         routes = http_server.app.router.routes
         routes[:] = routes[stock:] + routes[:stock]
@@ -86,7 +88,10 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
 def _embed(manager: Any, request: Request) -> Embed:
     async def embed(prompts: Prompts, options: dict[str, Any]) -> list[dict[str, Any]]:
         obj = io_struct.GenerateReqInput(
-            **prompts, sampling_params={"max_new_tokens": 0}, return_embedding=options or True
+            **prompts,
+            sampling_params={"max_new_tokens": 0},
+            return_embedding=options or True,
+            return_toploc_fingerprints=False,
         )
         try:
             answers = await anext(manager.generate_request(obj, request))

@@ -166,6 +166,17 @@ SEAMS = (
         callers=(f"{_PROCESSOR}.process_batch_result_prefill", f"{_PROCESSOR}._handle_finish_state_updated_req"),
     ),
     Seam(
+        target=f"{_PROCESSOR}.process_batch_result_prefill",
+        hook=Hook.BEFORE,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.results:watch_streams",
+        guard=Guard.PARAMETERS,
+        why="Learns which streams want a fingerprint with the chunk that completes it.",
+        remove_when="SGLang calls plugins when a request starts to generate.",
+        callers=("sglang.srt.managers.scheduler.Scheduler.process_batch_result",),
+    ),
+    Seam(
         target=f"{_STREAMER}.stream_output",
         hook=Hook.BEFORE,
         phase=Phase.SCHEDULER,

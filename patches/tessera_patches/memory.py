@@ -10,11 +10,13 @@ from sglang.srt.configs.hybrid_arch import mambaish_config
 
 from tessera import config
 from tessera.delivery.outbox import Outbox
+from tessera.fingerprint.chunks import ALL_ROWS
 from tessera.rows.reader import RowReader
 from tessera.rows.refusals import refused_model
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
 from tessera_kernels.pool_rows import Reduce, Span
+from tessera_kernels.top_rows import Chunk
 from tessera_patches import runtime
 from tessera_patches.apply import refusing
 
@@ -44,11 +46,13 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
         return
     pool = runner.token_to_kv_pool
     store = RowStore(pool.size + pool.page_size, runner.model_config.hidden_size, runner.dtype, runner.device)
-    reader = RowReader(store.rows, runner.req_to_token_pool.req_to_token)
+    topk = config.flags.toploc_verification_topk
+    reader = RowReader(store.rows, runner.req_to_token_pool.req_to_token, topk)
     runtime.rows = store
-    reader.start([Span(0, 0, 1, Reduce.MEAN)]).wait()  # compile the kernel now, not at the first request
+    # Compile the kernels now, not at the first request.
+    reader.start([Span(0, 0, 1, Reduce.MEAN)], (), [Chunk(0, 0, 1, ALL_ROWS, 1)]).wait()
     outbox = Outbox(os.environ[config.CHILD_RESULTS])
-    runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1])
+    runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1], topk)
     kv_bytes = sum(pool.get_kv_size_bytes())
     logger.info(
         "tessera: row store of %.1f MiB (%d slots, %.1f %% of the KV cache's bytes), counted when the pool was sized",

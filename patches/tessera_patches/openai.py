@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Self
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator, model_validator
 from sglang.srt.entrypoints.openai import protocol
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import config
-from tessera.errors import TesseraError
+from tessera.errors import BadRequest, TesseraError
+from tessera.fingerprint import admission
+from tessera.http.claims import joined
 from tessera.http.openai import Collector, Wanted, admit, collector_of, put_on_choices, with_last_chunk
 from tessera.inject.admission import admit_custom, raise_late_error
 
@@ -25,15 +27,39 @@ class ChatCompletionRequest(protocol.ChatCompletionRequest):
     return_hidden_states: Any = False
     hidden_states_format: Any = None
     input_embed_overrides: Any = None
+    return_toploc_fingerprints: Any = None
+    toploc_verification_fingerprint_to_validate: Any = None
+    toploc_nonce: Any = None
+    return_input_ids: Any = None
+    return_output_ids: Any = None
 
 
 class CompletionRequest(protocol.CompletionRequest):
-    """As `ChatCompletionRequest`."""
+    """As `ChatCompletionRequest`; ``output_ids`` follow a prompt of token ids whose fingerprints are verified."""
 
     return_embedding: Any = None
     return_hidden_states: Any = False
     hidden_states_format: Any = None
     input_embed_overrides: Any = None
+    return_toploc_fingerprints: Any = None
+    toploc_verification_fingerprint_to_validate: Any = None
+    toploc_nonce: Any = None
+    output_ids: Any = None
+    return_input_ids: Any = None
+    return_output_ids: Any = None
+
+    @field_validator("max_tokens")
+    @classmethod
+    def validate_max_tokens_positive(cls, value: int | None) -> int | None:
+        """In the place of SGLang's, which refuses 0: `_at_least_one_token` does it where nothing is verified."""
+        return value
+
+    @model_validator(mode="after")
+    def _at_least_one_token(self) -> Self:
+        least = 1 if self.toploc_verification_fingerprint_to_validate is None else 0
+        if self.max_tokens is not None and self.max_tokens < least:
+            raise ValueError("max_tokens must be positive")
+        return self
 
 
 def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
@@ -42,18 +68,47 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
     async def chat_completions(request: ChatCompletionRequest, raw_request: Request) -> Any:
         tokens = request.max_completion_tokens or request.max_tokens
         serving = raw_request.app.state.openai_serving_chat
-        return await _handle(serving, request, raw_request, tokens, "chat.completion.chunk")
+        tail = 0
+        if request.toploc_verification_fingerprint_to_validate is not None:
+            tail = _claimed_answer(request, serving.tokenizer_manager.tokenizer)
+        return await _handle(serving, request, raw_request, tokens, "chat.completion.chunk", tail, either_end=True)
 
     async def completions(request: CompletionRequest, raw_request: Request) -> Any:
         serving = raw_request.app.state.openai_serving_completion
-        return await _handle(serving, request, raw_request, request.max_tokens, "text_completion")
+        request.prompt, tail = joined("prompt", request.prompt, request.output_ids, _claim(request))
+        return await _handle(serving, request, raw_request, request.max_tokens, "text_completion", tail)
 
     json_only = [Depends(validate_json_request)]
     app.add_api_route("/v1/chat/completions", chat_completions, methods=["POST"], dependencies=json_only)
     app.add_api_route("/v1/completions", completions, methods=["POST"], dependencies=json_only)
 
 
-async def _handle(serving: Any, request: Any, raw_request: Request, max_new_tokens: int | None, kind: str) -> Any:
+def _claim(request: Any) -> Any:
+    return request.toploc_verification_fingerprint_to_validate
+
+
+def _claimed_answer(request: Any, tokenizer: Any) -> int:
+    """Let SGLang append the last message's text to the prompt, as it was generated; returns its number of tokens."""
+    last = request.messages[-1] if request.messages else None
+    if last is None or last.role != "assistant":
+        return 0
+    if not isinstance(last.content, str):
+        raise BadRequest("messages", last.content, "an answer that is a text; verify others by their token ids")
+    request.continue_final_message = True
+    ids: list[int] = tokenizer.encode(last.content)
+    return len(ids) - (ids[:1] == [tokenizer.bos_token_id])
+
+
+async def _handle(
+    serving: Any,
+    request: Any,
+    raw_request: Request,
+    max_new_tokens: int | None,
+    kind: str,
+    tail: int,
+    *,
+    either_end: bool = False,
+) -> Any:
     if config.injection is not None:
         request.custom_params = admit_custom(request.input_embed_overrides, request.custom_params, config.injection)
     wanted = Wanted(
@@ -62,6 +117,10 @@ async def _handle(serving: Any, request: Any, raw_request: Request, max_new_toke
         request.hidden_states_format,
         request.custom_params,
         max_new_tokens,
+        request.n,
+        admission.Fields(*(getattr(request, name) for name in admission.Fields._fields)),
+        tail,
+        either_end,
     )
     settings = config.active
     request.custom_params, collector = admit(wanted, rows=settings.rows, hidden_size=settings.hidden_size)

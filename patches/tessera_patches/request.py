@@ -9,8 +9,10 @@ from sglang.srt.managers import io_struct
 from sglang.srt.managers.embed_types import PositionalEmbeds
 
 from tessera import config
-from tessera.admission import admit_embedding, admit_states
+from tessera.admission import admit_embedding, admit_states, asked
 from tessera.errors import BadRequest
+from tessera.fingerprint import admission
+from tessera.http.claims import joined
 from tessera.inject.admission import Prompts, admit
 from tessera.inject.options import FIELD
 
@@ -27,6 +29,12 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         input_embeds: SGLang's field, a matrix for each prompt; not validated by pydantic, which takes seconds.
         input_embeds_b64: the same as base64: `tessera.inject.matrices`.
         input_embed_overrides: vectors for some positions: `tessera.inject.options`.
+        return_toploc_fingerprints: whether the answer has fingerprints.
+        toploc_verification_fingerprint_to_validate: fingerprints to compare with this prompt: the last, or a list.
+        toploc_nonce: `tessera.fingerprint.options.FingerprintOptions.nonce`.
+        output_ids: with fingerprints to compare, what was generated for the prompt ``input_ids``.
+        return_input_ids: whether the answer has the prompt's token ids.
+        return_output_ids: whether ``meta_info`` has all generated token ids.
     """
 
     return_embedding: Any = None
@@ -35,6 +43,12 @@ class GenerateReqInput(io_struct.GenerateReqInput):
     input_embeds: Any = None
     input_embeds_b64: Any = None
     input_embed_overrides: Any = None
+    return_toploc_fingerprints: Any = None
+    toploc_verification_fingerprint_to_validate: Any = None
+    toploc_nonce: Any = None
+    output_ids: Any = None
+    return_input_ids: Any = None
+    return_output_ids: Any = None
 
     def __post_init__(self) -> None:
         settings = config.active
@@ -44,7 +58,18 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         if settings.rows:
             params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
             self.return_hidden_states = False
-        self.sampling_params = params
+        self.sampling_params = self._admit_toploc(params)
+
+    def _admit_toploc(self, params: Any) -> Any:
+        claim = self.toploc_verification_fingerprint_to_validate
+        ids: Any = self.input_ids  # type: ignore[has-type]  # inherited from Any
+        self.input_ids, tail = joined("input_ids", ids, self.output_ids, claim)
+        self.output_ids = None
+        fields = admission.Fields(*(getattr(self, name) for name in admission.Fields._fields))
+        params = admission.admit(fields, params, admission.server(), tail=tail)
+        if any("input" in asked(one).ids for one in (params if isinstance(params, list) else [params])):
+            self.return_prompt_token_ids = True
+        return params
 
     def _admit_injection(self, params: Any) -> Any:
         overrides = self.positional_embed_overrides
@@ -54,7 +79,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
             return params
         prompts = Prompts(
             self.text,
-            self.input_ids,  # type: ignore[has-type]  # inherited from Any
+            self.input_ids,
             self.input_embeds,
             self.input_embeds_b64,
             self.input_embed_overrides,

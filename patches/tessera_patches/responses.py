@@ -1,4 +1,4 @@
-"""Answers: embeddings and raw states in the ``meta_info`` of the answer that finishes. Main process."""
+"""Answers: embeddings, raw states, fingerprints and token ids in the ``meta_info`` of answers. Main process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 from tessera import config
 from tessera.admission import Asked, asked
-from tessera.delivery.inbox import Inbox
+from tessera.delivery.mail import Mail
 from tessera.delivery.outcome import Delivered
 from tessera.embed.answer import answer as embedding
-from tessera.errors import RequestFailed
+from tessera.errors import TesseraError
+from tessera.fingerprint import answer as fingerprints
+from tessera.fingerprint.chunks import complete
 from tessera.states.answer import answer as hidden_states
 
 Outputs = AsyncIterator[dict[str, Any]]
@@ -21,42 +23,73 @@ Outputs = AsyncIterator[dict[str, Any]]
 def with_rows(original: Callable[..., Outputs], manager: Any, obj: Any, request: Any = None) -> Outputs:
     """AROUND ``TokenizerManager._wait_one_response``. Requests that did not ask get the original generator."""
     wanted = asked(getattr(obj, "sampling_params", None))
-    if wanted == Asked() or config.inbox is None:
+    if not (wanted.rows or wanted.ids) or config.inbox is None:
         return original(manager, obj, request)
     inbox, key = config.inbox, wanted.token + obj.rid
     inbox.expect(key)
-    outputs = _with_rows(original(manager, obj, request), wanted, inbox, key, stream=obj.stream)
+    outputs = _with_rows(original(manager, obj, request), wanted, Mail(inbox, key), stream=obj.stream)
     # Not in a finally of the generator: one that SGLang never starts would never run it.
     weakref.finalize(outputs, inbox.forget, key)
     return outputs
 
 
-async def _with_rows(outputs: Outputs, wanted: Asked, inbox: Inbox, key: str, *, stream: bool) -> Outputs:
+async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: bool) -> Outputs:
+    output_ids: list[int] = []
     async for output in outputs:
         meta = output["meta_info"]
         reason = meta.get("finish_reason")
-        if reason is not None and reason.get("type") != "abort":
-            try:
-                meta.update(_fields(await inbox.take(key), wanted, meta["prompt_tokens"]))
-            except RequestFailed as error:
-                if not stream:
-                    raise
-                meta["finish_reason"] = _abort(error)
+        try:
+            if reason is None:
+                await _add_fingerprints(meta, wanted, mail)
+            elif reason.get("type") != "abort" and wanted.rows:
+                meta.update(await _fields(await mail.last(), wanted, meta["prompt_tokens"]))
+        except TesseraError as error:
+            if not stream:
+                raise
+            meta["finish_reason"] = _abort(error)
+        if wanted.ids:
+            output_ids = _all_ids(output_ids, output)
+        if reason is not None:
+            meta.update(_ids(wanted, output, output_ids))
         yield output
 
 
-def _fields(delivered: Delivered, wanted: Asked, prompt_tokens: int) -> dict[str, Any]:
-    outcome, vector, rows, dtype = delivered
-    if outcome.code:
-        raise RequestFailed(outcome.code, outcome.message)
+async def _add_fingerprints(meta: dict[str, Any], wanted: Asked, mail: Mail) -> None:
+    """Into a chunk of a stream: the fingerprints that it completes."""
+    if wanted.fingerprints is None or wanted.claim is not None:
+        return
+    points = await mail.points(complete(meta["completion_tokens"]))
+    if points:
+        meta[fingerprints.FINGERPRINTS] = await fingerprints.built(points)
+
+
+async def _fields(delivered: Delivered, wanted: Asked, prompt_tokens: int) -> dict[str, Any]:
+    outcome, dtype = delivered.outcome, delivered.dtype
     fields: dict[str, Any] = {}
     if wanted.embed is not None and outcome.embedding_tokens is not None:
-        fields |= embedding(vector, outcome.embedding_tokens, wanted.embed)
-    if wanted.states is not None and rows is not None and outcome.states_shape is not None:
-        fields["hidden_states"] = hidden_states(rows, dtype, outcome.states_shape, wanted.states, prompt_tokens)
+        fields |= embedding(delivered.vector, outcome.embedding_tokens, wanted.embed)
+    if wanted.states is not None and delivered.rows is not None and outcome.states_shape is not None:
+        shape = outcome.states_shape
+        fields["hidden_states"] = hidden_states(delivered.rows, dtype, shape, wanted.states, prompt_tokens)
+    if wanted.fingerprints is not None and wanted.claim is None:
+        fields[fingerprints.FINGERPRINTS] = await fingerprints.built(delivered.points)
+    if wanted.fingerprints is not None and wanted.claim is not None:
+        result = await fingerprints.validated(wanted.claim, delivered.points, wanted.fingerprints)
+        fields[fingerprints.RESULT] = result
     return fields
 
 
-def _abort(error: RequestFailed) -> dict[str, Any]:
+def _all_ids(so_far: list[int], output: dict[str, Any]) -> list[int]:
+    """All generated ids: SGLang's chunks hold all, or with --incremental-streaming-output the new ones."""
+    ids: list[int] = output.get("output_ids") or []
+    return ids if len(ids) == output["meta_info"].get("completion_tokens") else [*so_far, *ids]
+
+
+def _ids(wanted: Asked, output: dict[str, Any], output_ids: list[int]) -> dict[str, Any]:
+    values = {"input": output.get("prompt_token_ids"), "output": list(output_ids)}
+    return {f"{kind}_ids": values[kind] for kind in wanted.ids}
+
+
+def _abort(error: TesseraError) -> dict[str, Any]:
     """The status of a stream is sent already: there a failure ends it as SGLang's own aborts do."""
     return {"type": "abort", "message": str(error), "status_code": HTTPStatus(error.status), "err_type": error.code}

@@ -1,4 +1,4 @@
-"""Results: read the rows of finished requests. Scheduler process."""
+"""Results: read the rows of requests that finish, or stream and have completed a fingerprint. Scheduler process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from typing import Any
 
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-from tessera.admission import EMBED_KEY, STATES_KEY, TOKEN_KEY
-from tessera.rows.service import Finished
+from tessera.admission import EMBED_KEY, STATES_KEY, TOKEN_KEY, TOPLOC_KEY
+from tessera.fingerprint.chunks import CHUNK_ROWS, complete
+from tessera.rows.service import Finished, RowService
 from tessera_patches import runtime
+
+_PROVEN = "tessera_proven"
+"""The attribute of SGLang's ``Req`` that says how many of its fingerprints were read; a retracted request keeps it."""
+_watched: dict[str, Any] = {}
+"""Streams that want fingerprints, by request id."""
 
 
 def note_finished(processor: Any, req: Any) -> None:
@@ -16,14 +22,45 @@ def note_finished(processor: Any, req: Any) -> None:
     custom = req.sampling_params.custom_params
     if runtime.service is None or not isinstance(custom, dict) or isinstance(req.finished_reason, FINISH_ABORT):
         return
-    embed, states = custom.get(EMBED_KEY), custom.get(STATES_KEY)
-    if embed is not None or states is not None:
+    embed, states, fingerprints = custom.get(EMBED_KEY), custom.get(STATES_KEY), custom.get(TOPLOC_KEY) or None
+    if embed is not None or states is not None or fingerprints is not None:
         prompt_tokens, output_tokens = len(req.origin_input_ids), len(req.output_ids_through_stop)
-        key = custom[TOKEN_KEY] + req.rid
-        runtime.service.finished(Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, embed, states))
+        key, proven = custom[TOKEN_KEY] + req.rid, getattr(req, _PROVEN, 0)
+        runtime.service.finished(
+            Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, embed, states, fingerprints, proven)
+        )
+
+
+def watch_streams(processor: Any, batch: Any, result: Any) -> None:
+    """BEFORE ``process_batch_result_prefill``: streams that want fingerprints send each once it is complete."""
+    if runtime.service is None:
+        return
+    _watched.update({req.rid: req for req in batch.reqs if req.stream and _wants_fingerprints(req)})
+    for rid in [rid for rid, req in _watched.items() if req.finished() or req.is_retracted]:
+        del _watched[rid]
+
+
+def _wants_fingerprints(req: Any) -> bool:
+    custom = req.sampling_params.custom_params
+    return isinstance(custom, dict) and bool(custom.get(TOPLOC_KEY))
+
+
+def _note_progress(service: RowService, req: Any) -> None:
+    """The rows of all but the last generated token are complete; see docs/structure.md, point 1."""
+    custom, proven, output_tokens = req.sampling_params.custom_params, getattr(req, _PROVEN, 0), len(req.output_ids)
+    key, prompt_tokens = custom[TOKEN_KEY] + req.rid, len(req.origin_input_ids)
+    wire = custom[TOPLOC_KEY]
+    service.finished(
+        Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, fingerprints=wire, proven=proven, running=True)
+    )
+    setattr(req, _PROVEN, complete(output_tokens))
 
 
 def read_rows(streamer: Any, *args: Any, **kwargs: Any) -> None:
     """BEFORE ``SchedulerOutputStreamer.stream_output``: the step's last act, before the next forward is launched."""
-    if runtime.service is not None:
-        runtime.service.flush()
+    if runtime.service is None:
+        return
+    for req in _watched.values():
+        if len(req.output_ids) > CHUNK_ROWS * getattr(req, _PROVEN, 0) and not (req.finished() or req.is_retracted):
+            _note_progress(runtime.service, req)
+    runtime.service.flush()

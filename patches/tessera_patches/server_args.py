@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera import config, cpu_speculation
+from tessera.fingerprint.thresholds import Thresholds
 from tessera.inject import refusals as injection
 from tessera.rows.refusals import refused
 from tessera_patches import apply
@@ -23,6 +24,8 @@ def decide(result: None, args: Any) -> None:
         lines += cpu_speculation.refused(args) if config.active.cpu_speculation else []
         if lines:
             raise SystemExit("\n".join(map(apply.refusing, lines)))
+        if config.flags.toploc_thresholds is not None:
+            config.thresholds = Thresholds.load(config.flags.toploc_thresholds)
         config.hand_to_children()
         apply.install_main()
 

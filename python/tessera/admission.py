@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 from typing import Any, NamedTuple
 
 from tessera.embed.options import FIELD as EMBED_FIELD
 from tessera.embed.options import EmbedOptions
 from tessera.errors import BadRequest
+from tessera.fingerprint import options as toploc
+from tessera.fingerprint.options import FingerprintOptions
 from tessera.rows.span import Over
 from tessera.states.options import FIELD as STATES_FIELD
 from tessera.states.options import StateOptions
@@ -17,9 +20,23 @@ EMBED_KEY = "tessera_embed"
 """The key in ``sampling_params.custom_params`` under which `EmbedOptions` ride to the scheduler."""
 STATES_KEY = "tessera_states"
 """The same for `StateOptions`."""
+TOPLOC_KEY = "tessera_toploc"
+"""The same for `FingerprintOptions`; "" where the request wants none though the server makes them by default."""
+CLAIM_KEY = "tessera_claim"
+"""The same for the fingerprints that are to be verified: a JSON list, or one string. The scheduler does not read it."""
+IDS_KEY = "tessera_ids"
+"""The same for which token ids the answer shows: "input", "output" or "input,output"."""
 TOKEN_KEY = "tessera_token"  # noqa: S105 - a name, not a secret
 """The same for what tells this request from any other that a client may give the same id."""
 
+_KEYS = {
+    EMBED_KEY: EMBED_FIELD,
+    STATES_KEY: STATES_FIELD,
+    TOPLOC_KEY: toploc.FIELD,
+    CLAIM_KEY: toploc.CLAIM_FIELD,
+    IDS_KEY: toploc.INPUT_IDS_FIELD,
+    TOKEN_KEY: "",
+}
 _SECRET = secrets.token_hex(16)
 _numbers = itertools.count()
 
@@ -27,11 +44,28 @@ SamplingParams = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """What one request asked for."""
+    """What one request asked for.
+
+    Attributes:
+        embed: pooled embeddings.
+        states: raw states.
+        fingerprints: fingerprints, or their verification.
+        claim: the fingerprints that are verified: one, or a tuple.
+        ids: which token ids are shown: "input", "output".
+        token: tells this request from any other.
+    """
 
     embed: EmbedOptions | None = None
     states: StateOptions | None = None
+    fingerprints: FingerprintOptions | None = None
+    claim: str | tuple[str, ...] | None = None
+    ids: tuple[str, ...] = ()
     token: str = ""
+
+    @property
+    def rows(self) -> bool:
+        """Whether an outcome of the row store belongs to the answer."""
+        return self.embed is not None or self.states is not None or self.fingerprints is not None
 
 
 def admit_embedding(value: object, sampling_params: Any, *, enabled: bool, hidden_size: int | None) -> Any:
@@ -48,14 +82,14 @@ def admit_embedding(value: object, sampling_params: Any, *, enabled: bool, hidde
     """
     options = EmbedOptions.parse(value, hidden_size)
     if options is None:
-        return _checked(sampling_params)
+        return checked(sampling_params)
     if not enabled:
         raise BadRequest(EMBED_FIELD, value, "only on a server started with --enable-return-hidden-states")
     if options.over is Over.OUTPUT:
         for params in sampling_params if isinstance(sampling_params, list) else [sampling_params]:
             if isinstance(params, dict) and params.get("max_new_tokens") in (0, 1):
                 raise BadRequest(f"{EMBED_FIELD}.over", str(Over.OUTPUT), "output needs max_new_tokens of 2 or more")
-    return _folded(EMBED_KEY, options.to_wire(), sampling_params)
+    return folded(EMBED_KEY, options.to_wire(), sampling_params)
 
 
 def admit_states(value: object, form: object, sampling_params: Any) -> SamplingParams | list[SamplingParams] | None:
@@ -71,7 +105,7 @@ def admit_states(value: object, form: object, sampling_params: Any) -> SamplingP
     """
     if not isinstance(value, list):
         options = StateOptions.parse(value, form)
-        return sampling_params if options is None else _folded(STATES_KEY, options.to_wire(), sampling_params)
+        return sampling_params if options is None else folded(STATES_KEY, options.to_wire(), sampling_params)
     each = [StateOptions.parse(item, form) for item in value]
     params = sampling_params if isinstance(sampling_params, list) else [sampling_params or {}] * len(each)
     if len(params) != len(each):
@@ -89,38 +123,55 @@ def asked(sampling_params: object) -> Asked:
         BadRequest: a client wrote a reserved key itself.
     """
     custom = sampling_params.get("custom_params") if isinstance(sampling_params, dict) else None
-    if not isinstance(custom, dict) or not {EMBED_KEY, STATES_KEY, TOKEN_KEY} & set(custom):
+    if not isinstance(custom, dict) or not _KEYS.keys() & custom.keys():
         return Asked()
-    embed, states, token = custom.get(EMBED_KEY), custom.get(STATES_KEY), custom.get(TOKEN_KEY)
+    token = custom.get(TOKEN_KEY)
     if not isinstance(token, str) or not token.startswith(_SECRET):
-        reserved = f"no {EMBED_KEY}, {STATES_KEY}, {TOKEN_KEY}: use {EMBED_FIELD}, {STATES_FIELD}"
+        reserved = f"no {', '.join(_KEYS)}: use {', '.join(filter(None, _KEYS.values()))}"
         raise BadRequest("sampling_params.custom_params", custom, reserved)
+    embed, states, fingerprints = custom.get(EMBED_KEY), custom.get(STATES_KEY), custom.get(TOPLOC_KEY)
+    ids = custom.get(IDS_KEY)
     return Asked(
         None if embed is None else EmbedOptions.from_wire(embed),
         None if states is None else StateOptions.from_wire(states),
+        FingerprintOptions.from_wire(fingerprints) if fingerprints else None,
+        _claim(custom.get(CLAIM_KEY)),
+        tuple(ids.split(",")) if ids else (),
         token,
     )
 
 
-def _checked(sampling_params: Any) -> Any:
+def _claim(wire: str | None) -> str | tuple[str, ...] | None:
+    value = None if wire is None else json.loads(wire)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def checked(sampling_params: Any) -> Any:
     """A client must not write a reserved key itself; what `_fold` wrote passes (SGLang copies the parameters)."""
     for params in sampling_params if isinstance(sampling_params, list) else [sampling_params]:
         asked(params)
     return sampling_params
 
 
-def _folded(key: str, wire: str, sampling_params: Any) -> SamplingParams | list[SamplingParams]:
+def folded(key: str, wire: str, sampling_params: Any, *, keep: bool = False) -> SamplingParams | list[SamplingParams]:
+    """Put one value into the custom parameters of each prompt; with ``keep`` one that is there already stays.
+
+    Raises:
+        BadRequest: the sampling parameters are none.
+    """
     if isinstance(sampling_params, list):
-        return [_fold(key, wire, params) for params in sampling_params]
-    return _fold(key, wire, sampling_params or {})
+        return [_fold(key, wire, params, keep=keep) for params in sampling_params]
+    return _fold(key, wire, sampling_params or {}, keep=keep)
 
 
-def _fold(key: str, wire: str, params: SamplingParams) -> SamplingParams:
+def _fold(key: str, wire: str, params: SamplingParams, *, keep: bool = False) -> SamplingParams:
     if not isinstance(params, dict):
         raise BadRequest("sampling_params", params, "an object, or a list of objects")
     custom = params.get("custom_params") or {}
     if not isinstance(custom, dict):
         raise BadRequest("sampling_params.custom_params", custom, "an object")
     asked(params)
+    if keep and key in custom:
+        return params
     token = custom.get(TOKEN_KEY) or f"{_SECRET}{next(_numbers)} "
     return {**params, "custom_params": {**custom, key: wire, TOKEN_KEY: token}}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tessera import cpu_speculation
+from tessera.fingerprint.thresholds import Thresholds
 from tessera.flags import Flags
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ DISABLE = "TESSERA_DISABLE"
 """Environment: 1 gives the stock server, with no hook of ours."""
 CHILD_FEATURES = "TESSERA_CHILD_FEATURES"
 """Environment, internal: how the main process tells its children what is on."""
+CHILD_FLAGS = "TESSERA_CHILD_FLAGS"
+"""Environment, internal: our options on the command line, for the children."""
 CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
 """Environment, internal: the address at which the main process receives rows."""
 
@@ -35,12 +38,14 @@ class Settings:
             ``torch_native`` attention needs our additions.
         inject: whether requests may inject vectors (``--enable-injection``).
         hidden_size: H of the model; None until the model's configuration is known.
+        vocabulary: how many token ids the model has; 0 until its configuration is known.
     """
 
     rows: bool = False
     cpu_speculation: bool = False
     inject: bool = False
     hidden_size: int | None = None
+    vocabulary: int = 0
 
     @classmethod
     def from_server_args(cls, args: Any) -> Settings:
@@ -63,11 +68,13 @@ class Settings:
 
 
 flags = Flags()
-"""What the command line says about us; known in the main process only, before `active` is."""
+"""What the command line says about us; known before `active` is."""
 active = Settings()
 """The settings in force in this process."""
 injection: Model | None = None
 """What injection knows about the model; None until the server starts, and in other processes."""
+thresholds = Thresholds()
+"""What a verifier accepts; in the main process those of ``--toploc-thresholds``."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
 
@@ -76,11 +83,19 @@ def hand_to_children() -> None:
     """Children are spawned with this process's environment; called in the main process once `active` is known."""
     global inbox  # noqa: PLW0603 - one a process, as `active`
     os.environ[CHILD_FEATURES] = ",".join(active.features())
+    os.environ[CHILD_FLAGS] = flags.to_wire()
     if active.rows and inbox is None:
         from tessera.delivery.inbox import Inbox
 
         inbox = Inbox()
         os.environ[CHILD_RESULTS] = inbox.address
+
+
+def take_from_parent() -> None:
+    """What `hand_to_children` has put into the environment; called in a child."""
+    global active, flags  # noqa: PLW0603 - one a process
+    active = Settings.from_environment()
+    flags = Flags.from_wire(os.environ[CHILD_FLAGS]) if CHILD_FLAGS in os.environ else Flags()
 
 
 def disabled() -> bool:

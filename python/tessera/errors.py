@@ -3,6 +3,7 @@
 - `TesseraError`
     - `BadRequest` (400): a field of the request is wrong
         - `TooLarge` (413): a limit is exceeded
+        - `BadFingerprint` (400): a TOPLOC fingerprint is malformed
     - `EngineRefused` (400): SGLang itself refused the request
     - `RequestFailed` (400, 503 or 500): one request, admitted, cannot be answered
     - `StartRefused`: the server must not start like this
@@ -58,6 +59,12 @@ class TooLarge(BadRequest):
 
     code = "too_large"
     status = 413
+
+
+class BadFingerprint(BadRequest):
+    """HTTP 400: a TOPLOC fingerprint is malformed, or there are too many or too few of them."""
+
+    code = "bad_fingerprint"
 
 
 class EngineRefused(TesseraError):

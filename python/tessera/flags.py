@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -91,6 +92,17 @@ class Flags:
     def from_namespace(cls, namespace: argparse.Namespace) -> Self:
         """What the parser that `add_to` extended has read."""
         return cls(**{one.name: getattr(namespace, one.name) for one in fields(cls)})
+
+    def to_wire(self) -> str:
+        """As the main process hands it to its children."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_wire(cls, wire: str) -> Self:
+        """Inverse of `to_wire`."""
+        values = json.loads(wire)
+        paths = [one.name for one in fields(cls) if one.metadata["parse"] is Path and values[one.name] is not None]
+        return cls(**{**values, **{name: Path(values[name]) for name in paths}})
 
     @property
     def needs_rows(self) -> bool:

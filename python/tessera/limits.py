@@ -22,6 +22,7 @@ MAX_LISTED_VALUES = 2**24
 
 MAX_TOPK = 512
 """Values that one TOPLOC fingerprint proves: more gain nothing, and their positions no longer fit below 65,497."""
+
 MAX_OVERRIDES = 2048
 """Prompts, or objects of one prompt, in ``input_embed_overrides``: as many as prompts of /v1/embeddings."""
 
@@ -36,3 +37,15 @@ MAX_TRACE_BYTES = 256 * 2**20
 
 MAX_TRACE_LINE = 2**20
 """One record of a trace; one of 512 requests has 20 KiB."""
+
+MAX_PLACES = 2**32
+"""Values among which one fingerprint looks (a prompt of 1,048,576 tokens of 4,096): places travel as 32 bits."""
+
+MAX_FINGERPRINTS = 32_768
+"""Fingerprints in one claim: a response of 1,048,544 tokens, longer than any context."""
+
+MAX_CLAIMS = 512
+"""Claims in one request to /v1/toploc/verify: each is a prefill, and their answers wait for each other."""
+
+MAX_NONCE_CHARACTERS = 128
+"""A verifier's nonce: 64 random bytes in hexadecimal digits; it rides to the scheduler with the request."""

@@ -26,7 +26,7 @@ class Broken(Read):
 
 def fetched(vectors: list[list[float]], *rows: torch.Tensor) -> Fetched:
     """What a read would have brought."""
-    return Fetched(torch.tensor(vectors, dtype=torch.float32), list(rows))
+    return Fetched(torch.tensor(vectors, dtype=torch.float32), list(rows), torch.empty((0, 0)))
 
 
 def test_round_trip() -> None:

@@ -30,7 +30,7 @@ def test_a_row_is_found_through_the_map_of_slots() -> None:
     """Spans of two requests with scattered slots, as brute force has them."""
     store, states = filled()
     slots = torch.tensor([[5, 1, 30, 7, 0], [2, 3, 4, 9, 11]], dtype=torch.int32)
-    found = RowReader(store.rows, slots).start(
+    found = RowReader(store.rows, slots, 128).start(
         [Span(0, 0, 4, Reduce.MEAN), Span(1, 1, 5, Reduce.MAX), Span(0, 2, 3, Reduce.MEAN)]
     )
     expected = torch.stack([states[[5, 1, 30, 7]].mean(0), states[[3, 4, 9, 11]].amax(0), states[30]])
@@ -42,7 +42,7 @@ def test_what_was_never_written_is_not_finite() -> None:
     store = RowStore(4, H, torch.bfloat16, "cpu")
     store.write(torch.tensor([0, 1]), torch.ones(2, H, dtype=torch.bfloat16))
     slots = torch.tensor([[0, 1, 2]], dtype=torch.int32)
-    found = RowReader(store.rows, slots).start([Span(0, 0, 3, reduce) for reduce in Reduce]).wait()
+    found = RowReader(store.rows, slots, 128).start([Span(0, 0, 3, reduce) for reduce in Reduce]).wait()
     assert torch.isnan(found.vectors).all()
 
 
@@ -76,7 +76,7 @@ def test_raw_rows() -> None:
     store, states = filled()
     slots = torch.tensor([[5, 1, 30, 7, 0]], dtype=torch.int32)
     selections = [Selection(0, 1, 4), Selection(0, 0, 5, (4, 0, 4)), Selection(0, 2, 2)]
-    fetched = RowReader(store.rows, slots).start([], selections).wait()
+    fetched = RowReader(store.rows, slots, 128).start([], selections).wait()
     for found, expected in zip(fetched.rows, ([1, 30, 7], [0, 5, 0], []), strict=True):
         assert torch.equal(found, states[expected])
 
@@ -84,6 +84,6 @@ def test_raw_rows() -> None:
 def test_raw_rows_alone_come_with_no_vectors() -> None:
     """The empty block of vectors has a vector's dtype, whatever the model's: numpy has no bfloat16."""
     rows = torch.ones((4, 8), dtype=torch.bfloat16)
-    fetched = RowReader(rows, torch.arange(4, dtype=torch.int32)[None]).start([], [Selection(0, 1, 3)]).wait()
+    fetched = RowReader(rows, torch.arange(4, dtype=torch.int32)[None], 128).start([], [Selection(0, 1, 3)]).wait()
     assert fetched.vectors.dtype == torch.float32
     assert torch.equal(fetched.rows[0], rows[1:3])

@@ -9,11 +9,14 @@ import torch
 
 from tessera.delivery.outcome import Outcome
 from tessera.embed.options import EmbedOptions, Pooling
+from tessera.fingerprint.chunks import ALL_ROWS, chosen_rows
+from tessera.fingerprint.options import FingerprintOptions
 from tessera.rows.reader import Fetched, Read, Selection
-from tessera.rows.service import Finished, RowService, selection_of, span_of
+from tessera.rows.service import Finished, RowService, chunks_of, selection_of, span_of
 from tessera.rows.span import Over
 from tessera.states.options import Format, StateOptions
 from tessera_kernels.pool_rows import Reduce, Span
+from tessera_kernels.top_rows import Chunk
 
 
 def finished(rid: str = "a", prompt: int = 10, output: int = 5, request: int = 3, **options: object) -> Finished:
@@ -76,17 +79,17 @@ class Store:
     """Stands for reader and outbox: notes what was read and what was put."""
 
     def __init__(self, *, fails: bool = False) -> None:
-        self.reads: list[tuple[list[Span], list[Selection]]] = []
+        self.reads: list[tuple[list[Span], list[Selection], list[Chunk]]] = []
         self.put: list[Outcome] = []
         self.steps = 0
         self.fails = fails
 
-    def start(self, spans: list[Span], selections: list[Selection]) -> Read:
+    def start(self, spans: list[Span], selections: list[Selection], chunks: list[Chunk]) -> Read:
         """As `tessera.rows.reader.RowReader.start`."""
-        self.reads.append((spans, selections))
+        self.reads.append((spans, selections, chunks))
         if self.fails:
             raise RuntimeError("planted")
-        return Read(Fetched(torch.empty(0), []))
+        return Read(Fetched(torch.empty(0), [], torch.empty(0)))
 
     def end_step(self) -> None:
         """As `tessera.rows.reader.RowReader.end_step`."""
@@ -95,11 +98,11 @@ class Store:
     def take(self, outcomes: list[Outcome], read: Read | None) -> None:
         """As `tessera.delivery.outbox.Outbox.put`."""
         self.put += outcomes
-        assert (read is not None) == any(outcome.has_vector or outcome.has_rows for outcome in outcomes)
+        assert (read is not None) == any(outcome.has_vector or outcome.has_rows or outcome.tops for outcome in outcomes)
 
     def service(self, broken: str | None = None) -> RowService:
         """A service over this store."""
-        return RowService(self, self.take, lambda: broken, hidden_size=8)
+        return RowService(self, self.take, lambda: broken, hidden_size=8, topk=128)
 
 
 def test_one_read_for_all_that_finish() -> None:
@@ -116,9 +119,10 @@ def test_one_read_for_all_that_finish() -> None:
     service.flush()
     service.flush()
     assert store.put == [Outcome("a", 10), Outcome("empty", 0), Outcome("s", None, (2, 8)), Outcome("b", 1)]
-    ((spans, selections),) = store.reads
+    ((spans, selections, chunks),) = store.reads
     assert [span.request for span in spans] == [1, 2]
     assert selections == [Selection(3, 0, 14, (1, 2))]
+    assert chunks == []
 
 
 @pytest.mark.parametrize(
@@ -166,3 +170,67 @@ def test_nothing_finished() -> None:
     store = Store()
     store.service().flush()
     assert (store.reads, store.put, store.steps) == ([], [], 1)
+
+
+def proving(prompt: int = 20, output: int = 70, proven: int = 0, *, running: bool = False, **options: Any) -> Finished:
+    """A request that asked for fingerprints."""
+    wire = FingerprintOptions(**options).to_wire()
+    return Finished("f", 3, prompt, output, fingerprints=wire, proven=proven, running=running)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (proving(), [(0, 20), (20, 52), (52, 84), (84, 89)]),
+        (proving(proven=2), [(52, 84), (84, 89)]),
+        (proving(output=1), [(0, 20)]),
+        (proving(output=0), [(0, 20)]),
+        (proving(output=65), [(0, 20), (20, 52), (52, 84)]),
+        (proving(output=33, running=True, proven=1), [(20, 52)]),
+        (proving(output=1, running=True), [(0, 20)]),
+        (proving(output=70, running=True, proven=1), [(20, 52), (52, 84)]),
+        (proving(89, 0, tail=69), [(0, 20), (20, 52), (52, 84), (84, 89)]),
+        (proving(89, 0, tail=69, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 89), (84, 88)]),
+        (proving(85, 0, tail=65, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 85), (52, 84)]),
+        (proving(21, 0, tail=1, either_end=True), [(0, 20), (20, 21), (0, 20)]),
+        (finished(), []),
+    ],
+)
+def test_chunks(request_: Finished, expected: list[tuple[int, int]]) -> None:
+    """The prompt, then 32 generated rows each; of a running request only what is complete; of a claim by its tail."""
+    found = chunks_of(request_, hidden_size=8, topk=128)
+    assert [(chunk.start, chunk.end) for chunk in found] == expected
+    assert {chunk.mask for chunk in found} <= {ALL_ROWS}
+    assert [chunk.values for chunk in found] == [min(128, 8 * (end - start)) for start, end in expected]
+
+
+def test_chunks_of_a_nonce() -> None:
+    """Each chunk has a mask of its own; also the second last one of a claim made of text."""
+    found = chunks_of(proving(89, 0, tail=69, either_end=True, nonce="n"), hidden_size=8, topk=512)
+    spans = [(0, 20), (1, 32), (2, 32), (3, 5), (3, 4)]
+    assert [chunk.mask for chunk in found] == [chosen_rows("n", index, rows) for index, rows in spans]
+    chosen = [sum(chunk.mask >> row & 1 for row in range(rows)) for chunk, (_, rows) in zip(found, spans, strict=True)]
+    assert [chunk.values for chunk in found] == [8 * count for count in chosen]
+
+
+def test_fingerprints_in_one_read() -> None:
+    """A request that goes on and one that ends; the outcome says how many values each fingerprint has."""
+    store = Store()
+    service = store.service()
+    service.finished(proving(output=33, proven=1, running=True))
+    service.finished(proving(output=40, proven=2))
+    service.flush()
+    first, last = store.put
+    assert (first.values, first.more) == ((128,), True)
+    assert (last.values, last.more) == ((56,), False)
+    ((_, _, chunks),) = store.reads
+    assert [(chunk.start, chunk.end) for chunk in chunks] == [(20, 52), (52, 59)]
+
+
+def test_a_prompt_too_long_for_a_fingerprint() -> None:
+    """Its places would not fit into 32 bits."""
+    store = Store()
+    service = store.service()
+    service.finished(proving(prompt=2**29 + 1))
+    service.flush()
+    assert [outcome.code for outcome in store.put] == ["rows_not_collected"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tessera import __version__
-from tessera.cli import doctor, seams, tilespec
+from tessera.cli import doctor, seams, tilespec, toploc, verify
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,5 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     doctor.add(commands)
     seams.add(commands)
     tilespec.add(commands)
+    toploc.add(commands)
+    verify.add(commands)
     options = parser.parse_args(arguments)
     return int(options.run(options))

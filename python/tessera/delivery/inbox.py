@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import zmq
@@ -31,19 +32,19 @@ class Inbox:
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.bind(self.address)
-        self._expected: dict[str, asyncio.Future[Delivered]] = {}
+        self._expected: dict[str, asyncio.Queue[Delivered]] = {}
         self._receiver: asyncio.Task[None] | None = None
 
     def expect(self, key: str) -> None:
         """Announce a request, before the scheduler can have finished it. Call in the event loop."""
         if self._receiver is None or self._receiver.done():
             self._receiver = asyncio.create_task(self._receive())
-        self._expected[key] = asyncio.get_running_loop().create_future()
+        self._expected[key] = asyncio.Queue()
 
     async def take(self, key: str) -> Delivered:
-        """What became of a request that has finished; a failure where nothing comes in time."""
+        """The next outcome of a request that has finished, or got so far; a failure where nothing comes in time."""
         try:
-            return await asyncio.wait_for(asyncio.shield(self._expected[key]), DELIVERY_SECONDS)
+            return await asyncio.wait_for(self._expected[key].get(), DELIVERY_SECONDS)
         except TimeoutError:
             message = "the request finished on a path on which its rows are not collected; send it again"
             return Delivered(Outcome(key, code=ROWS_NOT_COLLECTED, message=message))
@@ -56,13 +57,14 @@ class Inbox:
         while True:
             for delivered in unpack(await self._socket.recv_multipart()):
                 waiting = self._expected.get(delivered.outcome.key)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(delivered)
+                if waiting is not None:
+                    waiting.put_nowait(delivered)
 
 
 def _sweep() -> None:
     """Remove the folders of servers that are gone: SGLang ends its main process with SIGKILL, so none cleans up."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}[0-9]*-*"):
         pid = folder.name.removeprefix(_PREFIX).split("-")[0]
-        if pid.isdigit() and not Path("/proc", pid).exists() and folder.stat().st_uid == os.getuid():
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another server that starts sweeps too
+            if pid.isdigit() and not Path("/proc", pid).exists() and folder.stat().st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)

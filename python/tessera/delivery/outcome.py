@@ -1,7 +1,8 @@
-"""What crosses when requests finish: outcomes, one block of vectors, and the raw rows of those that asked for them."""
+"""What crosses when requests finish: outcomes, blocks of vectors and of top values, and raw rows where asked for."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,9 +13,14 @@ import numpy.typing as npt
 import torch
 
 from tessera.errors import ROWS_NOT_FINITE
+from tessera.fingerprint.codec import Points
 from tessera.rows.reader import Fetched
+from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES
 
 Vectors = npt.NDArray[np.float32]
+
+_EXPONENT = 0x7F80
+"""Of a bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,8 @@ class Outcome:
         key: what the main process gave the request: a token of ours and SGLang's request id.
         embedding_tokens: how many rows were pooled; 0 where there were none, None where no embedding was asked for.
         states_shape: ``(n, H)`` of its raw rows, None where none were asked for.
+        values: how many values each of its fingerprints proves, None where none were asked for.
+        more: whether the request still runs, and another outcome of it will follow.
         code: "" or a code of `tessera.errors`; then nothing else belongs to it.
         message: what went wrong, and what to do.
     """
@@ -32,6 +40,8 @@ class Outcome:
     key: str
     embedding_tokens: int | None = None
     states_shape: tuple[int, int] | None = None
+    values: tuple[int, ...] | None = None
+    more: bool = False
     code: str = ""
     message: str = ""
 
@@ -45,44 +55,64 @@ class Outcome:
         """Whether raw rows belong to it; there may be none of them."""
         return self.states_shape is not None and not self.code
 
+    @property
+    def tops(self) -> int:
+        """How many chunks' top values belong to it."""
+        return 0 if self.code or self.values is None else len(self.values)
+
 
 class Delivered(NamedTuple):
-    """An outcome and what belongs to it: the vector, and the bytes of the raw rows with the name of their dtype."""
+    """An outcome and what belongs to it.
+
+    Attributes:
+        outcome: it.
+        vector: pooled.
+        rows: the bytes of its raw rows.
+        dtype: the name of their dtype.
+        points: the top values of each of its chunks.
+    """
 
     outcome: Outcome
     vector: Vectors | None = None
     rows: bytes | None = None
     dtype: str = ""
+    points: tuple[Points, ...] = ()
 
 
 def pack(outcomes: Sequence[Outcome], fetched: Fetched | None) -> list[bytes]:
-    """The frames of one message: a JSON header, the vectors, and one frame for the raw rows of each that has some.
+    """The frames of one message: a JSON header, vectors, top values, and one frame for each outcome's raw rows.
 
-    An outcome whose vector or rows are not finite becomes a failure.
+    An outcome whose vector, rows or top values are not finite becomes a failure.
 
     Args:
         outcomes: of the requests that finished in a step.
-        fetched: a vector for each outcome that has one and rows for each that has some, in their order.
+        fetched: a vector for each outcome that has one, and rows and top values for each that has some, in their order.
     """
-    fetched = fetched or Fetched(torch.empty((0, 0)), [])
+    fetched = fetched or Fetched(torch.empty((0, 0)), [], torch.empty((0, 0)))
     # One check for all vectors: this thread shares the interpreter with the scheduler.
     vectors = iter(enumerate(torch.isfinite(fetched.vectors).all(dim=1).tolist()))
     rows = iter(fetched.rows)
+    tops = iter(enumerate(_finite_tops(fetched.tops)))
     checked: list[Outcome] = []
     kept: list[int] = []
+    kept_tops: list[int] = []
     row_frames: list[bytes] = []
     for outcome in outcomes:
         index, finite = next(vectors) if outcome.has_vector else (None, True)
         own = next(rows) if outcome.has_rows else None
-        if not finite or not (own is None or bool(torch.isfinite(own).all())):
+        own_tops = list(itertools.islice(tops, outcome.tops))
+        finite = finite and (own is None or bool(torch.isfinite(own).all())) and all(good for _, good in own_tops)
+        if not finite:
             checked.append(_not_finite(outcome))
             continue
         checked.append(outcome)
         kept += [] if index is None else [index]
+        kept_tops += [i for i, _ in own_tops]
         row_frames += [] if own is None else [_bytes(own)]
     dtype = str(fetched.rows[0].dtype).removeprefix("torch.") if fetched.rows else ""
     header = {"dtype": dtype, "outcomes": [asdict(outcome) for outcome in checked]}
-    return [json.dumps(header).encode(), fetched.vectors[kept].numpy().tobytes(), *row_frames]
+    blocks = [fetched.vectors[kept].numpy().tobytes(), fetched.tops[kept_tops].numpy().tobytes()]
+    return [json.dumps(header).encode(), *blocks, *row_frames]
 
 
 def unpack(frames: Sequence[bytes]) -> Iterator[Delivered]:
@@ -91,15 +121,39 @@ def unpack(frames: Sequence[bytes]) -> Iterator[Delivered]:
     outcomes = [_outcome(fields) for fields in header["outcomes"]]
     count = sum(outcome.has_vector for outcome in outcomes)
     vectors = iter(np.frombuffer(frames[1], "<f4").reshape(count, -1) if count else ())
-    rows = iter(frames[2:])
+    chunks = sum(outcome.tops for outcome in outcomes)
+    tops = iter(np.frombuffer(frames[2], np.uint8).reshape(chunks, -1) if chunks else ())
+    rows = iter(frames[3:])
     for outcome in outcomes:
         vector = next(vectors) if outcome.has_vector else None
-        yield Delivered(outcome, vector, next(rows) if outcome.has_rows else None, header["dtype"])
+        own = next(rows) if outcome.has_rows else None
+        points = tuple(_points(next(tops), values) for values in (outcome.values or ())[: outcome.tops])
+        yield Delivered(outcome, vector, own, header["dtype"], points)
 
 
 def _outcome(fields: dict[str, Any]) -> Outcome:
-    shape = fields.pop("states_shape")
-    return Outcome(**fields, states_shape=None if shape is None else tuple(shape))
+    shape, values = fields.pop("states_shape"), fields.pop("values")
+    return Outcome(
+        **fields,
+        states_shape=None if shape is None else tuple(shape),
+        values=None if values is None else tuple(values),
+    )
+
+
+def _finite_tops(tops: torch.Tensor) -> list[bool]:
+    """Whether all values of each chunk are finite: no exponent of a bfloat16 is all ones."""
+    topk = tops.shape[1] // (INDEX_BYTES + VALUE_BYTES)
+    if not topk:
+        return []
+    bits = np.ascontiguousarray(tops[:, topk * INDEX_BYTES :].numpy()).view("<u2")
+    finite: list[bool] = ((bits & _EXPONENT) != _EXPONENT).all(axis=1).tolist()
+    return finite
+
+
+def _points(top: npt.NDArray[np.uint8], values: int) -> Points:
+    topk = len(top) // (INDEX_BYTES + VALUE_BYTES)
+    places = top[: values * INDEX_BYTES].view("<u4").astype(np.int64)
+    return Points(places, top[topk * INDEX_BYTES :][: values * VALUE_BYTES].view("<u2"))
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

@@ -57,18 +57,18 @@ def strings(field: str, value: object) -> list[str]:
     return texts
 
 
-def token_ids(field: str, value: list[Any], vocabulary: int) -> list[int]:
+def token_ids(field: str, value: Any, vocabulary: int) -> list[int]:
     """One prompt as token ids, each below ``vocabulary``: SGLang itself dies of one that is not.
 
     Raises:
         BadRequest: empty, or an item that is no token id.
     """
-    if not value:
-        raise BadRequest(field, value, "at least one token id")
+    if not isinstance(value, list) or not value:
+        raise BadRequest(field, value, "a list of at least one token id")
     for i, item in enumerate(value):
         if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < vocabulary:
             raise BadRequest(f"{field}[{i}]", item, f"a token id, 0 to {vocabulary - 1}")
-    return value
+    return list(value)
 
 
 def check_count(field: str, values: list[Any]) -> None:

@@ -11,11 +11,16 @@ import orjson
 
 from tessera.admission import admit_embedding, admit_states, asked
 from tessera.errors import TesseraError
+from tessera.fingerprint import admission
+from tessera.fingerprint.answer import FINGERPRINTS, RESULT
 
-FIELDS = ("embedding", "embedding_tokens", "hidden_states")
-"""What we put into ``meta_info`` and what belongs on the choice."""
+FIELDS = ("embedding", "embedding_tokens", "hidden_states", "input_ids", "output_ids", RESULT)
+"""What we put into ``meta_info`` and what belongs on the choice; `FINGERPRINTS` as well, piece by piece."""
+MESSAGE_FIELDS = (FINGERPRINTS, RESULT)
+"""Of a chat these belong on the choice's message."""
 
-_DONE = "data: [DONE]"
+_DATA = "data: "
+_DONE = _DATA + "[DONE]"
 
 
 class Collector:
@@ -23,6 +28,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.choices: dict[int, dict[str, Any]] = {}
+        self.fingerprints: dict[int, list[str]] = {}
         self.id = ""
         self.error: TesseraError | None = None
 
@@ -32,6 +38,17 @@ class Collector:
         fields = {name: meta.pop(name) for name in FIELDS if name in meta}
         if fields:
             self.choices[index] = fields
+        if FINGERPRINTS in meta:
+            self.fingerprints.setdefault(index, []).extend(meta.pop(FINGERPRINTS))
+
+    def take(self, index: int) -> dict[str, Any]:
+        """All of one choice that was not sent yet."""
+        return self.choices.pop(index, {}) | self.take_fingerprints(index)
+
+    def take_fingerprints(self, index: int) -> dict[str, Any]:
+        """Fingerprints of one choice that were not sent yet."""
+        found = self.fingerprints.pop(index, None)
+        return {} if found is None else {FINGERPRINTS: found}
 
 
 _collectors: WeakValueDictionary[str, Collector] = WeakValueDictionary()
@@ -52,6 +69,10 @@ class Wanted(NamedTuple):
     hidden_states_format: Any
     custom_params: Any
     max_new_tokens: int | None
+    n: int | None
+    toploc: admission.Fields
+    tail: int = 0
+    either_end: bool = False
 
 
 def admit(wanted: Wanted, *, rows: bool, hidden_size: int | None) -> Admitted:
@@ -65,11 +86,13 @@ def admit(wanted: Wanted, *, rows: bool, hidden_size: int | None) -> Admitted:
     Raises:
         BadRequest: a value is not allowed, or the server does not keep rows.
     """
-    params: Any = {"custom_params": wanted.custom_params, "max_new_tokens": wanted.max_new_tokens}
+    params: Any = {"custom_params": wanted.custom_params, "max_new_tokens": wanted.max_new_tokens, "n": wanted.n or 1}
     asked(params)
     params = admit_embedding(wanted.return_embedding, params, enabled=rows, hidden_size=hidden_size)
     if rows:
         params = admit_states(wanted.return_hidden_states, wanted.hidden_states_format, params)
+    server = admission.server()
+    params = admission.admit(wanted.toploc, params, server, tail=wanted.tail, either_end=wanted.either_end)
     token = asked(params).token
     if not token:
         return Admitted(wanted.custom_params, None)
@@ -85,14 +108,21 @@ def collector_of(sampling_params: object) -> Collector | None:
 def put_on_choices(response: dict[str, Any], collector: Collector) -> dict[str, Any]:
     """Our fields beside OpenAI's, in place."""
     for choice in response["choices"]:
-        choice.update(collector.choices.get(choice["index"], {}))
+        _put(choice, collector.take(choice["index"]), "message")
     return response
+
+
+def _put(choice: dict[str, Any], fields: dict[str, Any], message: str) -> None:
+    for name, value in fields.items():
+        (choice[message] if name in MESSAGE_FIELDS and message in choice else choice)[name] = value
 
 
 async def with_last_chunk(
     events: AsyncIterable[str], collector: Collector, model: str, kind: str
 ) -> AsyncIterator[str]:
     """The stream, with our fields of all choices in one more chunk before ``[DONE]``.
+
+    Fingerprints go with the chunk that completes them.
 
     Args:
         events: server-sent events.
@@ -101,16 +131,28 @@ async def with_last_chunk(
         kind: ``object`` of the chunk: "chat.completion.chunk" or "text_completion".
     """
     async for event in events:
-        if event.startswith(_DONE) and collector.choices:
-            yield _chunk(collector, model, kind)
-        yield event
+        if event.startswith(_DONE):
+            if collector.choices or collector.fingerprints:
+                yield _chunk(collector, model, kind)
+            yield event
+        else:
+            yield _with_fingerprints(event, collector) if collector.fingerprints else event
+
+
+def _with_fingerprints(event: str, collector: Collector) -> str:
+    chunk = orjson.loads(event.removeprefix(_DATA)) if event.startswith(_DATA + "{") else {}
+    choices = [choice for choice in chunk.get("choices", ()) if choice.get("index") in collector.fingerprints]
+    for choice in choices:
+        _put(choice, collector.take_fingerprints(choice["index"]), "delta")
+    return f"{_DATA}{orjson.dumps(chunk).decode()}\n\n" if choices else event
 
 
 def _chunk(collector: Collector, model: str, kind: str) -> str:
-    empty: dict[str, Any] = {"text": ""} if kind == "text_completion" else {"delta": {}}
-    choices = [
-        {"index": index, **empty, "logprobs": None, "finish_reason": None, **fields}
-        for index, fields in sorted(collector.choices.items())
-    ]
+    choices = []
+    for index in sorted({*collector.choices, *collector.fingerprints}):
+        empty: dict[str, Any] = {"text": ""} if kind == "text_completion" else {"delta": {}}
+        choice = {"index": index, **empty, "logprobs": None, "finish_reason": None}
+        _put(choice, collector.take(index), "delta")
+        choices.append(choice)
     chunk = {"id": collector.id, "object": kind, "created": int(time.time()), "model": model, "choices": choices}
-    return f"data: {orjson.dumps(chunk, option=orjson.OPT_SERIALIZE_NUMPY).decode()}\n\n"
+    return f"{_DATA}{orjson.dumps(chunk, option=orjson.OPT_SERIALIZE_NUMPY).decode()}\n\n"

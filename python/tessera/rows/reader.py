@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from tessera_kernels.pool_rows import Span, pool_rows
+from tessera_kernels.top_rows import Chunk, top_rows
 
 
 class Selection(NamedTuple):
@@ -20,10 +21,17 @@ class Selection(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """On the host: pooled vectors ``[n, H]`` float32, and raw rows ``[rows, H]`` of each selection, model dtype."""
+    """On the host.
+
+    Attributes:
+        vectors: pooled, ``[n, H]`` float32.
+        rows: raw rows ``[rows, H]`` of each selection, model dtype.
+        tops: values of largest magnitude of each chunk, ``[n, bytes]``: see `tessera_kernels.top_rows.top_rows`.
+    """
 
     vectors: torch.Tensor
     rows: list[torch.Tensor]
+    tops: torch.Tensor
 
 
 class Read:
@@ -58,11 +66,13 @@ class RowReader:
     Args:
         rows: ``[slots, H]``, the row store.
         req_to_token: ``[requests, context]`` int32, SGLang's map from request and position to KV slot.
+        topk: how many values of largest magnitude are fetched of a chunk, at most.
     """
 
-    def __init__(self, rows: torch.Tensor, req_to_token: torch.Tensor) -> None:
+    def __init__(self, rows: torch.Tensor, req_to_token: torch.Tensor, topk: int) -> None:
         self._rows = rows
         self._req_to_token = req_to_token
+        self._topk = topk
         self._stream = torch.cuda.Stream(rows.device, priority=-1) if rows.is_cuda else None
         self._settled = torch.cuda.Event() if rows.is_cuda else None
 
@@ -71,27 +81,30 @@ class RowReader:
         if self._settled is not None:
             self._settled.record(torch.cuda.current_stream())
 
-    def start(self, spans: Sequence[Span], selections: Sequence[Selection] = ()) -> Read:
-        """Begin to pool each span and to fetch each selection; returns at once.
+    def start(self, spans: Sequence[Span], selections: Sequence[Selection] = (), chunks: Sequence[Chunk] = ()) -> Read:
+        """Begin to pool each span, to fetch each selection and to look into each chunk; returns at once.
 
         The rows must be complete, and the slots still the requests' own.
         """
         if self._stream is None or self._settled is None:
-            return Read(self._fetch(spans, selections))
+            return Read(self._fetch(spans, selections, chunks))
         arrived = torch.cuda.Event(blocking=True)
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._settled)
-            fetched = self._fetch(spans, selections)
-            fetched = Fetched(_to_host(fetched.vectors), [_to_host(rows) for rows in fetched.rows])
+            fetched = self._fetch(spans, selections, chunks)
+            fetched = Fetched(
+                _to_host(fetched.vectors), [_to_host(rows) for rows in fetched.rows], _to_host(fetched.tops)
+            )
             arrived.record(self._stream)
         torch.cuda.current_stream().wait_event(arrived)
         return Read(fetched, arrived)
 
-    def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection]) -> Fetched:
-        none = self._rows.new_empty((0, 0), dtype=torch.float32)
+    def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Fetched:
+        none = torch.empty((0, 0))
         return Fetched(
             pool_rows(self._rows, self._req_to_token, spans) if spans else none,
             [self._rows.index_select(0, self._slots(selection)) for selection in selections],
+            top_rows(self._rows, self._req_to_token, chunks, self._topk) if chunks else none,
         )
 
     def _slots(self, selection: Selection) -> torch.Tensor:
@@ -103,5 +116,7 @@ class RowReader:
 
 
 def _to_host(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_cuda:
+        return tensor  # nothing was asked for
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return host.copy_(tensor, non_blocking=True)

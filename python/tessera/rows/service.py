@@ -1,4 +1,4 @@
-"""Read the rows of the requests that finish in a step: one read for all of them, one outcome for each."""
+"""Read the rows of requests that finish in a step, or got far enough: one read for all, one outcome for each."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from typing import Protocol
 from tessera.delivery.outcome import Outcome
 from tessera.embed.options import EmbedOptions, Pooling
 from tessera.errors import NO_SUCH_POSITION, ROW_STORE_FAILED, ROWS_NOT_COLLECTED, TOO_MANY_VALUES
-from tessera.limits import MAX_LISTED_VALUES
+from tessera.fingerprint.chunks import chosen_rows, complete, values_proven
+from tessera.fingerprint.options import FingerprintOptions
+from tessera.limits import MAX_LISTED_VALUES, MAX_PLACES
 from tessera.rows.reader import Read, Selection
 from tessera.rows.span import bounds
 from tessera.states.options import Format, StateOptions
 from tessera_kernels.pool_rows import Reduce, Span
+from tessera_kernels.top_rows import Chunk
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A request that finished and whose KV slots are still its own.
+    """A request that finished, or got far enough for a fingerprint, and whose KV slots are still its own.
 
     Attributes:
         key: what the main process gave the request: a token of ours and SGLang's request id.
@@ -30,6 +33,9 @@ class Finished:
         output_tokens: M, through the stop; 0 where nothing was generated.
         embed: its `EmbedOptions`, as they rode in ``custom_params``; None where it did not ask.
         states: its `StateOptions`, likewise.
+        fingerprints: its `FingerprintOptions`, likewise.
+        proven: how many of its fingerprints were read before.
+        running: whether it goes on; then only fingerprints are read, those that are complete.
     """
 
     key: str
@@ -38,12 +44,15 @@ class Finished:
     output_tokens: int
     embed: str | None = None
     states: str | None = None
+    fingerprints: str | None = None
+    proven: int = 0
+    running: bool = False
 
 
 class Reader(Protocol):
     """What we need of `tessera.rows.reader.RowReader`."""
 
-    def start(self, spans: list[Span], selections: list[Selection]) -> Read:
+    def start(self, spans: list[Span], selections: list[Selection], chunks: list[Chunk]) -> Read:
         """Begin to read."""
 
     def end_step(self) -> None:
@@ -58,6 +67,7 @@ class RowService:
         put: takes the outcomes of a step and the read that fetches what belongs to them.
         broken: says why the row store cannot be trusted, or None.
         hidden_size: H, the width of a row.
+        topk: how many values a fingerprint proves.
     """
 
     def __init__(
@@ -66,19 +76,23 @@ class RowService:
         put: Callable[[list[Outcome], Read | None], None],
         broken: Callable[[], str | None],
         hidden_size: int,
+        topk: int,
     ) -> None:
         self._reader = reader
         self._put = put
         self._broken = broken
         self._hidden_size = hidden_size
+        self._topk = topk
         self._outcomes: list[Outcome] = []
         self._spans: list[Span] = []
         self._selections: list[Selection] = []
+        self._chunks: list[Chunk] = []
 
     def finished(self, request: Finished) -> None:
         """Note a request. Its rows are read at the next `flush`, together with all others noted."""
         try:
             span, selection = span_of(request), selection_of(request)
+            chunks = chunks_of(request, self._hidden_size, self._topk)
         except Exception as error:  # the boundary to SGLang's scheduler: one request's failure must not end it
             logger.exception("tessera: no rows for request %s", request.key)
             message = f"no rows for this request: {error}"
@@ -92,14 +106,16 @@ class RowService:
         shape = None if selection is None else (_count(selection), self._hidden_size)
         self._spans += [] if span is None else [span]
         self._selections += [] if selection is None else [selection]
-        self._outcomes.append(Outcome(request.key, tokens, shape))
+        self._chunks += chunks
+        values = None if request.fingerprints is None else tuple(chunk.values for chunk in chunks)
+        self._outcomes.append(Outcome(request.key, tokens, shape, values, request.running))
 
     def flush(self) -> None:
         """Begin to read the rows of all requests noted; to be called before anything can reuse their slots."""
         if self._outcomes:
-            outcomes, spans, selections = self._outcomes, self._spans, self._selections
-            self._outcomes, self._spans, self._selections = [], [], []
-            self._put(*self._read(outcomes, spans, selections))
+            outcomes, wanted = self._outcomes, (self._spans, self._selections, self._chunks)
+            self._outcomes, self._spans, self._selections, self._chunks = [], [], [], []
+            self._put(*self._read(outcomes, *wanted))
         self._reader.end_step()
 
     def _unanswerable(self, request: Finished, selection: Selection) -> tuple[str, str]:
@@ -112,13 +128,14 @@ class RowService:
         return "", ""
 
     def _read(
-        self, outcomes: list[Outcome], spans: list[Span], selections: list[Selection]
+        self, outcomes: list[Outcome], spans: list[Span], selections: list[Selection], chunks: list[Chunk]
     ) -> tuple[list[Outcome], Read | None]:
         broken = self._broken()
         if broken is not None:
             return _failed(outcomes, f"the row store is broken, restart the server: {broken}"), None
         try:
-            return outcomes, self._reader.start(spans, selections) if spans or selections else None
+            some = spans or selections or chunks
+            return outcomes, self._reader.start(spans, selections, chunks) if some else None
         except Exception as error:  # the same boundary: the requests of this step fail, the server lives
             logger.exception("tessera: reading rows failed")
             return _failed(outcomes, f"reading rows failed: {error}"), None
@@ -151,12 +168,31 @@ def selection_of(request: Finished) -> Selection | None:
     return Selection(request.request, start, end, options.positions)
 
 
+def chunks_of(request: Finished, hidden_size: int, topk: int) -> list[Chunk]:
+    """Where its fingerprints look, but for those that were read before; none where none are asked for."""
+    if request.fingerprints is None:
+        return []
+    options = FingerprintOptions.from_wire(request.fingerprints)
+    rows = request.prompt_tokens + max(request.output_tokens - 1, 0)
+    layouts = options.layouts(request.prompt_tokens, rows)
+    upto = complete(request.output_tokens) if request.running else len(layouts)
+    found = []
+    for index, start, end in layouts[request.proven : upto]:
+        if (end - start) * hidden_size > MAX_PLACES:
+            raise ValueError(f"a fingerprint of {end - start} rows is not possible")
+        mask = chosen_rows(options.nonce, index, end - start)
+        found.append(Chunk(request.request, start, end, mask, values_proven(mask, end - start, hidden_size, topk)))
+    return found
+
+
 def _count(selection: Selection) -> int:
     return selection.end - selection.start if selection.positions is None else len(selection.positions)
 
 
 def _failed(outcomes: list[Outcome], message: str) -> list[Outcome]:
     return [
-        replace(outcome, code=ROW_STORE_FAILED, message=message) if outcome.has_vector or outcome.has_rows else outcome
+        replace(outcome, code=ROW_STORE_FAILED, message=message)
+        if outcome.has_vector or outcome.has_rows or outcome.tops
+        else outcome
         for outcome in outcomes
     ]

@@ -62,12 +62,12 @@ def _pooling() -> None:
         planned.append(request.key.split("-fault")[0].split()[-1])
         finished(self, request)
 
-    def faulty_start(self: reader.RowReader, spans: Any, selections: Any = ()) -> reader.Read:
+    def faulty_start(self: reader.RowReader, spans: Any, selections: Any = (), chunks: Any = ()) -> reader.Read:
         faults = set(planned)
         planned.clear()
         if "start" in faults:
             raise RuntimeError("planted")
-        read = start(self, spans, selections)
+        read = start(self, spans, selections, chunks)
         return BrokenRead(read._fetched) if "wait" in faults else read
 
     service.span_of = faulty_span_of

@@ -1,0 +1,175 @@
+"""What fingerprints cost, and how fast they are verified: the stock server beside ours, on one GPU, in one run.
+
+  throughput    stock (TESSERA_DISABLE=1), idle (ours, nobody asks), proven (ours, fingerprints on every request),
+                taking turns, in a different order each round; `added_step_microseconds` is what a decode step takes
+                longer than the stock one
+  verification  claims of fresh responses to /v1/toploc/verify, against a plain prefill of the same tokens on the same
+                server, and against the time in which the responses were generated; the prefix cache is flushed before
+                each, and they take turns
+
+Writes a JSON line for each measurement and each summary. Example (dummy weights of an 8B Llama):
+
+  python benchmarks/bench_toploc.py --model /models/8b --out benchmarks/results/toploc.jsonl -- \
+      --load-format dummy --attention-backend fa3 --mem-fraction-static 0.35
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TextIO
+
+import httpx
+
+from load import FIRST_ID, LAST_ID, Load, Measured, run
+from provenance import provenance
+from tessera.testing.server import Server
+
+PROVEN = {"return_toploc_fingerprints": True}
+IDS = {"return_input_ids": True, "return_output_ids": True}
+CASES = ("stock", "idle", "proven")
+
+
+def main() -> None:
+    """Start both servers, measure, print the ratios."""
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers live in sessions of their own: stop them
+    with ExitStack() as servers, options.out.open("w") as out:
+        stock, ours = _start(servers, options)
+        _write(out, provenance() | {"server_args": options.server_args})
+        for load in options.loads:
+            _throughput({"stock": stock, "idle": ours, "proven": ours}, load, options.rounds, out)
+        for together in (1, 64):
+            _verification(ours, together, options.rounds, out)
+
+
+def _start(servers: ExitStack, options: argparse.Namespace) -> tuple[str, str]:
+    logs, args = options.out.parent, options.server_args
+    stock = Server(options.model, *args, env={"TESSERA_DISABLE": "1"}, log_path=logs / "stock.log", progress=print)
+    ours = Server(options.model, *args, "--enable-return-hidden-states", log_path=logs / "ours.log", progress=print)
+    # One after the other: each sizes its KV pool by the memory that is free.
+    return servers.enter_context(stock).url, servers.enter_context(ours).url
+
+
+def _throughput(urls: dict[str, str], load: Load, rounds: int, out: TextIO) -> None:
+    def send(case: str, seed: int, request_seconds: float = 0.0) -> Measured:
+        return run(urls[case], load, PROVEN if case == "proven" else {}, seed, request_seconds)
+
+    request_seconds = max(send(case, 0).p50 for case in CASES for _ in range(2))
+    measured: dict[str, list[Measured]] = {case: [] for case in CASES}
+    for i in range(rounds):
+        for case in CASES[i % 3 :] + CASES[: i % 3]:
+            result = send(case, 1 + i, request_seconds)
+            measured[case].append(result)
+            _write(out, {"case": case, "round": i} | result.record(load))
+    plain = measured["stock"]
+    for case in CASES:
+        shares = [a.requests_per_second / b.requests_per_second for a, b in zip(measured[case], plain, strict=True)]
+        longer = statistics.median(a.p50 - b.p50 for a, b in zip(measured[case], plain, strict=True))
+        summary = {
+            "load": str(load),
+            "case": case,
+            "of_stock": round(statistics.median(shares), 4),
+            "of_stock_least": round(min(shares), 4),
+            "of_stock_most": round(max(shares), 4),
+            "added_step_microseconds": round(longer / load.output_tokens * 1e6, 1),
+            "errors": sum(result.errors for result in measured[case]),
+        }
+        _write(out, {"summary": summary})
+
+
+def _verification(url: str, together: int, rounds: int, out: TextIO) -> None:
+    results = []
+    with httpx.Client(base_url=url, timeout=600, limits=httpx.Limits(max_connections=together)) as client:
+        for i in range(rounds + 1):
+            chooser = random.Random(i)
+            prompts = [[chooser.randrange(FIRST_ID, LAST_ID) for _ in range(256)] for _ in range(together)]
+            seconds = {}
+            seconds["generate"], claims = _timed(client, _generate, prompts)
+            tokens = [claim["input_ids"] + claim["output_ids"][:-1] for claim in claims]
+            ways: list[tuple[str, Callable[[httpx.Client, Any], Any], Any]] = [
+                ("verify", _verify, claims),
+                ("prefill", _prefill, tokens),
+            ]
+            for name, way, what in ways if i % 2 else ways[::-1]:
+                seconds[name], _ = _timed(client, way, what)
+            seconds["tokens"] = sum(map(len, tokens))
+            if i:  # the first warms up
+                results.append(seconds)
+                _write(out, {"case": "verification", "together": together, "round": i} | seconds)
+    summary = {
+        "verification_together": together,
+        "input_tokens_per_second_of_prefill": round(statistics.median(r["prefill"] / r["verify"] for r in results), 4),
+        "time_of_generation": round(statistics.median(r["verify"] / r["generate"] for r in results), 5),
+        "verified_tokens_per_second": round(statistics.median(r["tokens"] / r["verify"] for r in results)),
+    }
+    _write(out, {"summary": summary})
+
+
+def _timed(client: httpx.Client, work: Callable[[httpx.Client, Any], Any], what: Any) -> tuple[float, Any]:
+    client.post("/flush_cache").raise_for_status()
+    begin = time.perf_counter()
+    result = work(client, what)
+    return time.perf_counter() - begin, result
+
+
+def _generate(client: httpx.Client, prompts: list[list[int]]) -> list[Any]:
+    sampling = {"max_new_tokens": 256, "temperature": 0.8, "ignore_eos": True}
+
+    def one(prompt: list[int]) -> Any:
+        body = {"input_ids": prompt, "sampling_params": sampling, **PROVEN, **IDS}
+        meta = client.post("/generate", json=body).raise_for_status().json()["meta_info"]
+        fingerprints = meta["toploc_verification_fingerprints"]
+        return {"input_ids": meta["input_ids"], "output_ids": meta["output_ids"], "fingerprints": fingerprints}
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        return list(pool.map(one, prompts))
+
+
+def _verify(client: httpx.Client, claims: list[Any]) -> None:
+    results = client.post("/v1/toploc/verify", json={"claims": claims}).raise_for_status().json()["results"]
+    assert [result["verdict"] for result in results] == ["pass"] * len(claims), results
+
+
+def _prefill(client: httpx.Client, tokens: list[list[int]]) -> None:
+    body = {"input_ids": tokens, "sampling_params": {"max_new_tokens": 0}}
+    client.post("/generate", json=body).raise_for_status()
+
+
+def _write(out: TextIO, line: dict[str, Any]) -> None:
+    print(json.dumps(line), file=out, flush=True)
+    if "summary" in line:
+        print(json.dumps(line), flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, help="model folder, for both servers")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines go here, server logs beside it")
+    parser.add_argument("--rounds", type=int, default=6, help="measurements of each case (default 6)")
+    parser.add_argument(
+        "--loads",
+        type=_load,
+        nargs="+",
+        default=[_load("128/128/64")],
+        help="PROMPT/OUTPUT/CLIENTS[/SECONDS], SECONDS by default 6 (default 128/128/64)",
+    )
+    parser.add_argument("server_args", nargs="*", help="after --: arguments for both servers")
+    return parser.parse_args()
+
+
+def _load(text: str) -> Load:
+    prompt, output, clients, *seconds = text.split("/")
+    return Load(int(prompt), int(output), int(clients), float(seconds[0]) if seconds else 6.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""``tessera verify``: does a saved response come from the model that a server serves?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tessera.fingerprint.answer import FINGERPRINTS
+
+PASS, FAIL, UNVERIFIABLE = 0, 1, 2
+
+_EPILOG = """\
+The response is the JSON that /generate, /v1/chat/completions or /v1/completions answered, one object or a list, asked
+for with "return_input_ids": true and "return_output_ids": true (and, without --toploc-verification on its server,
+"return_toploc_fingerprints": true). Exit status: 0 all pass, 1 one fails, 2 one cannot be verified.
+
+example:
+  tessera verify response.json --server http://127.0.0.1:30000
+"""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "verify",
+        help="verify the TOPLOC fingerprints of a saved response",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("response", type=Path, help="the saved response")
+    parser.add_argument("--server", required=True, metavar="URL", help="a server of the same model that keeps rows")
+    parser.add_argument("--nonce", help="the nonce with which the response was asked for (toploc_nonce)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify, print a table, and return the exit status."""
+    import httpx
+
+    try:
+        claims = read(json.loads(options.response.read_text(encoding="utf-8")), options.nonce)
+        answer = httpx.post(f"{options.server.rstrip('/')}/v1/toploc/verify", json={"claims": claims}, timeout=600)
+        results = _results(answer)
+    except (OSError, ValueError, RecursionError, httpx.HTTPError) as error:
+        print(f"cannot be verified: {error}")
+        return UNVERIFIABLE
+    print(table(results))
+    verdicts = {result["verdict"] for result in results}
+    return FAIL if "fail" in verdicts else UNVERIFIABLE if "unverifiable" in verdicts else PASS
+
+
+def read(saved: Any, nonce: str | None = None) -> list[dict[str, Any]]:
+    """The claims in a saved response.
+
+    Raises:
+        ValueError: it lacks fingerprints or token ids; the message says what to ask for.
+    """
+    answers = saved if isinstance(saved, list) else [saved]
+    parts = [part for answer in answers for part in (answer.get("choices") or [answer.get("meta_info")])]
+    return [_claim(part, nonce) for part in parts]
+
+
+def _claim(part: Any, nonce: str | None) -> dict[str, Any]:
+    found = part if isinstance(part, dict) else {}
+    found = {**found, **(found.get("message") or {})}
+    names = {
+        "input_ids": "return_input_ids",
+        "output_ids": "return_output_ids",
+        FINGERPRINTS: "return_toploc_fingerprints",
+    }
+    missing = [field for name, field in names.items() if not found.get(name)]
+    if missing:
+        raise ValueError(f"the response was not asked for with {', '.join(missing)}")
+    claim = {"input_ids": found["input_ids"], "output_ids": found["output_ids"], "fingerprints": found[FINGERPRINTS]}
+    return claim if nonce is None else {**claim, "nonce": nonce}
+
+
+def _results(answer: Any) -> list[dict[str, Any]]:
+    body = answer.json()
+    if "results" in body:
+        results: list[dict[str, Any]] = body["results"]
+        return results
+    raise ValueError(f"the server answered {answer.status_code}: {body.get('error', body)}")
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """One line for each response and each of its fingerprints."""
+    lines = [f"  {'':12s} {'exponents':>9s} {'mean':>7s} {'median':>7s}"]
+    for i, result in enumerate(results):
+        lines.append(f"response {i}: {result['verdict'].upper()} {result['reason']}".rstrip())
+        for j, one in enumerate(result["statistics"]):
+            lines.append(_line("prompt" if j == 0 else f"tokens {32 * (j - 1) + 1}-", one))
+        lines.append(_line("at most", result["thresholds"]))
+    return "\n".join(lines)
+
+
+def _line(what: str, one: dict[str, float]) -> str:
+    return f"  {what:12s} {one['exp_mismatches']:9.0f} {one['mant_err_mean']:7.2f} {one['mant_err_median']:7.2f}"

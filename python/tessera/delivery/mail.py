@@ -1,0 +1,64 @@
+"""What comes for one request: outcomes while it streams, and the last one."""
+
+from __future__ import annotations
+
+from tessera.delivery.inbox import Inbox
+from tessera.delivery.outcome import Delivered
+from tessera.errors import RequestFailed
+from tessera.fingerprint.codec import Points
+
+
+class Mail:
+    """Takes the outcomes of one request in their order.
+
+    Args:
+        inbox: where they arrive; the request is expected there.
+        key: the request's.
+    """
+
+    def __init__(self, inbox: Inbox, key: str) -> None:
+        self._inbox = inbox
+        self._key = key
+        self._received = 0
+        self._last: Delivered | None = None
+        self._failure: RequestFailed | None = None
+
+    async def points(self, upto: int) -> list[Points]:
+        """The top values of its chunks that were not taken yet, once the first ``upto`` of all are there.
+
+        Raises:
+            RequestFailed: they could not be read.
+        """
+        found: list[Points] = []
+        while self._received < upto and self._last is None:
+            delivered = await self._next()
+            if delivered.outcome.more:
+                found += delivered.points
+                self._received += len(delivered.points)
+            else:
+                self._last = delivered
+        return found
+
+    async def last(self) -> Delivered:
+        """What belongs to the request as a whole, and the top values of its chunks that were not taken yet.
+
+        Raises:
+            RequestFailed: it could not be read.
+        """
+        early: tuple[Points, ...] = ()
+        while self._last is None:
+            delivered = await self._next()
+            if delivered.outcome.more:
+                early += delivered.points
+            else:
+                self._last = delivered
+        return self._last._replace(points=early + self._last.points)
+
+    async def _next(self) -> Delivered:
+        """After a failure nothing that comes is whole."""
+        if self._failure is None:
+            delivered = await self._inbox.take(self._key)
+            if not delivered.outcome.code:
+                return delivered
+            self._failure = RequestFailed(delivered.outcome.code, delivered.outcome.message)
+        raise self._failure

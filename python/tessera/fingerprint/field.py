@@ -1,0 +1,124 @@
+"""Polynomials over the integers modulo 65,497, many at once: what a TOPLOC fingerprint is made of.
+
+All numbers are integers in float64 arrays: sums of 512 products of residues stay below 2**42, so that matrix products
+are exact in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+PRIME = 65_497
+"""The largest prime below the negative NaNs of bfloat16 (0xff81 and up, of which the first few fit): every finite
+value's 16 bits are a residue."""
+
+Residues = npt.NDArray[np.float64]
+
+_PRODUCTS = 2**18
+"""Entries of one table of powers, 2 MiB: larger ones leave the caches."""
+
+
+def interpolate(x: Residues, y: Residues) -> Residues:
+    """Coefficients, ascending, of the polynomials of degree below k through k points each.
+
+    Lagrange's formula, by linear algebra: with P the product of all (X - x_i), w_i = y_i / P'(x_i) and s_m the sum of
+    all w_i x_i^m, coefficient j is the sum over m of s_m p_(j+1+m).
+
+    Args:
+        x: ``[n, k]`` residues, distinct in each row.
+        y: ``[n, k]`` residues.
+    """
+    return _in_parts(_interpolate, x, y)
+
+
+def evaluate(coefficients: Residues, x: Residues) -> Residues:
+    """Values ``[n, k]`` of n polynomials, each at k places of its own.
+
+    Args:
+        coefficients: ``[n, k]`` residues, ascending.
+        x: ``[n, k]`` residues.
+    """
+    return _in_parts(_evaluate, coefficients, x)
+
+
+def _in_parts(function: Callable[[Residues, Residues], Residues], first: Residues, second: Residues) -> Residues:
+    """Apply to so many rows at once that tables stay small."""
+    n, k = first.shape
+    step = max(1, _PRODUCTS // (k * k))
+    parts = [function(first[i : i + step], second[i : i + step]) for i in range(0, n, step)]
+    return np.concatenate(parts) if parts else np.empty((0, k))
+
+
+def _interpolate(x: Residues, y: Residues) -> Residues:
+    k = x.shape[1]
+    table = _powers(x)
+    product = _product(x)
+    derivative = _reduced(product[:, 1:] * np.arange(1, k + 1))
+    weights = _reduced(y * _inverses()[_times(table, derivative).astype(np.intp)])
+    sums = _times(table.transpose(0, 2, 1), weights)
+    shifted = np.concatenate([product[:, 1:], np.zeros((len(x), k - 1))], axis=1)
+    return _times(np.lib.stride_tricks.sliding_window_view(shifted, k, axis=1), sums)
+
+
+def _evaluate(coefficients: Residues, x: Residues) -> Residues:
+    return _times(_powers(x), coefficients)
+
+
+def _times(matrices: Residues, vectors: Residues) -> Residues:
+    products: Residues = np.matmul(matrices, vectors[:, :, None])[:, :, 0]
+    return _reduced(products)
+
+
+def _reduced(numbers: Residues) -> Residues:
+    """Modulo the prime. Exact below 2**52: a quotient is at least 1/65,497 away from the next integer."""
+    remainders: Residues = numbers - np.floor(numbers / PRIME) * PRIME
+    return remainders
+
+
+def _powers(x: Residues) -> Residues:
+    """``[n, k, k]``: x_i to the power j, by doubling."""
+    n, k = x.shape
+    table = np.ones((n, k, k))
+    factor, width = x, 1
+    while width < k:
+        upto = min(2 * width, k)
+        table[:, :, width:upto] = _reduced(table[:, :, : upto - width] * factor[:, :, None])
+        factor, width = _reduced(factor * factor), upto
+    return table
+
+
+def _product(x: Residues) -> Residues:
+    """``[n, k+1]``: coefficients, ascending, of the products of all (X - x_i), pair by pair."""
+    n, k = x.shape
+    leaves = 1 << (k - 1).bit_length()
+    factors = np.zeros((n, leaves, 2))
+    factors[:, :, 0] = 1
+    factors[:, :k, 0] = _reduced(-x)
+    factors[:, :k, 1] = 1
+    while factors.shape[1] > 1:
+        factors = _pairs(factors[:, ::2], factors[:, 1::2])
+    return factors[:, 0, : k + 1]
+
+
+def _pairs(left: Residues, right: Residues) -> Residues:
+    """Products of polynomials of equal degree, ``[..., degree+1]`` each."""
+    degree = left.shape[-1] - 1
+    padded = np.pad(right, ((0, 0), (0, 0), (degree, degree)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, degree + 1, axis=2)
+    return _reduced(np.matmul(windows, left[:, :, ::-1, None])[..., 0])
+
+
+@cache
+def _inverses() -> Residues:
+    """``[PRIME]``: the inverse of each residue but 0, by Fermat: a to the power PRIME - 2."""
+    base = np.arange(PRIME, dtype=np.float64)
+    result = np.ones(PRIME)
+    for bit in f"{PRIME - 2:b}":
+        result = _reduced(result * result)
+        if bit == "1":
+            result = _reduced(result * base)
+    return result

@@ -1,0 +1,153 @@
+"""``POST /v1/toploc/verify``: are these the fingerprints of these tokens? One prefill for each claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from tessera import config
+from tessera.admission import SamplingParams
+from tessera.errors import BadFingerprint, BadRequest
+from tessera.fields import known_keys
+from tessera.fingerprint import admission, codec, options
+from tessera.fingerprint.answer import RESULT
+from tessera.fingerprint.chunks import chosen_rows, layout, values_proven
+from tessera.fingerprint.options import CLAIM_FIELD
+from tessera.fingerprint.sampling import Sampling, places
+from tessera.fingerprint.verifier import Distance
+from tessera.http.body import Streamed, read_object, token_ids
+from tessera.limits import MAX_CLAIMS
+
+KEYS = ["input_ids", "output_ids", "fingerprints", "nonce", "sampling"]
+
+
+class Claim(NamedTuple):
+    """One response and its fingerprints, well-formed.
+
+    Attributes:
+        tokens: prompt and response, but for its last token.
+        params: sampling parameters that carry the rest.
+        values: how many values each fingerprint proves.
+        prompt_tokens: N.
+        sampling: how its prover says it drew; None where it says nothing.
+    """
+
+    tokens: list[int]
+    params: SamplingParams
+    values: list[int]
+    prompt_tokens: int
+    sampling: Sampling | None
+
+
+class Unverifiable(NamedTuple):
+    """Why a prefill gave no result."""
+
+    reason: str
+
+
+Prefill = Callable[[list[Claim]], Awaitable[list[dict[str, Any] | Unverifiable]]]
+"""From claims to the ``meta_info`` of the answer to each, in their order."""
+
+
+async def verify(request: Streamed, prefill: Prefill, hidden_size: int, vocabulary: int) -> dict[str, Any]:
+    """Answer ``/v1/toploc/verify``.
+
+    Args:
+        request: its body has ``claims``, objects with the keys `KEYS`.
+        prefill: runs them.
+        hidden_size: H.
+        vocabulary: how many token ids the model has.
+
+    Raises:
+        BadRequest: a field is wrong; its name says which.
+    """
+    body = await read_object(request, ("claims",))
+    values = body.get("claims")
+    if not isinstance(values, list) or not 1 <= len(values) <= MAX_CLAIMS:
+        raise BadRequest("claims", values, f"a list of 1 to {MAX_CLAIMS} claims")
+    claims = [read_claim(f"claims[{i}]", value, hidden_size, vocabulary) for i, value in enumerate(values)]
+    metas = await prefill(claims)
+    return {"results": [_result(claim, meta) for claim, meta in zip(claims, metas, strict=True)]}
+
+
+def joined(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any, int]:
+    """Prompt and response as one prompt, but for the last token, which was never fed back; and how many were added.
+
+    Args:
+        field: the prompt's name in the request.
+        prompt: its token ids.
+        output_ids: what was generated; None where the request has none.
+        claim: the fingerprints to verify; None where it has none.
+
+    Raises:
+        BadRequest: generated ids without fingerprints, with a text, or that are none.
+    """
+    if output_ids is None:
+        return prompt, 0
+    if claim is None:
+        raise BadRequest("output_ids", output_ids, f"only with {CLAIM_FIELD}")
+    if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], int):
+        raise BadRequest("output_ids", output_ids, f"only with {field} of one prompt, as token ids")
+    vocabulary = config.active.vocabulary
+    generated = token_ids("output_ids", output_ids, vocabulary)[:-1]
+    return token_ids(field, prompt, vocabulary) + generated, len(generated)
+
+
+def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Claim:
+    """Check one claim.
+
+    Args:
+        name: its place in the request, for the message.
+        value: what came.
+        hidden_size: H.
+        vocabulary: how many token ids the model has.
+
+    Raises:
+        BadRequest: a field is wrong; its name says which.
+    """
+    if not isinstance(value, dict):
+        raise BadRequest(name, value, f"an object with {', '.join(KEYS)}")
+    known_keys(name, value, KEYS)
+    prompt = token_ids(f"{name}.input_ids", value.get("input_ids"), vocabulary)
+    generated = token_ids(f"{name}.output_ids", value.get("output_ids"), vocabulary)[:-1]
+    nonce = options.nonce(value.get("nonce"), f"{name}.nonce")
+    values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
+    fingerprints = value.get("fingerprints")
+    _check(f"{name}.fingerprints", fingerprints, values)
+    fields = admission.Fields(toploc_verification_fingerprint_to_validate=fingerprints, toploc_nonce=nonce)
+    params = admission.admit(fields, {"max_new_tokens": 0}, admission.server(), tail=len(generated))
+    sampling = Sampling.parse(f"{name}.sampling", value.get("sampling"))
+    return Claim(prompt + generated, params, values, len(prompt), sampling)
+
+
+def expected_values(prompt: int, generated_rows: int, nonce: str | None, hidden_size: int, topk: int) -> list[int]:
+    """How many values each fingerprint of such a response proves."""
+    spans = enumerate(layout(prompt, prompt + generated_rows))
+    return [
+        values_proven(chosen_rows(nonce, i, end - start), end - start, hidden_size, topk) for i, (start, end) in spans
+    ]
+
+
+def _check(name: str, fingerprints: Any, values: list[int]) -> None:
+    if not isinstance(fingerprints, list) or len(fingerprints) != len(values):
+        found = f"{len(fingerprints)} fingerprints" if isinstance(fingerprints, list) else fingerprints
+        raise BadFingerprint(name, found, f"a list of {len(values)} for this response: prompt, then 32 tokens each")
+    for i, (text, count) in enumerate(zip(fingerprints, values, strict=True)):
+        read = codec.parse(f"{name}[{i}]", text, count)
+        if len(read.coefficients) != count:
+            raise BadFingerprint(f"{name}[{i}]", f"{len(read.coefficients)} values", f"{count} values")
+
+
+def _result(claim: Claim, meta: dict[str, Any] | Unverifiable) -> dict[str, Any]:
+    limits = config.thresholds.for_values(config.flags.toploc_verification_topk)
+    if isinstance(meta, Unverifiable):
+        return {"verdict": "unverifiable", "reason": meta.reason, "statistics": [], "thresholds": limits}
+    found = [Distance(**one) for one in json.loads(meta[RESULT])]
+    reason = config.thresholds.why_failed(found, claim.values)
+    verdict = "fail" if reason else "pass"
+    statistics = [one._asdict() for one in found]
+    result = {"verdict": verdict, "reason": reason, "statistics": statistics, "thresholds": limits}
+    if claim.sampling is not None:
+        result["sampling"] = claim.sampling.judge(places(meta, claim.prompt_tokens))._asdict()
+    return result

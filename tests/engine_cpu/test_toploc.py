@@ -1,0 +1,392 @@
+"""TOPLOC fingerprints of the real server: made, compared with the library's, and verified."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from toploc.poly import build_proofs_base64
+
+from tessera.cli import main
+from tessera.fingerprint import codec
+from tessera.fingerprint.chunks import layout
+from tessera.fingerprint.codec import Points
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY
+
+CLAIM = "toploc_verification_fingerprint_to_validate"
+RESULT = "toploc_verification_fingerprint_validation_result"
+FINGERPRINTS = "toploc_verification_fingerprints"
+
+
+def prompt_of(length: int, seed: int) -> list[int]:
+    """A prompt that no other test has sent."""
+    chooser = random.Random(f"toploc {seed}")
+    return [chooser.randrange(8, 1000) for _ in range(length)]
+
+
+def post(server: Server, path: str, body: Any) -> httpx.Response:
+    """One request."""
+    return httpx.post(server.url + path, json=body, timeout=120)
+
+
+def generate(server: Server, prompt: list[int], tokens: int = 70, **fields: Any) -> Any:
+    """``meta_info`` of a greedy answer with fingerprints and all ids."""
+    sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True, **fields.pop("sampling", {})}
+    asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True, **fields}
+    answer = post(server, "/generate", {"input_ids": prompt, "sampling_params": sampling, **asked})
+    return answer.raise_for_status().json()["meta_info"]
+
+
+def claim_of(meta: Any, **changes: Any) -> Any:
+    """What ``/v1/toploc/verify`` takes."""
+    return {
+        "input_ids": meta["input_ids"],
+        "output_ids": meta["output_ids"],
+        "fingerprints": meta[FINGERPRINTS],
+    } | changes
+
+
+def verdicts(server: Server, *claims: Any) -> list[str]:
+    """In the order of the claims."""
+    answer = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()
+    return [result["verdict"] for result in answer["results"]]
+
+
+def validate(server: Server, meta: Any, claim: Any) -> Any:
+    """The way of the guide, by exact ids."""
+    body = {"input_ids": meta["input_ids"], "output_ids": meta["output_ids"], CLAIM: claim}
+    return post(server, "/generate", body | {"sampling_params": {"max_new_tokens": 0}})
+
+
+def test_fingerprints_are_the_librarys(server: Server) -> None:
+    """Prompt, 32 rows, 32 rows, the rest: byte by byte what the library builds from the raw states."""
+    meta = generate(server, prompt_of(50, 1), return_hidden_states=True, hidden_states_format="base64")
+    states = meta["hidden_states"]
+    content = bytearray(base64.b64decode(states["data"]))
+    rows = torch.frombuffer(content, dtype=getattr(torch, states["dtype"])).reshape(states["shape"]).bfloat16()
+    assert meta[FINGERPRINTS] == build_proofs_base64([rows[:50], *rows[50:]], 32, 128)
+    assert [len(one) for one in meta[FINGERPRINTS]] == [344] * 4
+    assert (len(meta["input_ids"]), len(meta["output_ids"])) == (50, 70)
+
+
+def test_validation_as_in_the_guide(server: Server) -> None:
+    """The last fingerprint gives one object, a list gives a list; both as text."""
+    meta = generate(server, prompt_of(40, 2))
+    last = json.loads(validate(server, meta, meta[FINGERPRINTS][-1]).json()["meta_info"][RESULT])
+    every = json.loads(validate(server, meta, meta[FINGERPRINTS]).json()["meta_info"][RESULT])
+    assert last == every[-1]
+    assert [one["exp_mismatches"] <= 8 and one["mant_err_mean"] <= 2 for one in every] == [True] * 4
+    assert set(last) == {"exp_mismatches", "mant_err_mean", "mant_err_median"}
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 2, 32, 33, 34])
+def test_lengths(server: Server, tokens: int) -> None:
+    """Around the edges of a chunk; a response of no token proves its prompt, and can be validated by it."""
+    meta = generate(server, prompt_of(20, 3), tokens)
+    assert len(meta[FINGERPRINTS]) == 1 + -(-max(tokens - 1, 0) // 32)
+    if tokens:
+        assert verdicts(server, claim_of(meta)) == ["pass"]
+    assert validate(server, meta | {"output_ids": None}, meta[FINGERPRINTS][0]).status_code == 200
+
+
+def test_verdicts(server: Server) -> None:
+    """Many claims at once, each with its own verdict, in their order."""
+    meta, other = generate(server, prompt_of(60, 4)), generate(server, prompt_of(60, 5))
+    ids = meta["output_ids"]
+    good = claim_of(meta)
+    shuffled = claim_of(meta, output_ids=[*ids[:1], *ids[1:40][::-1], *ids[40:]])
+    another_prompt = claim_of(meta, input_ids=other["input_ids"])
+    swapped = claim_of(meta, fingerprints=[*meta[FINGERPRINTS][:2], meta[FINGERPRINTS][1], meta[FINGERPRINTS][3]])
+    forged = claim_of(meta, fingerprints=[*meta[FINGERPRINTS][:-1], _constant_polynomial(0x4040)])
+    too_long = {"input_ids": [9] * 5000, "output_ids": [9], "fingerprints": meta[FINGERPRINTS][:1]}
+    answer = post(
+        server, "/v1/toploc/verify", {"claims": [good, shuffled, too_long, another_prompt, swapped, forged, good]}
+    )
+    results = answer.raise_for_status().json()["results"]
+    expected = ["pass", "fail", "unverifiable", "fail", "fail", "fail", "pass"]
+    assert [result["verdict"] for result in results] == expected
+    assert results[0]["thresholds"] == {"exp_mismatches": 38, "mant_err_mean": 10.0, "mant_err_median": 8.0}
+    assert len(results[0]["statistics"]) == 4
+    assert results[3]["reason"].startswith("fingerprint 0: exp_mismatches ")
+    assert results[4]["reason"].startswith("fingerprint 2: ")
+    assert "context" in results[2]["reason"]
+
+
+def _constant_polynomial(value: int) -> str:
+    """A forgery that needs no model: every value is claimed to be the same."""
+    numbers = [65_497, value, *[0] * 127]
+    return base64.b64encode(b"".join(number.to_bytes(2, "big") for number in numbers)).decode()
+
+
+def test_another_model(server: Server, hf: HuggingFace, tmp_path: Path) -> None:
+    """Fingerprints of Hugging Face's rows pass; those of the same model with other weights fail."""
+    ids = prompt_of(100, 6)
+    for path in TINY.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        name: (weight.float() * (1 + 0.1 * torch.randn(weight.shape, generator=generator))).to(weight.dtype)
+        for name, weight in load_file(TINY / "model.safetensors").items()
+    }
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    own, foreign = (_claim_from(model, ids) for model in (hf, HuggingFace(tmp_path)))
+    assert verdicts(server, own, foreign) == ["pass", "fail"]
+
+
+def _claim_from(model: HuggingFace, ids: list[int]) -> Any:
+    rows = torch.from_numpy(model.states(ids)).bfloat16()
+    points = []
+    for start, end in layout(40, 100):
+        flat = rows[start:end].reshape(-1)
+        places = flat.abs().topk(128).indices
+        points.append(Points(places.numpy(), flat[places].view(torch.int16).numpy().view("<u2")))
+    fingerprints = [one.to_base64() for one in codec.build(points)]
+    return {"input_ids": ids[:40], "output_ids": [*ids[40:], 9], "fingerprints": fingerprints}
+
+
+def streamed(server: Server, prompt: list[int], tokens: int, **fields: Any) -> tuple[list[int], Any]:
+    """At how many tokens each fingerprint came, and the last chunk's ``meta_info`` with all of them."""
+    body = {
+        "input_ids": prompt,
+        "sampling_params": {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True},
+        "stream": True,
+        "return_toploc_fingerprints": True,
+        "return_input_ids": True,
+        "return_output_ids": True,
+        **fields,
+    }
+    with httpx.stream("POST", f"{server.url}/generate", json=body, timeout=120) as response:
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {")]
+    metas = [json.loads(line)["meta_info"] for line in lines]
+    when = [meta["completion_tokens"] for meta in metas for _ in meta.get(FINGERPRINTS, [])]
+    found = [one for meta in metas for one in meta.get(FINGERPRINTS, [])]
+    return when, metas[-1] | {FINGERPRINTS: found}
+
+
+def test_a_stream_sends_each_fingerprint_once_it_is_complete(server: Server) -> None:
+    """The prompt's with the first token, then after each 32 rows, the rest with the last chunk."""
+    when, meta = streamed(server, prompt_of(45, 7), 70)
+    assert when == [1, 33, 65, 70]
+    assert verdicts(server, claim_of(meta)) == ["pass"]
+
+
+def test_chunks_retraction_and_mixed_batches(server: Server, strained: Server) -> None:
+    """The prover's prompts come in pieces and it starts again and again, streamed or not; the verifier's do not."""
+    prompts = [prompt_of(30 + 9 * i, 20 + i) for i in range(10)]
+
+    def prove(i: int) -> Any:
+        return streamed(strained, prompts[i], 60)[1] if i % 2 else generate(strained, prompts[i], 60)
+
+    with ThreadPoolExecutor(10) as pool:
+        metas = list(pool.map(prove, range(10)))
+    assert sum(meta["num_retractions"] for meta in metas) > 0
+    assert verdicts(server, *map(claim_of, metas)) == ["pass"] * 10
+    assert verdicts(strained, *map(claim_of, metas)) == ["pass"] * 10
+    wrong = [
+        claim_of(meta, fingerprints=other[FINGERPRINTS]) for meta, other in zip(metas[::2], metas[1::2], strict=True)
+    ]
+    assert verdicts(strained, *[one for one in wrong if len(one["fingerprints"]) == 3]) == ["fail"] * 5
+
+
+def test_samples(server: Server) -> None:
+    """Each of two samples has its own, from a cached prompt."""
+    body = {
+        "input_ids": prompt_of(33, 40),
+        "sampling_params": {"max_new_tokens": 40, "n": 2, "temperature": 1.5, "ignore_eos": True},
+        "return_toploc_fingerprints": True,
+        "return_input_ids": True,
+        "return_output_ids": True,
+    }
+    metas = [answer["meta_info"] for answer in post(server, "/generate", body).raise_for_status().json()]
+    assert metas[0]["output_ids"] != metas[1]["output_ids"]
+    mixed = claim_of(metas[0], fingerprints=[metas[0][FINGERPRINTS][0], *metas[1][FINGERPRINTS][1:]])
+    assert verdicts(server, *map(claim_of, metas), mixed) == ["pass", "pass", "fail"]
+
+
+def test_a_nonce_selects_the_rows(server: Server) -> None:
+    """What was proven for one verifier is worth nothing to another."""
+    meta = generate(server, prompt_of(50, 50), toploc_nonce="first")
+    claims = [claim_of(meta, nonce="first"), claim_of(meta, nonce="second"), claim_of(meta)]
+    assert verdicts(server, *claims) == ["pass", "fail", "fail"]
+
+
+def test_chat_as_in_the_guide(server_pool: ServerPool) -> None:
+    """``--toploc-verification``: fingerprints in the message; verified by messages, with ``max_tokens`` 0."""
+    server = server_pool.get("--toploc-verification")
+    messages = [{"role": "user", "content": "def push(self, item):"}]
+    asked = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 45}
+    choice = post(server, "/v1/chat/completions", asked).raise_for_status().json()["choices"][0]
+    fingerprints = choice["message"][FINGERPRINTS]
+    assert len(fingerprints) == 1 + -(-44 // 32) or choice["finish_reason"] == "stop"
+    answered = [*messages, {"role": "assistant", "content": choice["message"]["content"]}]
+
+    def told(claim: Any, said: Any = answered) -> Any:
+        body = {"model": "tiny", "messages": said, "max_tokens": 0, CLAIM: claim}
+        answer = post(server, "/v1/chat/completions", body).raise_for_status().json()
+        return json.loads(answer["choices"][0]["message"][RESULT])
+
+    assert told(fingerprints[-1])["exp_mismatches"] <= 8
+    assert [one["exp_mismatches"] <= 8 for one in told(fingerprints)] == [True] * len(fingerprints)
+    tampered = [*messages, {"role": "assistant", "content": choice["message"]["content"][::-1]}]
+    other = told(fingerprints[0], [{"role": "user", "content": "class Queue:"}, answered[-1]])
+    assert other["exp_mismatches"] > 38 or told(fingerprints[-1], tampered)["exp_mismatches"] > 38
+
+
+def test_chat_streams(server_pool: ServerPool) -> None:
+    """In the chunk that completes it, and ids of each choice with the last one."""
+    server = server_pool.get("--toploc-verification")
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "def pop(self):"}],
+        "max_tokens": 40,
+        "ignore_eos": True,
+        "stream": True,
+        "return_input_ids": True,
+        "return_output_ids": True,
+    }
+    with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=120) as response:
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {")]
+    choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+    found = [one for choice in choices for one in choice["delta"].get(FINGERPRINTS, [])]
+    assert FINGERPRINTS in choices[0]["delta"]
+    ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}
+    assert len(ids["output_ids"]) == 40
+    assert verdicts(server, {**ids, "fingerprints": found}) == ["pass"]
+
+
+def test_completions(server_pool: ServerPool) -> None:
+    """On the choice; verified by ids, with ``max_tokens`` 0, which other completions may not have."""
+    server = server_pool.get("--toploc-verification")
+    body = {"model": "tiny", "prompt": "import os\n", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    answer = post(server, "/v1/completions", body | {"return_input_ids": True, "return_output_ids": True})
+    (choice,) = answer.raise_for_status().json()["choices"]
+    assert verdicts(server, claim_of(choice)) == ["pass"]
+    claim = {
+        "prompt": choice["input_ids"],
+        "output_ids": choice["output_ids"],
+        "max_tokens": 0,
+        CLAIM: choice[FINGERPRINTS],
+    }
+    validated = post(server, "/v1/completions", {"model": "tiny", **claim}).raise_for_status().json()["choices"][0]
+    assert [one["exp_mismatches"] <= 8 for one in json.loads(validated[RESULT])] == [True] * 3
+    assert post(server, "/v1/completions", body | {"max_tokens": 0}).status_code == 400
+
+
+def test_every_response_unless_it_says_no(server_pool: ServerPool) -> None:
+    """``--toploc-verification``; batches too. Embeddings have none."""
+    server = server_pool.get("--toploc-verification")
+    body = {"text": ["import os\n", "import re\n"], "sampling_params": {"max_new_tokens": 4}}
+    assert [len(one["meta_info"][FINGERPRINTS]) for one in post(server, "/generate", body).json()] == [2, 2]
+    refused = post(server, "/generate", body | {"return_toploc_fingerprints": False}).raise_for_status().json()
+    assert [FINGERPRINTS in one["meta_info"] for one in refused] == [False, False]
+    assert post(server, "/v1/embeddings", {"model": "tiny", "input": "import os\n"}).status_code == 200
+
+
+def test_without_the_flags(server_pool: ServerPool) -> None:
+    """A server that keeps no rows names the flags."""
+    server = server_pool.get()
+    body = {"text": "import os\n", "sampling_params": {"max_new_tokens": 1}}
+    for name in ("return_toploc_fingerprints", "return_input_ids", "return_output_ids"):
+        answer = post(server, "/generate", body | {name: True})
+        assert answer.status_code == 400
+        assert "--toploc-verification" in answer.json()["error"]["message"]
+    assert post(server, "/v1/toploc/verify", {"claims": []}).status_code == 404
+    assert post(server, "/generate", body | {"return_toploc_fingerprints": False}).status_code == 200
+
+
+def test_sampling(server: Server) -> None:
+    """A greedy answer has no gap; one drawn at a high temperature is not greedy; the verdict is apart."""
+    honest = claim_of(generate(server, prompt_of(40, 60), 40), sampling={"temperature": 0})
+    wild = generate(server, prompt_of(40, 61), 40, sampling={"temperature": 5.0})
+    claims = [honest, claim_of(wild, sampling={"temperature": 0}), claim_of(wild, sampling={"temperature": 5.0})]
+    results = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()["results"]
+    assert [result["verdict"] for result in results] == ["pass"] * 3
+    first, second, third = (result["sampling"] for result in results)
+    assert (first["tokens"], first["gap_max"] < 0.01) == (39, True)
+    assert second["mismatches"] > 20
+    assert (third["mismatches"], third["gap_max"]) == (0, 0)
+
+
+_BAD_IDS: list[Any] = [[], [-1], [1024], [2**70], ["1"], [1.5], [True], None, "text"]
+_BAD_NONCES: list[Any] = ["", "n" * 129, 7, []]
+
+
+def test_hostile_bodies(server: Server) -> None:
+    """Each gets a 400 that names its field, and the next good claim its verdict."""
+    good = claim_of(generate(server, prompt_of(30, 90), 40))
+    prints = good["fingerprints"]
+    sets: list[Any] = ["/9k=", ["/9k="] * 3, prints[:2], [*prints, prints[0]], [None] * 3, {}, prints * 33_334]
+    singles: list[Any] = ["", "!!!!", prints[0][:-4], prints[0] + "AAAA", 7, ["x"], "A" * 344, "A" * 10_000_000]
+    bad: list[dict[str, Any]] = [
+        *({"fingerprints": value} for value in [*sets, *([*prints[:2], single] for single in singles)]),
+        *({"input_ids": value} for value in _BAD_IDS),
+        *({"output_ids": value} for value in _BAD_IDS),
+        *({"nonce": value} for value in _BAD_NONCES),
+        *({"sampling": value} for value in (1, {"temperature": -1}, {"top_p": "x"}, {"seed": 2**64}, {"x": 1})),
+        {"model": "x"},
+    ]
+    for change in bad:
+        answer = post(server, "/v1/toploc/verify", {"claims": [good, good | change]})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"].startswith(f"claims[1].{next(iter(change))}")
+        assert len(answer.text) < 1000
+    whole: list[Any] = [
+        {},
+        {"claims": []},
+        {"claims": [good] * 513},
+        {"claims": [1]},
+        {"claims": [good], "x": 1},
+        [],
+        7,
+    ]
+    for body in whole:
+        assert post(server, "/v1/toploc/verify", body).status_code == 400
+    sampling = {"sampling_params": {"max_new_tokens": 0}}
+    ids = {"input_ids": good["input_ids"], "output_ids": good["output_ids"]}
+    for fields in (
+        {**ids, **sampling, CLAIM: "/9k="},
+        {**ids, **sampling, CLAIM: []},
+        {**ids, **sampling, CLAIM: prints[:2]},
+        {**ids, **sampling, CLAIM: good["fingerprints"], "toploc_nonce": 5},
+        {**ids, CLAIM: prints},
+        {**ids, **sampling},
+        {"text": "x", "output_ids": [9], **sampling, CLAIM: prints[:1]},
+        {"text": ["x", "y"], **sampling, CLAIM: prints[:1]},
+        {"text": "x", **sampling, CLAIM: base64.b64encode(b"\xff\xd9" + bytes(64)).decode()},
+        {"text": "x", **sampling, "return_toploc_fingerprints": "yes"},
+        {"text": "x", **sampling, "return_input_ids": 1},
+    ):
+        answer = post(server, "/generate", fields)
+        assert answer.status_code == 400, fields
+        assert answer.json()["error"]["code"] in ("bad_request", "bad_fingerprint")
+    assert verdicts(server, good) == ["pass"]
+
+
+def test_the_command_line(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``tessera verify``: 0, 1 and 2."""
+    body = {"text": "def peek(self):", "sampling_params": {"max_new_tokens": 40, "ignore_eos": True}}
+    asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
+    path = tmp_path / "response.json"
+    saved = post(server, "/generate", body | asked).json()
+    path.write_text(json.dumps(saved))
+    assert main(["verify", str(path), "--server", server.url]) == 0
+    assert "response 0: PASS" in capsys.readouterr().out
+    saved["meta_info"]["output_ids"].reverse()
+    path.write_text(json.dumps([saved]))
+    assert main(["verify", str(path), "--server", server.url]) == 1
+    assert "response 0: FAIL fingerprint 1: " in capsys.readouterr().out
+    path.write_text(json.dumps(post(server, "/generate", body).json()))
+    assert main(["verify", str(path), "--server", server.url]) == 2
+    assert "was not asked for with return_input_ids" in capsys.readouterr().out
+    assert main(["verify", str(tmp_path / "missing.json"), "--server", server.url]) == 2

@@ -1,0 +1,75 @@
+"""Fingerprints on a GPU: the kernel against sorting, and honest responses of provers unlike the verifier."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tessera.fingerprint.calibration import accepted
+from tessera.fingerprint.chunks import ALL_ROWS, values_proven
+from tessera.fingerprint.thresholds import Thresholds
+from tessera.testing.pool import ServerPool
+from tessera.testing.prover import ask, check
+from tessera_kernels.top_rows import Chunk, top_rows
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+COMMON = ("--toploc-verification", "--mem-fraction-static", "0.2", "--grammar-backend", "none", "--dtype", "bfloat16")
+RETRACT = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("hidden", [64, 100, 256, 4096, 5120, 16384])
+@pytest.mark.parametrize("topk", [1, 128, 512])
+def test_the_largest(hidden: int, topk: int, dtype: torch.dtype) -> None:
+    """Short, long and masked chunks in one launch, many times: of equal magnitudes the first."""
+    generator = torch.Generator("cuda").manual_seed(hidden)
+    rows = torch.randn(6000, hidden, device="cuda", generator=generator).to(dtype)
+    slots = torch.stack([torch.randperm(6000, device="cuda", generator=generator)[:5000] for _ in range(4)]).int()
+    spans = [(0, 0, 1), (1, 3, 35), (2, 0, 31), (3, 0, 5000), (0, 100, 133), (1, 7, 1007)]
+    masks = [ALL_ROWS, ALL_ROWS, 0x80F00F01, ALL_ROWS, 0b110, 0x5555AAAA]
+    chunks = [
+        Chunk(r, s, e, m, values_proven(m, e - s, hidden, topk))
+        for (r, s, e), m in zip(spans * 5, masks * 5, strict=True)
+    ]
+    for _ in range(20):
+        found = top_rows(rows, slots, chunks, topk)
+    for chunk, out in zip(chunks, found, strict=True):
+        places = out[: 4 * chunk.values].view(torch.int32).long()
+        bits = out[4 * topk :][: 2 * chunk.values].view(torch.int16)
+        flat = rows[slots[chunk.request, chunk.start : chunk.end].long()].bfloat16().flatten().view(torch.int16)
+        counts = torch.tensor([chunk.mask >> (row % 32) & 1 for row in range(chunk.end - chunk.start)], device="cuda")
+        magnitudes = torch.where(counts.repeat_interleave(hidden) == 1, flat.int() & 0x7FFF, -1)
+        expected = magnitudes.sort(descending=True, stable=True).indices[: chunk.values]
+        assert torch.equal(places.sort().values, expected.sort().values)
+        assert torch.equal(flat[places], bits)
+
+
+@pytest.mark.parametrize(
+    "prover",
+    [
+        ("--attention-backend", "triton"),
+        ("--attention-backend", "fa3", "--disable-cuda-graph"),
+        (
+            "--attention-backend",
+            "fa3",
+            "--chunked-prefill-size",
+            "64",
+            "--enable-mixed-chunk",
+            "--max-total-tokens",
+            "20000",
+        ),
+    ],
+    ids=["triton", "no graphs", "strained"],
+)
+def test_honest_responses_pass(server_pool: ServerPool, prover: tuple[str, ...]) -> None:
+    """300 sampled responses of 128 tokens, in batches of 1, 8 and 32; the verifier runs fa3 with CUDA graphs."""
+    env = RETRACT if "--enable-mixed-chunk" in prover else None
+    responses = ask(server_pool.get(*COMMON, *prover, env=env).url, 300, 128)
+    measured = check(server_pool.get(*COMMON, "--attention-backend", "fa3").url, responses)
+    worst = max(distance for one in measured for distance in one.distances)
+    print(f"\nMEASURED {' '.join(prover)}: worst fingerprint {worst}")  # noqa: T201 - what a run by hand is for
+    assert accepted(measured, Thresholds()) == 300

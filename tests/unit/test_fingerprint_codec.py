@@ -1,0 +1,132 @@
+"""Fingerprints against the ``toploc`` library 0.1.6, both ways, and against arithmetic done by hand."""
+
+from __future__ import annotations
+
+import base64
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toploc.C.csrc.ndd import evaluate_polynomials
+from toploc.poly import ProofPoly, build_proofs_base64, verify_proofs_bytes
+
+from tessera.errors import BadFingerprint
+from tessera.fingerprint import codec
+from tessera.fingerprint.chunks import layout
+from tessera.fingerprint.codec import Points
+from tessera.fingerprint.field import PRIME, evaluate, interpolate
+
+
+def top(rows: torch.Tensor, k: int) -> Points:
+    """The values of largest magnitude, as the library finds them."""
+    flat = rows.reshape(-1)
+    places = flat.abs().topk(k).indices
+    return Points(places.numpy(), flat[places].view(torch.int16).numpy().view(np.uint16))
+
+
+def built(rows: torch.Tensor, prompt: int, k: int) -> list[str]:
+    """Our fingerprints of a response."""
+    chunks = [rows[start:end] for start, end in layout(prompt, len(rows))]
+    return [one.to_base64() for one in codec.build([top(chunk, k) for chunk in chunks])]
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "prompt", "generated", "k"),
+    [(64, 4, 70, 128), (256, 33, 5, 128), (4096, 40, 40, 128), (16384, 3, 33, 128), (2048, 9, 64, 1), (512, 5, 0, 7)],
+)
+@pytest.mark.parametrize("outliers", [False, True])
+def test_equal_to_the_library(hidden_size: int, prompt: int, generated: int, k: int, *, outliers: bool) -> None:
+    """Byte by byte, also where a few channels hold all large values and many are equal."""
+    rows = torch.randn(prompt + generated, hidden_size, generator=torch.Generator().manual_seed(k)).bfloat16()
+    if outliers:
+        rows[:, :: hidden_size // 4] *= 64
+    expected = build_proofs_base64([rows[:prompt], *rows[prompt:]], 32, k)
+    assert built(rows, prompt, k) == expected
+
+
+def test_the_library_accepts_ours() -> None:
+    """Its C++ path reads the bytes and finds no difference."""
+    rows = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0)).bfloat16()
+    ours = codec.build([top(chunk, 128) for chunk in rows.split(32)])
+    content = [base64.b64decode(one.to_base64()) for one in ours]
+    found = verify_proofs_bytes(rows, content, decode_batching_size=32, topk=128, skip_prefill=True)
+    assert [(one.exp_mismatches, one.mant_err_mean) for one in found] == [(0, 0), (0, 0)]
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 2**32))
+def test_polynomials(k: int, n: int, seed: int) -> None:
+    """Through its points goes each polynomial, and it is evaluated as Horner does with exact integers."""
+    chooser = random.Random(seed)
+    x = np.array([chooser.sample(range(PRIME), k) for _ in range(n)], float)
+    y = np.array([[chooser.randrange(PRIME) for _ in range(k)] for _ in range(n)], float)
+    coefficients = interpolate(x, y)
+    assert (evaluate(coefficients, x) == y).all()
+    elsewhere = np.array([[chooser.randrange(PRIME) for _ in range(k)] for _ in range(n)], float)
+    expected = [
+        evaluate_polynomials(c.astype(int).tolist(), e.astype(int).tolist())
+        for c, e in zip(coefficients, elsewhere, strict=True)
+    ]
+    assert evaluate(coefficients, elsewhere).tolist() == expected
+
+
+def test_the_modulus_tells_places_apart() -> None:
+    """Two places that are equal modulo the prime: the next smaller one under which no two are."""
+    places = np.array([5, 5 + PRIME, 7, 100])
+    (one,) = codec.build([Points(places, np.array([1, 2, 3, 4], np.uint16))])
+    assert one.modulus == PRIME - 1
+    assert codec.values_at([one], places[None]).tolist() == [[1, 2, 3, 4]]
+
+
+def test_places_that_no_modulus_tells_apart() -> None:
+    """The same place twice."""
+    with pytest.raises(ValueError, match="no modulus"):
+        codec.build([Points(np.array([1, 1]), np.array([1, 1], np.uint16))])
+
+
+def encoded(*numbers: int) -> str:
+    """A fingerprint of these 16-bit numbers."""
+    return base64.b64encode(b"".join(number.to_bytes(2, "big") for number in numbers)).decode()
+
+
+GOOD = encoded(65_497, 1, 2, 3, 65_496)
+BAD: list[tuple[Any, str]] = [
+    ("/9k=", "2 bytes for each value"),
+    ("", "2 bytes for each value"),
+    (None, "a string of base64"),
+    (b"/9k=", "a string of base64"),
+    (["/9k="], "a string of base64"),
+    ("!!!!", "base64"),
+    (GOOD + "\n", "base64"),
+    (GOOD[:-2] + "é=", "base64"),
+    (GOOD[:-1], "base64"),
+    (" " + GOOD[1:], "base64"),
+    ("A" * 1000, "at most 344"),
+    ("A" * 10_000_000, "at most 344"),
+    (base64.b64encode(b"\xff\xd9\0\0\0").decode(), "2 bytes for each value"),
+    ("/9kAAR==", "2 bytes for each value"),
+    (ProofPoly.null(128).to_base64(), "a modulus above 32768"),
+    (encoded(32_768, 1), "a modulus above 32768"),
+    (encoded(65_498, 1), "at most 65497"),
+    (encoded(65_497, 65_497), "coefficients below 65497"),
+]
+
+
+def test_good_is_read_as_it_was_written() -> None:
+    """Modulus and coefficients."""
+    read = codec.parse("f", GOOD, 128)
+    assert (read.modulus, read.coefficients.tolist(), read.to_base64()) == (65_497, [1, 2, 3, 65_496], GOOD)
+
+
+@pytest.mark.parametrize(("text", "allowed"), BAD, ids=lambda value: str(value)[:20])
+def test_bad(text: Any, allowed: str) -> None:
+    """What crashes the library, and what it lets pass, is refused by name; little of it is sent back."""
+    with pytest.raises(BadFingerprint) as refused:
+        codec.parse("claims[0].fingerprints[1]", text, 128)
+    assert refused.value.field == "claims[0].fingerprints[1]"
+    assert allowed in refused.value.allowed
+    assert len(str(refused.value)) < 500
