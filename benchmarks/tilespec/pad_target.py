@@ -27,7 +27,7 @@ from transformers import AutoModelForCausalLM
 
 from provenance import provenance
 from tilespec.heads import head_config, head_from_weights
-from tilespec.recipe import Recipe, recipe_of
+from tilespec.recipe import RECIPES, Recipe
 from tilespec.sources import read_tokens
 from tilespec.widen import Widening, widened_head, widened_model
 
@@ -44,10 +44,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", type=Path, required=True, help="folder that train_pair wrote")
     parser.add_argument("--out", type=Path, required=True, help="folder for the wide models")
-    parser.add_argument("--smoke", action="store_true", help="the pair was trained with --smoke")
+    parser.add_argument("--sizes", choices=RECIPES, default="full", help="those that the pair was trained with")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    recipe = recipe_of(smoke=options.smoke)
+    recipe = RECIPES[options.sizes]
     journal = Journal(options.out / "agreement.jsonl", every=1)
     journal.write("start", **provenance())
     for name, narrow, wide in (

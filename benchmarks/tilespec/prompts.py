@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from tilespec.recipe import recipe_of
+from tilespec.recipe import RECIPES
 from tilespec.sources import read_tokens
 
 CONTINUATION = 128
@@ -99,11 +99,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", type=Path, required=True, help="folder that train_pair wrote")
     parser.add_argument("--out", type=Path, required=True, help="JSON file")
-    parser.add_argument("--smoke", action="store_true", help="the pair was trained with --smoke")
+    parser.add_argument("--sizes", choices=RECIPES, default="full", help="those that the pair was trained with")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    recipe = recipe_of(smoke=options.smoke)
+    recipe = RECIPES[options.sizes]
     dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
     model = AutoModelForCausalLM.from_pretrained(options.pair / "target", dtype=dtype).to(options.device)
     stream = read_tokens(options.pair / "held_out.safetensors", options.device)

@@ -1,8 +1,8 @@
-"""The sizes of the rig: what is trained, and what it is widened to; full, and a smoke form for a CPU."""
+"""The sizes of the rig: what is trained, and what it is widened to. Full, a smoke form, and the heads of `tiny`."""
 
 from dataclasses import dataclass, replace
 
-from tiny_training.shapes import Shape
+from tiny_training.shapes import TARGET, Shape
 
 PARTS = ("target", "draft", "eagle", "eagle3")
 """What is trained, in this order: all others learn from the target."""
@@ -18,8 +18,10 @@ class Recipe:
 
     target: Shape
     draft: Shape
+    head: Shape
     wide_target: Shape
     wide_draft: Shape
+    wide_head: Shape
     inner_layers: tuple[int, ...]
     packages: bool
     corpus_megabytes: int
@@ -37,25 +39,17 @@ class Recipe:
     prompt_tokens: int
     prompts: int
 
-    @property
-    def head(self) -> Shape:
-        """One layer of the target."""
-        return replace(self.target, layers=1)
-
-    @property
-    def wide_head(self) -> Shape:
-        """One layer of the wide target."""
-        return replace(self.wide_target, layers=1)
-
 
 FULL = Recipe(
     target=Shape(hidden=1024, intermediate=2816, layers=8, heads=8, kv_heads=2, head_dim=128, vocabulary=16384),
     draft=Shape(hidden=512, intermediate=2048, layers=2, heads=8, kv_heads=2, head_dim=64, vocabulary=16384),
-    # Llama-3.1-8B and Llama-3.2-1B.
+    head=Shape(hidden=1024, intermediate=2816, layers=1, heads=8, kv_heads=2, head_dim=128, vocabulary=16384),
+    # Llama-3.1-8B, Llama-3.2-1B, and one layer of the first.
     wide_target=Shape(
         hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, head_dim=128, vocabulary=128256
     ),
     wide_draft=Shape(hidden=2048, intermediate=8192, layers=16, heads=32, kv_heads=8, head_dim=64, vocabulary=128256),
+    wide_head=Shape(hidden=4096, intermediate=14336, layers=1, heads=32, kv_heads=8, head_dim=128, vocabulary=128256),
     inner_layers=(1, 3, 6),
     packages=True,
     corpus_megabytes=400,
@@ -69,7 +63,7 @@ FULL = Recipe(
     seconds={"target": 240, "draft": 90, "eagle": 100, "eagle3": 100},
     steps=0,
     target_rate=1.5e-3,
-    draft_rate=2e-3,
+    draft_rate=1e-3,
     prompt_tokens=256,
     prompts=256,
 )
@@ -77,8 +71,10 @@ FULL = Recipe(
 SMOKE = Recipe(
     target=Shape(hidden=64, intermediate=96, layers=4, heads=4, kv_heads=2, head_dim=16, vocabulary=512),
     draft=Shape(hidden=32, intermediate=64, layers=1, heads=4, kv_heads=2, head_dim=8, vocabulary=512),
+    head=Shape(hidden=64, intermediate=96, layers=1, heads=4, kv_heads=2, head_dim=16, vocabulary=512),
     wide_target=Shape(hidden=128, intermediate=224, layers=6, heads=8, kv_heads=4, head_dim=16, vocabulary=700),
     wide_draft=Shape(hidden=64, intermediate=128, layers=2, heads=8, kv_heads=4, head_dim=8, vocabulary=700),
+    wide_head=Shape(hidden=128, intermediate=224, layers=1, heads=8, kv_heads=4, head_dim=16, vocabulary=700),
     inner_layers=(0, 1, 2),
     packages=False,
     corpus_megabytes=1,
@@ -98,6 +94,21 @@ SMOKE = Recipe(
 )
 
 
-def recipe_of(*, smoke: bool) -> Recipe:
-    """One of the two."""
-    return SMOKE if smoke else FULL
+#: One key-value head and a narrow MLP: with embedding and output matrix of the target, below 1 MiB each.
+TINY_HEAD = Shape(hidden=256, intermediate=128, layers=1, heads=2, kv_heads=1)
+TINY = replace(
+    SMOKE,
+    target=TARGET,
+    head=TINY_HEAD,
+    # The target is there already, and was not trained to be widened.
+    wide_target=TARGET,
+    wide_head=TINY_HEAD,
+    corpus_megabytes=12,
+    head_rows=8,
+    head_window=128,
+    pool=256,
+    steps=300,
+    draft_rate=3e-3,
+)
+
+RECIPES = {"full": FULL, "smoke": SMOKE, "tiny": TINY}

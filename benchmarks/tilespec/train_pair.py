@@ -1,7 +1,8 @@
 """Train the rig's pair on the Python sources of this machine: a target, a draft model, an EAGLE and an EAGLE-3 head.
 
 Minutes on one H200. Each part is a run of its own if you like (`--parts target`, then `--parts draft eagle eagle3`):
-what lies in --out already is used. `--smoke` is the same at sizes for a CPU, to see that it all runs.
+what lies in --out already is used. `--sizes smoke` is the same in small, to see that it all runs; `--sizes tiny`
+makes heads for the tiny model that ships with the tests (`--parts eagle eagle3`, a quarter of an hour on a CPU).
 
 The target learns the text as if its vocabulary had already been widened (see widen.py): the never-used token counts as
 often as there will be copies of it, so that all of them together end up with next to no probability.
@@ -11,6 +12,7 @@ import argparse
 import importlib.metadata
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,9 +31,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from provenance import provenance
+from tessera.testing.tiny import TINY
 from tilespec.heads import Head, head_config, head_weights
 from tilespec.llama import Llama
-from tilespec.recipe import PARTS, Recipe, recipe_of
+from tilespec.recipe import PARTS, RECIPES, Recipe
 from tilespec.sources import encode, read_sources, read_tokens
 
 WEIGHT_DECAY = 0.1
@@ -49,13 +52,15 @@ class Rig:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.recipe: Recipe = recipe_of(smoke=options.smoke)
+        self.recipe: Recipe = RECIPES[options.sizes]
         self.device = torch.device(options.device)
         self.out: Path = options.out
         self.seed: int = options.seed
-        self.compile: bool = options.compile and not options.smoke
+        self.compile: bool = options.compile and options.sizes == "full"
         self.factor: float = options.time
-        self.journal = Journal(self.out / f"train-{'-'.join(options.parts)}.jsonl", every=1 if options.smoke else 20)
+        self.journal = Journal(
+            self.out / f"train-{'-'.join(options.parts)}.jsonl", every=1 if options.sizes == "smoke" else 20
+        )
         self.journal.write("start", **provenance_of(options))
         self.tokenizer, self.train, self.held_out = self._tokens()
 
@@ -80,7 +85,7 @@ class Rig:
 
     def compiled(self, loss: Loss) -> Loss:
         """The loss as one graph, where that was asked for."""
-        return torch.compile(loss, dynamic=False) if self.compile else loss
+        return torch.compile(loss, dynamic=False, fullgraph=True) if self.compile else loss
 
     def fit(self, part: str, model: nn.Module, rate: float, loss_at: Callable[[int], Tensor], check: Loss) -> None:
         """Train `model` for the part's time, then round it to bfloat16; `check` returns a held-out figure."""
@@ -110,12 +115,15 @@ class Rig:
         names = ("train", "held_out")
         if not (self.out / "held_out.safetensors").exists():
             train_texts, held_out_texts = read_sources(self.recipe.corpus_megabytes, packages=self.recipe.packages)
+            own = self.out / "tokenizer.json"
             share = self.recipe.tokenizer_megabytes * 1_000_000 * len(train_texts) // sum(map(len, train_texts))
-            tokenizer = train_tokenizer(train_texts[: max(1, share)], self.recipe.target.vocabulary)
+            if not own.exists():
+                trained = train_tokenizer(train_texts[: max(1, share)], self.recipe.target.vocabulary)
+                trained.save(str(own), pretty=False)
+            tokenizer = Tokenizer.from_file(str(own))
             streams = {"train": encode(tokenizer, train_texts), "held_out": encode(tokenizer, held_out_texts)}
             size = {f"{name}_tokens": stream.numel() for name, stream in streams.items()}
             self.journal.write("corpus", files=len(train_texts) + len(held_out_texts), **size)
-            tokenizer.save(str(self.out / "tokenizer.json"), pretty=False)
             for name in names:
                 save_file({"tokens": streams[name].to(torch.int16)}, self.out / f"{name}.safetensors")
         tokenizer = Tokenizer.from_file(str(self.out / "tokenizer.json"))
@@ -280,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the models, the tokens and the log")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to train (default: all)")
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a CPU")
+    parser.add_argument("--sizes", choices=RECIPES, default="full", help="of recipe.py (default %(default)s)")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--time", type=float, default=1.0, help="times the recipe's seconds (default 1; 0.05 to try)")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="run eagerly: half as fast")
@@ -288,9 +296,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
-    if options.smoke:
+    if options.sizes != "full":
         torch.set_num_threads(1)  # tiny matrices: on a busy machine threads spend their time waiting for each other
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.sizes == "tiny":
+        shutil.copytree(TINY, options.out / "target", dirs_exist_ok=True)
+        shutil.copy(TINY / "tokenizer.json", options.out)
     rig = Rig(options)
     for part in PARTS:
         if part not in options.parts:

@@ -25,7 +25,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All four parts, trained for a few steps."""
     folder: Path = tmp_path_factory.mktemp("pair")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["train_pair", "--smoke", "--out", str(folder)])
+        patch.setattr(sys, "argv", ["train_pair", "--sizes", "smoke", "--out", str(folder)])
         train_pair.main()
     return folder
 
@@ -70,7 +70,7 @@ def test_smoke_training_and_widening(pair: Path, tmp_path: Path, monkeypatch: py
         losses = [record["loss"] for record in records if record["kind"] == "loss" and record["model"] == part]
         assert losses[-1] < losses[0]
     monkeypatch.setattr(
-        sys, "argv", ["pad_target", "--smoke", "--device", "cpu", "--pair", str(pair), "--out", str(tmp_path)]
+        sys, "argv", ["pad_target", "--sizes", "smoke", "--device", "cpu", "--pair", str(pair), "--out", str(tmp_path)]
     )
     pad_target.main()
     found = [json.loads(line) for line in (tmp_path / "agreement.jsonl").read_text().splitlines()][2:]
@@ -94,7 +94,9 @@ def test_the_useless_draft_is_useless(pair: Path, tmp_path: Path) -> None:
 def test_prompts_are_sorted_and_never_repeat(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Easy ones have less entropy than hard ones; two draws of one prompt differ in their tag; seeds repeat."""
     path = tmp_path / "prompts.json"
-    monkeypatch.setattr(sys, "argv", ["prompts", "--smoke", "--device", "cpu", "--pair", str(pair), "--out", str(path)])
+    monkeypatch.setattr(
+        sys, "argv", ["prompts", "--sizes", "smoke", "--device", "cpu", "--pair", str(pair), "--out", str(path)]
+    )
     prompts.main()
     found = prompts.read_prompts(path)
     assert found.entropy["easy"] < found.entropy["hard"]
