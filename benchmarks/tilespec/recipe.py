@@ -1,8 +1,8 @@
-"""The sizes of the rig: what is trained, and what it is widened to. Full, a smoke form, and the heads of `tiny`."""
+"""The sizes of the rig: what is trained, and what it is widened to. Full, and a smoke form for a CPU."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tiny_training.shapes import TARGET, Shape
+from tiny_training.shapes import Shape
 
 PARTS = ("target", "draft", "eagle", "eagle3")
 """What is trained, in this order: all others learn from the target."""
@@ -94,21 +94,4 @@ SMOKE = Recipe(
 )
 
 
-#: One key-value head and a narrow MLP: with embedding and output matrix of the target, below 1 MiB each.
-TINY_HEAD = Shape(hidden=256, intermediate=128, layers=1, heads=2, kv_heads=1)
-TINY = replace(
-    SMOKE,
-    target=TARGET,
-    head=TINY_HEAD,
-    # The target is there already, and was not trained to be widened.
-    wide_target=TARGET,
-    wide_head=TINY_HEAD,
-    corpus_megabytes=12,
-    head_rows=8,
-    head_window=128,
-    pool=256,
-    steps=300,
-    draft_rate=3e-3,
-)
-
-RECIPES = {"full": FULL, "smoke": SMOKE, "tiny": TINY}
+RECIPES = {"full": FULL, "smoke": SMOKE}

@@ -1,8 +1,7 @@
 """Train the rig's pair on the Python sources of this machine: a target, a draft model, an EAGLE and an EAGLE-3 head.
 
 Minutes on one H200. Each part is a run of its own if you like (`--parts target`, then `--parts draft eagle eagle3`):
-what lies in --out already is used. `--sizes smoke` is the same in small, to see that it all runs; `--sizes tiny`
-makes heads for the tiny model that ships with the tests (`--parts eagle eagle3`, a quarter of an hour on a CPU).
+what lies in --out already is used. `--sizes smoke` is the same in small, to see that it all runs.
 
 The target learns the text as if its vocabulary had already been widened (see widen.py): the never-used token counts as
 often as there will be copies of it, so that all of them together end up with next to no probability.
@@ -12,7 +11,6 @@ import argparse
 import importlib.metadata
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +28,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from provenance import provenance
-from tessera.testing.tiny import TINY
-from tilespec.heads import Head, head_config, head_weights
+from provenance import provenancefrom tilespec.heads import Head, head_config, head_weights
 from tilespec.llama import Llama
 from tilespec.recipe import PARTS, RECIPES, Recipe
 from tilespec.sources import encode, read_sources, read_tokens
@@ -42,6 +38,8 @@ DISTANCE = 0.2
 """Weight of the distance between what an EAGLE head carries and the target's next state."""
 HELD_OUT_ROWS = 32
 Loss = Callable[[Tensor], Tensor]
+LossAt = Callable[[int], Tensor]
+Check = Callable[[], Tensor]
 
 
 class Rig:
@@ -87,15 +85,15 @@ class Rig:
         """The loss as one graph, where that was asked for."""
         return torch.compile(loss, dynamic=False, fullgraph=True) if self.compile else loss
 
-    def fit(self, part: str, model: nn.Module, rate: float, loss_at: Callable[[int], Tensor], check: Loss) -> None:
+    def fit(self, part: str, model: nn.Module, rate: float, loss_at: LossAt, check: Check) -> None:
         """Train `model` for the part's time, then round it to bfloat16; `check` returns a held-out figure."""
         rows, window = self.recipe.rows, self.recipe.window
         steps = self.recipe.steps or self._affordable(part, model, loss_at)
         plan = Plan(part, steps, rows, window, window, rate, WEIGHT_DECAY)
-        train(model, plan, loss_at, lambda: {"held_out": check(torch.tensor(0)).item()}, self.journal)
+        train(model, plan, loss_at, lambda: {"held_out": check().item()}, self.journal)
         round_weights(model)
 
-    def _affordable(self, part: str, model: nn.Module, loss_at: Callable[[int], Tensor]) -> int:
+    def _affordable(self, part: str, model: nn.Module, loss_at: LossAt) -> int:
         """How many steps fit into the part's time: the first ones compile, the next ones are timed."""
         for _ in range(3):
             loss_at(0).backward()
@@ -115,12 +113,9 @@ class Rig:
         names = ("train", "held_out")
         if not (self.out / "held_out.safetensors").exists():
             train_texts, held_out_texts = read_sources(self.recipe.corpus_megabytes, packages=self.recipe.packages)
-            own = self.out / "tokenizer.json"
             share = self.recipe.tokenizer_megabytes * 1_000_000 * len(train_texts) // sum(map(len, train_texts))
-            if not own.exists():
-                trained = train_tokenizer(train_texts[: max(1, share)], self.recipe.target.vocabulary)
-                trained.save(str(own), pretty=False)
-            tokenizer = Tokenizer.from_file(str(own))
+            tokenizer = train_tokenizer(train_texts[: max(1, share)], self.recipe.target.vocabulary)
+            tokenizer.save(str(self.out / "tokenizer.json"), pretty=False)
             streams = {"train": encode(tokenizer, train_texts), "held_out": encode(tokenizer, held_out_texts)}
             size = {f"{name}_tokens": stream.numel() for name, stream in streams.items()}
             self.journal.write("corpus", files=len(train_texts) + len(held_out_texts), **size)
@@ -148,7 +143,7 @@ def train_target(rig: Rig) -> None:
             return loss(windows.draw(recipe.rows, recipe.window + 1))
 
     @torch.no_grad()
-    def check(_: Tensor) -> Tensor:
+    def check() -> Tensor:
         with rig.mixed():
             return loss_of(rig.held_out_rows(recipe.window + 1))
 
@@ -222,7 +217,7 @@ def train_draft(rig: Rig) -> None:
             return loss(batches.draw())
 
     @torch.no_grad()
-    def check(_: Tensor) -> Tensor:
+    def check() -> Tensor:
         guesses = model.logits(model(text).last).argmax(-1)
         return (guesses[:, POOL_PROMPT:-1] == text[:, POOL_PROMPT + 1 :]).float().mean()
 
@@ -257,7 +252,7 @@ def train_head(rig: Rig, part: str) -> None:
             return loss(batches.draw())
 
     @torch.no_grad()
-    def check(_: Tensor) -> Tensor:
+    def check() -> Tensor:
         states = target(text, recipe.inner_layers)
         features = states.inner if eagle3 else states.last
         rates = []
@@ -299,9 +294,6 @@ def main() -> None:
     if options.sizes != "full":
         torch.set_num_threads(1)  # tiny matrices: on a busy machine threads spend their time waiting for each other
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.sizes == "tiny":
-        shutil.copytree(TINY, options.out / "target", dirs_exist_ok=True)
-        shutil.copy(TINY / "tokenizer.json", options.out)
     rig = Rig(options)
     for part in PARTS:
         if part not in options.parts:

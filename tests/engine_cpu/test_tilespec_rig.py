@@ -15,10 +15,10 @@ from tessera.testing.tiny import TINY
 from tilespec import bench_tilespec
 from tilespec.pad_target import write_wide_head, write_wide_model
 from tilespec.prompts import Prompts
-from tilespec.recipe import TINY_HEAD
 from tilespec.widen import Widening
 
 WIDE = Shape(hidden=512, intermediate=736, layers=6, heads=8, kv_heads=4, vocabulary=1300)
+HEAD = Shape(hidden=256, intermediate=128, layers=1, heads=2, kv_heads=1)
 WIDE_HEAD = Shape(hidden=512, intermediate=288, layers=1, heads=4, kv_heads=2, vocabulary=1300)
 CODE = ["def main():\n    import", "class Foo(object):\n    def __init__(self", "import os\n\nfor i in range", "# This"]
 
@@ -33,7 +33,7 @@ def test_a_widened_pair_serves_the_same_tokens(
 ) -> None:
     """The narrow model's own greedy tokens, with drafts accepted; then one cell is measured, and not twice."""
     write_wide_model(TINY, tmp_path / "target", Widening(TARGET, WIDE), "cpu")
-    write_wide_head(TINY.parent / "tiny-eagle", tmp_path / "eagle", Widening(TINY_HEAD, WIDE_HEAD), (0, 1, 2))
+    write_wide_head(TINY.parent / "tiny-eagle", tmp_path / "eagle", Widening(HEAD, WIDE_HEAD), (0, 1, 2))
     monkeypatch.setattr(bench_tilespec, "STATE", tmp_path / "state.json")
     _main(monkeypatch, "up", "--models", tmp_path, "--settings", "k2", "--logs", tmp_path)
     try:
