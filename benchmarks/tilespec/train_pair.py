@@ -28,7 +28,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from provenance import provenancefrom tilespec.heads import Head, head_config, head_weights
+from provenance import provenance
+from tilespec.heads import Head, head_config, head_weights
 from tilespec.llama import Llama
 from tilespec.recipe import PARTS, RECIPES, Recipe
 from tilespec.sources import encode, read_sources, read_tokens
