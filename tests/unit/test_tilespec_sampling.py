@@ -1,0 +1,162 @@
+"""Cutting drafts off does not change what is sampled: chi-squared tests on a small vocabulary, against the target.
+
+The rules of acceptance are those of SGLang's samplers, written for many requests at once:
+
+- target-only (``tree_speculative_sampling_target_only``): drafts are arg-max tokens; one is accepted with the target's
+  probability of it, else the target without it is sampled;
+- rejection (``chain_speculative_sampling_triton``; Leviathan et al., arXiv 2211.17192): drafts are sampled from q; one
+  is accepted with min(1, p / q), else max(p - q, 0) is sampled.
+
+Where the drafts end, or are cut off, the target is sampled as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tessera.tilespec import calibration
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
+
+VOCABULARY, DEPTHS, OUTPUT = 5, 3, 2
+REQUESTS = 30_000
+Score = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From q ``[n, V]`` and the drafted token ``[n]`` to a confidence ``[n]``."""
+
+
+def largest(q: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """Looks at what was known before the token was sampled."""
+    return q.amax(1)
+
+
+def own(q: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """Looks at the sampled token: the rule that is known to be biased."""
+    return q.gather(1, token.unsqueeze(1)).squeeze(1)
+
+
+class World:
+    """A target and a draft in which the next token depends on the last one."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = torch.Generator().manual_seed(seed)
+        logits = torch.randn(2, VOCABULARY, VOCABULARY, generator=self.rng)
+        logits[1] += 0.7 * logits[0]  # the draft resembles the target
+        self.p, self.q = logits.double().softmax(2)
+
+    def sample(self, weights: torch.Tensor) -> torch.Tensor:
+        """One token for each row of weights ``[n, V]``."""
+        return torch.multinomial(weights, 1, generator=self.rng).squeeze(1)
+
+    def coins(self, *size: int) -> torch.Tensor:
+        """Uniform in 0 to 1."""
+        return torch.rand(*size, generator=self.rng, dtype=torch.float64)
+
+    def draft(self, last: torch.Tensor, sampled: bool, score: Score) -> tuple[torch.Tensor, torch.Tensor]:
+        """Drafts ``[n, DEPTHS]`` and their confidences."""
+        tokens, scores = [last], []
+        for _ in range(DEPTHS):
+            q = self.q[tokens[-1]]
+            tokens.append(self.sample(q) if sampled else q.argmax(1))
+            scores.append(score(q, tokens[-1]))
+        return torch.stack(tokens[1:], 1), torch.stack(scores, 1).float()
+
+    def step(self, last: torch.Tensor, sampled: bool, score: Score) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draft, cut, verify: accepted tokens and one more ``[n, DEPTHS + 1]``, and how many they are."""
+        drafts, confidence = self.draft(last, sampled, score)
+        lens = cut(confidence)
+        out = torch.zeros(len(last), DEPTHS + 1, dtype=torch.int64)
+        count = torch.zeros_like(last)
+        current, going = last, torch.ones_like(last, dtype=torch.bool)
+        coins = self.coins(DEPTHS, len(last))
+        for depth in range(DEPTHS + 1):
+            p = self.p[current]
+            weights = p.clone()
+            if depth < DEPTHS:
+                token = drafts[:, depth]
+                tested = depth < lens - 1
+                one_hot = torch.nn.functional.one_hot(token, VOCABULARY).double()
+                q = self.q[current] if sampled else one_hot
+                odds = (p * one_hot).sum(1) / (q * one_hot).sum(1)
+                accepted = going & tested & (coins[depth] < odds)
+                residual = (p - q).clamp(min=0) if sampled else p * (1 - one_hot)
+                weights = torch.where(tested.unsqueeze(1), residual, p)
+            else:
+                token, accepted = current, torch.zeros_like(going)
+            ends = going & ~accepted
+            # Rows that go on, or ended before, are sampled too and not used; they must not be all zero.
+            drawn = self.sample(torch.where(ends.unsqueeze(1), weights, 1.0))
+            out[:, depth] = torch.where(accepted, token, torch.where(ends, drawn, 0))
+            count += accepted | ends
+            going, current = accepted, token
+        return out, count
+
+    def run(self, sampled: bool, score: Score) -> torch.Tensor:
+        """A start and the first OUTPUT tokens of each request, ``[REQUESTS, 1 + OUTPUT]``, in as many steps."""
+        last = torch.arange(REQUESTS) % VOCABULARY
+        length = torch.ones_like(last)
+        tokens = torch.zeros(REQUESTS, 1 + OUTPUT, dtype=torch.int64)
+        tokens[:, 0] = last
+        for _ in range(OUTPUT):
+            out, count = self.step(last, sampled, score)
+            for column in range(DEPTHS + 1):
+                here = (column < count) & (length <= OUTPUT)
+                tokens[here, length[here]] = out[here, column]
+                last = torch.where(here, out[:, column], last)
+                length += here.long()
+        return tokens
+
+    def p_value(self, tokens: torch.Tensor) -> float:
+        """Pearson's chi-squared test of start and outputs together against the target's own distribution."""
+        law, places = torch.full((VOCABULARY,), 1 / VOCABULARY, dtype=torch.float64), tokens[:, 0]
+        for column in range(1, 1 + OUTPUT):
+            law = (law.view(-1, VOCABULARY, 1) * self.p).flatten()
+            places = places * VOCABULARY + tokens[:, column]
+        expected = law * len(tokens)
+        assert expected.min() > 5  # below, the statistic is not chi-squared
+        found = torch.bincount(places, minlength=len(law)).double()
+        statistic = ((found - expected) ** 2 / expected).sum()
+        freedom = len(law) - VOCABULARY  # how often each start came was no chance
+        half = torch.tensor(freedom / 2, dtype=torch.float64)
+        return float(torch.special.gammaincc(half, statistic / 2))
+
+
+def cut(confidence: torch.Tensor) -> torch.Tensor:
+    """Verify lengths as a server gives them: six draft tokens for ten requests, where they promise most."""
+    table = torch.from_numpy(calibration.Calibration(DEPTHS).logits())
+    model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), table, 1, "cpu")
+    plan = VerifyPlan.create(len(confidence), DEPTHS, DEPTHS, "cpu")
+    requests = torch.zeros(len(confidence), dtype=torch.int64)
+    allocate_verify(confidence, requests, model, int(1.6 * len(confidence)), plan)
+    assert 1 < plan.verify_lens.unique().numel() <= DEPTHS + 1
+    return plan.verify_lens
+
+
+@pytest.mark.parametrize(("sampled", "score"), [(False, largest), (True, largest)])
+def test_cutting_keeps_the_distribution(sampled: bool, score: Score) -> None:
+    """Target-only, whose drafts are no samples; rejection, with a score that does not look at the sampled token."""
+    world = World(seed=1)
+    assert world.p_value(world.run(sampled, score)) > 1e-3
+
+
+def test_the_biased_rule_is_found() -> None:
+    """Negative control: cut by the sampled token's own q, rejection sampling is not the target any more."""
+    world = World(seed=1)
+    assert world.p_value(world.run(sampled=True, score=own)) < 1e-12
+
+
+def test_the_bias_of_two_tokens() -> None:
+    """Why: with q = (0.75, 0.25) and p = (0.5, 0.5), verified only where q(x) is large, x = 0 comes in 62.5 %.
+
+    It is drafted at 0.75 and kept at 2/3, else the other one comes: 0.5. Token 1, drafted at 0.25, would have been kept;
+    as it is not verified, p is sampled instead, which gives half of it away: 0.125.
+    """
+    rng = torch.Generator().manual_seed(1)
+    n = 400_000
+    token = (torch.rand(n, generator=rng) >= 0.75).long()
+    accepted = torch.rand(n, generator=rng) < 0.5 / 0.75
+    fresh = (torch.rand(n, generator=rng) >= 0.5).long()
+    result = torch.where(token == 0, torch.where(accepted, 0, 1), fresh)
+    assert float((result == 0).double().mean()) == pytest.approx(0.625, abs=0.004)
