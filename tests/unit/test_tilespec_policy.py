@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 
@@ -43,14 +44,14 @@ def told(survival: Floats, steps: list[int], depths: int) -> Survivals:
 
 
 def random_costs(rng: np.random.Generator, steps: list[int], bs: int) -> CostTable:
-    """A staircase with random stairs."""
+    """Random times, which need not rise."""
     tiers = sorted(set(rng.integers(1, bs * (steps[-1] + 1) + 3, 5).tolist()))
 
     def curve(scale: float) -> Curve:
         return Curve([1, bs + 1, 2 * bs + 1], (np.sort(rng.random(3)) * scale).tolist())
 
     return CostTable(
-        tiers=Curve(tiers, (1 + np.sort(rng.random(len(tiers)) * 4)).tolist()),
+        tiers=Curve(tiers, (1 + rng.random(len(tiers)) * 4).tolist()),
         slots=curve(0.1),
         uniform={s + 1: Curve([bs], [1 + s * rng.random()]) for s in steps},
         draft={s: curve(0.3 * s) for s in steps if s},
@@ -229,11 +230,11 @@ def test_correction_changes_the_choice() -> None:
     assert chosen(policy).tier != 10
 
 
-def test_a_curve_never_falls_and_goes_on() -> None:
-    """Noise that says that more is cheaper is removed; beyond the last size the last slope counts."""
+def test_a_curve_keeps_its_peaks_and_goes_on() -> None:
+    """What was measured stays; beyond the last size the last slope counts, if it rises."""
     curve = Curve([1, 2, 4, 8], [1.0, 3.0, 2.0, 5.0])
-    assert curve.seconds == [1.0, 3.0, 3.0, 5.0]
-    np.testing.assert_allclose(curve.at([1, 3, 6, 8, 10]), [1, 3, 4, 5, 6])
+    np.testing.assert_allclose(curve.at([1, 2, 3, 4, 6, 8, 10]), [1, 3, 2.5, 2, 3.5, 5, 6.5])
+    np.testing.assert_allclose(Curve([1, 2], [3.0, 2.0]).at([2, 9]), [2, 2])
     assert Curve([4], [2.0]).at(1) == 2
     assert Curve([4], [2.0]).at(8) == 4
     for sizes, seconds in (
@@ -246,6 +247,20 @@ def test_a_curve_never_falls_and_goes_on() -> None:
     ):
         with pytest.raises(ValueError, match=r"must"):
             Curve(sizes, seconds)
+
+
+def test_a_tier_with_an_odd_kernel_is_passed_over() -> None:
+    """For the greater one that is cheaper; the peak says nothing about other sizes."""
+    costs = simple_costs(verify=0.05)
+    assert costs.tiers is not None
+    peaked = Curve(
+        costs.tiers.sizes,
+        [t + (0.5 if m == 10 else 0) for m, t in zip(costs.tiers.sizes, costs.tiers.seconds, strict=True)],
+    )
+    half = np.vstack([chain(0.97, 0.97, 0.97, bs=2), chain(0.05, 0.05, 0.05, bs=2)])
+    known = told(half, [0, 1, 3], 3)
+    assert chosen(Policy(costs, known)).tier == 10
+    assert chosen(Policy(dataclasses.replace(costs, tiers=peaked), known)).tier == 12
 
 
 def test_a_cost_table_survives_json() -> None:

@@ -150,8 +150,8 @@ def test_the_biased_rule_is_found() -> None:
 def test_the_bias_of_two_tokens() -> None:
     """Why: with q = (0.75, 0.25) and p = (0.5, 0.5), verified only where q(x) is large, x = 0 comes in 62.5 %.
 
-    It is drafted at 0.75 and kept at 2/3, else the other one comes: 0.5. Token 1, drafted at 0.25, would have been kept;
-    as it is not verified, p is sampled instead, which gives half of it away: 0.125.
+    It is drafted at 0.75 and kept at 2/3, else the other one comes: 0.5. Token 1, drafted at 0.25, would have been
+    kept; as it is not verified, p is sampled instead, which gives half of it away: 0.125.
     """
     rng = torch.Generator().manual_seed(1)
     n = 400_000

@@ -29,7 +29,10 @@ MEDIAN_INTERVAL = 16
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds by size, measured at some sizes. More is never cheaper: noise that says so is removed (running maximum).
+    """Seconds by size, measured at some sizes and taken as they are.
+
+    More can be cheaper: on an H200 a verification of 448 tokens took 14.8 ms and one of 512 took 12.0 ms. A running
+    maximum would blame the peak on every greater size; as it is, only the size with the odd kernel is not chosen.
 
     Attributes:
         sizes: ascending.
@@ -45,18 +48,21 @@ class Curve:
             raise ValueError("sizes must ascend from 1 or more, with one time for each")
         if not np.isfinite(seconds).all() or (seconds < 0).any():
             raise ValueError("times must be finite and not negative")
-        object.__setattr__(self, "seconds", np.maximum.accumulate(seconds).tolist())
+        object.__setattr__(self, "seconds", seconds.tolist())
         object.__setattr__(self, "sizes", [int(size) for size in self.sizes])
 
     def at(self, size: npt.ArrayLike) -> Array:
-        """Seconds at any size: between measured sizes on the line, below them the first, beyond on the last slope."""
+        """Seconds at any size: between measured sizes on the line, below them the first, beyond on the last slope.
+
+        A last slope that falls counts as flat.
+        """
         wanted = np.asarray(size, np.float64)
         inside = np.interp(wanted, self.sizes, self.seconds)
         if len(self.sizes) == 1:  # one point has no slope: in proportion
             slope = self.seconds[0] / self.sizes[0]
         else:
             slope = (self.seconds[-1] - self.seconds[-2]) / (self.sizes[-1] - self.sizes[-2])
-        return np.asarray(inside + slope * np.maximum(wanted - self.sizes[-1], 0))
+        return np.asarray(inside + max(slope, 0.0) * np.maximum(wanted - self.sizes[-1], 0))
 
 
 @dataclass(frozen=True)

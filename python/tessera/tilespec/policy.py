@@ -158,12 +158,11 @@ class Policy:
         steps = np.array(self.steps)
         full = bs * (steps + 1)
         first = int(np.searchsorted(self._tiers, bs))
-        last = int(np.searchsorted(self._tiers, full[-1])) + 1  # the first that holds everything is of use, no other
-        tiers = self._tiers[first:last]
+        tiers = self._tiers[first:]  # also those greater than everything there is: one may be cheaper
         tokens = np.minimum(np.concatenate([[full[-1]], tiers])[None, :], full[:, None])
         around = self.costs.around_verify(bs)[:, None]
         uniform = self.costs.verify_uniform(bs)[:, None]
-        ragged = np.broadcast_to(self.costs.verify_ragged(bs)[first:last], (len(steps), len(tiers)))
+        ragged = np.broadcast_to(self.costs.verify_ragged(bs)[first:], (len(steps), len(tiers)))
         batch = int(np.searchsorted(self.costs.batch_sizes, bs))
         uniform_kinds = np.arange(len(steps)) * (len(self.costs.batch_sizes) + 1) + batch
         ragged_kinds = len(steps) * (len(self.costs.batch_sizes) + 1) + np.arange(first, first + len(tiers))

@@ -1,0 +1,154 @@
+"""The policy at work on simulated drafts: against every fixed setting, under the cost of an 8B on an H200.
+
+No GPU and no model: confidences and acceptances are drawn, the rest is the code that serves (allocation, observation,
+calibration, survivals, policy, each with its lag). Times of verification are near those measured for an 8B's GEMMs on
+an H200, with attention over the cached tokens added. It shows whether choices are good, not how fast a server is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, deque
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tessera.tilespec import calibration
+from tessera.tilespec.calibration import Calibration
+from tessera.tilespec.costs import CostTable, Curve
+from tessera.tilespec.gain import Survivals
+from tessera.tilespec.policy import Policy
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
+from tessera_kernels.observe_acceptance import observe_acceptance
+
+Floats = npt.NDArray[np.float64]
+
+STEPS = (0, 1, 2, 3, 5, 7)
+DEPTHS = max(STEPS)
+LAG = 2
+REFIT = 32
+GEMM_TOKENS = (1, 32, 64, 128, 192, 256, 257, 320, 321, 447, 448, 449, 512, 513, 1024)
+GEMM_MS = (4.0, 4.0, 4.45, 4.8, 5.9, 6.8, 7.5, 8.2, 8.9, 11.0, 14.8, 11.2, 12.0, 13.5, 26.0)
+DRAFT_MS, EXTEND_MS, HOST_MS, KV_MS = 0.35, 0.45, 0.3, 131072 / 4.0e12 * 1e3
+KV_PER_REQUEST = 1000
+WORLDS = {"easy": 0.92, "mixed": 0.75, "hard": 0.5, "useless": 0.0}
+
+
+def milliseconds(tokens: Floats) -> Floats:
+    """A verification, without the KV's share."""
+    return np.interp(tokens, GEMM_TOKENS, GEMM_MS)
+
+
+def cost_table(largest: int) -> CostTable:
+    """The profile that a server would have measured, in seconds."""
+    sizes = [bs for bs in (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256) if bs <= largest]
+    tiers = [*range(16, 257, 16), *range(320, 1025, 64)]
+    scale = 1e-3
+
+    def by_batch(base: float) -> Curve:
+        return Curve(sizes, [scale * (base + 0.004 * bs) for bs in sizes])
+
+    return CostTable(
+        tiers=Curve(tiers, (scale * milliseconds(np.array(tiers))).tolist()),
+        slots=None,
+        uniform={s + 1: Curve(sizes, (scale * milliseconds(np.array(sizes) * (s + 1.0))).tolist()) for s in STEPS},
+        draft={s: by_batch(s * DRAFT_MS) for s in STEPS if s},
+        extend={s + 1: by_batch(EXTEND_MS) for s in STEPS if s},
+        kv_seconds=scale * KV_MS,
+        host_seconds=scale * HOST_MS,
+        batch_sizes=sizes,
+    )
+
+
+class World:
+    """Requests whose drafts are accepted with probabilities of their own, of which the confidence tells a part."""
+
+    def __init__(self, mean: float, bs: int, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.mean = mean
+        self.spread = self.rng.normal(0, 0.7, (bs, 1))
+        self.bs = bs
+
+    def draft(self) -> tuple[torch.Tensor, npt.NDArray[np.bool_]]:
+        """Confidences and which tokens the target would take, ``[bs, DEPTHS]``."""
+        if self.mean == 0:
+            confidence = self.rng.beta(1, 2, (self.bs, DEPTHS))
+            return torch.from_numpy(confidence).float(), np.zeros(confidence.shape, bool)
+        base = np.log(self.mean / (1 - self.mean)) * 1.3
+        logit = base + self.spread + self.rng.normal(0, 1.8, (self.bs, DEPTHS))
+        told = 1 / (1 + np.exp(-(1.2 * logit + self.rng.normal(0, 0.8, logit.shape))))
+        taken = self.rng.random(logit.shape) < 1 / (1 + np.exp(-logit))
+        return torch.from_numpy(told).float(), taken
+
+
+def fixed(world: World, costs: CostTable, steps: int, rounds: int) -> float:
+    """Tokens in a second of one setting."""
+    row = STEPS.index(steps)
+    kv = world.bs * KV_PER_REQUEST * costs.kv_seconds
+    seconds = float(costs.around_verify(world.bs)[row] + costs.verify_uniform(world.bs)[row]) + kv
+    accepted = sum(int(world.draft()[1][:, :steps].cumprod(1).sum()) for _ in range(rounds))
+    return (world.bs * rounds + accepted) / (seconds * rounds)
+
+
+def tilespec(world: World, costs: CostTable, rounds: int) -> tuple[float, Counter[str]]:
+    """Tokens in a second of the policy, from a cold start, and what it chose."""
+    bs = world.bs
+    table = Calibration(DEPTHS)
+    model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), torch.from_numpy(table.logits()), bs, "cpu")
+    survivals = Survivals(DEPTHS, STEPS, table.mean())
+    policy = Policy(costs, survivals)
+    requests = torch.arange(bs)
+    late: deque[tuple[npt.NDArray[np.int32], int] | None] = deque([None] * LAG)
+    tokens, seconds = 0, 0.0
+    chosen: Counter[str] = Counter()
+    for step in range(rounds):
+        news = late.popleft()
+        if news:
+            survivals.update(news[0], bs, news[1])
+        if step % REFIT == REFIT - 1:
+            table.absorb(model.counts.numpy())
+            model.logits.copy_(torch.from_numpy(table.logits()))
+            survivals.assume(table.mean())
+        choice = policy.choose(bs, bs * KV_PER_REQUEST)
+        chosen[f"{choice.steps}{'' if choice.tier is None else f' in {choice.tier}'}"] += 1
+        tokens, seconds = tokens + bs, seconds + choice.profiled
+        late.append(None)
+        if choice.steps:
+            confidence, taken = world.draft()
+            plan = VerifyPlan.create(bs, choice.steps, DEPTHS, "cpu")
+            allocate_verify(confidence[:, : choice.steps], requests, model, choice.tokens, plan)
+            accepted = np.minimum(taken[:, : choice.steps].cumprod(1).sum(1), plan.verify_lens.numpy() - 1)
+            observe_acceptance(
+                confidence[:, : choice.steps], requests, plan.verify_lens, torch.from_numpy(accepted + 1).int(), model
+            )
+            tokens += int(accepted.sum())
+            late[-1] = plan.histogram.numpy(), choice.steps
+    return tokens / seconds, chosen
+
+
+def main() -> None:
+    """Print a line for each kind of draft and number of requests."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1500, help="steps of each run")
+    parser.add_argument("--requests", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64, 128])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print("drafts    requests  none  best fixed      tilespec  over best  over none  over k=3  chosen")
+    for name, mean in WORLDS.items():
+        for bs in options.requests:
+            costs = cost_table(256)
+            rates = {s: fixed(World(mean, bs, 1), costs, s, max(300, 4000 // bs)) for s in STEPS}
+            best = max(rates, key=lambda s: rates[s])
+            got, chosen = tilespec(World(mean, bs, 1), costs, options.rounds)
+            top = ", ".join(f"{what}: {n / options.rounds:.0%}" for what, n in chosen.most_common(4))
+            print(
+                f"{name:9} {bs:8d} {rates[0]:5.0f}  {rates[best]:6.0f} (k={best}) {got:10.0f} "
+                f"{got / rates[best]:10.3f} {got / rates[0]:10.3f} {got / rates[3]:9.3f}  {top}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
