@@ -12,6 +12,7 @@ _UPDATER = f"{_MANAGERS}.scheduler_components.weight_updater.SchedulerWeightUpda
 _RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
 _CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
 _DRAFT_BACKENDS = "sglang.srt.speculative.draft_utils.DraftBackendFactory"
+_SPECULATIVE = "sglang.srt.speculative"
 _WORKER = f"{_MANAGERS}.tp_worker.TpModelWorker"
 _LOGPROBS = f"{_MANAGERS}.scheduler_components.logprob_result_processor.SchedulerLogprobResultProcessor"
 _BATCH = f"{_MANAGERS}.schedule_batch.ScheduleBatch"
@@ -186,6 +187,50 @@ SEAMS = (
         why="Begins to read the rows of all that finished in the step, before their slots can be used again.",
         remove_when="SGLang calls plugins at the end of a step.",
         callers=(f"{_PROCESSOR}.process_batch_result_prefill", f"{_PROCESSOR}.process_batch_result_decode"),
+    ),
+    Seam(
+        target=f"{_SPECULATIVE}.spec_info.SpeculativeAlgorithm.create_worker",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec:sized_worker",
+        guard=Guard.PARAMETERS,
+        why="Drafts and verifies a number of tokens that is chosen in every step.",
+        remove_when="SGLang lets plugins choose the worker (get_platform_worker_cls in 0.5.23).",
+        callers=(f"{_MANAGERS}.scheduler.Scheduler.maybe_init_draft_worker",),
+    ),
+    Seam(
+        target=f"{_MANAGERS}.scheduler.Scheduler.init_model_worker",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec:profile",
+        guard=Guard.PARAMETERS,
+        why="Measures what steps cost when every graph exists and before anything is served.",
+        remove_when="SGLang calls plugins when a scheduler is ready.",
+        callers=(f"{_MANAGERS}.scheduler.Scheduler.__init__",),
+    ),
+    Seam(
+        target=f"{_SPECULATIVE}.eagle_utils.eagle_prepare_for_verify",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec:prepare_verify",
+        guard=Guard.BODY,
+        why="Gives the target's forward the chosen tokens of each request instead of all.",
+        remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+        callers=(f"{_SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+    ),
+    Seam(
+        target=f"{_SPECULATIVE}.eagle_utils.eagle_sample",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec:sample",
+        guard=Guard.BODY,
+        why="Gives the acceptance full chains again, cut where their verification ended.",
+        remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+        callers=(f"{_SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
     ),
     _weight_update("update_weights_from_disk"),
     _weight_update("update_weights_from_distributed"),

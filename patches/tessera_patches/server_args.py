@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from tessera import config, cpu_speculation
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.inject import refusals as injection
 from tessera.rows.refusals import refused
+from tessera.tilespec import refusals as tilespec
 from tessera_patches import apply
+
+_SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
+"""SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
 
 
 def decide(result: None, args: Any) -> None:
@@ -22,10 +27,15 @@ def decide(result: None, args: Any) -> None:
                 "--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full"
             )
         lines += cpu_speculation.refused(args) if config.active.cpu_speculation else []
+        lines += tilespec.refused(args) if config.active.tilespec else []
+        if config.flags.tile_spec_trace and not config.active.tilespec:
+            lines.append("--tile-spec-trace records what --tile-spec chooses: add it")
         if lines:
             raise SystemExit("\n".join(map(apply.refusing, lines)))
         if config.flags.toploc_thresholds is not None:
             config.thresholds = Thresholds.load(config.flags.toploc_thresholds)
+        if config.active.tilespec:
+            os.environ[_SKIP_EXTEND] = "1"
         config.hand_to_children()
         apply.install_main()
 

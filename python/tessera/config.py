@@ -23,8 +23,7 @@ CHILD_FLAGS = "TESSERA_CHILD_FLAGS"
 CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
 """Environment, internal: the address at which the main process receives rows."""
 
-
-FEATURES = ("rows", "inject", "cpu_speculation")
+FEATURES = ("rows", "inject", "cpu_speculation", "tilespec")
 """What can be on, each a field of `Settings`."""
 
 
@@ -37,6 +36,7 @@ class Settings:
         cpu_speculation: whether drafts are verified on the CPU engine (``--speculative-algorithm``), for which SGLang's
             ``torch_native`` attention needs our additions.
         inject: whether requests may inject vectors (``--enable-injection``).
+        tilespec: whether speculative decoding sizes itself (``--tile-spec``).
         hidden_size: H of the model; None until the model's configuration is known.
         vocabulary: how many token ids the model has; 0 until its configuration is known.
     """
@@ -44,6 +44,7 @@ class Settings:
     rows: bool = False
     cpu_speculation: bool = False
     inject: bool = False
+    tilespec: bool = False
     hidden_size: int | None = None
     vocabulary: int = 0
 
@@ -54,6 +55,7 @@ class Settings:
             rows=args.return_hidden_states_mode == "full",
             inject=flags.needs_injection,
             cpu_speculation=cpu_speculation.wanted(args),
+            tilespec=flags.tile_spec,
         )
 
     @classmethod

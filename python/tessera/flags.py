@@ -88,6 +88,20 @@ class Flags:
         ),
     )
 
+    tile_spec: bool = field(
+        default=False,
+        metadata=_says(
+            "choose in every step how many tokens to draft for each request, up to --speculative-num-steps, and which "
+            "of them to verify; with --speculative-algorithm EAGLE, EAGLE3 or STANDALONE"
+        ),
+    )
+    tile_spec_trace: Path | None = field(
+        default=None,
+        metadata=_says(
+            "record every choice of --tile-spec in this file, for: tessera tilespec replay FILE", Path, "FILE"
+        ),
+    )
+
     @classmethod
     def from_namespace(cls, namespace: argparse.Namespace) -> Self:
         """What the parser that `add_to` extended has read."""

@@ -75,6 +75,24 @@ def _pooling() -> None:
     reader.RowReader.start = faulty_start  # type: ignore[method-assign]
 
 
-_FAULTS = {"version": _version, "seam": _seam, "taken": _taken, "bug": _bug, "pooling": _pooling}
+def _dice() -> None:
+    """TileSpec decides by dice: every number of drafted tokens, and every number of verified ones."""
+    import random
+
+    from tessera.tilespec.policy import Choice, Policy
+
+    dice = random.Random(1)
+    choose = Policy.choose
+
+    def diced(self: Policy, bs: int, kv_tokens: int) -> Choice:
+        steps = dice.choice(self.steps)
+        full = bs * (steps + 1)
+        tokens = dice.choice([full, dice.randint(bs, full)])
+        return choose(self, bs, kv_tokens)._replace(steps=steps, tokens=tokens)
+
+    Policy.choose = diced  # type: ignore[method-assign]
+
+
+_FAULTS = {"dice": _dice, "version": _version, "seam": _seam, "taken": _taken, "bug": _bug, "pooling": _pooling}
 if "TESSERA_TEST_FAULT" in os.environ:
     _FAULTS[os.environ["TESSERA_TEST_FAULT"]]()

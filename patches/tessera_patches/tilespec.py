@@ -1,0 +1,38 @@
+"""TileSpec's entry into SGLang: which worker drafts and verifies, and which tokens a verification takes. Scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tessera_patches import tilespec_verify, tilespec_worker
+
+
+def sized_worker(original: Callable[..., type], algorithm: Any, server_args: Any) -> type:
+    """AROUND ``SpeculativeAlgorithm.create_worker``: SGLang's worker for the algorithm, with TileSpec on top."""
+    return tilespec_worker.sized(original(algorithm, server_args))
+
+
+def profile(result: None, scheduler: Any) -> None:
+    """AFTER ``Scheduler.init_model_worker``: every graph exists and the KV pool has its size; nothing is served yet."""
+    scheduler.draft_worker.profile()
+
+
+def prepare_verify(
+    original: Callable[..., Any], verify_input: Any, req_to_token_pool: Any, batch: Any, target_worker: Any
+) -> Any:
+    """AROUND ``eagle_prepare_for_verify``: the chosen tokens only, one request behind the other."""
+    cut = tilespec_verify.cut_of(verify_input)
+    if cut is None:
+        return original(verify_input, req_to_token_pool, batch, target_worker)
+    return tilespec_verify.prepare(cut, verify_input, req_to_token_pool, batch, target_worker)
+
+
+def sample(
+    original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any = None
+) -> Any:
+    """AROUND ``eagle_sample``: it sees full chains again, which end where the verification ended."""
+    cut = tilespec_verify.cut_of(verify_input)
+    if cut is not None:
+        tilespec_verify.restore(cut, verify_input, batch, logits_output)
+    return original(verify_input, batch, logits_output, grammar_mask)

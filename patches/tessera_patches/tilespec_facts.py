@@ -1,0 +1,78 @@
+"""Everything that changes what a step costs: a cost profile holds for a server with the same facts only."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("sglang-tessera", "sglang", "torch", "triton", "sglang-kernel", "flashinfer-python")
+_OPTIONS = (
+    "dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "tp_size",
+    "ep_size",
+    "page_size",
+    "attention_backend",
+    "decode_attention_backend",
+    "prefill_attention_backend",
+    "speculative_attention_mode",
+    "speculative_draft_attention_backend",
+    "speculative_algorithm",
+    "speculative_draft_model_quantization",
+    "moe_runner_backend",
+    "speculative_moe_runner_backend",
+    "enable_return_hidden_states",
+    "enable_torch_compile",
+    "disable_custom_all_reduce",
+    "load_format",
+)
+
+
+def facts(args: Any, steps: list[int], batch_sizes: list[int]) -> dict[str, Any]:
+    """The facts of a server on a CUDA device, as JSON values.
+
+    Args:
+        args: SGLang's ``ServerArgs``.
+        steps: the numbers of drafted tokens to choose from.
+        batch_sizes: of the captured graphs.
+    """
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "cuda": torch.version.cuda,
+        "gpu": device.name,
+        "multiprocessors": device.multi_processor_count,
+        "memory": device.total_memory,
+        "model": _model(args.model_path),
+        "draft": _model(args.speculative_draft_model_path),
+        "options": {name: _plain(getattr(args, name, None)) for name in _OPTIONS},
+        "steps": steps,
+        "batch_sizes": batch_sizes,
+    }
+
+
+def _model(path: str) -> dict[str, Any]:
+    """A model by its configuration and the sizes of its files; a name that is no folder stands for itself."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return {"name": path}
+    configuration = folder / "config.json"
+    content = configuration.read_bytes() if configuration.is_file() else b""
+    weights = {file.name: file.stat().st_size for file in sorted(folder.glob("*.safetensors"))}
+    return {"name": path, "config": hashlib.sha256(content).hexdigest(), "weights": weights}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,104 @@
+"""Verify chains of different lengths in one forward: pack the chosen tokens, run, and put the results back.
+
+SGLang has the layout, the attention and the graphs for this (``ragged_verify.py``), for its DSpark drafts alone. Its
+EAGLE path before and after the forward knows chains of one length, so that is what it is given back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_uniform_func
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
+
+from tessera_kernels.allocate_verify import VerifyPlan
+from tessera_kernels.pack_verify import VerifyRows, pack_verify
+from tessera_kernels.scatter_verify import scatter_verify
+
+_ATTRIBUTE = "tessera_cut"
+
+
+@dataclass(slots=True)
+class Cut:
+    """One verification of part of the drafted tokens.
+
+    Attributes:
+        plan: how many tokens of each request, on the device.
+        tokens: of the whole batch; the host knows no more than this sum.
+        dense: every drafted token ``[bs * N]``; known from `prepare` on.
+    """
+
+    plan: VerifyPlan
+    tokens: int
+    dense: VerifyRows | None = None
+
+
+def attach(verify_input: Any, cut: Cut) -> None:
+    """Have this ``EagleVerifyInput`` verified in part."""
+    setattr(verify_input, _ATTRIBUTE, cut)
+
+
+def cut_of(verify_input: Any) -> Cut | None:
+    """The cut of a verification; None where every drafted token is verified."""
+    cut: Cut | None = getattr(verify_input, _ATTRIBUTE, None)
+    return cut
+
+
+def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: Any) -> tuple[Any, bool]:
+    """What ``eagle_prepare_for_verify`` does, for packed rows. Returns the forward batch, and whether it is a graph's.
+
+    ``verify_input.draft_token`` stays dense: grammars and the acceptance read it.
+    """
+    bs, width, runner = len(batch.seq_lens), verify_input.draft_token_num, target_worker.model_runner
+    locations = assign_extend_cache_locs_uniform_func(
+        req_pool_indices=batch.req_pool_indices,
+        req_to_token=pool.req_to_token,
+        start_offset=batch.seq_lens,
+        batch_size=bs,
+        draft_token_num=width,
+        device=batch.device,
+    )
+    cut.dense = VerifyRows(verify_input.draft_token, verify_input.positions, locations)
+    packed = VerifyRows(*(rows.new_empty(cut.tokens, dtype=torch.int64) for rows in cut.dense))
+    pack_verify(cut.dense, cut.plan.qo_indptr, bs, packed)
+
+    verify_input.ragged_verify_layout = RaggedVerifyLayout.from_verify_lens_device(
+        verify_lens=cut.plan.verify_lens[:bs], graph_num_tokens=cut.tokens
+    )
+    verify_input.seq_lens_cpu = batch.seq_lens_cpu
+    verify_input.seq_lens_sum = None if batch.seq_lens_cpu is None else int(batch.seq_lens_cpu.sum())
+    batch.input_ids, verify_input.positions, batch.out_cache_loc = packed
+    batch.forward_mode = ForwardMode.TARGET_VERIFY
+    hidden = CaptureHiddenMode.NULL if runner.spec_algorithm.is_standalone() else CaptureHiddenMode.FULL
+    forward_batch = ForwardBatch.init_new(
+        batch, runner, capture_hidden_mode=hidden, return_hidden_states_before_norm=False
+    )
+    return forward_batch, False
+
+
+def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
+    """Give back what `prepare` took: full chains, each ending where its verification ended.
+
+    Rows that were not verified get logits of zero, which are never looked at, and hidden states of zero.
+    """
+    if cut.dense is None:
+        raise RuntimeError("a verification in part that was never prepared")
+    bs, width = len(batch.seq_lens), verify_input.draft_token_num
+    indptr, lens = cut.plan.qo_indptr, cut.plan.verify_lens[:bs]
+    logits_output.next_token_logits = _dense(logits_output.next_token_logits, indptr, bs, width)
+    if logits_output.hidden_states is not None:
+        logits_output.hidden_states = _dense(logits_output.hidden_states, indptr, bs, width)
+    last = torch.arange(width, device=lens.device) >= lens.unsqueeze(1) - 1
+    verify_input.retrieve_next_token.masked_fill_(last, -1)
+    _, verify_input.positions, batch.out_cache_loc = cut.dense
+    batch.input_ids = verify_input.draft_token
+    verify_input.ragged_verify_layout = None
+
+
+def _dense(packed: torch.Tensor, indptr: torch.Tensor, bs: int, width: int) -> torch.Tensor:
+    dense = packed.new_empty((bs * width, packed.shape[1]))
+    scatter_verify(packed, indptr, bs, dense, 0)
+    return dense

@@ -1,0 +1,196 @@
+"""SGLang's EAGLE and STANDALONE workers, with a number of drafted and of verified tokens that changes every step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tessera import config
+from tessera.tilespec.calibration import Calibration, edges
+from tessera.tilespec.candidates import candidates
+from tessera.tilespec.decider import Decider
+from tessera.tilespec.policy import Choice
+from tessera.tilespec.scores import Scores
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_patches import tilespec_profile
+from tessera_patches.tilespec_verify import Cut, attach
+
+
+class States:
+    """SGLang's runtime states (attention backends and graphs), one for each number of drafted tokens.
+
+    Stands where SGLang's own ``AdaptiveController`` would: its workers build the states for it and keep the one in
+    force. What it does not do is decide; `SizedWorker` does.
+    """
+
+    def __init__(self, worker: Any, steps: list[int]) -> None:
+        self._worker = worker
+        self.built: dict[int, Any] = {}
+        self.steps = steps
+
+    def register(self, state: Any) -> None:
+        """Take a state that exists."""
+        self.built[state.speculative_num_steps] = state
+
+    def init_states(self, cuda_graph_bs: list[int] | None) -> None:
+        """Build the others."""
+        for steps in self.steps:
+            if steps not in self.built:
+                self.register(self._worker.build_adaptive_runtime_state(steps, steps + 1, cuda_graph_bs=cuda_graph_bs))
+
+    def activate(self, steps: int) -> None:
+        """Put a state in force."""
+        if steps != self._worker.speculative_num_steps:
+            self._worker.apply_runtime_state(self.built[steps])
+
+
+class SizedWorker:
+    """What TileSpec adds to an ``EAGLEWorkerV2`` or ``StandaloneWorkerV2``; mixed in by `sized`.
+
+    The draft's probabilities, the table that turns them into chances of acceptance, and the outcome stay on the device
+    (`Scores`). The host decides two numbers a step, how many tokens to draft for each request and how many to verify in
+    all; the device decides whose.
+    """
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.adaptive_controller = None
+        self._states = States(self, candidates(self.speculative_num_steps))
+        self._choice: Choice | None = None
+        self._kv_tokens = 0
+
+    def alloc_memory_pool(self: Any, **kwargs: Any) -> None:
+        """Also the scores, which the draft's graphs write."""
+        super().alloc_memory_pool(**kwargs)  # type: ignore[misc]
+        requests, depths = self.req_to_token_pool.req_to_token.shape[0], max(self._states.steps)
+        table = torch.from_numpy(Calibration(depths).logits())
+        model = AcceptanceModel.create(torch.from_numpy(edges()), table, requests, self.device)
+        self._scores = Scores(requests, depths, self.device, model)
+        _score_drafts(self._draft_worker, self._scores)
+
+    def init_cuda_graphs(self: Any) -> None:
+        """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
+        self.adaptive_controller = self._states
+        try:
+            super().init_cuda_graphs()  # type: ignore[misc]
+        finally:
+            self.adaptive_controller = None
+
+    def profile(self: Any) -> None:
+        """Learn what steps cost here; to be called once every graph exists and before anything is served."""
+        known = tilespec_profile.profile(self, self._states.built, Calibration(max(self._states.steps)))
+        self._scores.refit(known.calibration.logits())
+        device, trace = torch.device(self.device).type, config.flags.tile_spec_trace
+        self._decider = Decider(known.costs, self._scores, known.calibration, device, trace)
+
+    def forward_batch_generation(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """One step of the scheduler: a prefill, or draft, verify and extend."""
+        if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
+            self._scores.forget(batch.req_pool_indices)
+            self._decider.interrupted()
+        elif batch.seq_lens_sum is not None:
+            self._kv_tokens = batch.seq_lens_sum
+        return super().forward_batch_generation(batch, *args, **kwargs)  # type: ignore[misc]
+
+    def activate_step_by_batch(self: Any, batch_size: int) -> None:
+        """SGLang calls this before each draft."""
+        self._choice = self._decider.choose(batch_size, self._kv_tokens)
+        self._states.activate(self._choice.steps)
+
+    def verify(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Verify what was chosen, and learn from what was accepted."""
+        choice = self._choice
+        if batch.forward_mode.is_idle() or choice is None or choice.steps == 0:
+            return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
+        bs, steps = len(batch.seq_lens), choice.steps
+        plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens)
+        if choice.tokens < bs * (steps + 1):
+            attach(batch.spec_info, Cut(plan, choice.tokens))
+        result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
+        self._scores.observe(bs, steps, batch.req_pool_indices, plan, result.accept_lens)
+        self._decider.drafted(bs, steps, plan)
+        result.cap_lens = plan.verify_lens[:bs]  # SGLang counts them by request, in meta_info
+        return result
+
+
+def sized(worker: type) -> type:
+    """``worker`` with TileSpec on top."""
+    return type(f"Sized{worker.__name__}", (SizedWorker, worker), {})
+
+
+def _scored(kind: Any) -> type:
+    """SGLang's draft worker ``kind``, which also notes the probability of every drafted token.
+
+    SGLang computes it only where it samples drafts, and otherwise puts 1. It is taken where the logits are: between the
+    draft model's forwards, and captured with them where there are graphs.
+    """
+
+    class ScoredDrafts(kind):
+        scores: Scores
+
+        def draft(self, batch: Any) -> Any:
+            """Draft for a batch; the first token's probability comes with the batch."""
+            self.scores.first(batch.spec_info.topk_p)
+            return super().draft(batch)
+
+        def draft_forward(self, forward_batch: Any) -> Any:
+            """All forwards of a draft."""
+            self.scores.begin()
+            with _tapped(self.draft_runner, "forward") as outputs:
+                outputs.on = self.scores.next
+                return super().draft_forward(forward_batch)
+
+        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+            """Runs the draft model over the verified tokens, and picks the first token of the next draft."""
+            graphs = self.cuda_graph_runner_for_draft_extend
+            with _tapped(self.draft_runner, "forward") as eager, _tapped(graphs, "execute") as replayed:
+                super()._draft_extend_for_decode(batch, batch_result)
+            logits = (eager.last or replayed.last).next_token_logits
+            batch_result.next_draft_input.topk_p = self.scores.probability(logits)
+
+    return ScoredDrafts
+
+
+class _Tap:
+    """Sees each output of a function.
+
+    Attributes:
+        last: the last one.
+        on: called with each.
+    """
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        self.on: Any = None
+
+
+@contextlib.contextmanager
+def _tapped(owner: Any, name: str) -> Iterator[_Tap]:
+    """Watch a method of an object for a while; of None there is nothing to see."""
+    tap = _Tap()
+    if owner is None:
+        yield tap
+        return
+    original = getattr(owner, name)
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        output = original(*args, **kwargs)
+        tap.last = getattr(output, "logits_output", output)
+        if tap.on is not None:
+            tap.on(tap.last.next_token_logits)
+        return output
+
+    setattr(owner, name, watched)
+    try:
+        yield tap
+    finally:
+        delattr(owner, name)
+
+
+def _score_drafts(draft_worker: Any, scores: Scores) -> None:
+    """SGLang's workers create their draft worker themselves: it becomes one of ours afterwards."""
+    draft_worker.__class__ = _scored(type(draft_worker))
+    draft_worker.scores = scores

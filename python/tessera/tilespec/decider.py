@@ -1,0 +1,102 @@
+"""What the scheduler's thread does for TileSpec in a step: take in what has arrived, choose, send what comes next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from tessera.tilespec.calibration import Calibration
+from tessera.tilespec.costs import CostTable
+from tessera.tilespec.gain import Survivals
+from tessera.tilespec.mailbox import Mailbox
+from tessera.tilespec.policy import Choice, Policy
+from tessera.tilespec.scores import Scores
+from tessera.tilespec.stopwatch import Stopwatch
+from tessera.tilespec.trace import Record, Seen, TraceWriter
+from tessera_kernels.allocate_verify import VerifyPlan
+
+FIT_INTERVAL = 32
+"""Drafting steps between two fits of the calibration table."""
+
+
+class _Drafted(NamedTuple):
+    bs: int
+    steps: int
+
+
+@dataclass(slots=True)
+class _Learnt:
+    """What came in since the last choice, for the trace."""
+
+    seen: Seen | None = None
+    mean: list[float] | None = None
+
+
+class Decider:
+    """Chooses step after step, from statistics that are a step or two old.
+
+    Args:
+        costs: the profile of this server.
+        scores: the device's side; its table is refitted from what it counts.
+        calibration: what is known of acceptance already.
+        device: type of the device that runs the steps.
+        trace: a file to record every choice in; None records nothing.
+    """
+
+    def __init__(
+        self, costs: CostTable, scores: Scores, calibration: Calibration, device: str, trace: Path | None = None
+    ) -> None:
+        self.calibration = calibration
+        self._survivals = Survivals(len(calibration.trials), costs.steps, calibration.mean())
+        self.policy = Policy(costs, self._survivals)
+        self._scores = scores
+        self._histograms: Mailbox[_Drafted] = Mailbox()
+        self._counts: Mailbox[None] = Mailbox()
+        self._watch: Stopwatch[Record] = Stopwatch(device)
+        self._drafts = 0
+        self._trace = None if trace is None else TraceWriter(trace, costs, calibration.mean())
+        self._learnt = _Learnt()
+
+    def choose(self, bs: int, kv_tokens: int) -> Choice:
+        """Decide the step that is about to begin, of ``bs`` requests with ``kv_tokens`` cached in all."""
+        self._take_in()
+        choice = self.policy.choose(bs, kv_tokens)
+        self._watch.start(Record(bs, kv_tokens, choice, self._learnt.seen, self._learnt.mean))
+        self._learnt = _Learnt()
+        return choice
+
+    def interrupted(self) -> None:
+        """A prefill runs between two decode steps."""
+        untimed = self._watch.interrupt()
+        self._take_in_times()
+        self._record(untimed)
+
+    def drafted(self, bs: int, steps: int, plan: VerifyPlan) -> None:
+        """A draft of ``steps`` tokens was verified in part or in full, and its outcome observed, on this stream."""
+        self._histograms.send(plan.histogram, _Drafted(bs, steps))
+        self._drafts += 1
+        if self._drafts % FIT_INTERVAL == 0:
+            self._counts.send(self._scores.model.counts, None)
+
+    def _take_in(self) -> None:
+        for histogram, (bs, steps) in self._histograms.receive():
+            self._survivals.update(histogram, bs, steps)
+            if self._trace is not None:
+                self._learnt.seen = Seen.of(histogram, bs, steps)
+        self._take_in_times()
+        for counts, _ in self._counts.receive():
+            self.calibration.absorb(counts)
+            self._survivals.assume(self.calibration.mean())
+            self._scores.refit(self.calibration.logits())
+            if self._trace is not None:
+                self._learnt.mean = self.calibration.mean().tolist()
+
+    def _take_in_times(self) -> None:
+        for seconds, record in self._watch.receive():
+            self.policy.observe(record.choice, seconds)
+            self._record(record, seconds)
+
+    def _record(self, record: Record | None, seconds: float | None = None) -> None:
+        if self._trace is not None and record is not None:
+            self._trace.write(replace(record, measured=seconds))

@@ -1,0 +1,40 @@
+"""The cost table of an engine without graphs, where nothing worth measuring is served: the CPU engine of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.tilespec.costs import CostTable, Curve
+
+_KNEE = 64
+"""Tokens up to which a verification costs the same: what weights cost to read."""
+
+
+def nominal(steps: Sequence[int], requests: int) -> CostTable:
+    """Units of one plain forward: a draft step costs a tenth, and beyond a knee tokens cost in proportion.
+
+    Args:
+        steps: the numbers of draft steps to choose from.
+        requests: the most that are served at once.
+    """
+    sizes = sorted({1, 2, 4, 8, 16, 32, 64, 128, 256, 512} | {requests})
+    most = requests * (max(steps) + 1)
+    tiers = [size for size in range(2, most + 1) if size <= _KNEE or size % 16 == 0]
+
+    def forward(width: int) -> Curve:
+        return Curve(sizes, [max(1.0, size * width / _KNEE) for size in sizes])
+
+    def tenth(width: int) -> Curve:
+        return Curve(sizes, [second / 10 for second in forward(width).seconds])
+
+    drafts = [count for count in steps if count]
+    return CostTable(
+        tiers=Curve(tiers, [max(1.0, tier / _KNEE) for tier in tiers]),
+        slots=None,
+        uniform={count + 1: forward(count + 1) for count in steps},
+        draft={count: Curve(sizes, [count * second for second in tenth(1).seconds]) for count in drafts},
+        extend={count + 1: tenth(count + 1) for count in drafts},
+        kv_seconds=0.0,
+        host_seconds=0.05,
+        batch_sizes=sizes,
+    )

@@ -1,0 +1,70 @@
+"""The draft's probabilities and what they have meant so far: device tensors, never read by the host in a step."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
+from tessera_kernels.draft_confidence import draft_confidence
+from tessera_kernels.observe_acceptance import observe_acceptance
+
+
+class Scores:
+    """One step's confidences ``[bs, s]``, and the acceptance model that they are calibrated with.
+
+    Args:
+        requests: rows of SGLang's request pool; no batch is larger.
+        depths: the most tokens that are drafted for a request.
+        device: where the models run.
+        model: the acceptance model.
+    """
+
+    def __init__(self, requests: int, depths: int, device: str, model: AcceptanceModel) -> None:
+        self._confidence = torch.zeros((requests, depths), dtype=torch.float32, device=device)
+        self._index = torch.zeros(requests, dtype=torch.int64, device=device)
+        self._depth = 0
+        self.model = model
+
+    def forget(self, requests: torch.Tensor) -> None:
+        """Requests ``[bs]`` begin: what rows of the pool knew of earlier ones is gone."""
+        self.model.offsets.index_fill_(0, requests.long(), 0.0)
+
+    def first(self, probability: torch.Tensor) -> None:
+        """Take the probability ``[bs, 1]`` of each request's first drafted token."""
+        self._confidence[: probability.shape[0], :1].copy_(probability)
+
+    def begin(self) -> None:
+        """A draft begins."""
+        self._depth = 0
+
+    def next(self, logits: torch.Tensor) -> None:
+        """Take the logits ``[bs, V]`` of the draft's next token."""
+        self._depth += 1
+        rows = logits.shape[0]
+        draft_confidence(logits, self._confidence[:rows, self._depth], self._index[:rows])
+
+    def probability(self, logits: torch.Tensor) -> torch.Tensor:
+        """The greatest probability ``[bs, 1]`` float32 of each row of ``[bs, V]`` logits."""
+        rows = logits.shape[0]
+        probability = torch.empty((rows, 1), dtype=torch.float32, device=logits.device)
+        draft_confidence(logits, probability[:, 0], self._index[:rows])
+        return probability
+
+    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int) -> VerifyPlan:
+        """Whose drafted tokens to verify: `tessera_kernels.allocate_verify.allocate_verify`."""
+        plan = VerifyPlan.create(bs, steps, self.model.logits.shape[0], str(self._confidence.device))
+        allocate_verify(self._confidence[:bs, :steps], requests, self.model, tokens, plan)
+        return plan
+
+    def observe(self, bs: int, steps: int, requests: torch.Tensor, plan: VerifyPlan, accept_lens: torch.Tensor) -> None:
+        """Learn from the outcome of a step: `tessera_kernels.observe_acceptance.observe_acceptance`."""
+        observe_acceptance(self._confidence[:bs, :steps], requests, plan.verify_lens, accept_lens, self.model)
+
+    def refit(self, logits: npt.NDArray[np.float32]) -> None:
+        """Take another table ``[S, BINS]``, from the current stream's next step on."""
+        table = torch.from_numpy(logits)
+        pinned = table.pin_memory() if self.model.logits.is_cuda else table
+        self.model.logits.copy_(pinned, non_blocking=True)

@@ -1,0 +1,56 @@
+"""How long decode steps take, from the start of one to the start of the next, without waiting for the device."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Generic, TypeVar
+
+import torch
+
+Tag = TypeVar("Tag")
+
+
+class Stopwatch(Generic[Tag]):
+    """Times steps that follow each other directly. Runs on one thread, on the current stream.
+
+    Args:
+        device: type of the device that runs the steps; on "cuda" the device's clock counts, else the host's.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._cuda = device == "cuda"
+        self._last: tuple[torch.cuda.Event | float, Tag] | None = None
+        self._under_way: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tag]] = deque()
+        self._done: list[tuple[float, Tag]] = []
+
+    def start(self, tag: Tag) -> None:
+        """A step begins; the one before has ended."""
+        now = self._now()
+        if self._last is not None:
+            before, which = self._last
+            if isinstance(now, float) and isinstance(before, float):
+                self._done.append((now - before, which))
+            elif isinstance(now, torch.cuda.Event) and isinstance(before, torch.cuda.Event):
+                self._under_way.append((before, now, which))
+        self._last = (now, tag)
+
+    def interrupt(self) -> Tag | None:
+        """Something else runs after the step that began last: it is not timed. Returns its tag."""
+        last, self._last = self._last, None
+        return None if last is None else last[1]
+
+    def receive(self) -> list[tuple[float, Tag]]:
+        """Seconds of the steps whose times are known by now, the oldest first."""
+        done, self._done = self._done, []
+        while self._under_way and self._under_way[0][1].query():
+            begin, end, tag = self._under_way.popleft()
+            done.append((begin.elapsed_time(end) / 1e3, tag))
+        return done
+
+    def _now(self) -> torch.cuda.Event | float:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

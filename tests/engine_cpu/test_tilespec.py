@@ -1,0 +1,99 @@
+"""TileSpec on the CPU engine: whatever it decides, the tokens are those of greedy decoding in float32."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY_DRAFT
+from tessera.tilespec.replay import replay
+from tessera.tilespec.trace import Trace
+
+MODELS = TINY_DRAFT.parent
+SITE = Path(__file__).parents[1] / "faults" / "site"
+TEXTS = [
+    "def main():\n    import",
+    "class Foo(object):\n    def __init__(self",
+    "import os\n\nfor i in range",
+    "# This",
+]
+CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
+DICE = {"TESSERA_TEST_FAULT": "dice", "PYTHONPATH": str(SITE)}
+STRAINED = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+
+
+def draft(algorithm: str, model: str) -> tuple[str, ...]:
+    """Options of a server that sizes its drafts."""
+    return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(MODELS / model), *CHAIN)
+
+
+SERVERS = {
+    "standalone": draft("STANDALONE", "tiny-draft"),
+    "eagle": draft("EAGLE", "tiny-eagle"),
+    "eagle3": draft("EAGLE3", "tiny-eagle3"),
+}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def dice(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
+    """A server in which dice decide how much to draft and to verify, and which retracts requests."""
+    return server_pool.get(*SERVERS[request.param], "--tile-spec", env=DICE | STRAINED)
+
+
+def _padded(histogram: list[int]) -> list[int]:
+    return histogram + [0] * (8 - len(histogram))
+
+
+def generate(server: Server, ids: list[int], tokens: int) -> dict[str, Any]:
+    """POST /generate, greedily."""
+    sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    body = {"input_ids": ids, "sampling_params": sampling}
+    answer: dict[str, Any] = httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
+    return answer
+
+
+def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace) -> None:
+    """Ragged and uniform verification, plain steps, requests that come and go: each token is the reference's."""
+    chooser = random.Random(1)
+    prompts = hf.tokenizer(TEXTS)["input_ids"]
+    prompts += [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
+    tokens = [chooser.randrange(20, 60) for _ in prompts]
+    with ThreadPoolExecutor(5) as threads:
+        answers = list(threads.map(lambda pair: generate(dice, *pair), zip(prompts, tokens, strict=True)))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        output = answer["output_ids"]
+        assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
+    metas = [answer["meta_info"] for answer in answers]
+    assert sum(meta["spec_num_correct_drafts"] for meta in metas) > 20
+    verified = np.sum([_padded(meta["spec_cap_lens_histogram"]) for meta in metas], axis=0)
+    assert (verified[1:7] > 0).all()  # chains of every length were verified
+
+
+def test_the_policy_is_in_force(server_pool: ServerPool, hf: HuggingFace, tmp_path: Path) -> None:
+    """By itself: drafts for one request, cuts them for many, and leaves a trace that can be replayed."""
+    trace = tmp_path / "trace.jsonl"
+    server = server_pool.get(*SERVERS["standalone"], "--tile-spec", "--tile-spec-trace", str(trace))
+    prompt = hf.tokenizer(TEXTS[1])["input_ids"]
+    alone = generate(server, prompt, 100)
+    assert alone["output_ids"] == hf.favourites([*prompt, *alone["output_ids"][:-1]])[len(prompt) - 1 :]
+    assert alone["meta_info"]["spec_verify_ct"] < 60
+    chooser = random.Random(2)
+    with ThreadPoolExecutor(40) as threads:
+        noise = [[chooser.randrange(8, 1000) for _ in range(20)] for _ in range(40)]
+        answers = list(threads.map(lambda ids: generate(server, ids, 40), noise))
+    for ids, answer in zip(noise, answers, strict=True):
+        output = answer["output_ids"]
+        assert output == hf.favourites([*ids, *output[:-1]])[len(ids) - 1 :]
+    records = list(Trace(trace).records())
+    assert any(record.choice.steps == 5 and record.bs == 1 for record in records)
+    assert any(record.choice.tier is not None and record.bs > 8 for record in records)
+    assert replay(Trace(trace)).records == len(records)

@@ -1,0 +1,167 @@
+"""The host's side of TileSpec in a step, on the CPU: what comes late, what is timed, what is learnt."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from tessera.tilespec.calibration import Calibration, edges
+from tessera.tilespec.candidates import candidates
+from tessera.tilespec.decider import FIT_INTERVAL, Decider
+from tessera.tilespec.mailbox import Mailbox
+from tessera.tilespec.nominal import nominal
+from tessera.tilespec.refusals import refused
+from tessera.tilespec.scores import Scores
+from tessera.tilespec.stopwatch import Stopwatch
+from tessera.tilespec.trace import Trace
+from tessera_kernels.acceptance_model import AcceptanceModel
+
+DEPTHS = 5
+REQUESTS = 64
+
+
+def scores() -> Scores:
+    """Fresh ones."""
+    table = torch.from_numpy(Calibration(DEPTHS).logits())
+    return Scores(REQUESTS, DEPTHS, "cpu", AcceptanceModel.create(torch.from_numpy(edges()), table, REQUESTS, "cpu"))
+
+
+def decider(trace: Path | None = None) -> tuple[Decider, Scores]:
+    """A decider of the CPU engine's nominal costs."""
+    own = scores()
+    return Decider(nominal(candidates(DEPTHS), REQUESTS), own, Calibration(DEPTHS), "cpu", trace), own
+
+
+def step(subject: Decider, own: Scores, bs: int, accepted: float, chooser: np.random.Generator) -> int:
+    """One decode step in which each draft token is accepted with this chance; returns its draft steps."""
+    choice = subject.choose(bs, bs * 100)
+    steps = choice.steps
+    if steps:
+        requests = torch.arange(bs)
+        own.first(torch.full((bs, 1), accepted))
+        own._confidence[:bs, :steps] = accepted
+        plan = own.allocate(bs, steps, requests, choice.tokens)
+        right = chooser.random((bs, steps)) < accepted
+        chain = np.minimum(right.cumprod(1).sum(1) + 1, plan.verify_lens[:bs].numpy())
+        own.observe(bs, steps, requests, plan, torch.from_numpy(chain.astype(np.int32)))
+        subject.drafted(bs, steps, plan)
+    return steps
+
+
+@pytest.mark.parametrize(("accepted", "most"), [(0.02, 0.5), (0.98, DEPTHS)])
+def test_it_settles_on_what_drafts_are_worth(accepted: float, most: float) -> None:
+    """One request: a draft that is never right ends in plain decoding, one that always is in the longest chains."""
+    subject, own = decider()
+    chooser = np.random.default_rng(1)
+    steps = [step(subject, own, 1, accepted, chooser) for _ in range(8 * FIT_INTERVAL)]
+    late = np.mean(steps[-FIT_INTERVAL:])
+    assert late <= most if accepted < 0.5 else late == most
+
+
+def test_calibration_follows_the_outcomes() -> None:
+    """Drafts that are sure and wrong half of the time are known as such after a few fits."""
+    subject, own = decider()
+    for _ in range(40):  # the policy may choose plain steps: here every step drafts
+        own._confidence.fill_(0.99)
+        plan = own.allocate(16, DEPTHS, torch.arange(16), 16 * (DEPTHS + 1))
+        lens = torch.tensor([1, DEPTHS + 1] * 8, dtype=torch.int32)
+        own.observe(16, DEPTHS, torch.arange(16), plan, lens)
+        subject.drafted(16, DEPTHS, plan)
+        subject.choose(16, 0)
+    assert subject.calibration.mean()[0] == pytest.approx(0.5, abs=0.05)
+    assert subject.calibration.mean()[1] == pytest.approx(1.0, abs=0.05)
+    sure = int(np.searchsorted(edges(), 0.99, side="right"))
+    assert own.model.logits[0, sure] < 1.0  # 4.6 before
+
+
+def test_trace_has_every_step(tmp_path: Path) -> None:
+    """Timed where the next step followed directly, and not where a prefill came between."""
+    file = tmp_path / "trace.jsonl"
+    subject, own = decider(file)
+    chooser = np.random.default_rng(1)
+    for i in range(10):
+        step(subject, own, 2, 0.9, chooser)
+        if i == 4:
+            subject.interrupted()
+    subject.interrupted()
+    assert subject._trace is not None
+    subject._trace.close()
+    records = list(Trace(file).records())
+    assert len(records) == 10
+    assert [i for i, record in enumerate(records) if record.measured is None] == [4, 9]
+    assert all(record.seen is not None for record in records[1:])
+
+
+def test_mailbox_keeps_what_was_sent() -> None:
+    """A later write does not change what is under way."""
+    box: Mailbox[str] = Mailbox()
+    tensor = torch.arange(3)
+    box.send(tensor, "a")
+    tensor += 1
+    box.send(tensor, "b")
+    assert [(values.tolist(), tag) for values, tag in box.receive()] == [([0, 1, 2], "a"), ([1, 2, 3], "b")]
+    assert box.receive() == []
+
+
+def test_stopwatch_times_only_what_follows_directly() -> None:
+    """From start to start."""
+    watch: Stopwatch[int] = Stopwatch("cpu")
+    watch.start(1)
+    time.sleep(0.01)
+    watch.start(2)
+    assert watch.interrupt() == 2
+    assert watch.interrupt() is None
+    watch.start(3)
+    ((seconds, tag),) = watch.receive()
+    assert (tag, seconds >= 0.01) == (1, True)
+
+
+def test_candidates_end_with_what_was_asked_for() -> None:
+    """No speculation is always among them."""
+    assert candidates(1) == [0, 1]
+    assert candidates(4) == [0, 1, 2, 3, 4]
+    assert candidates(7) == [0, 1, 2, 3, 5, 7]
+
+
+FINE = {
+    "speculative_algorithm": "EAGLE",
+    "speculative_eagle_topk": 1,
+    "speculative_adaptive": False,
+    "speculative_use_rejection_sampling": False,
+    "enable_deterministic_inference": False,
+    "enable_multi_layer_eagle": False,
+    "tp_size": 1,
+    "pp_size": 1,
+    "enable_dp_attention": False,
+    "enable_two_batch_overlap": False,
+    "enable_pdmux": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "option"),
+    [
+        ("speculative_algorithm", None, "--speculative-algorithm"),
+        ("speculative_algorithm", "NGRAM", "--speculative-algorithm"),
+        ("speculative_eagle_topk", 4, "--speculative-eagle-topk 4"),
+        ("speculative_adaptive", True, "--speculative-adaptive"),
+        ("speculative_use_rejection_sampling", True, "--speculative-use-rejection-sampling"),
+        ("enable_deterministic_inference", True, "--enable-deterministic-inference"),
+        ("enable_multi_layer_eagle", True, "--enable-multi-layer-eagle"),
+        ("tp_size", 2, "--tp-size 2"),
+        ("pp_size", 2, "--pp-size 2"),
+        ("enable_dp_attention", True, "--enable-dp-attention"),
+        ("enable_two_batch_overlap", True, "--enable-two-batch-overlap"),
+        ("enable_pdmux", True, "--enable-pdmux"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused_by_name(name: str, value: object, option: str) -> None:
+    """One line for each."""
+    assert refused(SimpleNamespace(**FINE)) == []
+    (line,) = refused(SimpleNamespace(**(FINE | {name: value})))
+    assert option in line
