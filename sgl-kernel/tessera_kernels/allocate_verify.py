@@ -50,7 +50,8 @@ def allocate_verify(
         requests: ``[bs]`` int32 or int64, each request's row of the pool.
         model: the acceptance model, with S at least s.
         tokens: what the batch verifies in all, at least bs.
-        plan: written. ``survival`` may have more than bs rows, which stay as they are.
+        plan: written. ``survival`` may have more rows than bs and more columns than s; they stay as they are. Buffers
+            of one size for all batches keep the kernel at one compilation.
 
     Raises:
         ValueError: fewer tokens than requests.

@@ -53,6 +53,6 @@ def pack_verify_triton(dense: VerifyRows, qo_indptr: torch.Tensor, bs: int, pack
         rows,
         WIDTH=dense.tokens.shape[0] // bs,
         ROWS=ROWS_PER_PROGRAM,
-        LEVELS=bs.bit_length(),
+        LEVELS=qo_indptr.shape[0].bit_length(),  # not of bs: each value is compiled once
         num_warps=4,
     )

@@ -32,8 +32,8 @@ def model_of(rng: torch.Generator, depths: int, device: str) -> AcceptanceModel:
 
 
 def poisoned(slots: int, steps: int, depths: int, device: str) -> VerifyPlan:
-    """Outputs in which nothing is right yet."""
-    plan = VerifyPlan.create(slots, steps, depths, device)
+    """Outputs in which nothing is right yet, with room for all depths."""
+    plan = VerifyPlan.create(slots, depths, depths, device)
     for output in (plan.verify_lens, plan.qo_indptr, plan.histogram):
         output.fill_(POISON)
     plan.survival.fill_(float("nan"))
@@ -68,14 +68,17 @@ def test_allocation(device: str, size: tuple[int, int, int], share: float, ties:
     allocate_verify_triton(confidence, requests, model, tokens, plan)
     allocate_verify_torch(confidence, requests, model, tokens, twin)
 
-    torch.testing.assert_close(plan.survival[:bs], twin.survival[:bs], rtol=1e-5, atol=1e-7)
-    assert plan.survival[bs:].isnan().all()
-    assert (plan.survival[:bs].diff(dim=1) <= 0).all()
-    lens = expected_lens(plan.survival[:bs].tolist(), tokens)
+    survival = plan.survival[:bs, :steps].clone()
+    torch.testing.assert_close(survival, twin.survival[:bs, :steps], rtol=1e-5, atol=1e-7)
+    plan.survival[:bs, :steps] = float("nan")
+    assert plan.survival.isnan().all()
+    plan.survival[:bs, :steps] = survival
+    assert (survival.diff(dim=1) <= 0).all()
+    lens = expected_lens(survival.tolist(), tokens)
     assert plan.verify_lens.tolist() == lens + [0] * (slots - bs)
     assert sum(lens) == min(tokens, bs * (steps + 1))
     assert plan.qo_indptr.tolist() == [sum(lens[:b]) for b in range(slots + 1)]
-    assert twin.verify_lens.tolist()[:bs] == expected_lens(twin.survival[:bs].tolist(), tokens)
+    assert twin.verify_lens.tolist()[:bs] == expected_lens(twin.survival[:bs, :steps].tolist(), tokens)
 
     check_histogram(plan, bs, steps)
     check_histogram(twin, bs, steps)
@@ -84,7 +87,7 @@ def test_allocation(device: str, size: tuple[int, int, int], share: float, ties:
 def check_histogram(plan: VerifyPlan, bs: int, steps: int) -> None:
     """The histogram is that of the survivals beside it."""
     counts, sums = torch.zeros_like(plan.histogram, device="cpu", dtype=torch.float64)
-    for line in plan.survival[:bs].tolist():
+    for line in plan.survival[:bs, :steps].tolist():
         for depth, p in enumerate(line):
             cell = min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)
             counts[depth, cell] += 1
