@@ -37,6 +37,7 @@ EXTRAS = {
         "pytest-timeout>=2.4",
         "requests>=2.32",
         "ruff==0.17.5",
+        "schemathesis>=4.32,<5",
         "toploc==0.1.6",
     ],
 }

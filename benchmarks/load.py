@@ -1,4 +1,4 @@
-"""A steady closed loop of /generate requests: so many clients, each sends its next request when the last was answered.
+"""A steady closed loop of requests: so many clients, each sends its next one when the last was answered.
 
 Clients start one after the other over the time of one request: started at once they would run in lockstep, and how
 their prefills happen to bunch then decides the result (a spread of 8 % was measured that way). What counts is a window
@@ -20,6 +20,8 @@ import aiohttp
 
 FIRST_ID, LAST_ID = 5, 2000
 """Random prompts are made of these token ids: low ones exist in every vocabulary."""
+KEPT_BYTES = 2**20
+"""Larger answers are counted and not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,20 @@ class Load:
         return f"{self.prompt_tokens} in, {self.output_tokens} out, {self.clients} clients"
 
 
+class Call(NamedTuple):
+    """One request: where it goes, what it says, and its headers."""
+
+    path: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
 class Answer(NamedTuple):
-    """One response: when it began and ended (seconds), its body, its status."""
+    """One response: when it began and ended (seconds), its size, its body (empty if large), its status."""
 
     begin: float
     end: float
+    size: int
     body: bytes
     status: int
 
@@ -74,6 +85,7 @@ def run(
     seed: int,
     request_seconds: float = 0.0,
     prompts: Iterator[list[int]] | None = None,
+    calls: Iterator[Call] | None = None,
 ) -> Measured:
     """Send one load to a server.
 
@@ -84,13 +96,16 @@ def run(
         seed: of the random prompts.
         request_seconds: about how long one request takes; clients start over this time, the window begins after twice.
         prompts: token ids of the prompts to send instead of random ones; it never ends.
+        calls: what to send instead of /generate with prompts; it never ends.
     """
-    return asyncio.run(_run(url, load, extra, prompts or _random_prompts(load, seed), request_seconds))
+    calls = calls or _generate(load, prompts or _random_prompts(load, seed))
+    return asyncio.run(_run(url, load, extra, calls, request_seconds))
 
 
 def typical_latency(url: str, load: Load, extra: dict[str, Any], prompts: Iterator[list[int]]) -> float:
     """The median latency when each client sends one request at once: what `run` wants to know, and a warm-up."""
-    answers = asyncio.run(_answers(url, load, extra, prompts, stagger=0.0, until=time.perf_counter()))
+    calls = _generate(load, prompts)
+    answers = asyncio.run(_answers(url, load, extra, calls, stagger=0.0, until=time.perf_counter()))
     return percentile([answer.end - answer.begin for answer in answers], 0.5)
 
 
@@ -106,31 +121,32 @@ def _random_prompts(load: Load, seed: int) -> Iterator[list[int]]:
         yield [chooser.randrange(FIRST_ID, LAST_ID) for _ in range(load.prompt_tokens)]
 
 
-async def _run(
-    url: str, load: Load, extra: dict[str, Any], prompts: Iterator[list[int]], request_seconds: float
-) -> Measured:
+def _generate(load: Load, prompts: Iterator[list[int]]) -> Iterator[Call]:
+    sampling = {"max_new_tokens": load.output_tokens, "temperature": 0, "ignore_eos": True}
+    for prompt in prompts:
+        yield Call("/generate", {"input_ids": prompt, "sampling_params": sampling}, {})
+
+
+async def _run(url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], request_seconds: float) -> Measured:
     begin = time.perf_counter() + 2 * request_seconds
-    answers = await _answers(url, load, extra, prompts, stagger=request_seconds, until=begin + load.seconds)
+    answers = await _answers(url, load, extra, calls, stagger=request_seconds, until=begin + load.seconds)
     return _summary(load, begin, answers)
 
 
 async def _answers(
-    url: str, load: Load, extra: dict[str, Any], prompts: Iterator[list[int]], stagger: float, until: float
+    url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], stagger: float, until: float
 ) -> list[Answer]:
     timeout = aiohttp.ClientTimeout(total=600)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-        clients = (
-            _client(session, url, load, extra, prompts, stagger * i / load.clients, until) for i in range(load.clients)
-        )
+        clients = (_client(session, url, extra, calls, stagger * i / load.clients, until) for i in range(load.clients))
         return [answer for group in await asyncio.gather(*clients) for answer in group]
 
 
 async def _client(
     session: aiohttp.ClientSession,
     url: str,
-    load: Load,
     extra: dict[str, Any],
-    prompts: Iterator[list[int]],
+    calls: Iterator[Call],
     delay: float,
     until: float,
 ) -> list[Answer]:
@@ -138,18 +154,13 @@ async def _client(
     await asyncio.sleep(delay)
     answers: list[Answer] = []
     while not answers or time.perf_counter() < until:
+        call = next(calls)
         begin = time.perf_counter()
-        async with session.post(f"{url}/generate", json=_body(next(prompts), load) | extra) as response:
+        async with session.post(f"{url}{call.path}", json=call.body | extra, headers=call.headers) as response:
             raw = await response.read()
-        answers.append(Answer(begin, time.perf_counter(), raw, response.status))
+        kept = raw if len(raw) <= KEPT_BYTES else b""
+        answers.append(Answer(begin, time.perf_counter(), len(raw), kept, response.status))
     return answers
-
-
-def _body(prompt: list[int], load: Load) -> dict[str, Any]:
-    return {
-        "input_ids": prompt,
-        "sampling_params": {"max_new_tokens": load.output_tokens, "temperature": 0, "ignore_eos": True},
-    }
 
 
 def _summary(load: Load, begin: float, answers: list[Answer]) -> Measured:
@@ -164,7 +175,7 @@ def _summary(load: Load, begin: float, answers: list[Answer]) -> Measured:
         input_tokens_per_second=round(rate * load.prompt_tokens, 1),
         p50=round(percentile(latencies, 0.5), 4),
         p99=round(percentile(latencies, 0.99), 4),
-        kilobytes_per_response=round(sum(len(answer.body) for answer in inside) / len(inside) / 1000, 2),
+        kilobytes_per_response=round(sum(answer.size for answer in inside) / len(inside) / 1000, 2),
         errors=sum(answer.status != HTTPStatus.OK for answer in answers),
         latencies=latencies,
         bodies=tuple(answer.body for answer in inside),

@@ -17,7 +17,9 @@ from tessera.http import embeddings
 from tessera.http.body_limit import BodyLimit
 from tessera.http.embeddings import Embed, Model, Prompts
 from tessera.http.error_body import error_body
+from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
+from tessera.metrics import Metrics
 from tessera_patches import apply, inject_request, inventory, openai, toploc
 from tessera_patches.seam import Phase
 
@@ -34,6 +36,10 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
     with apply.or_refuse():
         config.active.hidden_size = tokenizer_manager.model_config.hidden_size
         config.active.vocabulary = tokenizer_manager.model_config.vocab_size
+        if server_args.enable_metrics:
+            config.metrics = Metrics(tokenizer_manager.served_model_name)
+        if config.inbox is not None and config.metrics is not None:
+            config.inbox.watch = config.metrics.note
         config.injection = inject_request.model(tokenizer_manager)
         if config.active.inject:
             http_server.app.add_middleware(
@@ -52,6 +58,8 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
         # Ours first: SGLang's own of the same path stay behind them.
         routes = http_server.app.router.routes
         routes[:] = routes[stock:] + routes[:stock]
+        if config.active.rows:
+            publish_schema(http_server.app)
     features = ", ".join(config.active.features()) or "nothing"
     logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
 
@@ -85,6 +93,19 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     app.add_api_route("/encode", encode, methods=["POST", "PUT"], include_in_schema=False)
 
 
+def publish_schema(app: FastAPI) -> None:
+    """``/openapi.json``: SGLang's, with our routes and fields in it."""
+    stock = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            ours = document(config.active.hidden_size, config.active.vocabulary or None)
+            app.openapi_schema = merge(stock(), ours)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+
+
 def _embed(manager: Any, request: Request) -> Embed:
     async def embed(prompts: Prompts, options: dict[str, Any]) -> list[dict[str, Any]]:
         obj = io_struct.GenerateReqInput(
@@ -115,4 +136,6 @@ def _respond(answer: dict[str, Any] | Body) -> Response:
 async def answer_error(request: Request, error: Exception) -> ORJSONResponse:
     """An error of ours, with the status that it has."""
     status = error.status if isinstance(error, TesseraError) else TesseraError.status
+    if config.metrics is not None:
+        config.metrics.failed(error.code if isinstance(error, TesseraError) else TesseraError.code)
     return ORJSONResponse(error_body(error), status_code=status)

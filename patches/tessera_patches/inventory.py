@@ -156,6 +156,16 @@ SEAMS = (
         callers=(f"{_WORKER}.forward_batch_generation",),
     ),
     Seam(
+        target="sglang.srt.layers.logits_processor.LogitsProcessor.forward",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.forward:without_logits",
+        guard=Guard.BODY,
+        why="A batch of encodes only skips the logits: nothing is sampled from them.",
+        remove_when="SGLang computes no logits for batches that are prefill-only.",
+    ),
+    Seam(
         target=f"{_PROCESSOR}._maybe_collect_routed_experts",
         hook=Hook.BEFORE,
         phase=Phase.SCHEDULER,

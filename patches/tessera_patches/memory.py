@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 from sglang.srt.configs.hybrid_arch import mambaish_config
 
 from tessera import config
 from tessera.delivery.outbox import Outbox
+from tessera.delivery.outcome import Vitals
 from tessera.fingerprint.chunks import ALL_ROWS
 from tessera.rows.reader import RowReader
 from tessera.rows.refusals import refused_model
@@ -46,12 +48,13 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
         return
     pool = runner.token_to_kv_pool
     store = RowStore(pool.size + pool.page_size, runner.model_config.hidden_size, runner.dtype, runner.device)
-    topk = config.flags.toploc_verification_topk
-    reader = RowReader(store.rows, runner.req_to_token_pool.req_to_token, topk)
+    topk, counted = config.flags.toploc_verification_topk, bool(runner.server_args.enable_metrics)
+    reader = RowReader(store.rows, runner.req_to_token_pool.req_to_token, topk, timed=counted)
     runtime.rows = store
     # Compile the kernels now, not at the first request.
     reader.start([Span(0, 0, 1, Reduce.MEAN)], (), [Chunk(0, 0, 1, ALL_ROWS, 1)]).wait()
-    outbox = Outbox(os.environ[config.CHILD_RESULTS])
+    outbox = Outbox(os.environ[config.CHILD_RESULTS], _vitals_of(store, runner) if counted else None)
+    outbox.put([], None)  # the gauges are there before the first request
     runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1], topk)
     kv_bytes = sum(pool.get_kv_size_bytes())
     logger.info(
@@ -60,3 +63,12 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
         store.rows.shape[0],
         100 * store.nbytes / kv_bytes,
     )
+
+
+def _vitals_of(store: RowStore, runner: Any) -> Callable[[float], Vitals]:
+    allocator = runner.token_to_kv_pool_allocator
+
+    def vitals(read_seconds: float) -> Vitals:
+        return Vitals(read_seconds, store.nbytes, allocator.size, allocator.size - allocator.available_size())
+
+    return vitals

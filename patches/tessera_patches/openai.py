@@ -13,6 +13,7 @@ from sglang.srt.entrypoints.openai import protocol
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import config
+from tessera.admission import check_prompts
 from tessera.errors import BadRequest, TesseraError
 from tessera.fingerprint import admission
 from tessera.http.claims import joined
@@ -74,13 +75,15 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         return await _handle(serving, request, raw_request, tokens, "chat.completion.chunk", tail, either_end=True)
 
     async def completions(request: CompletionRequest, raw_request: Request) -> Any:
+        if config.active.rows:
+            check_prompts("prompt", request.prompt, config.active.vocabulary)
         serving = raw_request.app.state.openai_serving_completion
         request.prompt, tail = joined("prompt", request.prompt, request.output_ids, _claim(request))
         return await _handle(serving, request, raw_request, request.max_tokens, "text_completion", tail)
 
     json_only = [Depends(validate_json_request)]
-    app.add_api_route("/v1/chat/completions", chat_completions, methods=["POST"], dependencies=json_only)
-    app.add_api_route("/v1/completions", completions, methods=["POST"], dependencies=json_only)
+    for path, endpoint in (("/v1/chat/completions", chat_completions), ("/v1/completions", completions)):
+        app.add_api_route(path, endpoint, methods=["POST"], dependencies=json_only, include_in_schema=False)
 
 
 def _claim(request: Any) -> Any:

@@ -9,7 +9,7 @@ from sglang.srt.managers import io_struct
 from sglang.srt.managers.embed_types import PositionalEmbeds
 
 from tessera import config
-from tessera.admission import admit_embedding, admit_states, asked
+from tessera.admission import admit_embedding, admit_states, asked, check_prompts
 from tessera.errors import BadRequest
 from tessera.fingerprint import admission
 from tessera.http.claims import joined
@@ -56,6 +56,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         params = self._admit_injection(params)
         params = admit_embedding(self.return_embedding, params, enabled=settings.rows, hidden_size=settings.hidden_size)
         if settings.rows:
+            check_prompts("input_ids", self.input_ids, settings.vocabulary)  # type: ignore[has-type]
             params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
             self.return_hidden_states = False
         self.sampling_params = self._admit_toploc(params)

@@ -23,6 +23,8 @@ Outputs = AsyncIterator[dict[str, Any]]
 def with_rows(original: Callable[..., Outputs], manager: Any, obj: Any, request: Any = None) -> Outputs:
     """AROUND ``TokenizerManager._wait_one_response``. Requests that did not ask get the original generator."""
     wanted = asked(getattr(obj, "sampling_params", None))
+    if config.inbox is not None:
+        config.inbox.open()
     if not (wanted.rows or wanted.ids) or config.inbox is None:
         return original(manager, obj, request)
     inbox, key = config.inbox, wanted.token + obj.rid
@@ -68,9 +70,13 @@ async def _fields(delivered: Delivered, wanted: Asked, prompt_tokens: int) -> di
     fields: dict[str, Any] = {}
     if wanted.embed is not None and outcome.embedding_tokens is not None:
         fields |= embedding(delivered.vector, outcome.embedding_tokens, wanted.embed)
+        if config.metrics is not None:
+            config.metrics.embedded(outcome.embedding_tokens)
     if wanted.states is not None and delivered.rows is not None and outcome.states_shape is not None:
         shape = outcome.states_shape
         fields["hidden_states"] = hidden_states(delivered.rows, dtype, shape, wanted.states, prompt_tokens)
+        if config.metrics is not None:
+            config.metrics.returned(shape[0])
     if wanted.fingerprints is not None and wanted.claim is None:
         fields[fingerprints.FINGERPRINTS] = await fingerprints.built(delivered.points)
     if wanted.fingerprints is not None and wanted.claim is not None:
@@ -92,4 +98,6 @@ def _ids(wanted: Asked, output: dict[str, Any], output_ids: list[int]) -> dict[s
 
 def _abort(error: TesseraError) -> dict[str, Any]:
     """The status of a stream is sent already: there a failure ends it as SGLang's own aborts do."""
+    if config.metrics is not None:
+        config.metrics.failed(error.code)
     return {"type": "abort", "message": str(error), "status_code": HTTPStatus(error.status), "err_type": error.code}

@@ -116,6 +116,28 @@ def admit_states(value: object, form: object, sampling_params: Any) -> SamplingP
     ]
 
 
+def check_prompts(field: str, value: object, vocabulary: int) -> None:
+    """Refuse token ids that the model does not have: SGLang's scheduler, and with it the server, dies of one.
+
+    Args:
+        field: the request's field.
+        value: token ids, or a list of them; anything else is not looked at.
+        vocabulary: how many token ids there are; 0 where the model is not known yet.
+
+    Raises:
+        BadRequest: one is negative or too large.
+    """
+    if not vocabulary or not isinstance(value, list) or not value:
+        return
+    several = isinstance(value[0], list)
+    for i, ids in enumerate(value if several else [value]):
+        # Two passes in C; the loop that finds the culprit runs only where there is one.
+        if ids and isinstance(ids[0], int) and not 0 <= min(ids) <= max(ids) < vocabulary:
+            at = next(at for at, token in enumerate(ids) if not 0 <= token < vocabulary)
+            name = f"{field}[{i}][{at}]" if several else f"{field}[{at}]"
+            raise BadRequest(name, ids[at], f"a token id, 0 to {vocabulary - 1}")
+
+
 def asked(sampling_params: object) -> Asked:
     """What rides in the sampling parameters of one request.
 

@@ -13,6 +13,7 @@ from tessera.flags import Flags
 if TYPE_CHECKING:
     from tessera.delivery.inbox import Inbox
     from tessera.inject.model import Model
+    from tessera.metrics import Metrics
 
 DISABLE = "TESSERA_DISABLE"
 """Environment: 1 gives the stock server, with no hook of ours."""
@@ -79,6 +80,8 @@ thresholds = Thresholds()
 """What a verifier accepts; in the main process those of ``--toploc-thresholds``."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
+metrics: Metrics | None = None
+"""What is counted; None in other processes, and without ``--enable-metrics``."""
 
 
 def hand_to_children() -> None:

@@ -33,6 +33,11 @@ def integer(field: str, value: object, least: int, most: int | None) -> int:
     raise BadRequest(field, value, f"an integer, {bounds}")
 
 
+def whole(value: object) -> object:
+    """3 for 3.0, which is an integer in JSON Schema; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def known_keys(field: str, value: dict[str, object], keys: list[str]) -> None:
     """Refuse a key that is not among ``keys``."""
     for key, own in value.items():

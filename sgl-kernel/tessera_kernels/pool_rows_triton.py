@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import triton
@@ -10,8 +11,19 @@ import triton.language as tl
 
 from tessera_kernels.pool_rows import Span
 
-ROWS_PER_TILE = 32
-COLUMNS_PER_TILE = 128
+
+class Tile(NamedTuple):
+    """How much a program reads at once: rows, columns of each, and the warps that share the work."""
+
+    rows: int
+    columns: int
+    warps: int
+
+
+TILE = Tile(64, 64, 4)
+"""8 KiB in bfloat16, 128 bytes of each row. By the 72 registers of the compiled kernel seven programs fit on each
+processor of an H200: 7 MB are asked for at any time, more than its bandwidth times its latency. Small enough that 64
+spans of 4,096 columns fill it four times over, so that the last programs do not run alone; one span has 64 programs."""
 
 
 @triton.jit
@@ -30,42 +42,54 @@ def _pool_kernel(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Program (i, c) pools columns ``c*COLUMNS ..`` of span i; ``spans`` is ``[n, 4]``: request, start, end, op."""
-    span = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    """Program (c, i) pools columns ``c*COLUMNS ..`` of span i; ``spans`` is ``[n, 4]``: request, start, end, op.
+
+    Neighbouring programs read neighbouring columns of the same rows. Slots are loaded one tile ahead: a row's address
+    would otherwise wait for its slot, and the memory would stand idle for that half of the time.
+    """
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    span = tl.program_id(1)
     inside = columns < hidden_size
     request = tl.load(spans + span * 4)
     start = tl.load(spans + span * 4 + 1)
     end = tl.load(spans + span * 4 + 2)
     is_max = tl.load(spans + span * 4 + 3) == 1
     slots_of_request = req_to_token + request * token_stride
+    position = start + tl.arange(0, ROWS)
+    slot = tl.load(slots_of_request + position, mask=position < end, other=0)
     if is_max:
         best = tl.full((ROWS, COLUMNS), float("-inf"), tl.float32)
-        for first in range(start, end, ROWS):
-            position = first + tl.arange(0, ROWS)
-            slot = tl.load(slots_of_request + position, mask=position < end, other=0).to(tl.int64)
+        for _first in range(start, end, ROWS):
+            later = position + ROWS
+            next_slot = tl.load(slots_of_request + later, mask=later < end, other=0)
             mask = (position < end)[:, None] & inside[None, :]
-            tile = tl.load(rows + slot[:, None] * hidden_size + columns[None, :], mask=mask, other=float("-inf"))
+            row = rows + slot.to(tl.int64)[:, None] * hidden_size
+            tile = tl.load(row + columns[None, :], mask=mask, other=float("-inf"))
             best = _nan_max(best, tile.to(tl.float32))
+            position, slot = later, next_slot
         pooled = tl.reduce(best, 0, _nan_max)
     else:
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for first in range(start, end, ROWS):
-            position = first + tl.arange(0, ROWS)
-            slot = tl.load(slots_of_request + position, mask=position < end, other=0).to(tl.int64)
+        for _first in range(start, end, ROWS):
+            later = position + ROWS
+            next_slot = tl.load(slots_of_request + later, mask=later < end, other=0)
             mask = (position < end)[:, None] & inside[None, :]
-            tile = tl.load(rows + slot[:, None] * hidden_size + columns[None, :], mask=mask, other=0.0)
+            row = rows + slot.to(tl.int64)[:, None] * hidden_size
+            tile = tl.load(row + columns[None, :], mask=mask, other=0.0)
             total += tile.to(tl.float32)
+            position, slot = later, next_slot
         pooled = tl.sum(total, 0) / (end - start).to(tl.float32)
     tl.store(out + span.to(tl.int64) * hidden_size + columns, pooled, mask=inside)
 
 
-def pool_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
+def pool_rows_triton(
+    rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span], tile: Tile = TILE
+) -> torch.Tensor:
     """See `tessera_kernels.pool_rows.pool_rows`. One host-to-device copy of 32 bytes a span, one launch."""
     table = torch.tensor(spans, dtype=torch.int64, pin_memory=rows.is_cuda).to(rows.device, non_blocking=True)
     hidden_size = rows.shape[1]
     out = torch.empty((len(spans), hidden_size), dtype=torch.float32, device=rows.device)
-    grid = (len(spans), triton.cdiv(hidden_size, COLUMNS_PER_TILE))
+    grid = (triton.cdiv(hidden_size, tile.columns), len(spans))
     _pool_kernel[grid](
         rows,
         req_to_token,
@@ -73,7 +97,8 @@ def pool_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequ
         out,
         hidden_size,
         req_to_token.stride(0),
-        ROWS=ROWS_PER_TILE,
-        COLUMNS=COLUMNS_PER_TILE,
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
+        num_warps=tile.warps,
     )
     return out

@@ -22,6 +22,7 @@ import pytest
 
 from tessera import errors
 from tessera.embed.options import EmbedOptions
+from tessera.http.schema import document
 from tessera.inject import refusals as injection_refusals
 from tessera.rows.refusals import REFUSALS
 from tessera.testing.pool import ServerPool
@@ -238,6 +239,24 @@ def test_paths(page: Path) -> None:
             assert not test or f"def {test}(" in (ROOT / path).read_text(), named
 
 
+def test_metrics() -> None:
+    """docs/metrics.md has each metric, and none that is gone."""
+    source = (ROOT / "python/tessera/metrics.py").read_text()
+    named = {f"tessera:{name}" for name in re.findall(r'(?:counter|gauge)\("(\w+)"', source)}
+    assert set(re.findall(r"^\| `(tessera:\w+)` \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)) == named
+
+
+def openapi() -> str:
+    """The page docs/openapi.json."""
+    return json.dumps(document(), indent=1) + "\n"
+
+
+def test_openapi() -> None:
+    """docs/openapi.json says what the schemas of the options say."""
+    assert (DOCS / "openapi.json").read_text() == openapi()
+
+
 if __name__ == "__main__":
+    (DOCS / "openapi.json").write_text(openapi())
     for path in PAGES:
         path.write_text(generated(path.read_text()))

@@ -27,12 +27,13 @@ def server(server_pool: ServerPool) -> Server:
 
 @pytest.fixture
 def strained(server_pool: ServerPool) -> Server:
-    """Chunks of 16 tokens, prefill mixed with decode, and requests retracted again and again; float32."""
+    """Chunks of 16 tokens, prefill mixed with decode, and requests retracted again and again; metrics; float32."""
     return server_pool.get(
         HIDDEN,
         "--enable-injection",
         *("--chunked-prefill-size", "16"),
         "--enable-mixed-chunk",
+        "--enable-metrics",
         env={"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "3"},
     )
 

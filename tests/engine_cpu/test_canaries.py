@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
 import pytest
 
 from tessera.testing.canary import canaries, fly, judge
@@ -20,3 +24,31 @@ def test_canaries(which: str, request: pytest.FixtureRequest, hf: HuggingFace) -
     assert [verdict.problem for verdict in verdicts if verdict.problem] == []
     assert max(verdict.error for verdict in verdicts) <= FLOAT32_ERROR
     assert sum(verdict.cached > 0 for verdict in verdicts) > len(verdicts) / 3
+
+
+def test_canaries_beside_aborts(server: Server, hf: HuggingFace) -> None:
+    """Twelve long requests are aborted while 120 others run: those have no vector, the others their own."""
+    rids = [f"long-{i}" for i in range(12)]
+
+    def long_request(rid: str) -> httpx.Response:
+        sampling = {"max_new_tokens": 2000, "ignore_eos": True}
+        body = {"input_ids": [9] * 30, "rid": rid, "sampling_params": sampling, "return_embedding": {"over": "all"}}
+        return httpx.post(f"{server.url}/generate", json=body, timeout=240)
+
+    def abort_them() -> None:
+        for rid in rids:
+            time.sleep(0.2)
+            httpx.post(f"{server.url}/abort_request", json={"rid": rid}, timeout=60).raise_for_status()
+
+    flock = canaries(120, vocabulary=1000, seed=6)
+    with ThreadPoolExecutor(len(rids) + 1) as pool:
+        aborted = [pool.submit(long_request, rid) for rid in rids]
+        aborting = pool.submit(abort_them)
+        verdicts = judge(flock, fly(server.url, flock, at_once=16), hf)
+        aborting.result()
+    for request in aborted:
+        meta = request.result().json()["meta_info"]
+        assert meta["finish_reason"]["type"] == "abort"
+        assert "embedding" not in meta
+    assert [verdict.problem for verdict in verdicts if verdict.problem] == []
+    assert max(verdict.error for verdict in verdicts) <= FLOAT32_ERROR

@@ -79,6 +79,9 @@ def test_openai_sdk_token_ids_and_options(server: Server, hf: HuggingFace) -> No
         ({"input": [True]}, "input[0]"),
         ({"input": [5, 1024]}, "input[1]"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+        ({"input": "a", "encoding_format": {}}, "encoding_format"),
+        ({"input": "a", "encoding_format": ""}, "encoding_format"),
+        ({"input": [1.5]}, "input[0]"),
         ({"input": "a", "dimensions": 257}, "dimensions"),
         ({"input": "a", "pooling": "median"}, "pooling"),
         ({"input": "a", "normalize": "yes"}, "normalize"),
@@ -143,6 +146,22 @@ def test_binary_bodies(server: Server, hf: HuggingFace, path: str) -> None:
     for text, row, other in zip(TEXTS, matrix, tensors["embeddings"], strict=True):
         assert relative_error(row, expected(hf, text)) <= FLOAT32_ERROR
         assert relative_error(other, expected(hf, text)) <= FLOAT32_ERROR
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "application/json"),
+        ("application/octet-stream;q=0, */*", "application/json"),
+        ("application/json;q=0.5, application/octet-stream;q=0.9", "application/octet-stream"),
+        ("Application/vnd.safetensors, application/octet-stream", "application/vnd.safetensors"),
+        ("application/octet-stream;q=high", "application/json"),
+    ],
+)
+def test_accept(server: Server, accept: str, kind: str) -> None:
+    """The highest q wins, then the order."""
+    answer = httpx.post(f"{server.url}/encode", json={"text": "a"}, headers={"Accept": accept}, timeout=60)
+    assert answer.headers["content-type"] == kind
 
 
 def test_encode_of_a_cached_prompt_computes_one_token(server: Server) -> None:

@@ -62,6 +62,23 @@ def test_reserved_keys_are_not_for_clients(server: Server, key: str, value: Any)
     assert answer.json()["error"]["param"] == "sampling_params.custom_params"
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/generate", {"input_ids": [10, 1024]}, "input_ids[1]"),
+        ("/generate", {"input_ids": [-1]}, "input_ids[0]"),
+        ("/generate", {"input_ids": [[10], [11, 2**40]]}, "input_ids[1][1]"),
+        ("/v1/completions", {"model": "tiny", "prompt": [10, 1024]}, "prompt[1]"),
+        ("/v1/completions", {"model": "tiny", "prompt": [[10], [1024]]}, "prompt[1][0]"),
+    ],
+)
+def test_token_ids_that_the_model_does_not_have(server: Server, path: str, body: dict[str, Any], field: str) -> None:
+    """One of them ends the stock server; here it is a 400, and the next request is answered."""
+    answer = httpx.post(f"{server.url}{path}", json=body, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    assert post(server).status_code == 200
+
+
 def test_a_request_id_used_again_at_once(server: Server, hf: HuggingFace) -> None:
     """Results are told apart by a token of ours, not by the id that a client chose."""
     prompts = [list(range(start, start + 40)) for start in range(50, 90)]

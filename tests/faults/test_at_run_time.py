@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -82,6 +83,22 @@ def test_neighbours_of_a_failure_are_served(server: Server, hf: HuggingFace) -> 
     for i, answer in enumerate(good, start=1):
         expected = hf.pooled(PROMPT[i:], [], "mean", "prompt")
         assert relative_error(answer.json()["meta_info"]["embedding"], expected) <= FLOAT32_ERROR
+
+
+def test_encodes_compute_no_logits(server: Server, hf: HuggingFace) -> None:
+    """A batch of encodes alone: none; one that generates or wants log-probabilities: as always."""
+
+    def logits(**fields: Any) -> int:
+        before = server.log.count("logits of ")
+        body = {"input_ids": PROMPT[::-1], "return_embedding": True, **fields}
+        httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status()
+        return server.log.count("logits of ") - before
+
+    check_good(server, hf)
+    assert logits(sampling_params={"max_new_tokens": 0}) == 0
+    assert logits(sampling_params={"max_new_tokens": 1}) > 0
+    assert logits(sampling_params={"max_new_tokens": 0}, return_logprob=True, logprob_start_len=0) > 0
+    assert logits(sampling_params={"max_new_tokens": 0}) == 0
 
 
 def test_disconnect_frees_the_request(server: Server, hf: HuggingFace) -> None:

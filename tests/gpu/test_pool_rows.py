@@ -20,7 +20,7 @@ def test_equals_the_twin(hidden: int, dtype: torch.dtype) -> None:
     generator = torch.Generator("cuda").manual_seed(hidden)
     rows = torch.randn(5000, hidden, device="cuda", generator=generator).to(dtype)
     slots = torch.stack([torch.randperm(5000, device="cuda", generator=generator)[:2100] for _ in range(4)]).int()
-    lengths = (1, 2, 31, 32, 33, 64, 100, 2000)
+    lengths = (1, 2, 63, 64, 65, 128, 129, 2000)
     spans = [Span(i % 4, i, i + n, reduce) for i, n in enumerate(lengths) for reduce in Reduce]
     found, expected = pool_rows(rows, slots, spans), pool_rows_torch(rows.double(), slots, spans)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

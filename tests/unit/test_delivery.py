@@ -12,7 +12,7 @@ import torch
 from tessera.delivery import inbox as inbox_module
 from tessera.delivery.inbox import Inbox
 from tessera.delivery.outbox import Outbox
-from tessera.delivery.outcome import Outcome, pack, unpack
+from tessera.delivery.outcome import Outcome, Vitals, pack, unpack
 from tessera.rows.reader import Fetched, Read
 
 
@@ -40,7 +40,7 @@ def test_round_trip() -> None:
         Outcome("no rows", None, (0, 2)),
     ]
     matrices = [torch.tensor(m, dtype=torch.bfloat16).reshape(-1, 2) for m in ([1, 2, 3, 4], [5, 6], [])]
-    found = list(unpack(pack(outcomes, fetched([[1, 2], [3, 4]], *matrices))))
+    found = unpack(pack(outcomes, fetched([[1, 2], [3, 4]], *matrices)))[0]
     assert [delivered.outcome for delivered in found] == outcomes
     vectors = [None if delivered.vector is None else delivered.vector.tolist() for delivered in found]
     assert vectors == [[1, 2], None, None, [3, 4], None, None]
@@ -49,10 +49,17 @@ def test_round_trip() -> None:
     assert {delivered.dtype for delivered in found} == {"bfloat16"}
 
 
+def test_vitals() -> None:
+    """They ride with a step, also with one that has nothing else; None where nobody counts."""
+    vitals = Vitals(0.5, 1024, 8, 3)
+    assert unpack(pack([], None, vitals)) == ([], vitals)
+    assert unpack(pack([], None)) == ([], None)
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_a_vector_that_is_not_finite_fails_alone(poison: float) -> None:
     """Its neighbours keep theirs."""
-    a, b, c = unpack(pack([Outcome(rid, 4) for rid in "abc"], fetched([[1, 2], [3, poison], [5, 6]])))
+    a, b, c = unpack(pack([Outcome(rid, 4) for rid in "abc"], fetched([[1, 2], [3, poison], [5, 6]])))[0]
     assert (a.outcome.code, b.outcome.code, c.outcome.code) == ("", "rows_not_finite", "")
     assert b.vector is None
     assert a.vector is not None
@@ -63,7 +70,7 @@ def test_a_vector_that_is_not_finite_fails_alone(poison: float) -> None:
 def test_rows_that_are_not_finite_fail_with_their_vector() -> None:
     """One bad row, and the request gets nothing."""
     bad, good = torch.tensor([[1, float("nan")]]), torch.tensor([[2.0, 3.0]])
-    a, b = unpack(pack([Outcome("a", 1, (1, 2)), Outcome("b", 1, (1, 2))], fetched([[1, 2], [3, 4]], bad, good)))
+    a, b = unpack(pack([Outcome("a", 1, (1, 2)), Outcome("b", 1, (1, 2))], fetched([[1, 2], [3, 4]], bad, good)))[0]
     assert a.outcome.code == "rows_not_finite"
     assert (a.vector, a.rows) == (None, None)
     assert b.vector is not None

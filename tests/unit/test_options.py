@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.admission import EMBED_KEY, STATES_KEY, TOKEN_KEY, admit_embedding, admit_states, asked
+from tessera.admission import EMBED_KEY, STATES_KEY, TOKEN_KEY, admit_embedding, admit_states, asked, check_prompts
 from tessera.embed.options import EmbedOptions, Encoding, Pooling
 from tessera.errors import BadRequest
 from tessera.rows.span import Over
@@ -172,3 +172,25 @@ def test_any_json_as_states(value: Any) -> None:
         StateOptions.parse(value)
     except BadRequest as error:
         assert error.field.startswith("return_hidden_states")  # noqa: PT017 - either outcome is fine
+
+
+@pytest.mark.parametrize(
+    ("prompts", "field"),
+    [
+        ([1024], "input_ids[0]"),
+        ([3, -1], "input_ids[1]"),
+        ([[3], [4, 5, 10**30]], "input_ids[1][2]"),
+    ],
+)
+def test_token_ids_that_the_model_does_not_have(prompts: Any, field: str) -> None:
+    """The first one is named."""
+    with pytest.raises(BadRequest) as caught:
+        check_prompts("input_ids", prompts, 1024)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("prompts", [None, [], [[]], "text", ["text"], [0, 1023], [[0], [1023]]])
+def test_other_prompts_pass(prompts: Any) -> None:
+    """What is no list of token ids is SGLang's to judge; without a model nothing is known."""
+    check_prompts("input_ids", prompts, 1024)
+    check_prompts("input_ids", [10**9], 0)

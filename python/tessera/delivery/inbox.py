@@ -6,13 +6,14 @@ import asyncio
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import zmq
 import zmq.asyncio
 
-from tessera.delivery.outcome import Delivered, Outcome, unpack
+from tessera.delivery.outcome import Delivered, Outcome, Vitals, unpack
 from tessera.errors import ROWS_NOT_COLLECTED
 from tessera.limits import DELIVERY_SECONDS
 
@@ -34,11 +35,17 @@ class Inbox:
         self._socket.bind(self.address)
         self._expected: dict[str, asyncio.Queue[Delivered]] = {}
         self._receiver: asyncio.Task[None] | None = None
+        self.watch: Callable[[Vitals], None] = lambda _: None
+        """Told how the row store is."""
+
+    def open(self) -> None:
+        """Begin to receive, if that was not begun. Call in the event loop."""
+        if self._receiver is None or self._receiver.done():
+            self._receiver = asyncio.create_task(self._receive())
 
     def expect(self, key: str) -> None:
         """Announce a request, before the scheduler can have finished it. Call in the event loop."""
-        if self._receiver is None or self._receiver.done():
-            self._receiver = asyncio.create_task(self._receive())
+        self.open()
         self._expected[key] = asyncio.Queue()
 
     async def take(self, key: str) -> Delivered:
@@ -55,7 +62,11 @@ class Inbox:
 
     async def _receive(self) -> None:
         while True:
-            for delivered in unpack(await self._socket.recv_multipart()):
+            frames = await self._socket.recv_multipart(copy=False)
+            arrived, vitals = unpack([frame.buffer for frame in frames])
+            if vitals is not None:
+                self.watch(vitals)
+            for delivered in arrived:
                 waiting = self._expected.get(delivered.outcome.key)
                 if waiting is not None:
                     waiting.put_nowait(delivered)

@@ -18,6 +18,7 @@ from tessera.rows.reader import Fetched
 from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES
 
 Vectors = npt.NDArray[np.float32]
+Frame = bytes | memoryview
 
 _EXPONENT = 0x7F80
 """Of a bfloat16."""
@@ -74,19 +75,37 @@ class Delivered(NamedTuple):
 
     outcome: Outcome
     vector: Vectors | None = None
-    rows: bytes | None = None
+    rows: Frame | None = None
     dtype: str = ""
     points: tuple[Points, ...] = ()
 
 
-def pack(outcomes: Sequence[Outcome], fetched: Fetched | None) -> list[bytes]:
+class Vitals(NamedTuple):
+    """How the row store is, told with each step where metrics are on.
+
+    Attributes:
+        read_seconds: how long pooling and gathering took in this step.
+        store_bytes: size of the store.
+        slots: how many rows it can hold.
+        used_slots: how many KV slots are taken, by requests or by the prefix cache.
+    """
+
+    read_seconds: float
+    store_bytes: int
+    slots: int
+    used_slots: int
+
+
+def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | None = None) -> list[Frame]:
     """The frames of one message: a JSON header, vectors, top values, and one frame for each outcome's raw rows.
 
-    An outcome whose vector, rows or top values are not finite becomes a failure.
+    An outcome whose vector, rows or top values are not finite becomes a failure. Frames of numbers are views, not
+    copies: to copy megabytes would hold the interpreter's lock, which the scheduler's thread needs.
 
     Args:
         outcomes: of the requests that finished in a step.
         fetched: a vector for each outcome that has one, and rows and top values for each that has some, in their order.
+        vitals: None where nobody counts.
     """
     fetched = fetched or Fetched(torch.empty((0, 0)), [], torch.empty((0, 0)))
     # One check for all vectors: this thread shares the interpreter with the scheduler.
@@ -96,7 +115,7 @@ def pack(outcomes: Sequence[Outcome], fetched: Fetched | None) -> list[bytes]:
     checked: list[Outcome] = []
     kept: list[int] = []
     kept_tops: list[int] = []
-    row_frames: list[bytes] = []
+    row_frames: list[Frame] = []
     for outcome in outcomes:
         index, finite = next(vectors) if outcome.has_vector else (None, True)
         own = next(rows) if outcome.has_rows else None
@@ -108,16 +127,21 @@ def pack(outcomes: Sequence[Outcome], fetched: Fetched | None) -> list[bytes]:
         checked.append(outcome)
         kept += [] if index is None else [index]
         kept_tops += [i for i, _ in own_tops]
-        row_frames += [] if own is None else [_bytes(own)]
+        row_frames += [] if own is None else [_view(own)]
     dtype = str(fetched.rows[0].dtype).removeprefix("torch.") if fetched.rows else ""
-    header = {"dtype": dtype, "outcomes": [asdict(outcome) for outcome in checked]}
-    blocks = [fetched.vectors[kept].numpy().tobytes(), fetched.tops[kept_tops].numpy().tobytes()]
+    header = {"dtype": dtype, "outcomes": [asdict(outcome) for outcome in checked], "vitals": vitals}
+    blocks = [_kept(fetched.vectors, kept), _kept(fetched.tops, kept_tops)]
     return [json.dumps(header).encode(), *blocks, *row_frames]
 
 
-def unpack(frames: Sequence[bytes]) -> Iterator[Delivered]:
+def unpack(frames: Sequence[Frame]) -> tuple[list[Delivered], Vitals | None]:
     """Inverse of `pack`."""
-    header = json.loads(frames[0])
+    header = json.loads(bytes(frames[0]))
+    vitals = header["vitals"]
+    return list(_delivered(header, frames)), None if vitals is None else Vitals(*vitals)
+
+
+def _delivered(header: dict[str, Any], frames: Sequence[Frame]) -> Iterator[Delivered]:
     outcomes = [_outcome(fields) for fields in header["outcomes"]]
     count = sum(outcome.has_vector for outcome in outcomes)
     vectors = iter(np.frombuffer(frames[1], "<f4").reshape(count, -1) if count else ())
@@ -156,8 +180,12 @@ def _points(top: npt.NDArray[np.uint8], values: int) -> Points:
     return Points(places, top[topk * INDEX_BYTES :][: values * VALUE_BYTES].view("<u2"))
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
+def _kept(block: torch.Tensor, lines: list[int]) -> memoryview:
+    return _view(block if len(lines) == len(block) else block[lines])
+
+
+def _view(tensor: torch.Tensor) -> memoryview:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _not_finite(outcome: Outcome) -> Outcome:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import numpy as np
+import pybase64
 
 from tessera.delivery.outcome import Vectors
 from tessera.embed.options import EmbedOptions, Encoding
@@ -27,7 +27,7 @@ def _written(vector: Vectors, options: EmbedOptions) -> str | Vectors:
     if options.normalize:
         vector = _unit(vector)
     if options.encoding_format is Encoding.BASE64:
-        return base64.b64encode(vector.tobytes()).decode()
+        return pybase64.b64encode_as_string(vector.tobytes())
     return vector
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tessera.embed.options import EmbedOptions, Encoding
 from tessera.errors import BadRequest
+from tessera.fields import whole
 from tessera.http.body import Streamed, check_count, read_object, strings, token_ids
 from tessera.http.vectors import Body, Transport, accepted, binary
 
@@ -49,7 +50,7 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     """
     body = await read_object(request, OPENAI_KEYS)
     transport = accepted(request.headers.get("accept"))
-    options = {key: body[key] for key in ("dimensions", "pooling", "normalize") if body.get(key) is not None}
+    options = {key: whole(body[key]) for key in ("dimensions", "pooling", "normalize") if body.get(key) is not None}
     options["encoding_format"] = _encoding(body, transport)
     _check(options, model.hidden_size)
     metas = await embed(_prompts(body.get("input"), model.vocabulary), options)
@@ -82,7 +83,9 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
 
 def _encoding(body: dict[str, Any], transport: Transport) -> object:
     """A binary body holds the numbers themselves, whatever the JSON field says; it is checked all the same."""
-    asked = body.get("encoding_format") or Encoding.FLOAT.value
+    asked = body.get("encoding_format")
+    if asked is None:
+        return Encoding.FLOAT.value
     if transport is not Transport.JSON and asked in list(Encoding):
         return Encoding.FLOAT.value
     return asked
@@ -97,8 +100,8 @@ def _check(options: dict[str, Any], hidden_size: int) -> None:
 
 
 def _prompts(value: object, vocabulary: int) -> Prompts:
-    if isinstance(value, list) and value and isinstance(value[0], int):
-        return {"input_ids": [token_ids("input", value, vocabulary)]}
+    if isinstance(value, list) and value and isinstance(value[0], int | float):
+        return {"input_ids": [_ids("input", value, vocabulary)]}
     if isinstance(value, list) and value and isinstance(value[0], list):
         check_count("input", value)
         ids = [_ids(f"input[{i}]", item, vocabulary) for i, item in enumerate(value)]
@@ -109,4 +112,4 @@ def _prompts(value: object, vocabulary: int) -> Prompts:
 def _ids(field: str, item: object, vocabulary: int) -> list[int]:
     if not isinstance(item, list):
         raise BadRequest(field, item, "a list of token ids, as the first one is")
-    return token_ids(field, item, vocabulary)
+    return token_ids(field, [whole(own) for own in item], vocabulary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,14 +22,22 @@ class Transport(StrEnum):
 
 
 def accepted(header: str | None) -> Transport:
-    """The binary form that the ``Accept`` header names first, else JSON."""
+    """What the ``Accept`` header prefers by its ``q`` values, then by its order; JSON where it names none of ours."""
+    best, quality = Transport.JSON, 0.0
     for part in (header or "").split(","):
-        name = part.split(";")[0].strip().lower()
-        if name in (Transport.RAW, Transport.SAFETENSORS):
-            return Transport(name)
-        if name == Transport.JSON:
-            break
-    return Transport.JSON
+        name, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if name in list(Transport) and (own := _quality(parameters)) > quality:
+            best, quality = Transport(name), own
+    return best
+
+
+def _quality(parameters: Sequence[str]) -> float:
+    """The ``q`` of RFC 9110, section 12.4.2: 1 where there is none, 0 where it is no number."""
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            return float(value) if re.fullmatch(r"\s*[01](\.\d{0,3})?\s*", value) else 0.0
+    return 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
+from tessera.rows.staging import Staging
 from tessera_kernels.pool_rows import Span, pool_rows
 from tessera_kernels.top_rows import Chunk, top_rows
 
@@ -21,7 +23,7 @@ class Selection(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """On the host.
+    """Tensors on the device, or after `Read.wait` on the host.
 
     Attributes:
         vectors: pooled, ``[n, H]`` float32.
@@ -35,22 +37,43 @@ class Fetched(NamedTuple):
 
 
 class Read:
-    """What was asked for, on its way to the host.
+    """What was asked for, out of the row store and on its way to the host.
 
     Args:
-        fetched: host tensors; pinned where they come from a GPU.
-        arrived: recorded after the copies; None where there were none.
+        fetched: tensors of our own: whatever becomes of the slots, they stay.
+        gathered: recorded once they are filled; None where they are on the host already.
+        staging: brings them to the host; None likewise.
+        begun: recorded before; None where nobody wants to know how long it took.
+
+    Attributes:
+        seconds: how long pooling and gathering took on the device; 0 before `wait`.
     """
 
-    def __init__(self, fetched: Fetched, arrived: torch.cuda.Event | None = None) -> None:
+    def __init__(
+        self,
+        fetched: Fetched,
+        gathered: torch.cuda.Event | None = None,
+        staging: Staging | None = None,
+        begun: torch.cuda.Event | None = None,
+    ) -> None:
         self._fetched = fetched
-        self._arrived = arrived
+        self._gathered = gathered
+        self._staging = staging
+
+        self._begun = begun
+        self.seconds = 0.0
 
     def wait(self) -> Fetched:
-        """Block this thread, not the interpreter, until all is there."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        return self._fetched
+        """All of it on the host. Blocks this thread, not the interpreter; always call it from the same thread."""
+        if self._gathered is None or self._staging is None:
+            return self._fetched
+        vectors, tops, *rows = (
+            self._staging.fetch(tensor, self._gathered)
+            for tensor in (self._fetched.vectors, self._fetched.tops, *self._fetched.rows)
+        )
+        if self._begun is not None:
+            self.seconds = self._begun.elapsed_time(self._gathered) / 1000
+        return Fetched(vectors, rows, tops)
 
 
 class RowReader:
@@ -67,14 +90,17 @@ class RowReader:
         rows: ``[slots, H]``, the row store.
         req_to_token: ``[requests, context]`` int32, SGLang's map from request and position to KV slot.
         topk: how many values of largest magnitude are fetched of a chunk, at most.
+        timed: whether each read says how long it took.
     """
 
-    def __init__(self, rows: torch.Tensor, req_to_token: torch.Tensor, topk: int) -> None:
+    def __init__(self, rows: torch.Tensor, req_to_token: torch.Tensor, topk: int, *, timed: bool = False) -> None:
         self._rows = rows
         self._req_to_token = req_to_token
         self._topk = topk
+        self._timed = timed
         self._stream = torch.cuda.Stream(rows.device, priority=-1) if rows.is_cuda else None
         self._settled = torch.cuda.Event() if rows.is_cuda else None
+        self._staging = Staging(rows.device) if rows.is_cuda else None
 
     def end_step(self) -> None:
         """Mark the end of a step on the current stream: later reads see the map as it is then."""
@@ -87,17 +113,20 @@ class RowReader:
         The rows must be complete, and the slots still the requests' own.
         """
         if self._stream is None or self._settled is None:
-            return Read(self._fetch(spans, selections, chunks))
-        arrived = torch.cuda.Event(blocking=True)
+            begin = time.perf_counter()
+            read = Read(self._fetch(spans, selections, chunks))
+            read.seconds = time.perf_counter() - begin
+            return read
+        begun = torch.cuda.Event(enable_timing=True) if self._timed else None
+        gathered = torch.cuda.Event(enable_timing=self._timed)
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._settled)
+            if begun is not None:
+                begun.record(self._stream)
             fetched = self._fetch(spans, selections, chunks)
-            fetched = Fetched(
-                _to_host(fetched.vectors), [_to_host(rows) for rows in fetched.rows], _to_host(fetched.tops)
-            )
-            arrived.record(self._stream)
-        torch.cuda.current_stream().wait_event(arrived)
-        return Read(fetched, arrived)
+            gathered.record(self._stream)
+        torch.cuda.current_stream().wait_event(gathered)
+        return Read(fetched, gathered, self._staging, begun)
 
     def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Fetched:
         none = torch.empty((0, 0))
@@ -113,10 +142,3 @@ class RowReader:
             return slots
         positions = torch.tensor(selection.positions, pin_memory=self._rows.is_cuda)
         return slots.index_select(0, positions.to(self._rows.device, non_blocking=True))
-
-
-def _to_host(tensor: torch.Tensor) -> torch.Tensor:
-    if not tensor.is_cuda:
-        return tensor  # nothing was asked for
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    return host.copy_(tensor, non_blocking=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pybase64
 import torch
 from safetensors.torch import save
 
+from tessera.delivery.outcome import Frame
 from tessera.rows.span import Over
 from tessera.states.options import Format, StateOptions
 
 
-def answer(rows: bytes, dtype: str, shape: tuple[int, int], options: StateOptions, prompt_tokens: int) -> Any:
+def answer(rows: Frame, dtype: str, shape: tuple[int, int], options: StateOptions, prompt_tokens: int) -> Any:
     """What ``hidden_states`` holds.
 
     Args:
@@ -25,11 +26,11 @@ def answer(rows: bytes, dtype: str, shape: tuple[int, int], options: StateOption
         prompt_tokens: N; in the list of all rows the prompt's come as one list, as SGLang has them.
     """
     if options.format is Format.BASE64:
-        return {"data": base64.b64encode(rows).decode(), "dtype": dtype, "shape": shape, "format": "base64"}
+        return {"data": pybase64.b64encode_as_string(rows), "dtype": dtype, "shape": shape, "format": "base64"}
     if options.format is Format.SAFETENSORS:
         tensor = torch.frombuffer(bytearray(rows), dtype=getattr(torch, dtype)).reshape(shape)
         content = save({"hidden_states": tensor})
-        return {"data": base64.b64encode(content).decode(), "dtype": dtype, "shape": shape, "format": "safetensors"}
+        return {"data": pybase64.b64encode_as_string(content), "dtype": dtype, "shape": shape, "format": "safetensors"}
     return _listed(_numbers(rows, dtype).reshape(shape), options, prompt_tokens)
 
 
@@ -41,7 +42,7 @@ def _listed(rows: npt.NDArray[np.float32], options: StateOptions, prompt_tokens:
     return [rows[:prompt_tokens], *rows[prompt_tokens:]]
 
 
-def _numbers(rows: bytes, dtype: str) -> npt.NDArray[np.float32]:
+def _numbers(rows: Frame, dtype: str) -> npt.NDArray[np.float32]:
     if dtype == "bfloat16":  # the upper half of a float32
         return (np.frombuffer(rows, "<u2").astype("<u4") << 16).view("<f4")
     return np.frombuffer(rows, {"float16": "<f2", "float32": "<f4"}[dtype]).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 
@@ -42,9 +43,22 @@ def _bug() -> None:
     inventory.seams = None  # type: ignore[assignment]
 
 
+def _tell_logits() -> None:
+    """Each computation of logits leaves a line in the log: no fault, but the same way to look inside."""
+    from sglang.srt.layers import logits_processor
+
+    original = logits_processor.LogitsProcessor._get_logits
+
+    def told(self: Any, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
+        sys.stderr.write(f"logits of {len(hidden_states)} rows\n")
+        return original(self, hidden_states, *args, **kwargs)
+
+    logits_processor.LogitsProcessor._get_logits = told
+
+
 def _pooling() -> None:
     """Ids that begin with "span-fault" have no span; "start-fault" and "wait-fault" break their step's read."""
-    from tessera.rows import reader, service
+    from tessera.rows import reader, service, store
 
     span_of, start, finished = service.span_of, reader.RowReader.start, service.RowService.finished
     planned: list[str] = []
@@ -73,6 +87,13 @@ def _pooling() -> None:
     service.span_of = faulty_span_of
     service.RowService.finished = faulty_finished  # type: ignore[method-assign]
     reader.RowReader.start = faulty_start  # type: ignore[method-assign]
+    allocate = store.RowStore.__init__
+
+    def allocate_and_tell(self: store.RowStore, *args: Any) -> None:
+        _tell_logits()  # SGLang is imported by now
+        allocate(self, *args)
+
+    store.RowStore.__init__ = allocate_and_tell  # type: ignore[assignment, method-assign]
 
 
 def _dice() -> None:

@@ -1,0 +1,40 @@
+"""The OpenAPI of our routes is true: schemathesis sends what it allows and what it does not."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tessera.http.schema import document, request_fields
+from tessera.testing.server import Server
+
+
+def test_the_server_publishes_it(server: Server) -> None:
+    """In SGLang's own document, with the limits of this model, and every reference leads somewhere."""
+    published: Any = httpx.get(f"{server.url}/openapi.json", timeout=60).raise_for_status().json()
+    ours = json.loads(json.dumps(document(256, 1024)))
+    for path in ours["paths"]:
+        assert published["paths"][path] == ours["paths"][path]
+    schemas = published["components"]["schemas"]
+    for name in ("GenerateReqInput", "ChatCompletionRequest", "CompletionRequest"):
+        assert {field: schemas[name]["properties"][field] for field in request_fields()} == request_fields()
+    references = re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(published))
+    assert set(references) <= set(schemas)
+    assert {"/generate", "/v1/chat/completions", "/v1/models"} <= set(published["paths"])
+
+
+def test_schemathesis(server: Server, tmp_path: Path) -> None:
+    """No 500, no answer that the document does not allow; what it allows is accepted, and nothing else."""
+    (tmp_path / "openapi.json").write_text(json.dumps(document(256, 1024)))
+    command = [str(Path(sys.executable).with_name("schemathesis")), "run", "openapi.json", "--url", server.url]
+    command += ["--phases", "examples,coverage,fuzzing", "--mode", "all", "--max-examples", "40", "--seed", "1"]
+    command += ["--checks", "all", "--exclude-checks", "ignored_auth,use_after_free,ensure_resource_availability"]
+    command += ["--no-color", "--generation-database", "none", "--request-timeout", "60"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-1000:]

@@ -1,0 +1,47 @@
+"""Reads on a GPU: what comes to the host is what the store held, also in pieces, and also if slots are used again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tessera.rows.reader import RowReader, Selection
+from tessera.rows.staging import STAGING_BYTES, Staging
+from tessera_kernels.pool_rows import Reduce, Span
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+SLOTS, HIDDEN = 6000, 4096
+
+
+def test_slots_are_used_again_at_once() -> None:
+    """The next forward overwrites every row right after the read was started: the read has the old ones."""
+    rows = torch.zeros(SLOTS, HIDDEN, device="cuda", dtype=torch.bfloat16)
+    req_to_token = torch.randperm(SLOTS, device="cuda").int()[None]
+    reader = RowReader(rows, req_to_token, 128, timed=True)
+    reads = []
+    for step in range(20):
+        rows.fill_(step)
+        torch.cuda.synchronize()  # as the scheduler has waited for the step when it handles its result
+        reader.end_step()
+        reads.append(reader.start([Span(0, 0, SLOTS, Reduce.MEAN)], [Selection(0, 100, 100 + 50 * step)]))
+        rows.fill_(-1)
+    for step, read in enumerate(reads):
+        vectors, (raw,), _ = read.wait()
+        assert not vectors.is_cuda
+        assert (vectors == step).all()
+        assert raw.shape == (50 * step, HIDDEN)
+        assert (raw == step).all()
+        assert read.seconds > 0
+
+
+@pytest.mark.parametrize("extra", [-2, 0, 2])
+def test_what_is_larger_than_the_buffer_comes_in_pieces(extra: int) -> None:
+    """Every byte of it, in its place."""
+    staging, ready = Staging(torch.device("cuda")), torch.cuda.Event()
+    numbers = torch.arange((2 * STAGING_BYTES + extra) // 2, device="cuda").to(torch.int16)
+    ready.record()
+    assert torch.equal(staging.fetch(numbers, ready), numbers.cpu())

@@ -1,0 +1,65 @@
+"""Two GPUs give the vectors that one gives, and the row store lies on the first rank alone."""
+
+from __future__ import annotations
+
+import base64
+import random
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import cosine
+from tessera.testing.server import Server
+
+GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(GPUS < 2, reason=f"tensor parallelism needs two CUDA devices, and there are {GPUS}"),
+]
+
+COMMON = ("--enable-return-hidden-states", "--mem-fraction-static", "0.2", "--grammar-backend", "none")
+LEAST_COSINE = 0.9999
+"""Of means; bfloat16 sums differ in their order."""
+
+
+def prompts() -> list[list[int]]:
+    """Lengths around chunks of 64, with shared beginnings."""
+    chooser = random.Random("tensor parallel")
+    trunk = [chooser.randrange(8, 1000) for _ in range(300)]
+    return [trunk[:length] for length in (1, 2, 63, 64, 65, 128, 200, 300)] + [trunk[150:], trunk[::-1]]
+
+
+def generate(server: Server, prompt: list[int], tokens: int) -> dict[str, Any]:
+    """The mean over the prompt and its raw rows, after an encode or with some tokens generated."""
+    sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    body = {"input_ids": prompt, "sampling_params": sampling, "return_embedding": True}
+    states = {"return_hidden_states": {"over": "prompt"}, "hidden_states_format": "base64"}
+    answer = httpx.post(f"{server.url}/generate", json=body | states, timeout=120).raise_for_status()
+    meta: dict[str, Any] = answer.json()["meta_info"]
+    return meta
+
+
+def rows_of(meta: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """The raw rows as float32."""
+    states = meta["hidden_states"]
+    bits = np.frombuffer(base64.b64decode(states["data"]), "<u2").astype("<u4") << 16
+    return bits.view("<f4").reshape(states["shape"])
+
+
+def test_two_ranks_give_the_vectors_of_one(server_pool: ServerPool) -> None:
+    """Encodes, which skip a collective operation on both ranks, and generations, cold and cached, one by one."""
+    one = server_pool.get(*COMMON, "--dtype", "bfloat16")
+    expected = [generate(one, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
+    two = server_pool.get(*COMMON, "--dtype", "bfloat16", "--tp-size", "2")
+    found = [generate(two, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
+    pairs = list(zip(found, expected, strict=True))
+    least = min(cosine(a["embedding"], np.array(b["embedding"])) for a, b in pairs)
+    rows = min(cosine(row, other) for a, b in pairs for row, other in zip(rows_of(a), rows_of(b), strict=True))
+    print(f"\nMEASURED TP 2 against TP 1: least cosine of means {least:.6f}, of single rows {rows:.6f}")  # noqa: T201
+    assert least >= LEAST_COSINE
+    assert rows >= 0.999
+    assert two.log.count("tessera: row store of") == 1
