@@ -91,7 +91,7 @@ def cached(options: argparse.Namespace) -> Iterator[Record]:
 def states(options: argparse.Namespace) -> Iterator[Record]:
     """All rows of a prompt, in the form that each server does best."""
     # The stock server needs seconds for each request, so its window is longer.
-    load = Load(options.tokens, 1, 32, max(options.seconds, 30.0))
+    load = Load(options.tokens, 1, 32, 4 * options.seconds)
     extra = {"return_hidden_states": True}
     with _both(options, stock_args=(FLAG,)) as (stock, ours):
         prompts = _prompts(options.tokens, options.last_id)
