@@ -33,13 +33,14 @@ _OPTIONS = (
 )
 
 
-def facts(args: Any, steps: list[int], batch_sizes: list[int]) -> dict[str, Any]:
+def facts(args: Any, steps: list[int], batch_sizes: list[int], tiers: list[int]) -> dict[str, Any]:
     """The facts of a server on a CUDA device, as JSON values.
 
     Args:
         args: SGLang's ``ServerArgs``.
         steps: the numbers of drafted tokens to choose from.
         batch_sizes: of the captured graphs.
+        tiers: sizes in tokens of the graphs for verifications in part.
     """
     device = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
@@ -53,6 +54,7 @@ def facts(args: Any, steps: list[int], batch_sizes: list[int]) -> dict[str, Any]
         "options": {name: _plain(getattr(args, name, None)) for name in _OPTIONS},
         "steps": steps,
         "batch_sizes": batch_sizes,
+        "tiers": tiers,
     }
 
 

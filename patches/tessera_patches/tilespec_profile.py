@@ -27,18 +27,20 @@ _REPLAYS = 5
 _COPY_BYTES = 1 << 30
 
 
-def profile(worker: Any, states: dict[int, Any], calibration: Calibration) -> Profile:
+def profile(worker: Any, states: dict[int, Any], ragged: Any, calibration: Calibration) -> Profile:
     """The profile of a worker: from the cache if a spot check agrees with it, else measured and kept there.
 
     Args:
         worker: whose graphs exist.
         states: SGLang's runtime states by number of drafted tokens.
+        ragged: graphs for verifications in part, or None.
         calibration: kept with a new profile.
     """
     if torch.device(worker.device).type != "cuda":
         return Profile({}, nominal(sorted(states), worker.req_to_token_pool.req_to_token.shape[0]), calibration)
     sizes = sorted(_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
-    facts = tilespec_facts.facts(worker.server_args, sorted(states), sizes)
+    tiers = [] if ragged is None else ragged.capture_num_tokens
+    facts = tilespec_facts.facts(worker.server_args, sorted(states), sizes, tiers)
     try:
         known = cache.load(facts)
     except cache.ProfileUnusable as error:
@@ -50,7 +52,7 @@ def profile(worker: Any, states: dict[int, Any], calibration: Calibration) -> Pr
             logger.info("tessera: the cost profile is %s", known.key)
             return known
         logger.warning("tessera: the cost profile is measured anew: %s", stale)
-    fresh = Profile(facts, _measured(worker, states), calibration)
+    fresh = Profile(facts, _measured(worker, states, ragged), calibration)
     logger.info("tessera: the cost profile is %s", cache.save(fresh))
     return fresh
 
@@ -62,18 +64,21 @@ def _spot_check(costs: CostTable, states: dict[int, Any], sizes: list[int]) -> s
     return cache.spot_check([float(costs.uniform[1].at(size)) for size in ends], [_replayed(runner, s) for s in ends])
 
 
-def _measured(worker: Any, states: dict[int, Any]) -> CostTable:
+def _measured(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
+    sizes = sorted(states[0].target_graph_runner.capture_bs)
     uniform, draft, extend = {}, {}, {}
     with tqdm(sorted(states), desc="tessera: timing graphs", unit="width") as progress:
         for steps in progress:
             state = states[steps]
-            uniform[steps + 1] = _timed(_graphs(state.target_graph_runner, "--disable-cuda-graph"))
+            uniform[steps + 1] = _timed(state.target_graph_runner, sizes)
             if steps:
-                extend[steps + 1] = _timed(_graphs(state.cuda_graph_runner_for_draft_extend, _EXTEND))
+                extend[steps + 1] = _timed(_graphs(state.cuda_graph_runner_for_draft_extend, _EXTEND), sizes)
                 # The first token comes with the draft-extend: one step is no forward of its own.
-                draft[steps] = _timed(_graphs(state.cuda_graph_runner, _EXTEND)) if steps > 1 else Curve([1], [0.0])
+                draft[steps] = (
+                    _timed(_graphs(state.cuda_graph_runner, _EXTEND), sizes) if steps > 1 else Curve([1], [0.0])
+                )
     return CostTable(
-        tiers=None,
+        tiers=None if ragged is None else _timed(ragged, ragged.capture_num_tokens),
         slots=None,
         uniform=uniform,
         draft=draft,
@@ -91,9 +96,9 @@ def _graphs(runner: Any, option: str) -> Any:
     return runner
 
 
-def _timed(runner: Any) -> Curve:
-    """Seconds of each of a runner's graphs, by batch size, over whatever its static buffers hold."""
-    sizes = sorted(runner.capture_bs)
+def _timed(runner: Any, sizes: list[int]) -> Curve:
+    """Seconds of each of a runner's graphs, by their size, over whatever its static buffers hold."""
+    sizes = sorted(sizes)
     return Curve(sizes, [_replayed(runner, size) for size in sizes])
 
 

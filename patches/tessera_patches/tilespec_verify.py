@@ -28,11 +28,13 @@ class Cut:
     Attributes:
         plan: how many tokens of each request, on the device.
         tokens: of the whole batch; the host knows no more than this sum.
+        rows: what the forward is padded to: the size of its graph, or ``tokens``.
         dense: every drafted token ``[bs * N]``; known from `prepare` on.
     """
 
     plan: VerifyPlan
     tokens: int
+    rows: int
     dense: VerifyRows | None = None
 
 
@@ -62,11 +64,11 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
         device=batch.device,
     )
     cut.dense = VerifyRows(verify_input.draft_token, verify_input.positions, locations)
-    packed = VerifyRows(*(rows.new_empty(cut.tokens, dtype=torch.int64) for rows in cut.dense))
+    packed = VerifyRows(*(one.new_empty(cut.rows, dtype=torch.int64) for one in cut.dense))
     pack_verify(cut.dense, cut.plan.qo_indptr, bs, packed)
 
     verify_input.ragged_verify_layout = RaggedVerifyLayout.from_verify_lens_device(
-        verify_lens=cut.plan.verify_lens[:bs], graph_num_tokens=cut.tokens
+        verify_lens=cut.plan.verify_lens[:bs], graph_num_tokens=cut.rows
     )
     verify_input.seq_lens_cpu = batch.seq_lens_cpu
     verify_input.seq_lens_sum = None if batch.seq_lens_cpu is None else int(batch.seq_lens_cpu.sum())
@@ -76,7 +78,12 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
     forward_batch = ForwardBatch.init_new(
         batch, runner, capture_hidden_mode=hidden, return_hidden_states_before_norm=False
     )
-    return forward_batch, False
+    graphs = runner.decode_cuda_graph_runner
+    on_graph = bool(graphs and graphs.can_run_graph(forward_batch))
+    if on_graph:
+        graphs.load_batch(forward_batch)
+        forward_batch.mark_forward_metadata_ready()
+    return forward_batch, on_graph
 
 
 def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:

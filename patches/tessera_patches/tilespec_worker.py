@@ -15,7 +15,7 @@ from tessera.tilespec.decider import Decider
 from tessera.tilespec.policy import Choice
 from tessera.tilespec.scores import Scores
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_patches import tilespec_profile
+from tessera_patches import tilespec_graphs, tilespec_profile
 from tessera_patches.tilespec_verify import Cut, attach
 
 
@@ -78,10 +78,11 @@ class SizedWorker:
             super().init_cuda_graphs()  # type: ignore[misc]
         finally:
             self.adaptive_controller = None
+        self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, max(self._states.steps))
 
     def profile(self: Any) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
-        known = tilespec_profile.profile(self, self._states.built, Calibration(max(self._states.steps)))
+        known = tilespec_profile.profile(self, self._states.built, self._graphs, Calibration(max(self._states.steps)))
         self._scores.refit(known.calibration.logits())
         device, trace = torch.device(self.device).type, config.flags.tile_spec_trace
         self._decider = Decider(known.costs, self._scores, known.calibration, device, trace)
@@ -107,9 +108,12 @@ class SizedWorker:
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         bs, steps = len(batch.seq_lens), choice.steps
         plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens)
+        graphs = None
         if choice.tokens < bs * (steps + 1):
-            attach(batch.spec_info, Cut(plan, choice.tokens))
-        result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
+            graphs, rows = self._graphs, choice.tier if self._graphs and choice.tier else choice.tokens
+            attach(batch.spec_info, Cut(plan, choice.tokens, rows))
+        with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
+            result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         self._scores.observe(bs, steps, batch.req_pool_indices, plan, result.accept_lens)
         self._decider.drafted(bs, steps, plan)
         result.cap_lens = plan.verify_lens[:bs]  # SGLang counts them by request, in meta_info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from tessera.tilespec.nominal import nominal
 from tessera.tilespec.refusals import refused
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.stopwatch import Stopwatch
+from tessera.tilespec.tiers import tiers
 from tessera.tilespec.trace import Trace
 from tessera_kernels.acceptance_model import AcceptanceModel
 
@@ -126,6 +128,17 @@ def test_candidates_end_with_what_was_asked_for() -> None:
     assert candidates(1) == [0, 1]
     assert candidates(4) == [0, 1, 2, 3, 4]
     assert candidates(7) == [0, 1, 2, 3, 5, 7]
+
+
+def test_tiers_are_finer_where_batches_are_small() -> None:
+    """Every size up to the greatest fits into one that is at most a quarter greater, from 32 tokens on."""
+    sizes = tiers(1280)
+    assert sizes[:3] == [8, 16, 24]
+    assert sizes[-1] == 1280
+    assert sizes == sorted(set(sizes))
+    assert len(sizes) <= 48
+    assert all(4 * greater <= 5 * size for size, greater in pairwise(sizes[3:]))
+    assert tiers(3) == [3]
 
 
 FINE = {

@@ -1,0 +1,104 @@
+"""CUDA graphs for verifications in part: keyed by the tokens of the batch, beside SGLang's, which are by batch size.
+
+They have an attention backend of their own. A backend's graphs share its buffers, and FlashAttention's uniform replay
+relies on offsets that a ragged one would overwrite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
+from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
+
+from tessera.tilespec.tiers import tiers
+
+logger = logging.getLogger(__name__)
+
+
+class RaggedGraphs(DecodeCudaGraphRunner):
+    """SGLang's runner in the ragged mode that it has for DSpark, at sizes of our choice.
+
+    Args:
+        model_runner: of the target.
+        attn_backend: no other graphs may use it.
+        steps: the most drafted tokens of a request.
+    """
+
+    def __init__(self, model_runner: Any, attn_backend: Any, steps: int) -> None:
+        super().__init__(
+            model_runner,
+            attn_backend=attn_backend,
+            speculative_num_steps=steps,
+            speculative_num_draft_tokens=steps + 1,
+        )
+
+    @property
+    def ragged_verify_mode(self) -> bool:
+        """Always: SGLang asks the environment, and grants it to DSpark alone."""
+        return True
+
+    @ragged_verify_mode.setter
+    def ragged_verify_mode(self, granted: bool) -> None:
+        """SGLang's constructor says what it grants."""
+
+    def capture(self) -> None:
+        """Capture each tier: SGLang's loop, over sizes that are tokens and not requests."""
+        own: Any = self
+        sizes, width = own.capture_bs, own.captured_req_width
+        self.capture_bs, self.captured_req_width = self.capture_num_tokens, 1
+        try:
+            super().capture()
+        finally:
+            self.capture_bs, self.captured_req_width = sizes, width
+
+    def get_spec_info(self, num_tokens: int) -> Any:
+        """What a capture verifies: chains of about equal length."""
+        spec_info = super().get_spec_info(num_tokens)
+        lens = build_capture_verify_lens(
+            num_tokens=num_tokens,
+            num_slots=self._ragged_capture_slots(num_tokens),
+            num_draft_tokens=self.speculative_num_draft_tokens,
+        )
+        layout = RaggedVerifyLayout.from_verify_lens(
+            verify_lens_cpu=lens, device=self.device, grid=self.capture_num_tokens
+        )
+        self._captured_ragged_layouts[num_tokens] = layout
+        spec_info.ragged_verify_layout = layout
+        return spec_info
+
+    def _build_ragged_verify_token_buckets(self) -> list[int]:
+        return tiers(max(self.capture_bs) * self.captured_req_width)
+
+
+def capture(model_runner: Any, steps: int) -> RaggedGraphs | None:
+    """Capture them; None where there are no graphs, or where the attention backend has no ragged ones."""
+    if model_runner.decode_cuda_graph_runner is None:
+        return None
+    if not model_runner.attn_backend.supports_ragged_verify_graph:
+        name = type(model_runner.attn_backend).__name__
+        logger.info("tessera: %s verifies chains of one length only: --tile-spec chooses that length", name)
+        return None
+    before = model_runner.init_new_workspace
+    try:
+        backend = model_runner._get_attention_backend(init_new_workspace=True)
+    finally:
+        model_runner.init_new_workspace = before
+    return RaggedGraphs(model_runner, backend, steps)
+
+
+@contextlib.contextmanager
+def in_force(graphs: RaggedGraphs | None, model_runner: Any) -> Iterator[None]:
+    """The target runs on ``graphs`` for one verification; on its own where there are none."""
+    if graphs is None:
+        yield
+        return
+    own = model_runner.decode_cuda_graph_runner, model_runner.attn_backend
+    model_runner.decode_cuda_graph_runner, model_runner.attn_backend = graphs, graphs.attn_backend
+    try:
+        yield
+    finally:
+        model_runner.decode_cuda_graph_runner, model_runner.attn_backend = own
