@@ -19,8 +19,9 @@ from tessera.tilespec.gain import Survivals
 
 RAGGED_ADVANTAGE = 1.02
 """A ragged step must promise this much over the best uniform one: it costs more than the profile sees."""
-SWITCH_ADVANTAGE = 1.03
-"""Other draft steps must promise this much over the present ones: survivals are estimates and jitter."""
+SWITCH_EVIDENCE = 0.1
+"""Other draft steps must promise this much over the present ones, summed over consecutive steps: 10 % once, or 1 % ten
+times. Survivals are estimates and jitter; an advantage that is small but stays is taken all the same."""
 EXPLORED_SHARE = 0.01
 """Time that may be lost to looking at what is not chosen."""
 EXPLORATION_INTERVAL = 64
@@ -79,6 +80,7 @@ class Policy:
         self.correction = Correction(uniform_kinds + len(self._tiers))
         self._options: dict[int, Options] = {}
         self._present = 0
+        self._evidence = 0.0
         self._credit = 0.0
         self._since_exploration = 0
 
@@ -121,8 +123,11 @@ class Policy:
         if row != self._present:
             stay = goodput[self._present : self._present + 1]
             _, stay_column = self._pick(stay)
-            if goodput[row, column] <= SWITCH_ADVANTAGE * stay[0, stay_column]:
+            advantage = float(goodput[row, column] / stay[0, stay_column]) - 1
+            self._evidence = max(self._evidence + advantage, 0.0)
+            if self._evidence < SWITCH_EVIDENCE:
                 return self._present, stay_column
+        self._evidence = 0.0
         return row, column
 
     @staticmethod
