@@ -6,16 +6,33 @@ from collections.abc import Callable
 from typing import Any
 
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
-from sglang.srt.model_executor.forward_batch_info import ForwardBatch
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch
 
+from tessera.rows.drafts import without_rows
 from tessera_patches import runtime
 
 
-def write_rows(output: Any, runner: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> None:
-    """AFTER ``ModelRunner.forward``, still on the forward stream: before any later replay can overwrite the states."""
-    if runtime.rows is None or runner.is_draft_worker or forward_batch.forward_mode.is_idle():
-        return
-    runtime.rows.write(forward_batch.out_cache_loc, output.logits_output.hidden_states)
+def write_rows(original: Callable[..., Any], runner: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
+    """AROUND ``ModelRunner.forward``, still on the forward stream: before any later replay can overwrite the states."""
+    if runner.is_draft_worker:
+        return original(runner, forward_batch, *args, **kwargs)
+    # The server's mode is full already, and graphs are captured with it; only STANDALONE asks for no states. On every
+    # rank, for ranks must agree in `without_logits`.
+    forward_batch.capture_hidden_mode = CaptureHiddenMode.FULL
+    output = original(runner, forward_batch, *args, **kwargs)
+    if not forward_batch.forward_mode.is_idle():
+        kept = _written(output.logits_output.hidden_states, forward_batch.out_cache_loc)
+        output.logits_output.hidden_states = None if runner.spec_algorithm.is_standalone() else kept
+    return output
+
+
+def _written(states: Any, slots: Any) -> Any:
+    """Write the rows, on the rank that keeps them, and return the rest: what SGLang wants."""
+    if runtime.rows is None:
+        return states
+    kept, rows = (None, None) if states is None else without_rows(states, runtime.rows.rows.shape[1])
+    runtime.rows.write(slots, rows)
+    return kept
 
 
 def without_logits(

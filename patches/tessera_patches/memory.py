@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sglang.srt.configs.hybrid_arch import mambaish_config
+from sglang.srt.layers.logits_processor import LogitsProcessor
 
 from tessera import config
 from tessera.delivery.outbox import Outbox
@@ -51,6 +52,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     topk, counted = config.flags.toploc_verification_topk, bool(runner.server_args.enable_metrics)
     reader = RowReader(store.rows, runner.req_to_token_pool.req_to_token, topk, timed=counted)
     runtime.rows = store
+    runtime.target_logits = frozenset(id(part) for part in runner.model.modules() if isinstance(part, LogitsProcessor))
     # Compile the kernels now, not at the first request.
     reader.start([Span(0, 0, 1, Reduce.MEAN)], (), [Chunk(0, 0, 1, ALL_ROWS, 1)]).wait()
     outbox = Outbox(os.environ[config.CHILD_RESULTS], _vitals_of(store, runner) if counted else None)

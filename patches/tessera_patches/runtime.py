@@ -7,3 +7,5 @@ from tessera.rows.store import RowStore
 
 rows: RowStore | None = None
 service: RowService | None = None
+target_logits: frozenset[int] = frozenset()
+"""Identities of the target model's logits processors; draft models have their own."""

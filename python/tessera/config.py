@@ -24,7 +24,7 @@ CHILD_FLAGS = "TESSERA_CHILD_FLAGS"
 CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
 """Environment, internal: the address at which the main process receives rows."""
 
-FEATURES = ("rows", "inject", "cpu_speculation", "tilespec")
+FEATURES = ("rows", "inject", "speculative_rows", "cpu_speculation", "tilespec")
 """What can be on, each a field of `Settings`."""
 
 
@@ -34,6 +34,7 @@ class Settings:
 
     Attributes:
         rows: whether the row store is kept (``--enable-return-hidden-states``).
+        speculative_rows: whether they are those of accepted drafts (``--speculative-algorithm``).
         cpu_speculation: whether drafts are verified on the CPU engine (``--speculative-algorithm``), for which SGLang's
             ``torch_native`` attention needs our additions.
         inject: whether requests may inject vectors (``--enable-injection``).
@@ -43,6 +44,7 @@ class Settings:
     """
 
     rows: bool = False
+    speculative_rows: bool = False
     cpu_speculation: bool = False
     inject: bool = False
     tilespec: bool = False
@@ -52,9 +54,11 @@ class Settings:
     @classmethod
     def from_server_args(cls, args: Any) -> Settings:
         """Args: SGLang's ``ServerArgs`` after its own checks."""
+        rows = args.return_hidden_states_mode == "full"
         return cls(
-            rows=args.return_hidden_states_mode == "full",
             inject=flags.needs_injection,
+            rows=rows,
+            speculative_rows=rows and bool(args.speculative_algorithm),
             cpu_speculation=cpu_speculation.wanted(args),
             tilespec=flags.tile_spec,
         )

@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "detokenizer_worker_num": 1,
     "hicache_storage_backend": None,
     "dllm_algorithm": None,
+    "enable_multi_layer_eagle": False,
     "speculative_algorithm": None,
     "radix_cache_backend": None,
     "elastic_ep_backend": None,
@@ -57,6 +58,12 @@ def test_each_is_refused_by_its_name(name: str) -> None:
     """One option changed, one line that names it as the command line does."""
     (line,) = refused(args(**{name: SET[name]}))
     assert line.startswith(f"--{name.replace('_', '-')} cannot be combined with --enable-return-hidden-states: ")
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE", "EAGLE3", "STANDALONE", "NGRAM"])
+def test_drafts_that_are_fine(algorithm: str) -> None:
+    """Rows of accepted drafts only."""
+    assert refused(args(speculative_algorithm=algorithm)) == []
 
 
 def test_the_test_knows_every_refusal() -> None:

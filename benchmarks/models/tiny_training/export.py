@@ -37,8 +37,8 @@ def write_model(folder: Path, model: Model, shape: Shape, tokenizer: Tokenizer) 
         if name != "lm_head.weight"
     }
     (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
-    _write_json(folder / "config.json", config_of(shape))
-    _write_json(folder / "generation_config.json", generation_config())
+    write_json(folder / "config.json", config_of(shape))
+    write_json(folder / "generation_config.json", generation_config())
     write_tokenizer(folder, tokenizer, POSITIONS)
     return folder_bytes(folder)
 
@@ -58,5 +58,6 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write ``content`` as readable JSON."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -26,6 +26,8 @@ _HOST = "KV that comes back from the host or from storage comes without its hidd
 _RANKS = "the rows of one request are spread over ranks"
 _RESULTS = "results do not pass where embeddings are attached"
 
+_ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM")
+
 REFUSALS = (
     Refusal("--enable-hierarchical-cache", _set("enable_hierarchical_cache"), _HOST),
     Refusal("--hicache-storage-backend", _set("hicache_storage_backend"), _HOST),
@@ -47,7 +49,12 @@ REFUSALS = (
     Refusal("--enable-two-batch-overlap", _set("enable_two_batch_overlap"), "a forward's rows come in two halves"),
     Refusal("--enable-pdmux", _set("enable_pdmux"), "a forward is split by layers"),
     Refusal("--dllm-algorithm", _set("dllm_algorithm"), "a diffusion model rewrites tokens in place"),
-    Refusal("--speculative-algorithm", _set("speculative_algorithm"), "not yet supported: rows of rejected drafts"),
+    Refusal(
+        "--speculative-algorithm",
+        lambda args: args.speculative_algorithm not in (None, *_ALGORITHMS),
+        f"not yet tested, other than {', '.join(_ALGORITHMS)}",
+    ),
+    Refusal("--enable-multi-layer-eagle", _set("enable_multi_layer_eagle"), "not yet tested"),
     Refusal("--is-embedding", _set("is_embedding"), "the server already returns embeddings of its own"),
     Refusal("--enable-unified-memory", _set("enable_unified_memory"), "KV slots are virtual and move"),
     Refusal("--enable-streaming-session", _set("enable_streaming_session"), "not yet tested: sessions keep slots"),

@@ -59,6 +59,15 @@ class RowStore:
         except (RuntimeError, IndexError) as error:
             self._break(str(error))
 
+    def move(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Copy the row of slot ``source[i]`` to slot ``target[i]``, all at once, on the current stream.
+
+        Args:
+            target: ``[n]`` integer tensor without duplicates, except where source is the same.
+            source: ``[n]`` integer tensor.
+        """
+        self.rows.index_copy_(0, target, self.rows.index_select(0, source))
+
     def invalidate(self) -> None:
         """Forget every row (the weights changed). Waits for the forwards in flight, which still use the old weights."""
         self._synchronize()

@@ -12,3 +12,7 @@ _MODELS = Path(__file__).resolve().parent / "models"
 TINY: Path = _MODELS / "tiny"
 #: Its draft model for speculative decoding: 2 layers, hidden size 128, 1 MiB.
 TINY_DRAFT: Path = _MODELS / "tiny-draft"
+#: Its EAGLE head: 1 layer, 0.6 MiB, made by `benchmarks/models/train_heads.py`.
+TINY_EAGLE: Path = _MODELS / "tiny-eagle"
+#: Its EAGLE-3 head: 1 layer that reads three of the target's, 0.9 MiB.
+TINY_EAGLE3: Path = _MODELS / "tiny-eagle3"

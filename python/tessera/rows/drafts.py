@@ -1,0 +1,50 @@
+"""Rows under speculative decoding: which columns of a target's output they are, and where accepted ones move."""
+
+from __future__ import annotations
+
+import torch
+
+
+def with_rows(kept: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Append the rows to what SGLang keeps of a target's forward instead of them, such as EAGLE-3's inner states.
+
+    Both ``[tokens, ...]``; the result is ``[tokens, width + H]``, one tensor, so that graphs and slices keep it whole.
+    """
+    return torch.cat([kept, rows], dim=1)
+
+
+def without_rows(kept: torch.Tensor, hidden_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Undo `with_rows`: what SGLang wants, and the rows. Where it keeps the rows themselves, they are both."""
+    if kept.shape[1] <= hidden_size:
+        return kept, kept
+    # Contiguous, as SGLang returns it: kernels of draft models may rely on that.
+    return kept[:, :-hidden_size].contiguous(), kept[:, -hidden_size:]
+
+
+def accepted_slots(
+    req_to_token: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    accept_index: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the rows of accepted drafts belong, and where the verification of their tree left them.
+
+    Follows ``move_accept_tokens_to_target_kvcache`` of SGLang, which moves KV in the same way. No host sync.
+
+    Args:
+        req_to_token: ``[rows, columns]``, the KV slot of each position of each request.
+        requests: ``[B]``, the row of each request.
+        seq_lens: ``[B]``, tokens before this verification.
+        out_cache_loc: ``[B * N]``, the slot of each node of each tree.
+        accept_index: ``[B, D]``, indices into ``out_cache_loc`` of the accepted nodes from the root on; -1 for none.
+
+    Returns:
+        int64 ``[B * D]`` twice, target and source; 0 (the padding slot) in both where there is none.
+    """
+    accepted = accept_index.long()
+    none = accepted < 0
+    columns = seq_lens.unsqueeze(1) + torch.arange(accepted.shape[1], device=accepted.device)
+    target = req_to_token[requests.unsqueeze(1), columns].long()
+    source = out_cache_loc[accepted.clamp(min=0)].long()
+    return target.masked_fill(none, 0).flatten(), source.masked_fill(none, 0).flatten()
