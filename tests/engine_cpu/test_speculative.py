@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tessera.testing.canary import canaries, fly, judge
@@ -56,12 +57,17 @@ def prompts_of(hf: HuggingFace, seed: int) -> list[list[int]]:
     return code + [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
 
 
+def rows_of(answer: Any) -> npt.NDArray[np.float64]:
+    """All rows of the nested list."""
+    return np.vstack([np.array(part, np.float64) for part in answer["meta_info"]["hidden_states"]])
+
+
 def check(hf: HuggingFace, prompt: list[int], answer: Any) -> None:
     """Each token is the reference's favourite, and each row is its row: as many as N+M-1."""
     output = answer["output_ids"]
     fed = [*prompt, *output[:-1]]
     assert output == hf.favourites(fed)[len(prompt) - 1 :]
-    found = np.vstack([np.array(part) for part in answer["meta_info"]["hidden_states"]])
+    found = rows_of(answer)
     expected = hf.states(fed)
     assert found.shape == expected.shape
     assert max(relative_error(row, other) for row, other in zip(found, expected, strict=True)) <= FLOAT32_ERROR * 10
@@ -83,9 +89,10 @@ def test_a_stop_among_accepted_drafts(speculative: Server, hf: HuggingFace) -> N
     prompts = prompts_of(hf, seed=1)[:4]
     for prompt, whole in zip(prompts, generate(speculative, prompts, tokens=24), strict=True):
         for end in range(5, 9):
-            stop = whole["output_ids"][end]
-            answer = generate(speculative, prompt, tokens=24, sampling={"stop_token_ids": [stop]})
-            assert answer["output_ids"] == whole["output_ids"][: whole["output_ids"].index(stop) + 1]
+            stop = {"stop_token_ids": [whole["output_ids"][end]], "ignore_eos": False}
+            answer = generate(speculative, prompt, tokens=24, sampling=stop)
+            assert answer["meta_info"]["finish_reason"]["type"] == "stop"
+            assert len(answer["output_ids"]) <= end + 1
             check(hf, prompt, answer)
 
 
@@ -94,11 +101,10 @@ def test_few_tokens(speculative: Server, hf: HuggingFace, tokens: int) -> None:
     """Nothing to verify, or nothing but what was verified."""
     (prompt,) = hf.tokenizer(["class A"])["input_ids"]
     answer = generate(speculative, prompt, tokens)
-    assert len(np.vstack([np.array(part) for part in answer["meta_info"]["hidden_states"]])) == len(prompt) + max(
-        tokens - 1, 0
-    )
-    if tokens:
-        check(hf, prompt, answer)
+    assert len(answer["output_ids"]) == tokens
+    found = rows_of(answer)
+    assert len(found) == len(prompt) + max(tokens - 1, 0)
+    assert relative_error(found, hf.states([*prompt, *answer["output_ids"][:-1]])) <= FLOAT32_ERROR
 
 
 def test_two_samples(speculative: Server, hf: HuggingFace) -> None:
