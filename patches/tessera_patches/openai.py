@@ -33,6 +33,7 @@ class ChatCompletionRequest(protocol.ChatCompletionRequest):
     toploc_nonce: Any = None
     return_input_ids: Any = None
     return_output_ids: Any = None
+    return_row_hashes: Any = None
 
 
 class CompletionRequest(protocol.CompletionRequest):
@@ -48,6 +49,7 @@ class CompletionRequest(protocol.CompletionRequest):
     output_ids: Any = None
     return_input_ids: Any = None
     return_output_ids: Any = None
+    return_row_hashes: Any = None
 
     @field_validator("max_tokens")
     @classmethod

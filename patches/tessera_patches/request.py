@@ -35,6 +35,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         output_ids: with fingerprints to compare, what was generated for the prompt ``input_ids``.
         return_input_ids: whether the answer has the prompt's token ids.
         return_output_ids: whether ``meta_info`` has all generated token ids.
+        return_row_hashes: whether it has hashes of the rows: `tessera.fingerprint.exact`.
     """
 
     return_embedding: Any = None
@@ -49,6 +50,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
     output_ids: Any = None
     return_input_ids: Any = None
     return_output_ids: Any = None
+    return_row_hashes: Any = None
 
     def __post_init__(self) -> None:
         settings = config.active
@@ -64,6 +66,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
     def _admit_toploc(self, params: Any) -> Any:
         claim = self.toploc_verification_fingerprint_to_validate
         ids: Any = self.input_ids  # type: ignore[has-type]  # inherited from Any
+        joined("text", self.text, None, claim)
         self.input_ids, tail = joined("input_ids", ids, self.output_ids, claim)
         self.output_ids = None
         fields = admission.Fields(*(getattr(self, name) for name in admission.Fields._fields))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from tessera.delivery.outcome import Delivered
 from tessera.embed.answer import answer as embedding
 from tessera.errors import TesseraError
 from tessera.fingerprint import answer as fingerprints
+from tessera.fingerprint import exact
 from tessera.fingerprint.chunks import complete
 from tessera.states.answer import answer as hidden_states
 
@@ -73,8 +75,12 @@ async def _fields(delivered: Delivered, wanted: Asked, prompt_tokens: int) -> di
         if config.metrics is not None:
             config.metrics.embedded(outcome.embedding_tokens)
     if wanted.states is not None and delivered.rows is not None and outcome.states_shape is not None:
-        shape = outcome.states_shape
-        fields["hidden_states"] = hidden_states(delivered.rows, dtype, shape, wanted.states, prompt_tokens)
+        rows, shape = delivered.rows, outcome.states_shape
+        if wanted.hashes is not None:
+            own = prompt_tokens - wanted.hashes
+            fields[exact.FIELD] = await asyncio.to_thread(exact.row_hashes, rows, dtype, shape, own)
+        else:
+            fields["hidden_states"] = hidden_states(rows, dtype, shape, wanted.states, prompt_tokens)
         if config.metrics is not None:
             config.metrics.returned(shape[0])
     if wanted.fingerprints is not None and wanted.claim is None:

@@ -11,6 +11,7 @@ from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera.errors import RequestFailed
+from tessera.fingerprint import exact
 from tessera.fingerprint.answer import RESULT
 from tessera.fingerprint.sampling import CANDIDATES
 from tessera.http import claims
@@ -43,7 +44,8 @@ def _prefill(manager: Any, request: Request) -> Prefill:
         except (ValueError, RequestFailed) as error:
             return Unverifiable(str(error))
         meta: dict[str, Any] = answer["meta_info"]
-        return meta if RESULT in meta else Unverifiable("the request was aborted; send it again")
+        found = RESULT in meta or exact.FIELD in meta
+        return meta if found else Unverifiable("the request was aborted; send it again")
 
     async def all_at_once(found: list[Claim]) -> list[dict[str, Any] | Unverifiable]:
         return await asyncio.gather(*map(one, found))

@@ -26,6 +26,8 @@ CLAIM_KEY = "tessera_claim"
 """The same for the fingerprints that are to be verified: a JSON list, or one string. The scheduler does not read it."""
 IDS_KEY = "tessera_ids"
 """The same for which token ids the answer shows: "input", "output" or "input,output"."""
+HASHES_KEY = "tessera_hashes"
+"""The same for hashes of rows: how many of the prompt's last tokens were generated, as digits."""
 TOKEN_KEY = "tessera_token"  # noqa: S105 - a name, not a secret
 """The same for what tells this request from any other that a client may give the same id."""
 
@@ -35,6 +37,7 @@ _KEYS = {
     TOPLOC_KEY: toploc.FIELD,
     CLAIM_KEY: toploc.CLAIM_FIELD,
     IDS_KEY: toploc.INPUT_IDS_FIELD,
+    HASHES_KEY: toploc.HASHES_FIELD,
     TOKEN_KEY: "",
 }
 _SECRET = secrets.token_hex(16)
@@ -52,6 +55,7 @@ class Asked(NamedTuple):
         fingerprints: fingerprints, or their verification.
         claim: the fingerprints that are verified: one, or a tuple.
         ids: which token ids are shown: "input", "output".
+        hashes: hashes of rows: how many of the prompt's last tokens were generated; None where not asked for.
         token: tells this request from any other.
     """
 
@@ -60,6 +64,7 @@ class Asked(NamedTuple):
     fingerprints: FingerprintOptions | None = None
     claim: str | tuple[str, ...] | None = None
     ids: tuple[str, ...] = ()
+    hashes: int | None = None
     token: str = ""
 
     @property
@@ -159,6 +164,7 @@ def asked(sampling_params: object) -> Asked:
         FingerprintOptions.from_wire(fingerprints) if fingerprints else None,
         _claim(custom.get(CLAIM_KEY)),
         tuple(ids.split(",")) if ids else (),
+        None if custom.get(HASHES_KEY) is None else int(custom[HASHES_KEY]),
         token,
     )
 

@@ -39,6 +39,7 @@ class Settings:
             ``torch_native`` attention needs our additions.
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
+        deterministic: whether the arithmetic is the same bit by bit (``--enable-deterministic-inference``).
         hidden_size: H of the model; None until the model's configuration is known.
         vocabulary: how many token ids the model has; 0 until its configuration is known.
     """
@@ -48,6 +49,7 @@ class Settings:
     cpu_speculation: bool = False
     inject: bool = False
     tilespec: bool = False
+    deterministic: bool = False
     hidden_size: int | None = None
     vocabulary: int = 0
 
@@ -61,6 +63,7 @@ class Settings:
             speculative_rows=rows and bool(args.speculative_algorithm),
             cpu_speculation=cpu_speculation.wanted(args),
             tilespec=flags.tile_spec,
+            deterministic=bool(args.enable_deterministic_inference),
         )
 
     @classmethod

@@ -10,15 +10,15 @@ ends last merges its chunk's candidates in the same way. Among equal magnitudes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-from tessera_kernels.top_rows import INDEX_BYTES, PERIOD, VALUE_BYTES, Chunk
+from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES, Chunk
 
 TILE = 4096
+WARPS = 8
 INFINITY = tl.constexpr(0x7F800000)
 """The bits of a float32."""
 ROWS_PER_SEGMENT = 8
@@ -52,11 +52,11 @@ def _row_keys(source, tile, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _candidate_keys(source, tile, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
     """The same for one tile of a chunk's candidates."""
-    places, values, filled, count, topk, width = source
+    places, values, filled, count, topk = source
     entry = tile * TILE + tl.arange(0, TILE)
     segment = entry // topk
     inside = entry < count
-    full = tl.load(filled + segment * width, mask=inside, other=0)
+    full = tl.load(filled + segment, mask=inside, other=0, cache_modifier=".cg")
     counts = inside & (entry % topk < full)
     bits = tl.load(values + entry, mask=counts, other=0, cache_modifier=".cg").to(tl.int32)
     place = tl.load(places + entry, mask=counts, other=0, cache_modifier=".cg").to(tl.int64)
@@ -103,14 +103,23 @@ def _select(keys: tl.constexpr, source, tiles, wanted, out_places, out_values, T
         tied += tl.sum(equal, 0)
 
 
+@triton.jit
+def _counting(mask, rows):  # type: ignore[no-untyped-def]
+    """How many of the first rows count."""
+    bit = tl.arange(0, 32)
+    counts = ((mask >> bit) & 1) == 1
+    whole = tl.sum(counts.to(tl.int64), 0)
+    return rows // 32 * whole + tl.sum((counts & (bit < rows % 32)).to(tl.int64), 0)
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def _top_kernel(  # type: ignore[no-untyped-def]
     rows,
     req_to_token,
-    segments,
     chunks,
     candidate_places,
     candidate_values,
+    filled,
     out_places,
     out_values,
     hidden_size,
@@ -121,95 +130,68 @@ def _top_kernel(  # type: ignore[no-untyped-def]
     tiles_per_row,
     TILE: tl.constexpr,
 ):
-    """Program i: segment i. ``segments`` is ``[n, 4]``: chunk, first row, end row, values.
+    """Program (c, s): segment s of chunk c, if it has so many.
 
-    ``chunks`` is ``[n, 8]``: request, start, first segment, segments, mask, values, ticket (0), unused.
+    ``chunks`` is ``[n, 8]``: request, start, rows, mask, values, rows of a segment, segments before, ticket (0).
     """
-    own = segments + tl.program_id(0) * 4
-    chunk = tl.load(own)
-    first = tl.load(own + 1)
-    end = tl.load(own + 2)
-    about = chunks + chunk * 8
-    slots = req_to_token + tl.load(about) * token_stride + tl.load(about + 1)
-    mask = tl.load(about + 4)
-    wanted = tl.load(own + 3).to(tl.int32)
-    to = tl.program_id(0).to(tl.int64) * topk
-    if wanted > 0:
-        source = (rows, slots, hidden_size, first, mask, tiles_per_row)
-        tiles = ((end - first) * tiles_per_row).to(tl.int32)
-        _select(_row_keys, source, tiles, wanted, candidate_places + to, candidate_values + to, TILE)
-    count = tl.load(about + 3)
-    tl.debug_barrier()  # every thread's candidates are written before this program draws its ticket
-    ticket = tl.atomic_add(about + 6, 1, sem="acq_rel", scope="gpu")
-    if ticket == count - 1:
-        begin = tl.load(about + 2)
-        entries = (count * topk).to(tl.int32)
-        merged = (
-            candidate_places + begin * topk,
-            candidate_values + begin * topk,
-            segments + begin * 4 + 3,
-            entries,
-            topk,
-            4,
-        )
-        final = tl.load(about + 5).to(tl.int32)
-        places, values = out_places + chunk * place_stride, out_values + chunk * value_stride
-        _select(_candidate_keys, merged, tl.cdiv(entries, TILE), final, places, values, TILE)
-
-
-class _Plan(NamedTuple):
-    """The tables of a launch: see `_top_kernel`."""
-
-    segments: list[tuple[int, int, int, int]]
-    chunks: list[tuple[int, int, int, int, int, int, int, int]]
-
-
-def plan(chunks: Sequence[Chunk], hidden_size: int, topk: int) -> _Plan:
-    """Cut chunks into segments."""
-    made = _Plan([], [])
-    for index, (request, start, end, mask, values) in enumerate(chunks):
-        rows = end - start
-        step = max(ROWS_PER_SEGMENT, -(-rows // MOST_SEGMENTS))
-        begin = len(made.segments)
-        for first in range(0, rows, step):
-            upto = min(first + step, rows)
-            counting = _counting(mask, upto) - _counting(mask, first)
-            made.segments.append((index, first, upto, min(topk, counting * hidden_size)))
-        made.chunks.append((request, start, begin, len(made.segments) - begin, mask, values, 0, 0))
-    return made
-
-
-def _counting(mask: int, rows: int) -> int:
-    """How many of the first rows count."""
-    turns, rest = divmod(rows, PERIOD)
-    return turns * mask.bit_count() + (mask & ((1 << rest) - 1)).bit_count()
+    about = chunks + tl.program_id(0) * 8
+    length = tl.load(about + 2)
+    step = tl.load(about + 5)
+    first = tl.program_id(1) * step
+    if first < length:
+        mask = tl.load(about + 3)
+        before = tl.load(about + 6)
+        end = tl.minimum(first + step, length)
+        own = before + tl.program_id(1)
+        counting = _counting(mask, end) - _counting(mask, first)
+        wanted = tl.minimum(counting * hidden_size, topk).to(tl.int32)
+        if wanted > 0:
+            slots = req_to_token + tl.load(about) * token_stride + tl.load(about + 1)
+            source = (rows, slots, hidden_size, first, mask, tiles_per_row)
+            tiles = ((end - first) * tiles_per_row).to(tl.int32)
+            to = own * topk
+            _select(_row_keys, source, tiles, wanted, candidate_places + to, candidate_values + to, TILE)
+        tl.store(filled + own, wanted)
+        segments = (length + step - 1) // step
+        tl.debug_barrier()  # every thread's candidates are written before this program draws its ticket
+        ticket = tl.atomic_add(about + 7, 1, sem="acq_rel", scope="gpu")
+        if ticket == segments - 1:
+            entries = (segments * topk).to(tl.int32)
+            begin = before * topk
+            merged = (candidate_places + begin, candidate_values + begin, filled + before, entries, topk)
+            places = out_places + tl.program_id(0).to(tl.int64) * place_stride
+            values = out_values + tl.program_id(0).to(tl.int64) * value_stride
+            final = tl.load(about + 4).to(tl.int32)
+            _select(_candidate_keys, merged, tl.cdiv(entries, TILE), final, places, values, TILE)
 
 
 def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Chunk], topk: int) -> torch.Tensor:
     """See `tessera_kernels.top_rows.top_rows`. One host-to-device copy, one launch."""
-    segments, heads = plan(chunks, rows.shape[1], topk)
-    numbers = [number for line in (*segments, *heads) for number in line]
-    table = torch.tensor(numbers, dtype=torch.int64, pin_memory=rows.is_cuda).to(rows.device, non_blocking=True)
-    width = INDEX_BYTES + VALUE_BYTES
-    out = torch.zeros((len(chunks), topk * width), dtype=torch.uint8, device=rows.device)
-    candidates = torch.empty((len(segments) * topk * width,), dtype=torch.uint8, device=rows.device)
-    half = len(segments) * topk * INDEX_BYTES
-    places, values = out[:, : topk * INDEX_BYTES].view(torch.int32), out[:, topk * INDEX_BYTES :].view(torch.int16)
-    _top_kernel[(len(segments),)](
+    table, before, most = [], 0, 0
+    for request, start, end, mask, values in chunks:
+        step = max(ROWS_PER_SEGMENT, -(-(end - start) // MOST_SEGMENTS))
+        segments = -(-(end - start) // step)
+        table.append((request, start, end - start, mask, values, step, before, 0))
+        before, most = before + segments, max(most, segments)
+    on_device = torch.tensor(table, dtype=torch.int64, pin_memory=rows.is_cuda).to(rows.device, non_blocking=True)
+    out = torch.zeros((len(chunks), topk * (INDEX_BYTES + VALUE_BYTES)), dtype=torch.uint8, device=rows.device)
+    places, bits = out[:, : topk * INDEX_BYTES].view(torch.int32), out[:, topk * INDEX_BYTES :].view(torch.int16)
+    _top_kernel[(len(chunks), most)](
         rows,
         req_to_token,
-        table,
-        table[len(segments) * 4 :],
-        candidates[:half].view(torch.int32),
-        candidates[half:].view(torch.int16),
+        on_device,
+        torch.empty(before * topk, dtype=torch.int32, device=rows.device),
+        torch.empty(before * topk, dtype=torch.int16, device=rows.device),
+        torch.empty(before, dtype=torch.int32, device=rows.device),
         places,
-        values,
+        bits,
         rows.shape[1],
         req_to_token.stride(0),
         topk,
         places.stride(0),
-        values.stride(0),
+        bits.stride(0),
         triton.cdiv(rows.shape[1], TILE),
         TILE=TILE,
+        num_warps=WARPS,
     )
     return out

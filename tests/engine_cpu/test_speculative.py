@@ -5,6 +5,7 @@ Every server is strained: prompts come in chunks, and requests are retracted aga
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from typing import Any
@@ -123,3 +124,26 @@ def test_canaries(speculative: Server, hf: HuggingFace) -> None:
     assert [verdict.problem for verdict in verdicts if verdict.problem] == []
     assert max(verdict.error for verdict in verdicts) <= FLOAT32_ERROR
     assert sum(verdict.cached > 0 for verdict in verdicts) > len(verdicts) / 3
+
+
+def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
+    """TOPLOC: a verifier, which drafts nothing in a prefill, accepts what was made with drafts; streamed as well."""
+    claims = []
+    for i, prompt in enumerate(prompts_of(hf, seed=9)):
+        body = {
+            "input_ids": prompt,
+            "sampling_params": {"max_new_tokens": 70, "temperature": 0, "ignore_eos": True},
+            "return_toploc_fingerprints": True,
+            "return_output_ids": True,
+            "stream": i % 2 == 1,
+        }
+        answer = httpx.post(f"{speculative.url}/generate", json=body, timeout=120).raise_for_status().text
+        lines = [line.removeprefix("data: ") for line in answer.splitlines() if line.startswith("data: {")]
+        metas = [json.loads(line)["meta_info"] for line in lines or [answer]]
+        found = [one for meta in metas for one in meta.get("toploc_verification_fingerprints", [])]
+        claims.append({"input_ids": prompt, "output_ids": metas[-1]["output_ids"], "fingerprints": found})
+    httpx.post(f"{speculative.url}/flush_cache", timeout=60).raise_for_status()  # the rows of drafts, too
+    mixed = {**claims[0], "fingerprints": [claims[0]["fingerprints"][0], *claims[1]["fingerprints"][1:]]}
+    answered = httpx.post(f"{speculative.url}/v1/toploc/verify", json={"claims": [*claims, mixed]}, timeout=120)
+    verdicts = [result["verdict"] for result in answered.raise_for_status().json()["results"]]
+    assert verdicts == ["pass"] * len(claims) + ["fail"]

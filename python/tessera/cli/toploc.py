@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         "tokens": options.tokens,
     }
     options.output.write_text(json.dumps({**about, **report}, indent=1) + "\n")
-    print(_table(report))
+    print(table(report))
     print(f"written: {options.output}")
     if options.plot is not None:
         from tessera.fingerprint.histograms import draw
@@ -155,7 +155,8 @@ def _topk(good: dict[str, list[Measured]]) -> int:
     return max(values for responses in good.values() for one in responses for values in one.values)
 
 
-def _table(report: dict[str, object]) -> str:
+def table(report: dict[str, object]) -> str:
+    """What passes, for the terminal."""
     limits = report["thresholds"]
     lines = [
         f"thresholds: {limits}",

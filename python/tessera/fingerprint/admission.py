@@ -6,12 +6,24 @@ import json
 from typing import Any, NamedTuple
 
 from tessera import config
-from tessera.admission import CLAIM_KEY, IDS_KEY, TOPLOC_KEY, SamplingParams, checked, folded
+from tessera.admission import (
+    CLAIM_KEY,
+    HASHES_KEY,
+    IDS_KEY,
+    STATES_KEY,
+    TOPLOC_KEY,
+    SamplingParams,
+    asked,
+    checked,
+    folded,
+)
 from tessera.errors import BadFingerprint, BadRequest
 from tessera.fields import boolean
 from tessera.fingerprint import chunks, options
 from tessera.fingerprint.options import FingerprintOptions
 from tessera.limits import MAX_FINGERPRINTS
+from tessera.states.options import FIELD as STATES_FIELD
+from tessera.states.options import Format, StateOptions
 
 
 class Fields(NamedTuple):
@@ -22,6 +34,7 @@ class Fields(NamedTuple):
     toploc_nonce: Any = None
     return_input_ids: Any = None
     return_output_ids: Any = None
+    return_row_hashes: Any = None
 
 
 class Server(NamedTuple):
@@ -31,16 +44,19 @@ class Server(NamedTuple):
         rows: whether it keeps rows.
         always: whether it fingerprints every response.
         topk: how many values a fingerprint proves.
+        deterministic: whether its arithmetic is the same bit by bit.
     """
 
     rows: bool
     always: bool
     topk: int
+    deterministic: bool = False
 
 
 def server() -> Server:
     """What this server does."""
-    return Server(config.active.rows, config.flags.toploc_verification, config.flags.toploc_verification_topk)
+    settings, flags = config.active, config.flags
+    return Server(settings.rows, flags.toploc_verification, flags.toploc_verification_topk, settings.deterministic)
 
 
 def admit(fields: Fields, params: Any, server: Server, *, tail: int = 0, either_end: bool = False) -> Any:
@@ -64,12 +80,23 @@ def admit(fields: Fields, params: Any, server: Server, *, tail: int = 0, either_
         return checked(params)
     if shown:
         params = folded(IDS_KEY, ",".join(shown), params)
+    if boolean(options.HASHES_FIELD, fields.return_row_hashes or False):
+        params = _hashes(params, server, tail)
     if fields.toploc_verification_fingerprint_to_validate is not None:
         return _claim(fields, params or {}, server.topk, FingerprintOptions(nonce, tail, either_end))
     if wanted:
         said = fields.return_toploc_fingerprints is not None or nonce is not None
         return folded(TOPLOC_KEY, FingerprintOptions(nonce).to_wire(), params, keep=not said)
     return folded(TOPLOC_KEY, "", params) if server.always else checked(params)
+
+
+def _hashes(params: Any, server: Server, tail: int) -> Any:
+    if not server.deterministic:
+        raise BadRequest(options.HASHES_FIELD, True, "only on a server started with --enable-deterministic-inference")
+    for one in params if isinstance(params, list) else [params]:
+        if asked(one).states is not None:
+            raise BadRequest(options.HASHES_FIELD, True, f"not together with {STATES_FIELD}")
+    return folded(HASHES_KEY, str(tail), folded(STATES_KEY, StateOptions(format=Format.BASE64).to_wire(), params))
 
 
 def _shown(fields: Fields) -> list[str]:

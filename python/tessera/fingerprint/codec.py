@@ -75,14 +75,16 @@ def parse(field: str, text: object, most: int) -> Fingerprint:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadFingerprint(field, text, "base64") from error
-    if len(content) < _LEAST_BYTES or len(content) % 2 or base64.b64encode(content).decode() != text:
+    fits = _LEAST_BYTES <= len(content) <= 2 + 2 * most and len(content) % 2 == 0
+    if not fits or base64.b64encode(content).decode() != text:
         raise BadFingerprint(field, text, "base64 of 2 bytes for each value and 2 more, with no bits to spare")
-    modulus, *coefficients = (int(number) for number in np.frombuffer(content, ">u2"))
+    numbers = np.frombuffer(content, ">u2").astype(np.uint16)
+    modulus, largest = int(numbers[0]), int(numbers[1:].max())
     if not LEAST_MODULUS < modulus <= PRIME:
         raise BadFingerprint(field, f"modulus {modulus}", f"a modulus above {LEAST_MODULUS}, at most {PRIME}")
-    if max(coefficients) >= PRIME:
-        raise BadFingerprint(field, f"coefficient {max(coefficients)}", f"coefficients below {PRIME}")
-    return Fingerprint(modulus, np.array(coefficients, np.uint16))
+    if largest >= PRIME:
+        raise BadFingerprint(field, f"coefficient {largest}", f"coefficients below {PRIME}")
+    return Fingerprint(modulus, numbers[1:])
 
 
 def build(points: Sequence[Points]) -> list[Fingerprint]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Self
 
 from tessera.errors import BadFingerprint, BadRequest
@@ -16,6 +17,7 @@ CLAIM_FIELD = "toploc_verification_fingerprint_to_validate"
 NONCE_FIELD = "toploc_nonce"
 INPUT_IDS_FIELD = "return_input_ids"
 OUTPUT_IDS_FIELD = "return_output_ids"
+HASHES_FIELD = "return_row_hashes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,9 @@ class FingerprintOptions:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_wire(cls, wire: object) -> Self:
-        """Inverse of `to_wire`.
+    @lru_cache(maxsize=1024)
+    def from_wire(cls, wire: str) -> Self:
+        """Inverse of `to_wire`; remembered, for most requests ask for the same and the scheduler's thread reads it.
 
         Raises:
             BadRequest: not a string of ours.

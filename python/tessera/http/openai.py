@@ -14,7 +14,7 @@ from tessera.errors import TesseraError
 from tessera.fingerprint import admission
 from tessera.fingerprint.answer import FINGERPRINTS, RESULT
 
-FIELDS = ("embedding", "embedding_tokens", "hidden_states", "input_ids", "output_ids", RESULT)
+FIELDS = ("embedding", "embedding_tokens", "hidden_states", "input_ids", "output_ids", "row_hashes", RESULT)
 """What we put into ``meta_info`` and what belongs on the choice; `FINGERPRINTS` as well, piece by piece."""
 MESSAGE_FIELDS = (FINGERPRINTS, RESULT)
 """Of a chat these belong on the choice's message."""
