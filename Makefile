@@ -9,7 +9,7 @@ STAMP := $(VENV)/.tessera-installed
 RUN := $(VENV)/bin/python
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-rest bench-embeddings bench-toploc clean
+.PHONY: help venv demo test lint test-unit test-rest bench-embeddings bench-toploc bench-client clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ bench-embeddings: venv ## the figures of the embeddings page (needs a GPU)
 
 bench-toploc: ## the figures of the fingerprints page (needs a GPU)
 	@$(RUN) benchmarks/bench_toploc.py
+
+bench-client: venv ## the figures of the client page (MODEL=folder; needs a GPU)
+	@$(RUN) benchmarks/bench_candidates.py --model "$(MODEL)" --out benchmarks/results/candidates.jsonl -- $(SERVER_ARGS)
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

@@ -25,8 +25,11 @@ CLIENT = ["httpx>=0.27", "numpy>=1.26"]
 EXTRAS = {
     # SGLang leaves starlette open; below 1.0.1 its API-key check can be passed by (CVE-2026-48710).
     "engine": [SGLANG, "starlette>=1.0.1"],
+    # The client library over HTTP: neither SGLang nor torch.
     "client": CLIENT,
     "plot": ["matplotlib>=3.9"],
+    # The same interface over a model in the client's own process.
+    "local": [*CLIENT, "torch>=2.4", "transformers>=4.50"],
     # Linters are pinned: a new rule must not turn an unchanged tree red.
     "dev": [
         *CLIENT,

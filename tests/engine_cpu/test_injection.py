@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from tessera.client import Client, Injection
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
@@ -332,3 +333,20 @@ def test_without_the_option(server: Server) -> None:
         assert answer.status_code == 400
         assert "--enable-injection" in answer.json()["error"]["message"]
     generate(server, [5, 6, 7])
+
+
+def test_the_client_injects(injecting: Server, hf: HuggingFace) -> None:
+    """``inject=`` takes what the client's own calls return."""
+    giver, taker, place = prompt_of(22, seed=11), prompt_of(26, seed=12), 12
+    with Client(injecting.url) as client:
+        state = client.generate(giver, max_new_tokens=1, hidden_states={"positions": [21]}).numpy()
+        assert state is not None
+        injection = Injection(state, positions=[place], scale="norm-matched")
+        found = client.generate_with_embedding(taker, inject=injection, pooling="last", max_new_tokens=1)
+        (*_, last) = client.stream(taker, inject=[injection], hidden_states="last", max_new_tokens=1)
+    expected = hf.edited(taker, edit_of([place], state, matched=True))[-1]
+    assert found.embedding is not None
+    assert relative_error(found.embedding.numpy(), expected) <= FLOAT32_ERROR
+    assert last.final is not None
+    assert last.final.hidden_states is not None
+    assert relative_error(last.final.hidden_states[0], expected) <= FLOAT32_ERROR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tessera import __version__
-from tessera.cli import doctor, seams, tilespec, toploc, verify
+from tessera.cli import check, doctor, seams, serve, tilespec, toploc, verify
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -13,11 +13,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="tessera",
         description="Tessera extends a stock SGLang server. Start the server as always, for example:\n"
-        "  python -m sglang.launch_server --model-path MODEL --enable-return-hidden-states",
+        "  python -m sglang.launch_server --model-path MODEL --enable-return-hidden-states\n"
+        "or by: tessera serve MODEL",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tessera {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    serve.add(commands)
+    check.add(commands)
     doctor.add(commands)
     seams.add(commands)
     tilespec.add(commands)

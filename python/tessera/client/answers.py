@@ -1,0 +1,163 @@
+"""From answers to results. Nothing partial becomes a result."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import numpy as np
+
+from tessera.client import errors
+from tessera.client.results import Embedding, Embeddings, Floats, Generation, ServerInfo, Verdict
+from tessera.client.status import NO_ROWS, Answer, check_status, error_body, is_ours, parsed, shown, status_error
+
+
+def generations(answer: Answer, count: int, wanted: frozenset[str]) -> list[Generation]:
+    """The generations of a batch.
+
+    Args:
+        answer: to ``/generate`` with a list of prompts.
+        count: how many must be there.
+        wanted: fields of `Generation` that were asked for.
+
+    Raises:
+        ClientError: an error status, another number, or one that is not whole.
+    """
+    items = parsed(answer)
+    if not isinstance(items, list) or len(items) != count:
+        found = len(items) if isinstance(items, list) else type(items).__name__
+        raise errors.InvalidResponse(f"{count} generations were asked for and {found} came; none of them is returned")
+    return [generation(item, wanted) for item in items]
+
+
+def generation(item: Any, wanted: frozenset[str]) -> Generation:
+    """One generation, whole or not at all.
+
+    Raises:
+        ServerError: it was aborted.
+        HiddenStatesUnsupported: rows were asked for and did not come.
+        InvalidResponse: a field is missing or has another form.
+    """
+    try:
+        meta = item["meta_info"]
+        reason = meta["finish_reason"]
+        if reason["type"] == "abort":
+            raise _aborted(reason)
+        return Generation(
+            text=str(item["text"]),
+            output_ids=tuple(item["output_ids"]),
+            finish_reason=str(reason["type"]),
+            prompt_tokens=int(meta["prompt_tokens"]),
+            cached_tokens=int(meta["cached_tokens"]),
+            token_logprobs=_logprobs(meta, len(item["output_ids"])) if "token_logprobs" in wanted else None,
+            embedding=_embedding(meta) if "embedding" in wanted else None,
+            hidden_states=_hidden_states(meta) if "hidden_states" in wanted else None,
+            input_ids=tuple(meta["input_ids"]) if "fingerprints" in wanted else None,
+            fingerprints=_fingerprints(meta) if "fingerprints" in wanted else None,
+            meta=meta,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.InvalidResponse(f"this is no whole generation ({error!r}): {shown(item)}") from error
+
+
+def embeddings(answer: Answer, count: int) -> Embeddings:
+    """The matrix of a binary answer.
+
+    Raises:
+        ClientError: an error status, another number of rows, fewer bytes than the headers say.
+    """
+    if answer.status == HTTPStatus.NOT_FOUND or (answer.status == HTTPStatus.BAD_REQUEST and not is_ours(answer)):
+        message = f"{NO_ROWS} (it said: {error_body(answer.content).get('message')})"
+        raise errors.HiddenStatesUnsupported(message, status=answer.status)
+    check_status(answer)
+    try:
+        rows, width = map(int, answer.headers["x-tessera-shape"].split(","))
+        tokens = int(answer.headers["x-tessera-prompt-tokens"])
+    except (KeyError, ValueError) as error:
+        raise errors.InvalidResponse(
+            f"the answer is no binary matrix but {shown(answer.content)}; is sglang-tessera installed on the server?"
+        ) from error
+    if rows != count or len(answer.content) != 4 * rows * width:
+        raise errors.InvalidResponse(
+            f"{count} embeddings were asked for; {rows} of {width} values came in {len(answer.content)} bytes; none of "
+            "them is returned"
+        )
+    return Embeddings(np.frombuffer(answer.content, "<f4").reshape(rows, width), tokens)
+
+
+def verdicts(answer: Answer, count: int) -> list[Verdict]:
+    """The verdicts of ``/v1/toploc/verify``, one for each claim.
+
+    Raises:
+        ClientError: an error status, another number, an unknown verdict.
+    """
+    body = parsed(answer)
+    results = body.get("results") if isinstance(body, dict) else None
+    if not isinstance(results, list) or len(results) != count:
+        raise errors.InvalidResponse(f"{count} verdicts were asked for; the answer is {shown(body)}")
+    known = {"pass", "fail", "unverifiable"}
+    if not all(isinstance(result, dict) and result.get("verdict") in known for result in results):
+        raise errors.InvalidResponse(f"a verdict is none of {', '.join(sorted(known))}: {shown(results)}")
+    return [Verdict(result["verdict"], str(result.get("reason", "")), result) for result in results]
+
+
+def server_info(answer: Answer) -> ServerInfo:
+    """From ``/server_info``.
+
+    Raises:
+        ClientError: an error status, or not SGLang's answer.
+    """
+    body = parsed(answer)
+    try:
+        ours = body.get("tessera") or {}
+        engine = f"sglang {body['version']}"
+        return ServerInfo(str(body["model_path"]), engine, ours.get("version"), tuple(ours.get("on", ())), body)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise errors.InvalidResponse(f"this is no SGLang server: /server_info is {shown(body)}") from error
+
+
+def _aborted(reason: Mapping[str, Any]) -> errors.StatusError:
+    status = reason.get("status_code") or HTTPStatus.SERVICE_UNAVAILABLE
+    message = f"the request was aborted: {reason.get('message') or 'no reason given'}"
+    return status_error(int(status), {"message": message, "code": reason.get("err_type") or "request_aborted"})
+
+
+def _logprobs(meta: Mapping[str, Any], tokens: int) -> Floats:
+    values = np.array([entry[0] for entry in meta["output_token_logprobs"]], np.float32)
+    if len(values) != tokens or np.isnan(values).any():
+        raise ValueError(f"{len(values)} log-probabilities for {tokens} tokens, or some that are no numbers")
+    return values
+
+
+def _embedding(meta: Mapping[str, Any]) -> Embedding | None:
+    if "embedding" not in meta:
+        raise errors.HiddenStatesUnsupported(NO_ROWS, status=HTTPStatus.OK)
+    if meta["embedding"] is None:
+        return None
+    return Embedding(np.frombuffer(_bytes(meta["embedding"]), "<f4"), int(meta["embedding_tokens"]))
+
+
+def _hidden_states(meta: Mapping[str, Any]) -> Floats:
+    states = meta.get("hidden_states")
+    if not isinstance(states, dict):  # a stock server knows no format: it sends part of the rows as numbers, or none
+        raise errors.HiddenStatesUnsupported(NO_ROWS, status=HTTPStatus.OK)
+    content = _bytes(states["data"])
+    if states["dtype"] == "bfloat16":  # the upper half of a float32
+        rows = (np.frombuffer(content, "<u2").astype("<u4") << 16).view("<f4")
+    else:
+        rows = np.frombuffer(content, {"float16": "<f2", "float32": "<f4"}[states["dtype"]]).astype(np.float32)
+    return rows.reshape(states["shape"])
+
+
+def _fingerprints(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(map(str, meta["toploc_verification_fingerprints"]))
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"no base64: {error}") from error

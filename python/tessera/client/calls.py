@@ -1,0 +1,213 @@
+"""Every call as data: what to send, how long it may take, and how to read the answer. No input or output here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tessera.client import answers
+from tessera.client.candidates import grouped
+from tessera.client.extract import Extract
+from tessera.client.injection import Injection
+from tessera.client.options import (
+    GenerateOptions,
+    GenerateWithEmbeddingOptions,
+    PoolingOptions,
+    Prompt,
+    SamplingOptions,
+    Timeouts,
+    check_known,
+)
+from tessera.client.probe import fresh_prompt
+from tessera.client.results import Candidate, Claim, Embedding, Embeddings, Generation, ServerInfo, Verdict
+from tessera.client.status import Answer, parsed
+
+T = TypeVar("T")
+
+CANDIDATE_SAMPLING: SamplingOptions = {"temperature": 0.6, "top_p": 0.95, "max_new_tokens": 128}
+"""Defaults of candidates. Greedy, n of them would all be the same."""
+HEALTH_SECONDS = 30.0
+"""A healthy server generates one token in less, whatever else it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One HTTP request.
+
+    Attributes:
+        path: on the server.
+        body: JSON object; None for GET.
+        read: from the answer to the result; raises `tessera.client.errors.ClientError`.
+        timeout: seconds for all tries together.
+        accept: media type of a good answer.
+        retried: whether a failure may be tried again.
+    """
+
+    path: str
+    body: dict[str, Any] | None
+    read: Callable[[Answer], T]
+    timeout: float
+    accept: str = "application/json"
+    retried: bool = True
+
+    @property
+    def method(self) -> str:
+        """Of HTTP."""
+        return "GET" if self.body is None else "POST"
+
+    def content(self) -> bytes | None:
+        """The request's body."""
+        return None if self.body is None else json.dumps(self.body).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Generating:
+    """A request to ``/generate`` for one prompt.
+
+    Attributes:
+        body: JSON object.
+        wanted: fields of `Generation` that were asked for.
+        timeout: seconds.
+    """
+
+    body: dict[str, Any]
+    wanted: frozenset[str]
+    timeout: float
+
+    def call(self) -> Call[Generation]:
+        """The call that brings the whole generation at once."""
+        return Call("/generate", self.body, lambda a: answers.generation(parsed(a), self.wanted), self.timeout)
+
+
+def generate(prompt: Prompt, options: GenerateOptions, timeouts: Timeouts) -> Generating:
+    """``generate`` and ``stream``."""
+    check_known("generate", options, GenerateOptions)
+    return _generating(prompt, dict(options), timeouts)
+
+
+def generate_with_embedding(prompt: Prompt, options: GenerateWithEmbeddingOptions, timeouts: Timeouts) -> Generating:
+    """``generate_with_embedding``."""
+    check_known("generate_with_embedding", options, GenerateWithEmbeddingOptions)
+    rest = dict(options)
+    how = {key: rest.pop(key) for key in (*PoolingOptions.__annotations__, "over") if key in rest}
+    plain = _generating(prompt, rest, timeouts)
+    embedding = {"return_embedding": {"encoding_format": "base64", **how}}
+    return Generating(plain.body | embedding, plain.wanted | {"embedding"}, plain.timeout)
+
+
+def candidates(
+    prompts: Sequence[Prompt], n: int, extract: Extract, sampling: SamplingOptions, timeout: float
+) -> Call[list[list[Candidate]]]:
+    """``generate_candidates_batch``: one request with each prompt n times in a row, so that they share their prefix.
+
+    Raises:
+        ValueError: n is below 1, or texts and token ids are mixed.
+    """
+    check_known("generate_candidates", sampling, SamplingOptions)
+    if n < 1:
+        raise ValueError(f"n is {n}; it must be 1 or more")
+    fields = [_prompt(prompt) for prompt in prompts]
+    if len({tuple(field) for field in fields}) > 1:
+        raise ValueError("the prompts are partly texts and partly token ids; give all of one kind")
+    flat = {key: [field[key] for field in fields for _ in range(n)] for key in fields[0]}
+    body = {**flat, "sampling_params": {**CANDIDATE_SAMPLING, **sampling}, "return_logprob": True}
+
+    def read(answer: Answer) -> list[list[Candidate]]:
+        generations = answers.generations(answer, len(prompts) * n, frozenset({"token_logprobs"}))
+        return grouped(generations, n, extract)
+
+    return Call("/generate", body, read, timeout)
+
+
+def encode(text: Prompt, options: PoolingOptions, timeouts: Timeouts) -> Call[Embedding]:
+    """``encode``."""
+    batch = encode_batch([text], options, timeouts.request)
+
+    def read(answer: Answer) -> Embedding:
+        one = batch.read(answer)
+        return Embedding(one.matrix[0], one.prompt_tokens)
+
+    return Call(batch.path, batch.body, read, batch.timeout, batch.accept)
+
+
+def encode_batch(inputs: Sequence[Prompt], options: PoolingOptions, timeout: float) -> Call[Embeddings]:
+    """One chunk of ``encode_batch``: one binary answer for all.
+
+    Raises:
+        ValueError: texts and token ids are mixed.
+    """
+    check_known("encode_batch", options, PoolingOptions)
+    plain = [text if isinstance(text, str) else _ids(text) for text in inputs]
+    if len({isinstance(item, str) for item in plain}) > 1:
+        raise ValueError("the inputs are partly texts and partly token ids; give all of one kind")
+    body = {"model": "", "input": plain, **options}
+    count = len(plain)
+    return Call("/v1/embeddings", body, lambda a: answers.embeddings(a, count), timeout, "application/octet-stream")
+
+
+def verify(claims: Sequence[Claim], timeout: float) -> Call[list[Verdict]]:
+    """``verify``."""
+    listed = [
+        {
+            "input_ids": _ids(claim.input_ids),
+            "output_ids": _ids(claim.output_ids),
+            "fingerprints": list(claim.fingerprints),
+            **({} if claim.nonce is None else {"nonce": claim.nonce}),
+        }
+        for claim in claims
+    ]
+    return Call("/v1/toploc/verify", {"claims": listed}, lambda a: answers.verdicts(a, len(listed)), timeout)
+
+
+def health_check() -> Call[None]:
+    """``health_check``: one token, asked for with the key. SGLang's own health routes ask for none."""
+    sampling = {"max_new_tokens": 1, "temperature": 0}
+    body = {"input_ids": [0], "sampling_params": sampling}
+
+    def read(answer: Answer) -> None:
+        answers.generation(parsed(answer), frozenset())
+
+    return Call("/generate", body, read, HEALTH_SECONDS, retried=False)
+
+
+def server_info(timeouts: Timeouts) -> Call[ServerInfo]:
+    """``server_info``."""
+    return Call("/server_info", None, answers.server_info, timeouts.request)
+
+
+def hidden_states_probe(timeouts: Timeouts) -> Call[Generation]:
+    """To be sent twice: a prompt that no cache has seen, and its raw rows (see `tessera.client.probe`)."""
+    options: GenerateOptions = {"max_new_tokens": 1, "temperature": 0, "hidden_states": True}
+    return generate(fresh_prompt(), options, timeouts).call()
+
+
+def _generating(prompt: Prompt, options: dict[str, Any], timeouts: Timeouts) -> Generating:
+    body: dict[str, Any] = _prompt(prompt)
+    sampling = {name: options[name] for name in SamplingOptions.__annotations__ if name in options}
+    if sampling:
+        body["sampling_params"] = sampling
+    wanted = set()
+    if options.get("logprobs"):
+        body["return_logprob"] = True
+        wanted.add("token_logprobs")
+    if options.get("hidden_states"):
+        body |= {"return_hidden_states": options["hidden_states"], "hidden_states_format": "base64"}
+        wanted.add("hidden_states")
+    if options.get("fingerprints"):
+        body |= {"return_toploc_fingerprints": True, "return_input_ids": True}
+        wanted.add("fingerprints")
+        if options.get("nonce") is not None:
+            body["toploc_nonce"] = options["nonce"]
+    if (inject := options.get("inject")) is not None:
+        body["input_embed_overrides"] = [one.field() for one in ([inject] if isinstance(inject, Injection) else inject)]
+    return Generating(body, frozenset(wanted), options.get("timeout", timeouts.request))
+
+
+def _prompt(prompt: Prompt) -> dict[str, Any]:
+    return {"text": prompt} if isinstance(prompt, str) else {"input_ids": _ids(prompt)}
+
+
+def _ids(ids: Sequence[int]) -> list[int]:
+    return [int(item) for item in ids]

@@ -1,0 +1,143 @@
+"""Questions to a server, each with a figure: what a search needs of it, and whether that is right."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tessera.client.errors import ClientError
+from tessera.client.extract import tactic_prompt
+from tessera.client.interface import Inference
+from tessera.client.probe import fresh_prompt, problem
+from tessera.client.results import Floats, Generation
+
+STATE = "n : Nat\n⊢ n + 0 = n"
+TEXTS = ("test input", tactic_prompt(STATE))
+CANDIDATES = 4
+MOST_ERROR = 0.01
+"""Relative; between two ways to one vector on one server. The noise of bfloat16 is a tenth of it."""
+
+
+class Finding(NamedTuple):
+    """The answer to one question."""
+
+    fine: bool
+    what: str
+    figure: str
+
+
+def findings(client: Inference, hidden_size: int | None = None) -> Iterator[Finding]:
+    """Ask all; end at the first if nothing answers.
+
+    Args:
+        client: of what is asked.
+        hidden_size: the width that vectors must have; None for any.
+    """
+    questions = Questions(client, hidden_size)
+    reached = _asked("generates a token", questions.token)
+    yield reached
+    if not reached.fine:
+        return
+    yield _asked("server", questions.server)
+    yield _asked("hidden states over HTTP", questions.hidden_states)
+    yield _asked("the same from the cache", questions.cached)
+    yield _asked("mean-pooled embedding", questions.embedding)
+    yield _asked("a proof state's embedding", questions.proof_state)
+    yield _asked("a batch, binary", questions.batch)
+    yield _asked(f"{CANDIDATES} candidates", questions.candidates)
+    yield _asked("log-probabilities", questions.log_probs)
+
+
+class Questions:
+    """Each returns whether it is right, and a figure; it may raise `ClientError`."""
+
+    def __init__(self, client: Inference, hidden_size: int | None) -> None:
+        self._client = client
+        self._hidden_size = hidden_size
+
+    def token(self) -> tuple[bool, str]:
+        """Whether anything comes at all."""
+        self._client.health_check()
+        return True, "with this address and key"
+
+    def server(self) -> tuple[bool, str]:
+        """Who answers."""
+        info = self._client.server_info()
+        on = ", ".join(info.features) or "nothing"
+        return True, f"{info.engine}, tessera {info.tessera or 'absent'}, on: {on}; model {info.model}"
+
+    def hidden_states(self) -> tuple[bool, str]:
+        """As many rows as tokens, all of one width."""
+        found = self._rows(TEXTS[0])
+        rows = _some(found.hidden_states)
+        right = len(rows) == found.prompt_tokens and self._wide(rows)
+        return right, f"shape {rows.shape} for {found.prompt_tokens} tokens"
+
+    def cached(self) -> tuple[bool, str]:
+        """A prompt that no cache holds, and once more."""
+        cold, warm = (self._rows(prompt) for prompt in [fresh_prompt()] * 2)
+        wrong = problem(cold, warm)
+        return not wrong, wrong or f"{warm.cached_tokens} of {warm.prompt_tokens} tokens were cached"
+
+    def embedding(self) -> tuple[bool, str]:
+        """The mean of the raw rows."""
+        rows = _some(self._rows(TEXTS[0]).hidden_states)
+        vector = self._client.encode(TEXTS[0]).numpy()
+        error = _difference(vector, rows.mean(0))
+        figure = f"H {len(vector)}, norm {np.linalg.norm(vector):.3f}, {error:.1e} from the mean of the rows"
+        return error <= MOST_ERROR and self._wide(vector), figure
+
+    def proof_state(self) -> tuple[bool, str]:
+        """Of the prompt that a prover sends, with generation in the same request."""
+        found = self._client.generate_with_embedding(TEXTS[1], max_new_tokens=4, temperature=0)
+        vector = None if found.embedding is None else found.embedding.vector
+        norm = float(np.linalg.norm(_some(vector)))
+        return self._wide(_some(vector)) and norm > 0, f"norm {norm:.3f}, {found.prompt_tokens} tokens"
+
+    def batch(self) -> tuple[bool, str]:
+        """Each vector that of its own text."""
+        singles = [self._client.encode(text).numpy() for text in TEXTS]
+        batch = self._client.encode_batch(TEXTS).numpy()
+        worst = max(_difference(found, single) for found, single in zip(batch, singles, strict=True))
+        return worst <= MOST_ERROR, f"shape {batch.shape}, {worst:.1e} from one at a time"
+
+    def candidates(self) -> tuple[bool, str]:
+        """Different ones, the best first."""
+        found = self._client.generate_candidates(TEXTS[1], CANDIDATES, max_new_tokens=16)
+        ordered = all(a.log_prob >= b.log_prob for a, b in itertools.pairwise(found))
+        best = f"; the best: {found[0].text[:40]!r}, log-probability {found[0].log_prob:.2f}" if found else ""
+        return bool(found) and ordered, f"{len(found)} different{best}"
+
+    def log_probs(self) -> tuple[bool, str]:
+        """One for each token, none above 0."""
+        found = self._client.generate(TEXTS[1], max_new_tokens=8, temperature=0, logprobs=True)
+        values = _some(found.token_logprobs)
+        right = len(values) == len(found.output_ids) and bool((values <= 0).all())
+        return right, f"{len(values)} for {len(found.output_ids)} tokens, together {values.sum():.3f}"
+
+    def _rows(self, prompt: str) -> Generation:
+        return self._client.generate(prompt, max_new_tokens=1, temperature=0, hidden_states=True)
+
+    def _wide(self, vectors: Floats) -> bool:
+        return bool(np.isfinite(vectors).all()) and self._hidden_size in (None, vectors.shape[-1])
+
+
+def _asked(what: str, question: Callable[[], tuple[bool, str]]) -> Finding:
+    try:
+        fine, figure = question()
+    except ClientError as error:
+        return Finding(False, what, str(error))
+    return Finding(fine, what, figure)
+
+
+def _some(values: Floats | None) -> Floats:
+    return np.zeros((0, 0), np.float32) if values is None else values
+
+
+def _difference(found: Floats, expected: Floats) -> float:
+    if found.shape != expected.shape:
+        return float("inf")
+    return float(np.linalg.norm(found - expected) / max(float(np.linalg.norm(expected)), 1e-12))

@@ -1,0 +1,69 @@
+"""``pip install 'sglang-tessera[client]'`` is enough: neither SGLang nor torch is needed, nor anything of theirs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution, packages_distributions
+
+from packaging.requirements import Requirement
+
+PROGRAM = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in MISSING:
+            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
+
+MISSING = set(sys.argv[1].split(","))
+sys.meta_path.insert(0, Missing())
+import tessera.client
+from tessera.cli import main
+
+with tessera.client.Client("http://127.0.0.1:9") as client:
+    try:
+        client.encode_batch(["a"] * 300)
+    except tessera.client.ConnectionFailed as error:
+        print(error)
+try:
+    tessera.client.connect("some/model")
+except tessera.client.Unsupported as error:
+    print(error)
+sys.exit(main(["check", "http://127.0.0.1:9"]))
+"""
+
+
+def closure(name: str, extras: frozenset[str]) -> set[str]:
+    """Names of all distributions that one requires, itself included."""
+    found = {normal(name)}
+    for line in distribution(name).requires or []:
+        required = Requirement(line)
+        marked = required.marker is None or any(required.marker.evaluate({"extra": e}) for e in (*extras, ""))
+        if marked and normal(required.name) not in found:
+            found |= closure(required.name, frozenset(required.extras))
+    return found
+
+
+def normal(name: str) -> str:
+    """As package indexes compare names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_nothing_but_the_client_extra_is_imported() -> None:
+    """Every other package of this environment is made unimportable; the client works up to the network."""
+    allowed = closure("sglang-tessera", frozenset({"client"}))
+    assert {"httpx", "numpy"} <= allowed
+    assert not {"torch", "sglang", "transformers", "safetensors", "orjson", "pydantic"} & allowed
+    owners = packages_distributions()
+    missing = [module for module, names in owners.items() if not {normal(name) for name in names} & allowed]
+    assert {"torch", "sglang", "safetensors", "orjson"} <= set(missing)
+    program = [sys.executable, "-c", PROGRAM, ",".join(missing)]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1, run.stderr
+    refused, local, checked, _ = run.stdout.splitlines()
+    assert "nothing answers at http://127.0.0.1:9" in refused
+    assert checked.startswith("FAIL  generates a token")
+    assert "pip install 'sglang-tessera[local]'" in local
