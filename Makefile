@@ -46,8 +46,9 @@ bench-embeddings: venv ## the figures of the embeddings page (needs a GPU)
 bench-toploc: ## the figures of the fingerprints page (needs a GPU)
 	@$(RUN) benchmarks/bench_toploc.py
 
-bench-client: venv ## the figures of the client page (MODEL=folder; needs a GPU)
-	@$(RUN) benchmarks/bench_candidates.py --model "$(MODEL)" --out benchmarks/results/candidates.jsonl -- $(SERVER_ARGS)
+bench-client: venv ## the figures of the client page (SGLANG_URL=http://... of a running server)
+	@$(RUN) benchmarks/bench_candidates.py --out benchmarks/results/candidates.jsonl
+	@$(RUN) benchmarks/bench_encode_batch.py --out benchmarks/results/encode-batch.jsonl
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

@@ -14,6 +14,8 @@ FLAG = "--enable-return-hidden-states"
 NO_ROWS = f"the server has no embeddings and no hidden states; it needs sglang-tessera and {FLAG}"
 ECHOED = 300
 """Characters of an unexpected answer that a message shows."""
+LONGEST_MESSAGE = 2000
+"""Characters of a server's own description that are passed on."""
 LONGEST_WAIT = 3600.0
 """Seconds of a ``Retry-After`` that are believed."""
 
@@ -36,7 +38,7 @@ def check_status(answer: Answer) -> None:
 
 def status_error(status: int, body: Mapping[str, Any], retry_after: float | None = None) -> errors.StatusError:
     """The error for a status and the server's description of it: ``message``, ``code``, ``param``."""
-    message = str(body.get("message") or "no further description")
+    message = str(body.get("message") or "no further description")[:LONGEST_MESSAGE]
     kind, hint = _kind(status, message)
     code, field = body.get("code"), body.get("param")
     return kind(
@@ -71,7 +73,7 @@ def parsed(answer: Answer) -> Any:
     check_status(answer)
     try:
         return json.loads(answer.content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise errors.InvalidResponse(
             f"the answer is no JSON but {shown(answer.content)}; is this an SGLang server?"
         ) from error
@@ -86,7 +88,7 @@ def error_body(content: bytes | bytearray) -> Mapping[str, Any]:
     """Ours and SGLang's errors, Starlette's ``detail``, or whatever text there is."""
     try:
         body = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"message": shown(content)} if content else {}
     error = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(error, dict):

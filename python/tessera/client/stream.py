@@ -46,7 +46,7 @@ class StreamReader:
                 status = error.get("code")
                 raise status_error(status if isinstance(status, int) else 500, error)
             return self._delta(event)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidResponse(f"this is no event of a stream ({error!r}): {shown(data)}") from error
 
     def end(self) -> None:

@@ -58,6 +58,7 @@ def item(text: str = "ab", **meta: Any) -> dict[str, Any]:
         (502, b"<html>" + b"x" * 10_000, ServerError, None, "<html>"),
         (500, b"\xff\xfe", ServerError, None, "HTTP 500"),
         (500, [1], ServerError, None, "[1]"),
+        (500, b"[" * 100_000, ServerError, None, "[["),
     ],
 )  # fmt: skip
 def test_statuses(status: int, body: Any, kind: type[ClientError], code: str | None, said: str) -> None:
@@ -231,6 +232,6 @@ def test_server_info() -> None:
 
 def test_no_json() -> None:
     """A good status with something else behind it."""
-    for content in (b"", b"<html>", b'{"text": "a', b"\xff"):
+    for content in (b"", b"<html>", b'{"text": "a', b"\xff", b"[" * 100_000):
         with pytest.raises(InvalidResponse, match="no JSON"):
             parsed(answer(content))
