@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tessera.cli import main
 from tessera.client import (
     AsyncClient,
+    Claim,
     Client,
     HiddenStatesUnsupported,
     Inference,
@@ -249,6 +251,24 @@ def test_local_says_what_it_cannot(local: Inference) -> None:
         local.generate("a", inject=Injection([0.0] * 256, positions=[0]))
     with pytest.raises(Unsupported, match="cannot load"):
         connect("/no/such/model")
+
+
+def test_verify(server: Server) -> None:
+    """What this model generated passes, with a nonce or without; another text does not; what is no fingerprint is 400."""
+    with connect(server.url) as client:
+        found = client.generate(PROMPT, max_new_tokens=40, ignore_eos=True, fingerprints=True)
+        with_nonce = client.generate(PROMPT, max_new_tokens=40, ignore_eos=True, fingerprints=True, nonce="n")
+        honest = Claim.of(found)
+        changed = replace(honest, output_ids=[9, *found.output_ids[1:]])
+        verdicts = client.verify([honest, changed, Claim.of(with_nonce, "n")])
+        assert [verdict.verdict for verdict in verdicts] == ["pass", "fail", "pass"]
+        assert [bool(verdict.reason) for verdict in verdicts] == [False, True, False]
+        with pytest.raises(RequestRefused) as refused:
+            client.verify([replace(honest, fingerprints=["/9k="])])
+        assert refused.value.field is not None
+        assert refused.value.field.startswith("claims[0].fingerprints")
+        with pytest.raises(ValueError, match="fingerprints=True"):
+            Claim.of(client.generate(PROMPT, max_new_tokens=1))
 
 
 def test_check(server: Server, local: Inference, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,15 +6,15 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+if TYPE_CHECKING:  # the command line names these cheats where no engine is installed
+    import torch
 
 _INT4_GROUP = 128
 _FP8_MAX = 448.0
 
-Change = Callable[[torch.Tensor], torch.Tensor]
+Change = Callable[["torch.Tensor"], "torch.Tensor"]
 
 
 def int8(weight: torch.Tensor) -> torch.Tensor:
@@ -31,6 +31,8 @@ def int4(weight: torch.Tensor) -> torch.Tensor:
 
 def fp8(weight: torch.Tensor) -> torch.Tensor:
     """Rounded to float8_e4m3, one scale for each row."""
+    import torch
+
     scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-12) / _FP8_MAX
     return (weight / scale).to(torch.float8_e4m3fn).float() * scale
 
@@ -51,6 +53,9 @@ def requantized(model: Path, copy: Path, precision: str) -> None:
         copy: an empty folder.
         precision: a key of `PRECISIONS`.
     """
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
     change = PRECISIONS[precision]
     for path in sorted(model.iterdir()):
         if path.suffix != ".safetensors":

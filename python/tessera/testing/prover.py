@@ -6,15 +6,16 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import httpx
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tessera.fingerprint.answer import FINGERPRINTS
 from tessera.fingerprint.calibration import Measured
 from tessera.fingerprint.codec import parse
 from tessera.fingerprint.verifier import Distance
 from tessera.limits import MAX_TOPK
+
+if TYPE_CHECKING:  # the command line is imported where no client is installed
+    import httpx
 
 Progress = Callable[[int], object]
 
@@ -43,6 +44,8 @@ def prompts(count: int, seed: int = 0) -> list[str]:
 
 def ask(url: str, count: int, tokens: int, progress: Progress = bool) -> list[Response]:
     """Sampled responses with fingerprints, made in batches of different sizes."""
+    import httpx
+
     texts = prompts(count)
     with httpx.Client(base_url=url, timeout=600, limits=httpx.Limits(max_connections=max(_AT_ONCE))) as client:
         found: list[Response] = []
@@ -82,6 +85,8 @@ def check(url: str, responses: list[Response], progress: Progress = bool) -> lis
     Raises:
         RuntimeError: it could not verify one.
     """
+    import httpx
+
     measured = []
     for i in range(0, len(responses), _CLAIMS_AT_ONCE):
         some = responses[i : i + _CLAIMS_AT_ONCE]

@@ -9,7 +9,7 @@ from importlib.metadata import distribution, packages_distributions
 
 from packaging.requirements import Requirement
 
-PROGRAM = """
+HIDE = """
 import sys
 from importlib.abc import MetaPathFinder
 
@@ -20,6 +20,8 @@ class Missing(MetaPathFinder):
 
 MISSING = set(sys.argv[1].split(","))
 sys.meta_path.insert(0, Missing())
+"""
+CLIENT = """
 import tessera.client
 from tessera.cli import main
 
@@ -33,6 +35,10 @@ try:
 except tessera.client.Unsupported as error:
     print(error)
 sys.exit(main(["check", "http://127.0.0.1:9"]))
+"""
+COMMANDS = """
+from tessera.cli import main
+sys.exit(main(["check"]))
 """
 
 
@@ -52,18 +58,29 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_nothing_but_the_client_extra_is_imported() -> None:
-    """Every other package of this environment is made unimportable; the client works up to the network."""
-    allowed = closure("sglang-tessera", frozenset({"client"}))
-    assert {"httpx", "numpy"} <= allowed
+def run(program: str, extras: frozenset[str]) -> subprocess.CompletedProcess[str]:
+    """Run it where only the base and these extras can be imported: every other package here is hidden."""
+    allowed = closure("sglang-tessera", extras)
     assert not {"torch", "sglang", "transformers", "safetensors", "orjson", "pydantic"} & allowed
     owners = packages_distributions()
     missing = [module for module, names in owners.items() if not {normal(name) for name in names} & allowed]
     assert {"torch", "sglang", "safetensors", "orjson"} <= set(missing)
-    program = [sys.executable, "-c", PROGRAM, ",".join(missing)]
-    run = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
-    assert run.returncode == 1, run.stderr
-    refused, local, checked, _ = run.stdout.splitlines()
+    command = [sys.executable, "-c", HIDE + program, ",".join(missing)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_nothing_but_the_client_extra_is_imported() -> None:
+    """The client works up to the network."""
+    found = run(CLIENT, frozenset({"client"}))
+    assert found.returncode == 1, found.stderr
+    refused, local, checked, _ = found.stdout.splitlines()
     assert "nothing answers at http://127.0.0.1:9" in refused
-    assert checked.startswith("FAIL  generates a token")
     assert "pip install 'sglang-tessera[local]'" in local
+    assert checked.startswith("FAIL  generates a token")
+
+
+def test_commands_of_the_base() -> None:
+    """Without any extra the command still runs, and says what is missing."""
+    found = run(COMMANDS, frozenset())
+    assert found.returncode == 1, found.stderr
+    assert "pip install 'sglang-tessera[client]'" in found.stdout
