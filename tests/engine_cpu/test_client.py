@@ -254,7 +254,7 @@ def test_local_says_what_it_cannot(local: Inference) -> None:
 
 
 def test_verify(server: Server) -> None:
-    """What this model generated passes, with a nonce or without; another text does not; what is no fingerprint is 400."""
+    """What this model generated passes, with a nonce or without; another text does not; what is none is a 400."""
     with connect(server.url) as client:
         found = client.generate(PROMPT, max_new_tokens=40, ignore_eos=True, fingerprints=True)
         with_nonce = client.generate(PROMPT, max_new_tokens=40, ignore_eos=True, fingerprints=True, nonce="n")
