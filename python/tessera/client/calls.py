@@ -100,7 +100,10 @@ def generate_with_embedding(prompt: Prompt, options: GenerateWithEmbeddingOption
 def candidates(
     prompts: Sequence[Prompt], n: int, extract: Extract, sampling: SamplingOptions, timeout: float
 ) -> Call[list[list[Candidate]]]:
-    """``generate_candidates_batch``: one request with each prompt n times in a row, so that they share their prefix.
+    """``generate_candidates_batch``: one request for all; the answer is the flat list of prompts x n.
+
+    The copies are asked for with SGLang's ``n``, not by repeating the prompt: SGLang then computes each prompt once and
+    takes it from its cache n times. Repeated prompts of one request are each computed (benchmarks/LOG.md).
 
     Raises:
         ValueError: n is below 1, or texts and token ids are mixed.
@@ -111,8 +114,8 @@ def candidates(
     fields = [_prompt(prompt) for prompt in prompts]
     if len({tuple(field) for field in fields}) > 1:
         raise ValueError("the prompts are partly texts and partly token ids; give all of one kind")
-    flat = {key: [field[key] for field in fields for _ in range(n)] for key in fields[0]}
-    body = {**flat, "sampling_params": {**CANDIDATE_SAMPLING, **sampling}, "return_logprob": True}
+    listed = {key: [field[key] for field in fields] for key in fields[0]}
+    body = {**listed, "sampling_params": {**CANDIDATE_SAMPLING, **sampling, "n": n}, "return_logprob": True}
 
     def read(answer: Answer) -> list[list[Candidate]]:
         generations = answers.generations(answer, len(prompts) * n, frozenset({"token_logprobs"}))

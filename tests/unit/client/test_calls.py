@@ -56,12 +56,12 @@ def test_generate_with_embedding() -> None:
     }
 
 
-def test_candidates_are_one_flat_list() -> None:
-    """Prompts x n, the copies of one prompt side by side; ``return_logprob`` at the top level."""
+def test_candidates_are_one_request() -> None:
+    """All prompts, with n among the sampling parameters and ``return_logprob`` at the top level."""
     call = calls.candidates(["a", "b"], 3, whole, {"temperature": 1.0}, 300.0)
     assert body(call) == {
-        "text": ["a", "a", "a", "b", "b", "b"],
-        "sampling_params": {"temperature": 1.0, "top_p": 0.95, "max_new_tokens": 128},
+        "text": ["a", "b"],
+        "sampling_params": {"temperature": 1.0, "top_p": 0.95, "max_new_tokens": 128, "n": 3},
         "return_logprob": True,
     }
     assert body(calls.candidates([[1], [2, 3]], 1, whole, {}, 300.0))["input_ids"] == [[1], [2, 3]]
