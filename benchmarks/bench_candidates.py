@@ -27,11 +27,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
-from load import FIRST_ID, LAST_ID
 from provenance import provenance
 from tessera.client import AsyncClient, Client
 from tessera.testing.server import Server
 
+FIRST_ID, LAST_ID = 8, 1000
+"""Token ids of prompts; every vocabulary has them."""
 STATES = 8
 CANDIDATES = 8
 
