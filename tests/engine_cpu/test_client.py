@@ -259,7 +259,7 @@ def test_verify(server: Server) -> None:
         found = client.generate(PROMPT, max_new_tokens=40, ignore_eos=True, fingerprints=True)
         with_nonce = client.generate(PROMPT, max_new_tokens=40, ignore_eos=True, fingerprints=True, nonce="n")
         honest = Claim.of(found)
-        changed = replace(honest, output_ids=[9, *found.output_ids[1:]])
+        changed = replace(honest, output_ids=range(100, 140))
         verdicts = client.verify([honest, changed, Claim.of(with_nonce, "n")])
         assert [verdict.verdict for verdict in verdicts] == ["pass", "fail", "pass"]
         assert [bool(verdict.reason) for verdict in verdicts] == [False, True, False]
