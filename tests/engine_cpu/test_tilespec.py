@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace
+from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY_DRAFT
 from tessera.tilespec.replay import replay
@@ -27,6 +27,7 @@ TEXTS = [
     "# This",
 ]
 CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
+HIDDEN = "--enable-return-hidden-states"
 DICE = {"TESSERA_TEST_FAULT": "dice", "PYTHONPATH": str(SITE)}
 STRAINED = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 
@@ -46,17 +47,17 @@ SERVERS = {
 @pytest.fixture(scope="module", params=SERVERS)
 def dice(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
     """A server in which dice decide how much to draft and to verify, and which retracts requests."""
-    return server_pool.get(*SERVERS[request.param], "--tile-spec", env=DICE | STRAINED)
+    return server_pool.get(*SERVERS[request.param], "--tile-spec", HIDDEN, env=DICE | STRAINED)
 
 
 def _padded(histogram: list[int]) -> list[int]:
     return histogram + [0] * (8 - len(histogram))
 
 
-def generate(server: Server, ids: list[int], tokens: int) -> dict[str, Any]:
+def generate(server: Server, ids: list[int], tokens: int, **fields: Any) -> dict[str, Any]:
     """POST /generate, greedily."""
     sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
-    body = {"input_ids": ids, "sampling_params": sampling}
+    body = {"input_ids": ids, "sampling_params": sampling, **fields}
     answer: dict[str, Any] = httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
     return answer
 
@@ -68,10 +69,12 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace) -> None:
     prompts += [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
     tokens = [chooser.randrange(20, 60) for _ in prompts]
     with ThreadPoolExecutor(5) as threads:
-        answers = list(threads.map(lambda pair: generate(dice, *pair), zip(prompts, tokens, strict=True)))
+        rows = {"return_embedding": {"over": "all"}}
+        answers = list(threads.map(lambda pair: generate(dice, *pair, **rows), zip(prompts, tokens, strict=True)))
     for prompt, answer in zip(prompts, answers, strict=True):
         output = answer["output_ids"]
         assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
+        assert relative_error(answer["meta_info"]["embedding"], hf.pooled(prompt, output, "mean", "all")) <= 1e-5
     metas = [answer["meta_info"] for answer in answers]
     assert sum(meta["spec_num_correct_drafts"] for meta in metas) > 20
     verified = np.sum([_padded(meta["spec_cap_lens_histogram"]) for meta in metas], axis=0)
