@@ -40,8 +40,8 @@ lint: venv ## ruff check, ruff format --check, mypy --strict
 	@echo "== mypy (the first run takes about a minute)"
 	@$(RUN) -m mypy
 
-bench-embeddings: venv ## the figures of the embeddings page (needs a GPU)
-	@$(RUN) benchmarks/bench_embeddings.py
+bench-embeddings: venv ## the figures of the embeddings page (needs a GPU; ARGS='--model DIR --out FILE -- SERVER OPTIONS')
+	@$(RUN) benchmarks/bench_embeddings.py $(ARGS)
 
 bench-toploc: ## the figures of the fingerprints page (needs a GPU)
 	@$(RUN) benchmarks/bench_toploc.py
