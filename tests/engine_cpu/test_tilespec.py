@@ -69,7 +69,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace) -> None:
     prompts += [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
     tokens = [chooser.randrange(20, 60) for _ in prompts]
     with ThreadPoolExecutor(5) as threads:
-        rows = {"return_embedding": {"over": "all"}}
+        rows: dict[str, Any] = {"return_embedding": {"over": "all"}}
         answers = list(threads.map(lambda pair: generate(dice, *pair, **rows), zip(prompts, tokens, strict=True)))
     for prompt, answer in zip(prompts, answers, strict=True):
         output = answer["output_ids"]
