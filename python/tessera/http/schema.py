@@ -11,8 +11,10 @@ from typing import Any, get_type_hints
 
 from tessera import __version__
 from tessera.embed.options import EmbedOptions, Encoding, Pooling
+from tessera.fingerprint import admission
+from tessera.fingerprint import options as toploc
 from tessera.http.vectors import Transport
-from tessera.limits import MAX_INPUTS, MAX_POSITIONS
+from tessera.limits import MAX_INPUTS, MAX_NONCE_CHARACTERS, MAX_POSITIONS
 from tessera.rows.span import Over
 from tessera.states.options import Format
 
@@ -64,6 +66,17 @@ def request_fields() -> Schema:
         "return_embedding": _ref("TesseraReturnEmbedding"),
         "return_hidden_states": _ref("TesseraReturnHiddenStates"),
         "hidden_states_format": {"enum": [*_values(Format), None], "default": Format.LIST.value},
+        **_toploc_fields(),
+    }
+
+
+def _toploc_fields() -> Schema:
+    text = {"type": "string"}
+    switches = (name for name in admission.Fields._fields if name.startswith("return_"))
+    return {
+        **{name: {"type": ["boolean", "null"]} for name in switches},
+        toploc.CLAIM_FIELD: {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}, {"type": "null"}]},
+        toploc.NONCE_FIELD: _or_null({**text, "minLength": 1, "maxLength": MAX_NONCE_CHARACTERS}),
     }
 
 
