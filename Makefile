@@ -9,7 +9,7 @@ STAMP := $(VENV)/.tessera-installed
 RUN := $(VENV)/bin/python
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-rest bench-embeddings bench-toploc bench-client clean
+.PHONY: help venv demo test lint test-unit test-rest bench-embeddings bench-toploc bench-client bench-injection clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ bench-toploc: ## the figures of the fingerprints page (needs a GPU)
 bench-client: venv ## the figures of the client page (SGLANG_URL=http://... of a running server)
 	@$(RUN) benchmarks/bench_candidates.py --out benchmarks/results/candidates.jsonl
 	@$(RUN) benchmarks/bench_encode_batch.py --out benchmarks/results/encode-batch.jsonl
+
+bench-injection: venv ## the figures of the injection page (needs a GPU; ARGS has the options)
+	@$(RUN) benchmarks/bench_injection.py $(ARGS)
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
-from load import Load, Measured, percentile, run
+from load import Load, Measured, load_of, percentile, run
 from provenance import provenance
 from tessera.testing.server import Server
 
@@ -113,18 +113,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=4, help="measurements of each case and load (default 4)")
     parser.add_argument(
         "--loads",
-        type=_load,
+        type=load_of,
         nargs="+",
-        default=[_load(text) for text in ("128/128/32", "128/128/64", "128/128/128", "512/1/32")],
+        default=[load_of(text) for text in ("128/128/32", "128/128/64", "128/128/128", "512/1/32")],
         help="PROMPT/OUTPUT/CLIENTS[/SECONDS], SECONDS by default 6",
     )
     parser.add_argument("server_args", nargs="*", help="after --: arguments for both servers")
     return parser.parse_args()
-
-
-def _load(text: str) -> Load:
-    prompt, output, clients, *seconds = text.split("/")
-    return Load(int(prompt), int(output), int(clients), float(seconds[0]) if seconds else 6.0)
 
 
 if __name__ == "__main__":

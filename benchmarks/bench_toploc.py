@@ -29,7 +29,7 @@ from typing import Any, TextIO
 
 import httpx
 
-from load import FIRST_ID, LAST_ID, Load, Measured, run
+from load import FIRST_ID, LAST_ID, Load, Measured, load_of, run
 from provenance import provenance
 from tessera.testing.server import Server
 
@@ -157,18 +157,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=6, help="measurements of each case (default 6)")
     parser.add_argument(
         "--loads",
-        type=_load,
+        type=load_of,
         nargs="+",
-        default=[_load("128/128/64")],
+        default=[load_of("128/128/64")],
         help="PROMPT/OUTPUT/CLIENTS[/SECONDS], SECONDS by default 6 (default 128/128/64)",
     )
     parser.add_argument("server_args", nargs="*", help="after --: arguments for both servers")
     return parser.parse_args()
-
-
-def _load(text: str) -> Load:
-    prompt, output, clients, *seconds = text.split("/")
-    return Load(int(prompt), int(output), int(clients), float(seconds[0]) if seconds else 6.0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ lumps (a spread of 10 % was measured that way).
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -38,10 +39,10 @@ class Load:
 
 
 class Call(NamedTuple):
-    """One request: where it goes, what it says, and its headers."""
+    """One request: where it goes, what it says, and its headers. Bytes are sent as they are."""
 
     path: str
-    body: dict[str, Any]
+    body: dict[str, Any] | bytes
     headers: dict[str, str]
 
 
@@ -122,9 +123,13 @@ def _random_prompts(load: Load, seed: int) -> Iterator[list[int]]:
 
 
 def _generate(load: Load, prompts: Iterator[list[int]]) -> Iterator[Call]:
-    sampling = {"max_new_tokens": load.output_tokens, "temperature": 0, "ignore_eos": True}
     for prompt in prompts:
-        yield Call("/generate", {"input_ids": prompt, "sampling_params": sampling}, {})
+        yield Call("/generate", {"input_ids": prompt, "sampling_params": sampling(load)}, {})
+
+
+def sampling(load: Load) -> dict[str, Any]:
+    """Greedy, and as many tokens as the load says."""
+    return {"max_new_tokens": load.output_tokens, "temperature": 0, "ignore_eos": True}
 
 
 async def _run(url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], request_seconds: float) -> Measured:
@@ -156,7 +161,9 @@ async def _client(
     while not answers or time.perf_counter() < until:
         call = next(calls)
         begin = time.perf_counter()
-        async with session.post(f"{url}{call.path}", json=call.body | extra, headers=call.headers) as response:
+        content = call.body if isinstance(call.body, bytes) else json.dumps(call.body | extra).encode()
+        headers = {"content-type": "application/json", **call.headers}
+        async with session.post(f"{url}{call.path}", data=content, headers=headers) as response:
             raw = await response.read()
         kept = raw if len(raw) <= KEPT_BYTES else b""
         answers.append(Answer(begin, time.perf_counter(), len(raw), kept, response.status))
@@ -180,3 +187,9 @@ def _summary(load: Load, begin: float, answers: list[Answer]) -> Measured:
         latencies=latencies,
         bodies=tuple(answer.body for answer in inside),
     )
+
+
+def load_of(text: str) -> Load:
+    """PROMPT/OUTPUT/CLIENTS[/SECONDS], SECONDS by default 6."""
+    prompt, output, clients, *seconds = text.split("/")
+    return Load(int(prompt), int(output), int(clients), float(seconds[0]) if seconds else 6.0)

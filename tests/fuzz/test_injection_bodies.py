@@ -208,9 +208,12 @@ def check(client: httpx.Client, sent: dict[str, Any], expected: Vector) -> None:
     shown = f"{content[:300]} -> {answer.text[:300]}"
     assert answer.status_code == 200 or 400 <= answer.status_code < 500, shown
     if answer.status_code != 200:
-        error = answer.json()["error"]
-        assert error["param"], shown
-        assert "allowed" in error["message"], shown
+        told = answer.json()
+        error = told.get("error", told)  # SGLang has two forms of its own, which name their cause in the message alone
+        assert error["message"], shown
+        if "param" in error and error["code"] in ("bad_request", "too_large"):
+            assert error["param"], shown
+            assert "allowed" in error["message"], shown
     good = body(input_ids=PROMPT, input_embed_overrides=GOOD, return_embedding=True)
     found = client.post("/generate", json=good).raise_for_status().json()["meta_info"]["embedding"]
     assert relative_error(found, expected) <= 1e-5, shown

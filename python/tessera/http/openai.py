@@ -101,8 +101,12 @@ def admit(wanted: Wanted, *, rows: bool, hidden_size: int | None) -> Admitted:
 
 
 def collector_of(sampling_params: object) -> Collector | None:
-    """Where the answer to the request with these sampling parameters belongs; None if it is not an OpenAI one."""
-    return _collectors.get(asked(sampling_params).token)
+    """Where the answer to the request with these sampling parameters belongs; None if it is not an OpenAI one.
+
+    They are a list where its prompts inject different vectors; all of them carry the same token.
+    """
+    each = sampling_params if isinstance(sampling_params, list) else [sampling_params]
+    return _collectors.get(asked(each[0]).token) if each else None
 
 
 def put_on_choices(response: dict[str, Any], collector: Collector) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from tessera.errors import BadRequest
 from tessera.fields import known_keys
 from tessera.inject.model import Model
 from tessera.inject.options import Override
-from tessera.inject.vectors import check_finite, check_magnitude, decode
+from tessera.inject.vectors import check_values, decode
 
 LIST_FIELD = "input_embeds"
 BASE64_FIELD = "input_embeds_b64"
@@ -64,10 +64,8 @@ def _from_base64(field: str, value: object, model: Model) -> Override:
 
 
 def _whole(field: str, vectors: torch.Tensor, model: Model) -> Override:
-    check_magnitude(field, vectors, model.max_magnitude)
-    vectors = vectors.to(model.dtype)
-    check_finite(field, vectors)
-    return Override(field, vectors, positions=tuple(range(len(vectors))))
+    check_values(field, vectors, model.max_magnitude, model.dtype)
+    return Override(field, vectors.to(model.dtype), positions=tuple(range(len(vectors))))
 
 
 def _depth(value: object) -> int:

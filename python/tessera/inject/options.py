@@ -12,7 +12,7 @@ import torch
 from tessera.errors import BadRequest
 from tessera.fields import choice, integer, known_keys
 from tessera.inject.projections import Projections
-from tessera.inject.vectors import Bounds, check_finite, check_magnitude, decode
+from tessera.inject.vectors import Bounds, check_values, decode
 from tessera.limits import MAX_TOKEN_CHARACTERS
 
 FIELD = "input_embed_overrides"
@@ -106,10 +106,8 @@ def parse(field: str, value: object, bounds: Bounds, dtype: torch.dtype, project
 
 def _final(field: str, raw: torch.Tensor, factor: float | None, bounds: Bounds, dtype: torch.dtype) -> torch.Tensor:
     vectors = raw if factor is None else raw.float() * factor
-    check_magnitude(field, vectors, bounds.magnitude)
-    vectors = vectors.to(dtype)
-    check_finite(field, vectors)  # a float32 may be infinite as a float16
-    return vectors
+    check_values(field, vectors, bounds.magnitude, dtype)
+    return vectors.to(dtype)
 
 
 def _scale(field: str, value: object) -> tuple[bool, float | None]:

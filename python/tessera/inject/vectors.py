@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
@@ -56,7 +57,7 @@ def decode(field: str, embeds: object, shape: object, dtype: object, bounds: Bou
         bounds: what is allowed.
 
     Raises:
-        BadRequest: anything about them is wrong, or one of them is NaN or infinite.
+        BadRequest: anything about them is wrong, but for their values: `check_values`.
         TooLarge: more bytes than allowed.
     """
     parent = field.rpartition(".")[0]
@@ -72,23 +73,25 @@ def decode(field: str, embeds: object, shape: object, dtype: object, bounds: Bou
             choice(f"{prefix}dtype", Dtype, dtype)
     else:
         raise BadRequest(field, embeds, "base64 of little-endian numbers, or a list of lists of numbers")
-    check_finite(field, vectors)
     return vectors
 
 
-def check_finite(field: str, vectors: torch.Tensor) -> None:
-    """Refuse NaN and infinity, and name the first row that has one."""
-    good = torch.isfinite(vectors).all(dim=1)
-    if not bool(good.all()):
-        row = int(torch.nonzero(~good)[0])
-        raise BadRequest(field, f"NaN or infinity in row {row}", f"finite numbers ({vectors.dtype})")
+def check_values(field: str, vectors: torch.Tensor, most: float, dtype: torch.dtype) -> None:
+    """Refuse NaN, infinity, what the model's dtype cannot hold, and values that no embedding has.
 
-
-def check_magnitude(field: str, vectors: torch.Tensor, most: float) -> None:
-    """Refuse values that no embedding has; mostly vectors in the wrong dtype or scale."""
-    largest = float(vectors.abs().max())
+    The last are mostly vectors in the wrong dtype or scale. One pass over the vectors.
+    """
+    low, high = (float(value) for value in torch.aminmax(vectors))
+    largest = max(-low, high)
+    if not math.isfinite(largest):  # also where there is a NaN: it is its own minimum and maximum
+        row = int(torch.nonzero(~torch.isfinite(vectors).all(dim=1))[0])
+        raise BadRequest(field, f"NaN or infinity in row {row}", "finite numbers")
     if largest > most:
         raise BadRequest(field, f"{largest:.6g}", f"values up to {most:g} (--injection-max-magnitude)")
+    if largest > torch.finfo(dtype).max:
+        raise BadRequest(
+            field, f"{largest:.6g}", f"values up to {torch.finfo(dtype).max:g}, which the model's dtype holds"
+        )
 
 
 def _shape(field: str, shape: object, bounds: Bounds) -> tuple[int, int]:

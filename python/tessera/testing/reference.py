@@ -40,9 +40,13 @@ class HuggingFace:
             self._known[key] = output.last_hidden_state[0].double().numpy()
         return self._known[key]
 
-    def favourites(self, input_ids: Sequence[int]) -> list[int]:
-        """The likeliest next token after each of these, for a model whose output matrix is its embedding."""
-        scores = self.states(input_ids) @ self.embeddings().astype(np.float64).T
+    def favourites(self, input_ids: Sequence[int], edit: Callable[[Any], Any] | None = None) -> list[int]:
+        """The likeliest next token after each of these, for a model whose output matrix is its embedding.
+
+        With ``edit``, as in `edited`.
+        """
+        states = self.states(input_ids) if edit is None else self.edited(input_ids, edit)
+        scores = states @ self.embeddings().astype(np.float64).T
         return [int(token) for token in scores.argmax(1)]
 
     def edited(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:

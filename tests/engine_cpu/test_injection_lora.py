@@ -1,0 +1,102 @@
+"""Injection into a float16 model, with LoRA adapters that some requests use."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace, Vector, relative_error
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY
+
+FLOAT16_ERROR = 5e-3
+LAYERS, H, RANK = 4, 256, 4
+PROMPT = list(range(200, 240))
+VECTORS = (np.random.default_rng(5).standard_normal((2, H)) / 16).astype("<f2")
+PLACES = [3, 30]
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random LoRA adapter of the query projections, in PEFT's form."""
+    folder = tmp_path_factory.mktemp("adapter")
+    torch.manual_seed(0)
+    name = "base_model.model.model.layers.{}.self_attn.q_proj.lora_{}.weight"
+    weights = {name.format(i, "A"): torch.randn(RANK, H) / 4 for i in range(LAYERS)}
+    weights |= {name.format(i, "B"): torch.randn(H, RANK) / 4 for i in range(LAYERS)}
+    save_file(weights, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": ["q_proj"], "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def merged(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> HuggingFace:
+    """The reference of the model with the adapter."""
+    folder = tmp_path_factory.mktemp("merged")
+    shutil.copytree(TINY, folder, dirs_exist_ok=True)
+    lora, weights = load_file(adapter / "adapter_model.safetensors"), load_file(TINY / "model.safetensors")
+    name = "base_model.model.model.layers.{}.self_attn.q_proj.lora_{}.weight"
+    for i in range(LAYERS):
+        change = lora[name.format(i, "B")] @ lora[name.format(i, "A")]
+        own = f"model.layers.{i}.self_attn.q_proj.weight"
+        weights[own] = weights[own].float() + change
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return HuggingFace(folder)
+
+
+@pytest.fixture
+def half(server_pool: ServerPool, adapter: Path) -> Server:
+    """A float16 server with injection, rows and the adapter."""
+    lora = ("--enable-lora", "--lora-paths", f"own={adapter}", "--lora-backend", "torch_native")
+    return server_pool.get("--enable-return-hidden-states", "--enable-injection", "--dtype", "float16", *lora)
+
+
+def edit(embeds: torch.Tensor) -> torch.Tensor:
+    """What the reference does."""
+    embeds[PLACES] = torch.from_numpy(VECTORS.astype("<f4"))
+    return embeds
+
+
+def pooled(server: Server, **fields: Any) -> Any:
+    """The mean over the prompt."""
+    body = {"sampling_params": {"max_new_tokens": 2, "temperature": 0}, "return_embedding": True, **fields}
+    answer = httpx.post(f"{server.url}/generate", json=body, timeout=120)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["meta_info"]["embedding"]
+
+
+def test_with_and_without_the_adapter(half: Server, hf: HuggingFace, merged: HuggingFace) -> None:
+    """The same vectors behind the same prefix, again and again: each gets the KV of its own adapter."""
+    data = base64.b64encode(VECTORS.tobytes()).decode()
+    injected = {"positions": PLACES, "embeds": data, "shape": [2, H], "dtype": "float16"}
+    expected: list[tuple[dict[str, Any], Vector]] = [
+        ({"input_embed_overrides": injected, "lora_path": "own"}, merged.edited(PROMPT, edit)),
+        ({"input_embed_overrides": injected}, hf.edited(PROMPT, edit)),
+        ({"lora_path": "own"}, merged.states(PROMPT)),
+        ({}, hf.states(PROMPT)),
+    ]
+    for fields, states in expected * 2:
+        assert relative_error(pooled(half, input_ids=PROMPT, **fields), states.mean(0)) <= FLOAT16_ERROR
+    means = [states.mean(0) for _, states in expected]
+    assert min(relative_error(one, other) for one in means for other in means if one is not other) > 0.02
+
+
+def test_a_matrix_for_a_float16_model(half: Server, hf: HuggingFace) -> None:
+    """Stock SGLang casts it to bfloat16, and ends."""
+    table = hf.embeddings()[PROMPT].astype("<f2")
+    matrix = {"data": base64.b64encode(table.tobytes()).decode(), "shape": [40, H], "dtype": "float16"}
+    for fields in ({"input_embeds_b64": matrix}, {"input_embeds": table.astype(float).tolist()}):
+        assert relative_error(pooled(half, **fields), hf.states(PROMPT).mean(0)) <= FLOAT16_ERROR
+    too_large = {"positions": [0], "embeds": [[9000.0] * H], "scale": 1.0}
+    assert pooled(half, input_ids=PROMPT, input_embed_overrides=too_large)
