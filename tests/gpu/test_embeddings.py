@@ -15,7 +15,14 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-COMMON = ("--enable-return-hidden-states", "--mem-fraction-static", "0.2", "--grammar-backend", "none")
+COMMON = (
+    "--enable-return-hidden-states",
+    "--enable-injection",
+    "--mem-fraction-static",
+    "0.2",
+    "--grammar-backend",
+    "none",
+)
 STRAIN = ("--chunked-prefill-size", "64", "--enable-mixed-chunk", "--max-total-tokens", "20000")
 RETRACT = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 
@@ -30,10 +37,10 @@ def hf() -> HuggingFace:
 @pytest.mark.parametrize("strained", [False, True])
 @pytest.mark.parametrize("backend", ["fa3", "triton"])
 def test_canaries(server_pool: ServerPool, hf: HuggingFace, backend: str, *, strained: bool) -> None:
-    """800 requests, 48 at once, each with the right vector; strained: chunks, mixed batches and retraction."""
+    """800 requests, 48 at once, a third injecting; strained: chunks, mixed batches and retraction."""
     args = (*COMMON, "--attention-backend", backend, "--dtype", "bfloat16", *(STRAIN if strained else ()))
     server = server_pool.get(*args, env=RETRACT if strained else None)
-    flock = canaries(800, vocabulary=1000, seed=11, leaving=0.05)
+    flock = canaries(800, vocabulary=1000, seed=11, leaving=0.05, injecting=0.3)
     answers = fly(server.url, flock, at_once=48)
     verdicts = judge(flock, answers, hf)
     answered = [canary for canary, answer in zip(flock, answers, strict=True) if answer is not None]

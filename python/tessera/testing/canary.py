@@ -6,6 +6,7 @@ some stream, some give up half-way. Every vector is compared with the reference 
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Iterable, Sequence
@@ -15,30 +16,63 @@ from typing import Any
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 
 from tessera.testing.reference import HuggingFace, cosine, relative_error
 
 POOLINGS = ("mean", "last", "max", "first")
 OVERS = ("prompt", "output", "all")
+WIDTH = 256
+"""Of the tiny model."""
 LENGTHS = (1, 2, 15, 16, 17, 33, 63, 64, 65, 120)
 """Around the edges of chunks and pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """One request: its prompt, how many tokens to generate, what it asks for (None: nothing), whether it gives up."""
+    """One request: its prompt, how many tokens to generate, what it asks for (None: nothing), whether it gives up.
+
+    Vectors are injected as pairs of a position and a vector's number, in place of the embeddings or, with ``adds``, on
+    top of them.
+    """
 
     prompt: tuple[int, ...]
     max_new_tokens: int
     options: dict[str, str] | None
     stream: bool
     leaves_early: bool
+    injected: tuple[tuple[int, int], ...] = ()
+    adds: bool = False
 
     def body(self) -> dict[str, Any]:
         """The body of its POST /generate."""
         sampling = {"max_new_tokens": self.max_new_tokens, "temperature": 0, "ignore_eos": True}
         body: dict[str, Any] = {"input_ids": list(self.prompt), "sampling_params": sampling, "stream": self.stream}
+        if self.injected:
+            body["input_embed_overrides"] = self._overrides()
         return body if self.options is None else {**body, "return_embedding": self.options}
+
+    def edit(self, embeds: Any) -> Any:
+        """What the reference does with the embeddings."""
+        for position, number in self.injected:
+            own = embeds.new_tensor(_vector(number))
+            embeds[position] = embeds[position] + own if self.adds else own
+        return embeds
+
+    def _overrides(self) -> dict[str, Any]:
+        vectors = np.stack([_vector(number) for _, number in self.injected])
+        return {
+            "positions": [position for position, _ in self.injected],
+            "embeds": base64.b64encode(vectors.tobytes()).decode(),
+            "shape": list(vectors.shape),
+            "dtype": "float32",
+            "mode": "add" if self.adds else "replace",
+        }
+
+
+def _vector(number: int) -> npt.NDArray[np.float32]:
+    """Vectors about as long as the tiny model's embeddings."""
+    return (np.random.default_rng(number).standard_normal(WIDTH) / 16).astype("<f4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +92,14 @@ class Verdict:
     cached: int = 0
 
 
-def canaries(count: int, vocabulary: int, seed: int, *, leaving: float = 0.0, longest: int = 40) -> list[Canary]:
-    """Draw requests: prompts begin with one of a few shared prefixes and end in tokens of their own."""
+def canaries(
+    count: int, vocabulary: int, seed: int, *, leaving: float = 0.0, longest: int = 40, injecting: float = 0.0
+) -> list[Canary]:
+    """Draw requests: prompts begin with one of a few shared prefixes and end in tokens of their own.
+
+    ``leaving`` is the share of those that give up, ``injecting`` of those that put one of a few vectors at one of a few
+    places, so that many share their prefix, their places, or their vectors.
+    """
     chooser = random.Random(seed)
     prefixes = [[chooser.randrange(8, vocabulary) for _ in range(max(LENGTHS))] for _ in range(6)]
 
@@ -67,12 +107,17 @@ def canaries(count: int, vocabulary: int, seed: int, *, leaving: float = 0.0, lo
         own = [chooser.randrange(8, vocabulary) for _ in range(chooser.choice((0, 1, 5, 30)))]
         options = {"pooling": chooser.choice(POOLINGS), "over": chooser.choice(OVERS)}
         leaves = chooser.random() < leaving
+        prompt = (*chooser.choice(prefixes)[: chooser.choice(LENGTHS)], *own)
+        injects = injecting > 0 and chooser.random() < injecting  # without it the draw stays what it was
+        places = [place for place in (0, 9, 10, 11, 12, 30, 62) if place < len(prompt)] if injects else []
         return Canary(
-            prompt=(*chooser.choice(prefixes)[: chooser.choice(LENGTHS)], *own),
+            prompt=prompt,
             max_new_tokens=longest if leaves else chooser.choice((2, 3, 9, longest)),
             options=options if chooser.random() < 0.8 else None,
             stream=leaves or chooser.random() < 0.3,
             leaves_early=leaves,
+            injected=tuple((place, chooser.randrange(3)) for place in places if chooser.random() < 0.5),
+            adds=injects and chooser.random() < 0.3,
         )
 
     return [draw() for _ in range(count)]
@@ -111,7 +156,8 @@ def _judge(canary: Canary, answer: dict[str, Any], hf: HuggingFace) -> Verdict:
     if "embedding" not in meta:
         return Verdict(f"no embedding: {answer}")
     pooling, over = canary.options["pooling"], canary.options["over"]
-    expected = hf.pooled(canary.prompt, answer["output_ids"], pooling, over)
+    edit = canary.edit if canary.injected else None
+    expected = hf.pooled(canary.prompt, answer["output_ids"], pooling, over, edit)
     rows = 1 if pooling in {"first", "last"} else _rows(canary, over)
     problem = "" if meta["embedding_tokens"] == rows else f"{meta['embedding_tokens']} rows, not {rows}: {canary}"
     found = np.array(meta["embedding"])

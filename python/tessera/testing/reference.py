@@ -72,12 +72,20 @@ class HuggingFace:
         table: npt.NDArray[np.float32] = self._model.get_input_embeddings().weight.detach().numpy()
         return table
 
-    def pooled(self, prompt: Sequence[int], output: Sequence[int], pooling: str, over: str) -> Vector:
+    def pooled(
+        self,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        pooling: str,
+        over: str,
+        edit: Callable[[Any], Any] | None = None,
+    ) -> Vector:
         """The vector ``[H]`` that ``return_embedding`` must give: ``output`` are all generated tokens.
 
-        The last of them was never fed to the model, so it has no state.
+        The last of them was never fed to the model, so it has no state. ``edit`` as in `edited`.
         """
-        states = self.states([*prompt, *output[:-1]])
+        ids = [*prompt, *output[:-1]]
+        states = self.states(ids) if edit is None else self.edited(ids, edit)
         rows = {"prompt": states[: len(prompt)], "output": states[len(prompt) :], "all": states}[over]
         pooled: Vector = {"mean": rows.mean(0), "max": rows.max(0), "first": rows[0], "last": rows[-1]}[pooling]
         return pooled
