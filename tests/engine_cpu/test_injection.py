@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from tessera.client import Client, Injection
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
@@ -335,18 +334,27 @@ def test_without_the_option(server: Server) -> None:
     generate(server, [5, 6, 7])
 
 
-def test_the_client_injects(injecting: Server, hf: HuggingFace) -> None:
-    """``inject=`` takes what the client's own calls return."""
-    giver, taker, place = prompt_of(22, seed=11), prompt_of(26, seed=12), 12
-    with Client(injecting.url) as client:
-        state = client.generate(giver, max_new_tokens=1, hidden_states={"positions": [21]}).numpy()
-        assert state is not None
-        injection = Injection(state, positions=[place], scale="norm-matched")
-        found = client.generate_with_embedding(taker, inject=injection, pooling="last", max_new_tokens=1)
-        (*_, last) = client.stream(taker, inject=[injection], hidden_states="last", max_new_tokens=1)
-    expected = hf.edited(taker, edit_of([place], state, matched=True))[-1]
-    assert found.embedding is not None
-    assert relative_error(found.embedding.numpy(), expected) <= FLOAT32_ERROR
-    assert last.final is not None
-    assert last.final.hidden_states is not None
-    assert relative_error(last.final.hidden_states[0], expected) <= FLOAT32_ERROR
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {
+            "sampling": {
+                "frequency_penalty": 0.5,
+                "presence_penalty": 0.3,
+                "repetition_penalty": 1.2,
+                "min_new_tokens": 3,
+            }
+        },
+        {"sampling": {"regex": "[a-z]+"}},
+        {"sampling": {"logit_bias": {"9": 5.0}, "temperature": 1.0, "top_p": 0.8}},
+        {"return_logprob": True, "logprob_start_len": 3, "top_logprobs_num": 2, "token_ids_logprob": [5, 6]},
+        {"extra_key": "tenant"},
+    ],
+    ids=lambda fields: next(iter(fields.get("sampling", fields))),
+)
+def test_beside_other_options(injecting: Server, hf: HuggingFace, fields: dict[str, Any]) -> None:
+    """Two lengths in one batch, one of them injected; other engines have died of such pairs."""
+    prompts, vectors = [prompt_of(9, seed=70), prompt_of(31, seed=71)], vectors_of(2, 70)
+    answers = generate(injecting, prompts, [None, override([2, 30], vectors)], max_new_tokens=8, **fields)
+    check(hf, prompts[0], answers[0])
+    check(hf, prompts[1], answers[1], edit_of([2, 30], vectors))

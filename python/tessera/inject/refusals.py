@@ -14,6 +14,7 @@ REFUSALS = (
     Refusal("--enable-pdmux", lambda args: bool(args.enable_pdmux), "a prefill split by layers takes no embeddings"),
     Refusal("--enable-two-batch-overlap", lambda args: bool(args.enable_two_batch_overlap), _UNTESTED),
     Refusal("--enable-dp-attention", lambda args: bool(args.enable_dp_attention), _UNTESTED),
+    Refusal("--dp-size", lambda args: args.dp_size > 1, f"{_UNTESTED}: start one server for each replica"),
     Refusal("--dcp-size", lambda args: (args.dcp_size or 1) > 1, _UNTESTED),
     Refusal("--attn-cp-size", lambda args: (args.attn_cp_size or 1) > 1, _UNTESTED),
     Refusal("--enable-prefill-cp", lambda args: bool(args.enable_prefill_cp), _UNTESTED),
