@@ -21,6 +21,9 @@ from tessera.testing.tiny import TINY
 
 FLOAT16_ERROR = 5e-3
 LAYERS, H, RANK = 4, 256, 4
+WIDTHS = {"q_proj": 256, "k_proj": 128, "v_proj": 128}
+"""What the adapter changes, and how wide each comes out; SGLang wants all three of them."""
+NAME = "base_model.model.model.layers.{}.self_attn.{}.lora_{}.weight"
 PROMPT = list(range(200, 240))
 VECTORS = (np.random.default_rng(5).standard_normal((2, H)) / 16).astype("<f2")
 PLACES = [3, 30]
@@ -28,14 +31,13 @@ PLACES = [3, 30]
 
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random LoRA adapter of the query projections, in PEFT's form."""
+    """A random LoRA adapter of the attention, in PEFT's form."""
     folder = tmp_path_factory.mktemp("adapter")
     torch.manual_seed(0)
-    name = "base_model.model.model.layers.{}.self_attn.q_proj.lora_{}.weight"
-    weights = {name.format(i, "A"): torch.randn(RANK, H) / 4 for i in range(LAYERS)}
-    weights |= {name.format(i, "B"): torch.randn(H, RANK) / 4 for i in range(LAYERS)}
+    weights = {NAME.format(i, name, "A"): torch.randn(RANK, H) / 8 for i in range(LAYERS) for name in WIDTHS}
+    weights |= {NAME.format(i, own, "B"): torch.randn(n, RANK) / 8 for i in range(LAYERS) for own, n in WIDTHS.items()}
     save_file(weights, folder / "adapter_model.safetensors")
-    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": ["q_proj"], "bias": "none"}
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": list(WIDTHS), "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     return folder
 
@@ -46,11 +48,11 @@ def merged(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> HuggingFa
     folder = tmp_path_factory.mktemp("merged")
     shutil.copytree(TINY, folder, dirs_exist_ok=True)
     lora, weights = load_file(adapter / "adapter_model.safetensors"), load_file(TINY / "model.safetensors")
-    name = "base_model.model.model.layers.{}.self_attn.q_proj.lora_{}.weight"
     for i in range(LAYERS):
-        change = lora[name.format(i, "B")] @ lora[name.format(i, "A")]
-        own = f"model.layers.{i}.self_attn.q_proj.weight"
-        weights[own] = weights[own].float() + change
+        for name in WIDTHS:
+            change = lora[NAME.format(i, name, "B")] @ lora[NAME.format(i, name, "A")]
+            own = f"model.layers.{i}.self_attn.{name}.weight"
+            weights[own] = weights[own].float() + change
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return HuggingFace(folder)
 
