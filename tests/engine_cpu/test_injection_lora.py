@@ -34,8 +34,8 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random LoRA adapter of the attention, in PEFT's form."""
     folder = tmp_path_factory.mktemp("adapter")
     torch.manual_seed(0)
-    weights = {NAME.format(i, name, "A"): torch.randn(RANK, H) / 8 for i in range(LAYERS) for name in WIDTHS}
-    weights |= {NAME.format(i, own, "B"): torch.randn(n, RANK) / 8 for i in range(LAYERS) for own, n in WIDTHS.items()}
+    weights = {NAME.format(i, name, "A"): torch.randn(RANK, H) / 16 for i in range(LAYERS) for name in WIDTHS}
+    weights |= {NAME.format(i, own, "B"): torch.randn(n, RANK) / 16 for i in range(LAYERS) for own, n in WIDTHS.items()}
     save_file(weights, folder / "adapter_model.safetensors")
     config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": list(WIDTHS), "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
