@@ -300,6 +300,24 @@ def check_choice(hf: HuggingFace, prompt: list[int], choice: Any, edit: Any) -> 
     check(hf, prompt, {"output_ids": choice["token_ids"], "meta_info": choice}, edit)
 
 
+def test_verification_takes_the_same_injection(injecting: Server) -> None:
+    """The fingerprints of an injected response are those of its prompt with these vectors, and of no other."""
+    prompt, places = prompt_of(40, seed=80), list(range(10, 18))
+    overrides = override(places, vectors_of(8, 80))
+    fields = {"return_toploc_fingerprints": True, "return_hidden_states": False}
+    answer = generate(injecting, prompt, overrides, max_new_tokens=40, **fields)
+    fingerprints = answer["meta_info"]["toploc_verification_fingerprints"]
+    claim = {"input_ids": prompt, "output_ids": answer["output_ids"], "fingerprints": fingerprints}
+    others = override(places, vectors_of(8, 81))
+    claims = [claim | {"input_embed_overrides": overrides}, claim, claim | {"input_embed_overrides": others}]
+    verify = f"{injecting.url}/v1/toploc/verify"
+    results = httpx.post(verify, json={"claims": claims}, timeout=60).raise_for_status().json()["results"]
+    assert [result["verdict"] for result in results] == ["pass", "fail", "fail"], results
+    wrong = claim | {"input_embed_overrides": overrides | {"positions": [5]}}
+    refused = httpx.post(verify, json={"claims": [claim, wrong]}, timeout=60)
+    assert refused.json()["error"]["param"] == "claims[1].input_embed_overrides.positions"
+
+
 def test_errors_in_a_stream(injecting: Server) -> None:
     """Its status is sent before the tokens are known."""
     body = {"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 1}, "stream": True}

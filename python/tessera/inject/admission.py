@@ -53,8 +53,13 @@ class Prompts(NamedTuple):
         return any(value is not None for value in (self.input_embeds, self.input_embeds_b64, self.overrides))
 
 
-def parse(value: object, model: Model) -> Overrides | PerPrompt | None:
+def parse(value: object, model: Model, field: str = FIELD) -> Overrides | PerPrompt | None:
     """Read ``input_embed_overrides``: an object, a list of them, or for several prompts a list of such values.
+
+    Args:
+        value: what the client sent.
+        model: what is served.
+        field: its place in the request, for messages.
 
     Raises:
         BadRequest: the value, a key or a key's value is not allowed.
@@ -62,10 +67,10 @@ def parse(value: object, model: Model) -> Overrides | PerPrompt | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        return Overrides((_parse(FIELD, value, model),))
+        return Overrides((_parse(field, value, model),))
     if not 1 <= len(value) <= MAX_OVERRIDES:
-        raise BadRequest(FIELD, f"{len(value)} values", f"1 to {MAX_OVERRIDES}")
-    return PerPrompt(_of_prompt(f"{FIELD}[{i}]", item, model) for i, item in enumerate(value))
+        raise BadRequest(field, f"{len(value)} values", f"1 to {MAX_OVERRIDES}")
+    return PerPrompt(_of_prompt(f"{field}[{i}]", item, model) for i, item in enumerate(value))
 
 
 def admit(prompts: Prompts, sampling_params: Any, model: Model) -> tuple[Prompts, Any]:
@@ -95,7 +100,9 @@ def admit(prompts: Prompts, sampling_params: Any, model: Model) -> tuple[Prompts
     return filled, fold(whole[0] if single else whole, filled, sampling_params)
 
 
-def admit_custom(value: object, custom_params: dict[str, Any] | None, model: Model) -> dict[str, Any] | None:
+def admit_custom(
+    value: object, custom_params: dict[str, Any] | None, model: Model, field: str = FIELD
+) -> dict[str, Any] | None:
     """The same for a route that passes on ``custom_params``, and whose prompts `admit` sees later.
 
     Raises:
@@ -104,8 +111,8 @@ def admit_custom(value: object, custom_params: dict[str, Any] | None, model: Mod
     carried({"custom_params": custom_params})
     if value is None:
         return custom_params
-    _check_enabled(FIELD, value, model)
-    return {**(custom_params or {}), KEY: parse(value, model)}
+    _check_enabled(field, value, model)
+    return {**(custom_params or {}), KEY: parse(value, model, field)}
 
 
 def fold(found: Overrides | PerPrompt | None, prompts: Prompts, sampling_params: Any) -> Any:
