@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from tessera.inject.admission import KEY
+from tessera.inject.carry import KEY
 from tessera.inject.injection import Injection
 from tessera.inject.keys import KeyedIds
 from tessera.inject.place import Piece, place, plan

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera import config
 from tessera.errors import BadRequest
-from tessera.inject.admission import Overrides, carried, on_wire
+from tessera.inject.carry import Overrides, carried, on_wire
 from tessera.inject.model import Model
 from tessera.inject.projections import Projections
 from tessera.inject.resolve import Tokenize, resolve

@@ -18,7 +18,8 @@ from tessera.errors import BadRequest, TesseraError
 from tessera.fingerprint import admission
 from tessera.http.claims import joined
 from tessera.http.openai import Collector, Wanted, admit, collector_of, put_on_choices, with_last_chunk
-from tessera.inject.admission import admit_custom, raise_late_error
+from tessera.inject.admission import admit_custom
+from tessera.inject.carry import raise_late_error
 
 
 class ChatCompletionRequest(protocol.ChatCompletionRequest):

@@ -13,7 +13,8 @@ from tessera.admission import admit_embedding, admit_states, asked, check_prompt
 from tessera.errors import BadRequest
 from tessera.fingerprint import admission
 from tessera.http.claims import joined
-from tessera.inject.admission import Prompts, admit
+from tessera.inject.admission import admit
+from tessera.inject.carry import Prompts
 from tessera.inject.options import FIELD
 
 

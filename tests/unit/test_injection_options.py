@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from tessera.errors import BadRequest, StartRefused, TooLarge
-from tessera.inject.admission import KEY, Overrides, PerPrompt, Prompts, admit, admit_custom, carried
+from tessera.inject.admission import admit, admit_custom
+from tessera.inject.carry import KEY, Overrides, PerPrompt, Prompts, carried
 from tessera.inject.model import Model
 from tessera.inject.options import Override
 from tessera.inject.projections import Projection, Projections
