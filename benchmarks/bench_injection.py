@@ -73,9 +73,8 @@ class Vectors:
         """Bodies with ``input_embeds``, all the same: the stock server has no prefix cache that could know it."""
         rows = [json.dumps([float(value) for value in row]) for row in self._rows[:32]]
         many = ",".join(rows[i % 32] for i in range(load.prompt_tokens))
-        return itertools.repeat(
-            f'{{"input_embeds": [{many}], "sampling_params": {json.dumps(sampling(load))}}}'.encode()
-        )
+        body = f'{{"input_embeds": [{many}], "sampling_params": {json.dumps(sampling(load))}}}'
+        return itertools.repeat(Call("/generate", body.encode(), {}))
 
 
 def _small_halves(chooser: random.Random, count: int) -> bytes:
