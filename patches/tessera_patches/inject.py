@@ -106,6 +106,12 @@ def show_ids(original: Callable[..., None], processor: Any, req: Any, input_toke
         original(processor, req, input_token_logprobs)
 
 
+def show_last_ids(original: Callable[..., None], batch: Any) -> None:
+    """AROUND ``cumulate_penalty_output_tokens``, which takes a prompt's last id where there is no output yet."""
+    with _shown(_injected(batch.reqs)):
+        original(batch)
+
+
 def _injected(reqs: Sequence[Any]) -> list[Any]:
     return [req for req in reqs if hasattr(req, "tessera_injected")]
 

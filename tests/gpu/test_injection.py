@@ -1,4 +1,4 @@
-"""Injection beside what SGLang's CPU engine cannot do: penalties and grammars."""
+"""Injection beside what SGLang's CPU engine cannot do: grammars; and penalties."""
 
 from __future__ import annotations
 

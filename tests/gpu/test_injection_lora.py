@@ -19,6 +19,11 @@ from tessera.testing.reference import HuggingFace, Vector, relative_error
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY
 
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: LoRA wants pinned memory"),
+]
+
 FLOAT16_ERROR = 5e-3
 LAYERS, H, RANK = 4, 256, 4
 WIDTHS = {"q_proj": 256, "k_proj": 128, "v_proj": 128}
@@ -57,10 +62,16 @@ def merged(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> HuggingFa
     return HuggingFace(folder)
 
 
+@pytest.fixture(scope="module")
+def hf() -> HuggingFace:
+    """The reference of the model alone."""
+    return HuggingFace(TINY)
+
+
 @pytest.fixture
 def half(server_pool: ServerPool, adapter: Path) -> Server:
     """A float16 server with injection, rows and the adapter."""
-    lora = ("--enable-lora", "--lora-paths", f"own={adapter}", "--lora-backend", "torch_native")
+    lora = ("--enable-lora", "--lora-paths", f"own={adapter}", "--mem-fraction-static", "0.2")
     return server_pool.get("--enable-return-hidden-states", "--enable-injection", "--dtype", "float16", *lora)
 
 
