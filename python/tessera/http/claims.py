@@ -10,9 +10,9 @@ from tessera import config
 from tessera.admission import SamplingParams
 from tessera.errors import BadFingerprint, BadRequest
 from tessera.fields import known_keys
-from tessera.fingerprint import admission, codec, options
+from tessera.fingerprint import admission, codec, exact, options
 from tessera.fingerprint.answer import RESULT
-from tessera.fingerprint.chunks import chosen_rows, layout, values_proven
+from tessera.fingerprint.chunks import chosen_rows, count, layout, values_proven
 from tessera.fingerprint.options import CLAIM_FIELD
 from tessera.fingerprint.sampling import Sampling, places
 from tessera.fingerprint.verifier import Distance
@@ -21,7 +21,10 @@ from tessera.inject.admission import admit_custom
 from tessera.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.limits import MAX_CLAIMS
 
-KEYS = ["input_ids", "output_ids", "fingerprints", "nonce", "sampling", OVERRIDES_FIELD]
+KEYS = ["input_ids", "output_ids", "fingerprints", "nonce", "sampling", "row_hashes", OVERRIDES_FIELD]
+
+
+_HASH_DIGITS = 64
 
 
 class Claim(NamedTuple):
@@ -31,6 +34,7 @@ class Claim(NamedTuple):
         tokens: prompt and response, but for its last token.
         params: sampling parameters that carry the rest.
         values: how many values each fingerprint proves.
+        row_hashes: what is claimed in the place of fingerprints.
         prompt_tokens: N.
         sampling: how its prover says it drew; None where it says nothing.
     """
@@ -40,6 +44,7 @@ class Claim(NamedTuple):
     values: list[int]
     prompt_tokens: int
     sampling: Sampling | None
+    row_hashes: list[str] | None = None
 
 
 class Unverifiable(NamedTuple):
@@ -83,8 +88,12 @@ def joined(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any
         claim: the fingerprints to verify; None where it has none.
 
     Raises:
-        BadRequest: generated ids without fingerprints, with a text, or that are none.
+        BadRequest: generated ids without fingerprints, with a text, or that are none; fingerprints of many prompts.
     """
+    if claim is not None and isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        raise BadRequest(
+            field, f"{len(prompt)} prompts", f"one prompt beside {CLAIM_FIELD}; /v1/toploc/verify takes many"
+        )
     if output_ids is None:
         return prompt, 0
     if claim is None:
@@ -114,17 +123,37 @@ def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Clai
     prompt = token_ids(f"{name}.input_ids", value.get("input_ids"), vocabulary)
     generated = token_ids(f"{name}.output_ids", value.get("output_ids"), vocabulary)[:-1]
     nonce = options.nonce(value.get("nonce"), f"{name}.nonce")
+    sampling = Sampling.parse(f"{name}.sampling", value.get("sampling"))
+    if "row_hashes" in value:
+        hashes = _row_hashes(f"{name}.row_hashes", value, count(len(generated)))
+        exactly = admission.Fields(return_toploc_fingerprints=False, return_row_hashes=True)
+        params = admission.admit(exactly, {"max_new_tokens": 0}, admission.server(), tail=len(generated))
+        return Claim(prompt + generated, _injected(name, value, params), [], len(prompt), sampling, hashes)
     values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
     fingerprints = value.get("fingerprints")
     _check(f"{name}.fingerprints", fingerprints, values)
     fields = admission.Fields(toploc_verification_fingerprint_to_validate=fingerprints, toploc_nonce=nonce)
     params = admission.admit(fields, {"max_new_tokens": 0}, admission.server(), tail=len(generated))
-    if config.injection is not None:
-        overrides, where = value.get(OVERRIDES_FIELD), f"{name}.{OVERRIDES_FIELD}"
-        custom = admit_custom(overrides, params.get("custom_params"), config.injection, where)
-        params = {**params, "custom_params": custom}
-    sampling = Sampling.parse(f"{name}.sampling", value.get("sampling"))
-    return Claim(prompt + generated, params, values, len(prompt), sampling)
+    return Claim(prompt + generated, _injected(name, value, params), values, len(prompt), sampling)
+
+
+def _injected(name: str, value: dict[str, Any], params: SamplingParams) -> SamplingParams:
+    """With the vectors that the response was computed with."""
+    if config.injection is None:
+        return params
+    where = f"{name}.{OVERRIDES_FIELD}"
+    custom = admit_custom(value.get(OVERRIDES_FIELD), params.get("custom_params"), config.injection, where)
+    return {**params, "custom_params": custom}
+
+
+def _row_hashes(name: str, value: dict[str, Any], wanted: int) -> list[str]:
+    hashes = value["row_hashes"]
+    if value.get("fingerprints") is not None or value.get("nonce") is not None:
+        raise BadRequest(name, hashes, "either row_hashes, or fingerprints and nonce")
+    good = isinstance(hashes, list) and len(hashes) == wanted
+    if not good or not all(isinstance(one, str) and len(one) == _HASH_DIGITS for one in hashes):
+        raise BadRequest(name, hashes, f"a list of {wanted} texts of {_HASH_DIGITS} hexadecimal digits")
+    return list(hashes)
 
 
 def expected_values(prompt: int, generated_rows: int, nonce: str | None, hidden_size: int, topk: int) -> list[int]:
@@ -139,21 +168,30 @@ def _check(name: str, fingerprints: Any, values: list[int]) -> None:
     if not isinstance(fingerprints, list) or len(fingerprints) != len(values):
         found = f"{len(fingerprints)} fingerprints" if isinstance(fingerprints, list) else fingerprints
         raise BadFingerprint(name, found, f"a list of {len(values)} for this response: prompt, then 32 tokens each")
-    for i, (text, count) in enumerate(zip(fingerprints, values, strict=True)):
-        read = codec.parse(f"{name}[{i}]", text, count)
-        if len(read.coefficients) != count:
-            raise BadFingerprint(f"{name}[{i}]", f"{len(read.coefficients)} values", f"{count} values")
+    for i, (text, wanted) in enumerate(zip(fingerprints, values, strict=True)):
+        read = codec.parse(f"{name}[{i}]", text, wanted)
+        if len(read.coefficients) != wanted:
+            raise BadFingerprint(f"{name}[{i}]", f"{len(read.coefficients)} values", f"{wanted} values")
 
 
 def _result(claim: Claim, meta: dict[str, Any] | Unverifiable) -> dict[str, Any]:
     limits = config.thresholds.for_values(config.flags.toploc_verification_topk)
     if isinstance(meta, Unverifiable):
         return {"verdict": "unverifiable", "reason": meta.reason, "statistics": [], "thresholds": limits}
-    found = [Distance(**one) for one in json.loads(meta[RESULT])]
+    found = [] if claim.row_hashes is not None else [Distance(**one) for one in json.loads(meta[RESULT])]
     reason = config.thresholds.why_failed(found, claim.values)
+    if claim.row_hashes is not None:
+        reason = _first_difference(claim.row_hashes, meta[exact.FIELD])
     verdict = "fail" if reason else "pass"
     statistics = [one._asdict() for one in found]
     result = {"verdict": verdict, "reason": reason, "statistics": statistics, "thresholds": limits}
     if claim.sampling is not None:
         result["sampling"] = claim.sampling.judge(places(meta, claim.prompt_tokens))._asdict()
     return result
+
+
+def _first_difference(claimed: list[str], own: list[str]) -> str:
+    for i, (theirs, ours) in enumerate(zip(claimed, own, strict=True)):
+        if theirs.lower() != ours:
+            return f"row_hashes: the rows differ in chunk {i}"
+    return ""
