@@ -9,10 +9,10 @@ STAMP := $(VENV)/.tessera-installed
 RUN := $(VENV)/bin/python
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-rest bench-embeddings bench-toploc bench-client bench-injection clean
+.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 venv: $(STAMP) ## make .venv with SGLang and the tools (PYTHON=python3.11 picks the interpreter)
 
@@ -23,15 +23,19 @@ $(STAMP): setup.py pyproject.toml
 demo: venv ## start a real server, send real requests, show what comes back
 	@$(RUN) -m tessera.testing.demo
 
-test: lint test-unit test-rest ## lint, then every test that needs no GPU
+test: lint test-unit test-kernels test-rest ## lint, then every test that needs no GPU
 
 test-unit: venv ## the tests that need no engine (seconds)
 	@echo "== unit tests"
 	@$(RUN) -m pytest tests/unit
 
+test-kernels: venv ## the Triton kernels, in Triton's interpreter (a minute)
+	@echo "== kernels in Triton's interpreter"
+	@$(RUN) -m pytest tests/kernels -m "not gpu"
+
 test-rest: venv ## every other test that needs no GPU: starts real servers (minutes)
 	@echo "== contract and engine tests (real servers on this machine: minutes)"
-	@$(RUN) -m pytest tests --ignore=tests/unit -m "not gpu"
+	@$(RUN) -m pytest tests --ignore=tests/unit --ignore=tests/kernels -m "not gpu"
 
 lint: venv ## ruff check, ruff format --check, mypy --strict
 	@echo "== ruff"
