@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.rows.refusals import Refusal
+from tessera.refusal import Refusal, above_one, is_set, lines
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _UNTESTED = "not yet tested"
 
 REFUSALS = (
     Refusal("--pp-size", lambda args: args.pp_size > 1, "only the first stage has embeddings"),
-    Refusal("--enable-pdmux", lambda args: bool(args.enable_pdmux), "a prefill split by layers takes no embeddings"),
-    Refusal("--enable-two-batch-overlap", lambda args: bool(args.enable_two_batch_overlap), _UNTESTED),
-    Refusal("--enable-dp-attention", lambda args: bool(args.enable_dp_attention), _UNTESTED),
+    Refusal("--enable-pdmux", is_set("enable_pdmux"), "a prefill split by layers takes no embeddings"),
+    Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), _UNTESTED),
+    Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _UNTESTED),
     Refusal("--dp-size", lambda args: args.dp_size > 1, f"{_UNTESTED}: start one server for each replica"),
-    Refusal("--dcp-size", lambda args: (args.dcp_size or 1) > 1, _UNTESTED),
-    Refusal("--attn-cp-size", lambda args: (args.attn_cp_size or 1) > 1, _UNTESTED),
-    Refusal("--enable-prefill-cp", lambda args: bool(args.enable_prefill_cp), _UNTESTED),
-    Refusal("--dllm-algorithm", lambda args: bool(args.dllm_algorithm), "a diffusion model rewrites tokens in place"),
+    Refusal("--dcp-size", above_one("dcp_size"), _UNTESTED),
+    Refusal("--attn-cp-size", above_one("attn_cp_size"), _UNTESTED),
+    Refusal("--enable-prefill-cp", is_set("enable_prefill_cp"), _UNTESTED),
+    Refusal("--dllm-algorithm", is_set("dllm_algorithm"), "a diffusion model rewrites tokens in place"),
     Refusal("--disaggregation-mode", lambda args: args.disaggregation_mode != "null", _HOST),
-    Refusal("--enable-hierarchical-cache", lambda args: bool(args.enable_hierarchical_cache), _UNTESTED),
-    Refusal("--hicache-storage-backend", lambda args: bool(args.hicache_storage_backend), _HOST),
-    Refusal("--enable-lmcache", lambda args: bool(args.enable_lmcache), _HOST),
-    Refusal("--enable-flexkv", lambda args: bool(args.enable_flexkv), _HOST),
-    Refusal("--radix-cache-backend", lambda args: bool(args.radix_cache_backend), "an unknown cache may drop our keys"),
-    Refusal("--kv-events-config", lambda args: bool(args.kv_events_config), _HOST),
-    Refusal("--enable-streaming-session", lambda args: bool(args.enable_streaming_session), _UNTESTED),
-    Refusal("--is-embedding", lambda args: bool(args.is_embedding), "such a server generates nothing"),
-    Refusal("--encoder-only", lambda args: bool(args.encoder_only), "such a server generates nothing"),
+    Refusal("--enable-hierarchical-cache", is_set("enable_hierarchical_cache"), _UNTESTED),
+    Refusal("--hicache-storage-backend", is_set("hicache_storage_backend"), _HOST),
+    Refusal("--enable-lmcache", is_set("enable_lmcache"), _HOST),
+    Refusal("--enable-flexkv", is_set("enable_flexkv"), _HOST),
+    Refusal("--radix-cache-backend", is_set("radix_cache_backend"), "an unknown cache may drop our keys"),
+    Refusal("--kv-events-config", is_set("kv_events_config"), _HOST),
+    Refusal("--enable-streaming-session", is_set("enable_streaming_session"), _UNTESTED),
+    Refusal("--is-embedding", is_set("is_embedding"), "such a server generates nothing"),
+    Refusal("--encoder-only", is_set("encoder_only"), "such a server generates nothing"),
     Refusal(
         "--speculative-algorithm",
         lambda args: args.speculative_algorithm not in (None, "EAGLE", "EAGLE3", "STANDALONE"),
@@ -36,22 +36,18 @@ REFUSALS = (
     ),
     Refusal(
         "--tokenizer-worker-num",
-        lambda args: (args.tokenizer_worker_num or 1) > 1,
+        above_one("tokenizer_worker_num"),
         "SGLang loads no plugin in these workers",
     ),
-    Refusal("--smg-grpc-mode", lambda args: bool(args.smg_grpc_mode), "its requests do not pass our checks"),
-    Refusal("--grpc-port", lambda args: bool(args.grpc_port), "its requests do not pass our checks"),
-    Refusal("--use-ray", lambda args: bool(args.use_ray), "SGLang loads no plugin in Ray actors"),
+    Refusal("--smg-grpc-mode", is_set("smg_grpc_mode"), "its requests do not pass our checks"),
+    Refusal("--grpc-port", is_set("grpc_port"), "its requests do not pass our checks"),
+    Refusal("--use-ray", is_set("use_ray"), "SGLang loads no plugin in Ray actors"),
 )
 
 
 def refused(args: Any) -> list[str]:
     """One sentence for each option in ``args`` (SGLang's ``ServerArgs``) that injection does not support."""
-    return [
-        f"{refusal.option} cannot be combined with --enable-injection: {refusal.why}"
-        for refusal in REFUSALS
-        if refusal.applies(args)
-    ]
+    return lines(REFUSALS, args, "--enable-injection")
 
 
 def refused_model(*, has_embeddings: bool, takes_embeddings: bool, is_multimodal: bool) -> str | None:

@@ -1,0 +1,39 @@
+"""Server options that a feature cannot be combined with, as a table: one row, one sentence at start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+
+class Refusal(NamedTuple):
+    """An option that a feature cannot be combined with.
+
+    Attributes:
+        option: as it is written on the command line.
+        applies: whether SGLang's ``ServerArgs`` have it.
+        why: the reason, as the end of a sentence.
+    """
+
+    option: str
+    applies: Callable[[Any], bool]
+    why: str
+
+
+def is_set(name: str) -> Callable[[Any], bool]:
+    """The field ``name`` has a value that is not empty."""
+    return lambda args: bool(getattr(args, name))
+
+
+def above_one(name: str) -> Callable[[Any], bool]:
+    """The field ``name`` is a number above 1; None counts as 1."""
+    return lambda args: (getattr(args, name) or 1) > 1
+
+
+def lines(refusals: Sequence[Refusal], args: Any, feature: str) -> list[str]:
+    """One sentence for each refusal that applies to ``args``; ``feature`` is the option that asked for the feature."""
+    return [
+        f"{refusal.option} cannot be combined with {feature}: {refusal.why}"
+        for refusal in refusals
+        if refusal.applies(args)
+    ]
