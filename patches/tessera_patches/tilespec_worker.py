@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,10 @@ from tessera.tilespec.scores import Scores
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_patches import tilespec_graphs, tilespec_profile
 from tessera_patches.tilespec_verify import Cut, attach
+
+_SGLANG = "sglang.srt.speculative.eagle_worker_v2"
+_SWITCH = "Switch adaptive runtime state"
+"""What SGLang logs whenever the number of steps changes: rarely in its own mode, all the time in ours."""
 
 
 class States:
@@ -78,6 +83,7 @@ class SizedWorker:
             super().init_cuda_graphs()  # type: ignore[misc]
         finally:
             self.adaptive_controller = None
+        logging.getLogger(_SGLANG).addFilter(lambda record: _SWITCH not in record.getMessage())
         self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, max(self._states.steps))
 
     def profile(self: Any) -> None:
@@ -94,6 +100,9 @@ class SizedWorker:
             self._decider.interrupted()
         elif batch.seq_lens_sum is not None:
             self._kv_tokens = batch.seq_lens_sum
+        else:  # SGLang keeps the lengths on the device only: all slots in use are somewhat more
+            pool = self.token_to_kv_pool_allocator
+            self._kv_tokens = pool.size - pool.available_size()
         return super().forward_batch_generation(batch, *args, **kwargs)  # type: ignore[misc]
 
     def activate_step_by_batch(self: Any, batch_size: int) -> None:
