@@ -78,7 +78,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace) -> None:
     metas = [answer["meta_info"] for answer in answers]
     assert sum(meta["spec_num_correct_drafts"] for meta in metas) > 20
     verified = np.sum([_padded(meta["spec_cap_lens_histogram"]) for meta in metas], axis=0)
-    assert (verified[1:7] > 0).all()  # chains of every length were verified
+    assert (verified[[1, 2, 3, 4, 6]] > 0).all()  # of every number of steps; 5 tokens are only ever a cut
 
 
 def test_the_policy_is_in_force(server_pool: ServerPool, hf: HuggingFace, tmp_path: Path) -> None:
