@@ -7,6 +7,8 @@ PYTHON ?=
 VENV := .venv
 STAMP := $(VENV)/.tessera-installed
 RUN := $(VENV)/bin/python
+# The same examples each time: without this profile, Hypothesis tries others in every run.
+PYTEST := $(RUN) -m pytest --hypothesis-profile=ci
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
 .PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection clean
@@ -27,15 +29,15 @@ test: lint test-unit test-kernels test-rest ## lint, then every test that needs 
 
 test-unit: venv ## the tests that need no engine (seconds)
 	@echo "== unit tests"
-	@$(RUN) -m pytest tests/unit
+	@$(PYTEST) tests/unit
 
 test-kernels: venv ## the Triton kernels, in Triton's interpreter (a minute)
 	@echo "== kernels in Triton's interpreter"
-	@$(RUN) -m pytest tests/kernels -m "not gpu"
+	@$(PYTEST) tests/kernels -m "not gpu"
 
 test-rest: venv ## every other test that needs no GPU: starts real servers (minutes)
 	@echo "== contract and engine tests (real servers on this machine: minutes)"
-	@$(RUN) -m pytest tests --ignore=tests/unit --ignore=tests/kernels -m "not gpu"
+	@$(PYTEST) tests --ignore=tests/unit --ignore=tests/kernels -m "not gpu"
 
 lint: venv ## ruff check, ruff format --check, mypy --strict
 	@echo "== ruff"

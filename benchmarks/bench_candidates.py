@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import TextIO
 
 from provenance import provenance
+from rig import serve
 from tessera.client import AsyncClient, Client
-from tessera.testing.server import Server
 
 FIRST_ID, LAST_ID = 8, 1000
 """Token ids of prompts; every vocabulary has them."""
@@ -76,7 +76,7 @@ def main() -> None:
     """Measure all ways in turn, and print their ratios."""
     options = _options()
     with ExitStack() as stack, options.out.open("w") as out:
-        url = options.url or _start(stack, options)
+        url = options.url or serve(stack, "ours", options.model, options.server_args, options.out.with_suffix(".log"))
         print(json.dumps(provenance() | {"server_args": options.server_args}), file=out, flush=True)
         seconds = _measure(url, options, out)
         for way in WAYS:
@@ -105,13 +105,6 @@ def _measure(url: str, options: argparse.Namespace, out: TextIO) -> dict[str, li
                 seconds[way].append(took)
                 print(json.dumps({"round": number, "way": way, "seconds": round(took, 4)}), file=out, flush=True)
     return seconds
-
-
-def _start(stack: ExitStack, options: argparse.Namespace) -> str:
-    log = options.out.with_suffix(".log")
-    return stack.enter_context(
-        Server(options.model, *options.server_args, "--enable-return-hidden-states", log_path=log, progress=print)
-    ).url
 
 
 def _options() -> argparse.Namespace:

@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 from load import Load, Measured, load_of, percentile, run
 from provenance import provenance
-from tessera.testing.server import Server
+from rig import serve
 
 EMBED = {"return_embedding": {"encoding_format": "base64"}}
 CASES = ("stock", "idle", "embed")
@@ -46,20 +46,12 @@ def main() -> None:
 
 
 def _start(servers: ExitStack, options: argparse.Namespace) -> dict[str, str]:
-    logs = options.out.parent
-    stock = Server(
-        options.model, *options.server_args, env={"TESSERA_DISABLE": "1"}, log_path=logs / "stock.log", progress=print
-    )
-    ours = Server(
-        options.model,
-        *options.server_args,
-        "--enable-return-hidden-states",
-        log_path=logs / "ours.log",
-        progress=print,
-    )
     # One after the other: each sizes its KV pool by the memory that is free.
-    stock, ours = servers.enter_context(stock), servers.enter_context(ours)
-    return {"stock": stock.url, "idle": ours.url, "embed": ours.url}
+    stock, ours = (
+        serve(servers, name, options.model, options.server_args, options.out.parent / f"{name}.log")
+        for name in ("stock", "ours")
+    )
+    return {"stock": stock, "idle": ours, "embed": ours}
 
 
 def _measure(urls: dict[str, str], load: Load, options: argparse.Namespace, out: TextIO) -> dict[str, list[Measured]]:

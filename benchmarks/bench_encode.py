@@ -34,12 +34,11 @@ import in_process
 import streams
 from load import FIRST_ID, LAST_ID, Call, Load, Measured, run, typical_latency
 from provenance import provenance
-from tessera.testing.server import Server
+from rig import serve
 
 Record = dict[str, Any]
 BINARY = {"Accept": "application/octet-stream"}
 ONE_TOKEN = {"sampling_params": {"max_new_tokens": 1, "temperature": 0, "ignore_eos": True}}
-FLAG = "--enable-return-hidden-states"
 
 
 def main() -> None:
@@ -60,7 +59,7 @@ def throughput(options: argparse.Namespace) -> Iterator[Record]:
     texts = in_process.Texts(options.model, options.tokens)
     load = Load(options.tokens, 1, 64, options.seconds)
     encode, binary, plain = _encodes(texts, {}), _encodes(texts, BINARY), _plain(texts)
-    with _both(options) as (stock, ours):
+    with _servers(options, "stock", "ours") as (stock, ours):
         cases = {"stock": (stock, plain), "plain": (ours, plain), "encode": (ours, encode), "binary": (ours, binary)}
         measured = yield from _take_turns(options.rounds, load, cases)
     for case in ("encode", "binary"):
@@ -74,7 +73,7 @@ def cached(options: argparse.Namespace) -> Iterator[Record]:
     """One client: each prompt twice."""
     prompts = _prompts(options.long, options.last_id)
     seconds: dict[str, list[float]] = {"uncached": [], "cached": []}
-    with _server(options) as url, httpx.Client(base_url=url, timeout=120) as client:
+    with _servers(options, "ours") as (url,), httpx.Client(base_url=url, timeout=120) as client:
         for number in range(options.rounds * 10 + 3):
             ids = next(prompts)
             for case, times in seconds.items():
@@ -93,7 +92,7 @@ def states(options: argparse.Namespace) -> Iterator[Record]:
     # The stock server needs seconds for each request, so its window is longer.
     load = Load(options.tokens, 1, 32, 4 * options.seconds)
     extra = {"return_hidden_states": True}
-    with _both(options, stock_args=(FLAG,)) as (stock, ours):
+    with _servers(options, "stock-rows", "ours") as (stock, ours):
         prompts = _prompts(options.tokens, options.last_id)
         slow = run(stock, load, extra, 1, typical_latency(stock, load, extra, prompts), prompts)
         yield {"case": "stock list", **slow.record(load)}
@@ -111,7 +110,7 @@ def streams_beside(options: argparse.Namespace) -> Iterator[Record]:
     texts = in_process.Texts(options.model, options.tokens)
     encode, plain = _encodes(texts, BINARY), _plain(texts)
     ratios = []
-    with _server(options) as url:
+    with _servers(options, "ours") as (url,):
         for calls in (plain, encode):
             streams.gaps(url, calls, 100, seed=0)
         for number in range(options.rounds):
@@ -141,24 +140,14 @@ PIECES: dict[str, Callable[[argparse.Namespace], Iterator[Record]]] = {
 
 
 @contextmanager
-def _server(options: argparse.Namespace) -> Iterator[str]:
-    with Server(options.model, *options.server_args, FLAG, log_path=_log(options, "ours"), progress=print) as server:
-        yield server.url
-
-
-@contextmanager
-def _both(options: argparse.Namespace, stock_args: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    env = {"TESSERA_DISABLE": "1"}
-    stock = Server(
-        options.model, *options.server_args, *stock_args, env=env, log_path=_log(options, "stock"), progress=print
-    )
-    with ExitStack() as servers:  # one after the other: each sizes its KV pool by the memory that is free
-        yield servers.enter_context(stock).url, servers.enter_context(_server(options))
-
-
-def _log(options: argparse.Namespace, name: str) -> Path:
-    folder: Path = options.out.parent
-    return folder / f"encode-{options.piece}-{name}.log"
+def _servers(options: argparse.Namespace, *names: str) -> Iterator[list[str]]:
+    """URLs of servers. One after the other: each sizes its KV pool by the memory that is free."""
+    with ExitStack() as servers:
+        log = options.out.parent / f"encode-{options.piece}.log"
+        yield [
+            serve(servers, name, options.model, options.server_args, log.with_stem(f"{log.stem}-{name}"))
+            for name in names
+        ]
 
 
 def _encodes(texts: in_process.Texts, headers: dict[str, str]) -> Iterator[Call]:

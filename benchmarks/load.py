@@ -175,6 +175,8 @@ def _summary(load: Load, begin: float, answers: list[Answer]) -> Measured:
     parts = ((min(a.end, end) - max(a.begin, begin)) / (a.end - a.begin) for a in answers)
     rate = sum(max(part, 0.0) for part in parts) / load.seconds
     inside = [answer for answer in answers if begin <= answer.end < end]
+    if not inside:
+        raise SystemExit(f"no request ended within the window of {load.seconds} s: make it longer")
     latencies = tuple(answer.end - answer.begin for answer in inside)
     return Measured(
         requests_per_second=round(rate, 3),

@@ -14,7 +14,22 @@ from tessera.testing.server import Server
 
 # Folders whose every test starts the real server.
 ENGINE_FOLDERS = ("engine_cpu", "faults", "fuzz")
+# Fixtures that are servers, in the order in which their tests run: each starts once, and two live at a time.
+SERVERS = (
+    "server",
+    "bare",
+    "strained",
+    "injecting",
+    "stock",
+    "bf16",
+    "fingerprinting",
+    "failing",
+    "speculative",
+    "dice",
+)
 LOG_LINES = 40
+
+HIDDEN = "--enable-return-hidden-states"
 
 _pool_key = pytest.StashKey[ServerPool]()
 
@@ -37,11 +52,21 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in the engine's folders, so that no test there can forget it."""
+    """Mark what lies in the engine's folders, so that no test there can forget it; put tests of one server together."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in ENGINE_FOLDERS:
             item.add_marker(pytest.mark.engine)
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[int, bool]:
+    """Place of a test's last server in `SERVERS`; there, tests that need an earlier one beside it come first."""
+    names = set(getattr(item, "fixturenames", ()))
+    if callspec := getattr(item, "callspec", None):
+        names.update(value for value in callspec.params.values() if isinstance(value, str))
+    places = [place for place, server in enumerate(SERVERS) if server in names]
+    return (places[-1], len(places) == 1) if places else (-1, True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -83,9 +108,15 @@ def projections(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def server(server_pool: ServerPool) -> Server:
+    """The plain server with rows, float32; shared by every test that needs no other option."""
+    return server_pool.get(HIDDEN)
+
+
+@pytest.fixture
 def injecting(server_pool: ServerPool, projections: Path) -> Server:
     """A server with injection and rows, float32; shared by every test that injects."""
-    return server_pool.get("--enable-return-hidden-states", "--injection-projections", str(projections))
+    return server_pool.get(HIDDEN, "--injection-projections", str(projections))
 
 
 def _printer(config: pytest.Config) -> Callable[[str], None]:

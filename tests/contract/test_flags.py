@@ -5,29 +5,72 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pytest
 
 from tessera.testing.launch import environment
 from tessera.testing.tiny import TINY
 
+# Imports the engine once, which takes seconds, and forks for each line of arguments.
 PROGRAM = """
-import json, sys
+import json, os, sys, tempfile
 from sglang.srt.plugins import load_plugins
 load_plugins()
 from sglang.srt.server_args import prepare_server_args
 from tessera import config
-args = prepare_server_args(sys.argv[1:])
-flags = config.flags
-print(json.dumps([flags.toploc_verification, flags.toploc_verification_topk, config.active.features(),
-                  args.return_hidden_states_mode]))
+
+for line in sys.stdin:
+    said = [tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")]
+    child = os.fork()
+    if child == 0:
+        for number, file in enumerate(said, start=1):
+            os.dup2(file.fileno(), number)
+        args, flags = prepare_server_args(json.loads(line)), config.flags
+        print(json.dumps([flags.toploc_verification, flags.toploc_verification_topk, config.active.features(),
+                          args.return_hidden_states_mode]))
+        sys.exit()
+    _, status = os.waitpid(child, 0)
+    for file in said:
+        file.seek(0)
+    print(json.dumps([os.waitstatus_to_exitcode(status), *(file.read() for file in said)]), flush=True)
 """
+HIDDEN = "--enable-return-hidden-states"
 
 
-def launched(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What a launcher with these arguments makes of them."""
-    command = [sys.executable, "-c", PROGRAM, "--model-path", str(TINY), "--device", "cpu", *arguments]
-    return subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False)
+class Outcome(NamedTuple):
+    """What the launcher made of its arguments."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+Launch = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="module")
+def launch() -> Iterator[Launch]:
+    """The launcher's handling of its command line."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env=environment({}),
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as launcher:
+        if launcher.stdin is None or launcher.stdout is None:
+            raise RuntimeError("both are pipes")
+        commands, outcomes = launcher.stdin, launcher.stdout
+
+        def run(*arguments: str) -> Outcome:
+            line = json.dumps(["--model-path", str(TINY), "--device", "cpu", *arguments])
+            print(line, file=commands, flush=True)
+            return Outcome(*json.loads(outcomes.readline()))
+
+        yield run
 
 
 @pytest.mark.parametrize(
@@ -37,11 +80,11 @@ def launched(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--toploc-verification", "--toploc-verification-topk", "64"], [True, 64, ["rows"], "full"]),
     ],
 )
-def test_our_options_are_read(arguments: list[str], expected: list[object]) -> None:
+def test_our_options_are_read(launch: Launch, arguments: list[str], expected: list[object]) -> None:
     """They stand beside SGLang's, and imply what they need."""
-    run = launched(*arguments)
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout.splitlines()[-1]) == expected
+    outcome = launch(*arguments)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert json.loads(outcome.stdout.splitlines()[-1]) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,17 +95,21 @@ def test_our_options_are_read(arguments: list[str], expected: list[object]) -> N
             ["--toploc-verification", "--return-hidden-states-mode", "last"],
             "tessera: refusing to start: --toploc-verification needs every row",
         ),
+        *(
+            ([HIDDEN, *option], f"tessera: refusing to start: {option[0]} cannot be combined with {HIDDEN}: ")
+            for option in (["--enable-hierarchical-cache"], ["--tokenizer-worker-num", "2"], ["--is-embedding"])
+        ),
     ],
 )
-def test_a_bad_value_refuses_the_start(arguments: list[str], said: str) -> None:
+def test_a_bad_value_refuses_the_start(launch: Launch, arguments: list[str], said: str) -> None:
     """With a line that names the option."""
-    run = launched(*arguments)
-    assert run.returncode != 0
-    assert said in run.stderr
+    outcome = launch(*arguments)
+    assert outcome.exit_code > 0
+    assert said in outcome.stderr
 
 
-def test_help_shows_them() -> None:
+def test_help_shows_them(launch: Launch) -> None:
     """In a group of their own."""
-    run = launched("--help")
-    assert run.returncode == 0
-    assert "--toploc-verification-topk K" in run.stdout
+    outcome = launch("--help")
+    assert outcome.exit_code == 0
+    assert "--toploc-verification-topk K" in outcome.stdout

@@ -25,7 +25,7 @@ from tessera.embed.options import EmbedOptions
 from tessera.http.schema import document
 from tessera.inject import refusals as injection_refusals
 from tessera.rows.refusals import REFUSALS
-from tessera.testing.pool import ServerPool
+from tessera.testing.server import Server
 from tessera_patches import lock
 
 ROOT = Path(__file__).parents[2]
@@ -72,11 +72,13 @@ EXAMPLES = [example for page in PAGES for example in examples(page)]
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.place)
-def test_example(example: Example, server_pool: ServerPool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    ("example", "which"),
+    [pytest.param(one, OWN_SERVERS.get(one.place.split(":")[0], "server"), id=one.place) for one in EXAMPLES],
+)
+def test_example(example: Example, which: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """It runs as it stands, and gives what the page says."""
-    own = OWN_SERVERS.get(example.place.split(":")[0])
-    server = request.getfixturevalue(own) if own else server_pool.get("--enable-return-hidden-states")
+    server: Server = request.getfixturevalue(which)
     if example.language == "bash" and not shutil.which("curl"):
         pytest.skip("needs curl")
     command = [sys.executable, "-c"] if example.language == "python" else ["bash", "-euo", "pipefail", "-c"]

@@ -20,12 +20,6 @@ def hf() -> HuggingFace:
 
 
 @pytest.fixture
-def server(server_pool: ServerPool) -> Server:
-    """The plain server with rows, float32; shared by every test that needs no other option."""
-    return server_pool.get(HIDDEN)
-
-
-@pytest.fixture
 def strained(server_pool: ServerPool) -> Server:
     """Chunks of 16 tokens, prefill mixed with decode, and requests retracted again and again; metrics; float32."""
     return server_pool.get(
@@ -36,6 +30,30 @@ def strained(server_pool: ServerPool) -> Server:
         "--enable-metrics",
         env={"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "3"},
     )
+
+
+@pytest.fixture
+def bare(server_pool: ServerPool) -> Server:
+    """A server with none of our options."""
+    return server_pool.get()
+
+
+@pytest.fixture
+def stock(server_pool: ServerPool) -> Server:
+    """SGLang without us."""
+    return server_pool.get(HIDDEN, env={"TESSERA_DISABLE": "1"})
+
+
+@pytest.fixture
+def bf16(server_pool: ServerPool) -> Server:
+    """The plain server in the model's own precision."""
+    return server_pool.get(HIDDEN, "--dtype", "bfloat16")
+
+
+@pytest.fixture
+def fingerprinting(server_pool: ServerPool) -> Server:
+    """A server that fingerprints every response."""
+    return server_pool.get("--toploc-verification")
 
 
 @pytest.fixture

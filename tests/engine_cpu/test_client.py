@@ -25,7 +25,6 @@ from tessera.client import (
 from tessera.client.check import findings
 from tessera.client.extract import first_line
 from tessera.client.options import GenerateWithEmbeddingOptions
-from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, Vector, relative_error
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY
@@ -43,7 +42,7 @@ def local() -> Iterator[Inference]:
         yield client
 
 
-@pytest.fixture(params=["remote", "local"])
+@pytest.fixture(params=["server", "local"])
 def client(request: pytest.FixtureRequest) -> Iterator[Inference]:
     """Each client in turn, by the one function that picks."""
     if request.param == "local":
@@ -74,7 +73,7 @@ def head(hf: HuggingFace) -> Vector:
 
 def test_connect_picks(client: Inference, request: pytest.FixtureRequest) -> None:
     """A URL gives the remote client, a folder the local one; both say who answers."""
-    remote = "remote" in request.node.name
+    remote = request.node.callspec.params["client"] == "server"
     assert isinstance(client, Client if remote else LocalClient)
     info = client.server_info()
     assert info.model == str(TINY)
@@ -315,11 +314,10 @@ def test_async(server: Server, hf: HuggingFace) -> None:
     asyncio.run(run())
 
 
-def test_a_server_without_rows(server_pool: ServerPool) -> None:
+def test_a_server_without_rows(bare: Server) -> None:
     """It generates; what needs rows raises one error that says what the server lacks."""
-    url = server_pool.get().url
-    assert main(["check", url]) == 1
-    with connect(url) as client:
+    assert main(["check", bare.url]) == 1
+    with connect(bare.url) as client:
         assert client.generate("a", max_new_tokens=2).text is not None
         assert client.supports_hidden_states() is False
         for call in (
@@ -331,9 +329,8 @@ def test_a_server_without_rows(server_pool: ServerPool) -> None:
                 call()
 
 
-def test_a_stock_server(server_pool: ServerPool) -> None:
+def test_a_stock_server(stock: Server) -> None:
     """SGLang's own hidden states miss the cached rows: the probe compares a cold and a warm answer, and says no."""
-    stock = server_pool.get("--enable-return-hidden-states", env={"TESSERA_DISABLE": "1"})
     with connect(stock.url) as client:
         assert client.supports_hidden_states() is False
         assert client.server_info().tessera is None

@@ -170,9 +170,8 @@ def test_retraction_chunks_and_mixed_batches(strained: Server, hf: HuggingFace) 
         check(hf, prompt, answer, over="all")
 
 
-def test_bfloat16(server_pool: Any, hf: HuggingFace) -> None:
+def test_bfloat16(bf16: Server, hf: HuggingFace) -> None:
     """The model's own precision: the direction is the float32 reference's."""
-    bf16 = server_pool.get("--enable-return-hidden-states", "--dtype", "bfloat16")
     prompts = [prompt_of(length, seed=300 + length) for length in (1, 30, 150)]
     for _ in range(2):
         for prompt, answer in zip(prompts, generate(bf16, prompts, embedding=True), strict=True):
@@ -184,7 +183,7 @@ def test_after_flush(server: Server, hf: HuggingFace) -> None:
     """/flush_cache forgets prefixes and rows alike; what comes after is computed again."""
     prompt = prompt_of(60, seed=12)
     generate(server, prompt, embedding=True)
-    assert httpx.post(f"{server.url}/flush_cache", timeout=60).status_code == 200
+    assert httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).status_code == 200
     answer = generate(server, prompt, embedding=True)
     assert answer["meta_info"]["cached_tokens"] == 0
     check(hf, prompt, answer)

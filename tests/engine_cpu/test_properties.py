@@ -83,7 +83,7 @@ ASKS = st.builds(
 def test_any_mix(server: Server, hf: HuggingFace, asks: list[Ask], *, flush: bool) -> None:
     """Some requests at once, on a cache that is warm or empty."""
     if flush:
-        httpx.post(f"{server.url}/flush_cache", timeout=60).raise_for_status()
+        httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
     with ThreadPoolExecutor(len(asks)) as pool:
         answers = list(pool.map(lambda ask: httpx.post(f"{server.url}/generate", json=ask.body(), timeout=120), asks))
     for ask, answer in zip(asks, answers, strict=True):

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
@@ -113,32 +112,30 @@ def test_too_long_a_prompt_is_sglangs_own_error(server: Server) -> None:
     assert answers[0].json() == answers[1].json()
 
 
-def test_without_the_flag(server_pool: ServerPool) -> None:
+def test_without_the_flag(bare: Server) -> None:
     """A server that keeps no rows says which flag it needs, and answers everything else."""
-    server = server_pool.get()
-    answer = post(server, return_embedding=True)
+    answer = post(bare, return_embedding=True)
     assert answer.status_code == 400
     assert "--enable-return-hidden-states" in answer.json()["error"]["message"]
-    assert post(server, return_embedding=False).status_code == 200
-    assert "scheduler" not in "".join(line for line in server.log.splitlines() if "Applied" in line)
+    assert post(bare, return_embedding=False).status_code == 200
+    assert "scheduler" not in "".join(line for line in bare.log.splitlines() if "Applied" in line)
 
 
-def test_disabled_is_the_stock_server(server_pool: ServerPool) -> None:
+def test_disabled_is_the_stock_server(stock: Server) -> None:
     """``TESSERA_DISABLE=1``: no hook in any process, and the field is as unknown as it is to SGLang."""
-    server = server_pool.get("--enable-return-hidden-states", env={"TESSERA_DISABLE": "1"})
-    answer = post(server, return_embedding={"pooling": 7})
+    answer = post(stock, return_embedding={"pooling": 7})
     assert answer.status_code == 200
     assert "embedding" not in answer.json()["meta_info"]
-    assert "Applied" not in server.log
+    assert "Applied" not in stock.log
 
 
-def test_server_info_says_what_is_on(server: Server, server_pool: ServerPool) -> None:
+def test_server_info_says_what_is_on(server: Server, bare: Server) -> None:
     """Version, features and seams of each process, beside what SGLang tells."""
     told = httpx.get(f"{server.url}/server_info", timeout=60).json()
     assert told["version"] == version("sglang")
     assert told["tessera"]["version"] == version("sglang-tessera")
     assert told["tessera"]["on"] == ["rows"]
     assert any(target.endswith("ModelRunner.forward") for target in told["tessera"]["seams"]["scheduler"])
-    off = httpx.get(f"{server_pool.get().url}/server_info", timeout=60).json()["tessera"]
+    off = httpx.get(f"{bare.url}/server_info", timeout=60).json()["tessera"]
     assert (off["on"], off["seams"]["scheduler"]) == ([], [])
     assert len(off["seams"]["main"]) == 5

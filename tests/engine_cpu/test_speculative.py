@@ -142,7 +142,7 @@ def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
         metas = [json.loads(line)["meta_info"] for line in lines or [answer]]
         found = [one for meta in metas for one in meta.get("toploc_verification_fingerprints", [])]
         claims.append({"input_ids": prompt, "output_ids": metas[-1]["output_ids"], "fingerprints": found})
-    httpx.post(f"{speculative.url}/flush_cache", timeout=60).raise_for_status()  # the rows of drafts, too
+    httpx.post(f"{speculative.url}/flush_cache?timeout=30", timeout=60).raise_for_status()  # the rows of drafts, too
     mixed = {**claims[0], "fingerprints": [claims[0]["fingerprints"][0], *claims[1]["fingerprints"][1:]]}
     answered = httpx.post(f"{speculative.url}/v1/toploc/verify", json={"claims": [*claims, mixed]}, timeout=120)
     verdicts = [result["verdict"] for result in answered.raise_for_status().json()["results"]]

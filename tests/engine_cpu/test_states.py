@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load
 
-from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
@@ -148,9 +147,8 @@ def test_together_with_an_embedding(server: Server, hf: HuggingFace) -> None:
     assert relative_error(answer["meta_info"]["embedding"], mean) <= FLOAT32_ERROR
 
 
-def test_bfloat16_rows_are_the_models_own_bytes(server_pool: ServerPool, hf: HuggingFace) -> None:
+def test_bfloat16_rows_are_the_models_own_bytes(bf16: Server, hf: HuggingFace) -> None:
     """Two bytes a value, and the list holds the same numbers."""
-    bf16 = server_pool.get("--enable-return-hidden-states", "--dtype", "bfloat16")
     prompt = prompt_of(20, seed=90)
     listed = rows_of(generate(bf16, prompt)["meta_info"]["hidden_states"])
     states = generate(bf16, prompt, hidden_states_format="base64")["meta_info"]["hidden_states"]

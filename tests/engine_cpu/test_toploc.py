@@ -19,7 +19,6 @@ from tessera.cli import main
 from tessera.fingerprint import codec
 from tessera.fingerprint.chunks import layout
 from tessera.fingerprint.codec import Points
-from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY
@@ -222,19 +221,18 @@ def test_a_nonce_selects_the_rows(server: Server) -> None:
     assert verdicts(server, *claims) == ["pass", "fail", "fail"]
 
 
-def test_chat_as_in_the_guide(server_pool: ServerPool) -> None:
+def test_chat_as_in_the_guide(fingerprinting: Server) -> None:
     """``--toploc-verification``: fingerprints in the message; verified by messages, with ``max_tokens`` 0."""
-    server = server_pool.get("--toploc-verification")
     messages = [{"role": "user", "content": "def push(self, item):"}]
     asked = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 45}
-    choice = post(server, "/v1/chat/completions", asked).raise_for_status().json()["choices"][0]
+    choice = post(fingerprinting, "/v1/chat/completions", asked).raise_for_status().json()["choices"][0]
     fingerprints = choice["message"][FINGERPRINTS]
     assert len(fingerprints) == 1 + -(-44 // 32) or choice["finish_reason"] == "stop"
     answered = [*messages, {"role": "assistant", "content": choice["message"]["content"]}]
 
     def told(claim: Any, said: Any = answered) -> Any:
         body = {"model": "tiny", "messages": said, "max_tokens": 0, CLAIM: claim}
-        answer = post(server, "/v1/chat/completions", body).raise_for_status().json()
+        answer = post(fingerprinting, "/v1/chat/completions", body).raise_for_status().json()
         return json.loads(answer["choices"][0]["message"][RESULT])
 
     assert told(fingerprints[-1])["exp_mismatches"] <= 8
@@ -244,9 +242,8 @@ def test_chat_as_in_the_guide(server_pool: ServerPool) -> None:
     assert other["exp_mismatches"] > 38 or told(fingerprints[-1], tampered)["exp_mismatches"] > 38
 
 
-def test_chat_streams(server_pool: ServerPool) -> None:
+def test_chat_streams(fingerprinting: Server) -> None:
     """In the chunk that completes it, and ids of each choice with the last one."""
-    server = server_pool.get("--toploc-verification")
     body = {
         "model": "tiny",
         "messages": [{"role": "user", "content": "def pop(self):"}],
@@ -256,54 +253,52 @@ def test_chat_streams(server_pool: ServerPool) -> None:
         "return_input_ids": True,
         "return_output_ids": True,
     }
-    with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=120) as response:
+    with httpx.stream("POST", f"{fingerprinting.url}/v1/chat/completions", json=body, timeout=120) as response:
         lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {")]
     choices = [choice for line in lines for choice in json.loads(line)["choices"]]
     found = [one for choice in choices for one in choice["delta"].get(FINGERPRINTS, [])]
     assert FINGERPRINTS in choices[0]["delta"]
     ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}
     assert len(ids["output_ids"]) == 40
-    assert verdicts(server, {**ids, "fingerprints": found}) == ["pass"]
+    assert verdicts(fingerprinting, {**ids, "fingerprints": found}) == ["pass"]
 
 
-def test_completions(server_pool: ServerPool) -> None:
+def test_completions(fingerprinting: Server) -> None:
     """On the choice; verified by ids, with ``max_tokens`` 0, which other completions may not have."""
-    server = server_pool.get("--toploc-verification")
     body = {"model": "tiny", "prompt": "import os\n", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
-    answer = post(server, "/v1/completions", body | {"return_input_ids": True, "return_output_ids": True})
+    answer = post(fingerprinting, "/v1/completions", body | {"return_input_ids": True, "return_output_ids": True})
     (choice,) = answer.raise_for_status().json()["choices"]
-    assert verdicts(server, claim_of(choice)) == ["pass"]
+    assert verdicts(fingerprinting, claim_of(choice)) == ["pass"]
     claim = {
         "prompt": choice["input_ids"],
         "output_ids": choice["output_ids"],
         "max_tokens": 0,
         CLAIM: choice[FINGERPRINTS],
     }
-    validated = post(server, "/v1/completions", {"model": "tiny", **claim}).raise_for_status().json()["choices"][0]
+    answer = post(fingerprinting, "/v1/completions", {"model": "tiny", **claim})
+    (validated,) = answer.raise_for_status().json()["choices"]
     assert [one["exp_mismatches"] <= 8 for one in json.loads(validated[RESULT])] == [True] * 3
-    assert post(server, "/v1/completions", body | {"max_tokens": 0}).status_code == 400
+    assert post(fingerprinting, "/v1/completions", body | {"max_tokens": 0}).status_code == 400
 
 
-def test_every_response_unless_it_says_no(server_pool: ServerPool) -> None:
+def test_every_response_unless_it_says_no(fingerprinting: Server) -> None:
     """``--toploc-verification``; batches too. Embeddings have none."""
-    server = server_pool.get("--toploc-verification")
     body = {"text": ["import os\n", "import re\n"], "sampling_params": {"max_new_tokens": 4}}
-    assert [len(one["meta_info"][FINGERPRINTS]) for one in post(server, "/generate", body).json()] == [2, 2]
-    refused = post(server, "/generate", body | {"return_toploc_fingerprints": False}).raise_for_status().json()
+    assert [len(one["meta_info"][FINGERPRINTS]) for one in post(fingerprinting, "/generate", body).json()] == [2, 2]
+    refused = post(fingerprinting, "/generate", body | {"return_toploc_fingerprints": False}).raise_for_status().json()
     assert [FINGERPRINTS in one["meta_info"] for one in refused] == [False, False]
-    assert post(server, "/v1/embeddings", {"model": "tiny", "input": "import os\n"}).status_code == 200
+    assert post(fingerprinting, "/v1/embeddings", {"model": "tiny", "input": "import os\n"}).status_code == 200
 
 
-def test_without_the_flags(server_pool: ServerPool) -> None:
+def test_without_the_flags(bare: Server) -> None:
     """A server that keeps no rows names the flags."""
-    server = server_pool.get()
     body = {"text": "import os\n", "sampling_params": {"max_new_tokens": 1}}
     for name in ("return_toploc_fingerprints", "return_input_ids", "return_output_ids"):
-        answer = post(server, "/generate", body | {name: True})
+        answer = post(bare, "/generate", body | {name: True})
         assert answer.status_code == 400
         assert "--toploc-verification" in answer.json()["error"]["message"]
-    assert post(server, "/v1/toploc/verify", {"claims": []}).status_code == 404
-    assert post(server, "/generate", body | {"return_toploc_fingerprints": False}).status_code == 200
+    assert post(bare, "/v1/toploc/verify", {"claims": []}).status_code == 404
+    assert post(bare, "/generate", body | {"return_toploc_fingerprints": False}).status_code == 200
 
 
 def test_sampling(server: Server) -> None:

@@ -41,8 +41,8 @@ HIDDEN = "--enable-return-hidden-states"
 FLOAT32_ERROR = 1e-5
 QUICK = Retry(first=0.02)
 TEXT = "def add(a, b):\n    return a + b\n"
-SLACK = 1.5
-"""Seconds; the machine is busy with the server."""
+SLACK = 5.0
+"""Seconds; the machine is busy with the server, and what hangs would hang for much longer."""
 
 Run = Callable[..., Any]
 """Calls a method of a client by its name, and waits for the result."""
@@ -52,12 +52,6 @@ Run = Callable[..., Any]
 def hf() -> HuggingFace:
     """The reference of the tiny model."""
     return HuggingFace(TINY)
-
-
-@pytest.fixture
-def server(server_pool: ServerPool) -> Server:
-    """The plain server with rows."""
-    return server_pool.get(HIDDEN)
 
 
 @pytest.fixture

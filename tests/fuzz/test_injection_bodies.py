@@ -185,7 +185,7 @@ def test_known_bodies(injecting: Server, expected: Vector) -> None:
     with httpx.Client(base_url=injecting.url, timeout=MOST_SECONDS) as client:
         for sent in (*(body(**fields) for fields in MATRICES), *OVERRIDES):
             check(client, sent, expected)
-        assert client.post("/flush_cache").status_code == 200  # only a server that holds no request does it
+        assert client.post("/flush_cache?timeout=30").status_code == 200  # only a server that holds no request does it
 
 
 def test_unknown_bodies(injecting: Server, expected: Vector) -> None:
@@ -198,7 +198,7 @@ def test_unknown_bodies(injecting: Server, expected: Vector) -> None:
             check(client, sent, expected)
 
         one()
-        assert client.post("/flush_cache").status_code == 200
+        assert client.post("/flush_cache?timeout=30").status_code == 200
 
 
 def check(client: httpx.Client, sent: dict[str, Any], expected: Vector) -> None:

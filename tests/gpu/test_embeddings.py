@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tessera.testing.canary import canaries, fly, judge
+from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
-from tessera.testing.tiny import TINY
 
 pytestmark = [
     pytest.mark.gpu,
@@ -18,20 +18,12 @@ pytestmark = [
 COMMON = (
     "--enable-return-hidden-states",
     "--enable-injection",
-    "--mem-fraction-static",
-    "0.2",
+    *SMALL,
     "--grammar-backend",
     "none",
 )
 STRAIN = ("--chunked-prefill-size", "64", "--enable-mixed-chunk", "--max-total-tokens", "20000")
 RETRACT = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
-
-
-@pytest.fixture(scope="module")
-def hf() -> HuggingFace:
-    """The float32 reference of the tiny model."""
-    torch.set_num_threads(4)  # more of them fight with the servers' busy loops, and take minutes instead of seconds
-    return HuggingFace(TINY)
 
 
 @pytest.mark.parametrize("strained", [False, True])

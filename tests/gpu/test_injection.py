@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, cosine
 from tessera.testing.tiny import TINY
@@ -19,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-SERVER = ("--enable-return-hidden-states", "--enable-injection", "--mem-fraction-static", "0.2")
+SERVER = ("--enable-return-hidden-states", "--enable-injection", *SMALL)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, Vector, relative_error
 from tessera.testing.server import Server
@@ -62,16 +63,10 @@ def merged(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> HuggingFa
     return HuggingFace(folder)
 
 
-@pytest.fixture(scope="module")
-def hf() -> HuggingFace:
-    """The reference of the model alone."""
-    return HuggingFace(TINY)
-
-
 @pytest.fixture
 def half(server_pool: ServerPool, adapter: Path) -> Server:
     """A float16 server with injection, rows and the adapter."""
-    lora = ("--enable-lora", "--lora-paths", f"own={adapter}", "--mem-fraction-static", "0.2")
+    lora = ("--enable-lora", "--lora-paths", f"own={adapter}", *SMALL)
     return server_pool.get("--enable-return-hidden-states", "--enable-injection", "--dtype", "float16", *lora)
 
 

@@ -6,16 +6,17 @@ import pytest
 import torch
 
 from tessera.testing.canary import canaries, fly, judge
+from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
-from tessera.testing.tiny import TINY, TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
+from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-COMMON = ("--enable-return-hidden-states", "--mem-fraction-static", "0.2", "--grammar-backend", "none")
+COMMON = ("--enable-return-hidden-states", *SMALL, "--grammar-backend", "none")
 STRAIN = ("--chunked-prefill-size", "64", "--max-total-tokens", "20000", "--dtype", "bfloat16")
 RETRACT = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
@@ -33,13 +34,6 @@ DRAFTS = {
     "standalone-tree": (*STANDALONE, *TREE),
     "ngram": NGRAM,
 }
-
-
-@pytest.fixture(scope="module")
-def hf() -> HuggingFace:
-    """The float32 reference of the tiny model."""
-    torch.set_num_threads(4)  # more of them fight with the servers' busy loops, and take minutes instead of seconds
-    return HuggingFace(TINY)
 
 
 @pytest.mark.parametrize("drafts", DRAFTS)

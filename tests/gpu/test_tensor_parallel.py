@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import cosine
 from tessera.testing.server import Server
@@ -21,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(GPUS < 2, reason=f"tensor parallelism needs two CUDA devices, and there are {GPUS}"),
 ]
 
-COMMON = ("--enable-return-hidden-states", "--mem-fraction-static", "0.2", "--grammar-backend", "none")
+COMMON = ("--enable-return-hidden-states", *SMALL, "--grammar-backend", "none")
 LEAST_COSINE = 0.9999
 """Of means; bfloat16 sums differ in their order."""
 

@@ -8,6 +8,7 @@ import torch
 from tessera.fingerprint.calibration import accepted
 from tessera.fingerprint.chunks import ALL_ROWS, values_proven
 from tessera.fingerprint.thresholds import Thresholds
+from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.prover import ask, check
 from tessera_kernels.top_rows import Chunk, top_rows
@@ -17,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-COMMON = ("--toploc-verification", "--mem-fraction-static", "0.2", "--grammar-backend", "none", "--dtype", "bfloat16")
+COMMON = ("--toploc-verification", *SMALL, "--grammar-backend", "none", "--dtype", "bfloat16")
 RETRACT = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 
 

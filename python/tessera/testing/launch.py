@@ -13,6 +13,8 @@ from http import HTTPStatus
 from pathlib import Path
 
 HOST = "127.0.0.1"
+SMALL = ("--mem-fraction-static", "0.5", "--max-total-tokens", "60000")
+"""Options of a server that shares a GPU with others that start meanwhile; the second one bounds what it takes."""
 
 _CPU_ARGS = (
     *("--device", "cpu"),

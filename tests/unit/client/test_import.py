@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import distribution, packages_distributions
 
 from packaging.requirements import Requirement
 
 HIDE = """
 import sys
+from collections.abc import Mapping
 from importlib.abc import MetaPathFinder
 
 class Missing(MetaPathFinder):
@@ -53,6 +56,12 @@ def closure(name: str, extras: frozenset[str]) -> set[str]:
     return found
 
 
+@functools.cache
+def owners_of_modules() -> Mapping[str, list[str]]:
+    """Distributions that bring each importable name; all of them are read for it."""
+    return packages_distributions()
+
+
 def normal(name: str) -> str:
     """As package indexes compare names."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -62,7 +71,7 @@ def run(program: str, extras: frozenset[str]) -> subprocess.CompletedProcess[str
     """Run it where only the base and these extras can be imported: every other package here is hidden."""
     allowed = closure("sglang-tessera", extras)
     assert not {"torch", "sglang", "transformers", "safetensors", "orjson", "pydantic"} & allowed
-    owners = packages_distributions()
+    owners = owners_of_modules()
     missing = [module for module, names in owners.items() if not {normal(name) for name in names} & allowed]
     assert {"torch", "sglang", "safetensors", "orjson"} <= set(missing)
     command = [sys.executable, "-c", HIDE + program, ",".join(missing)]

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Every figure that needs a GPU, in steps that end within ten minutes: gpu_session.sh STEP... on the GPU host, from the
+# repository's root, when SGLang lies in /tmp/gpu/site and a model of 8B shape in /tmp/m8b. Results go to $OUT.
+#
+#   up           four servers side by side, left running             120 s
+#   embeddings   what embeddings cost                                550 s
+#   few          the same with 32 clients                            180 s
+#   encode       /encode, cached prompts, streams, Hugging Face      450 s
+#   states       raw states beside the stock server's                200 s (starts one server more)
+#   rest         fingerprints, injection, candidates, pooling        560 s
+#   down         stop the servers                                     20 s
+#   tests        tests/gpu and tests/kernels, several at a time      500 s (nothing else runs then)
+set -uo pipefail
+source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site
+export PYTHONUNBUFFERED=1
+out=${OUT:-benchmarks/results}
+model=(--model /tmp/m8b)
+server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
+  --grammar-backend none --cuda-graph-backend-prefill=disabled --cuda-graph-max-bs-decode 128
+  --mem-fraction-static 0.9 --max-total-tokens 65536)
+
+bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
+  local name=$1 limit=$2
+  shift 2
+  timeout "$limit" python3 "benchmarks/$name.py" "$@" "${model[@]}" "${server[@]}" 2>&1 |
+    grep --line-buffered -v 'server starting' | tail -n 40
+}
+
+up() { python3 benchmarks/rig.py up --servers stock ours injecting stock-uncached --logs "$out" "${model[@]}" "${server[@]}" | grep ready; }
+
+down() { python3 benchmarks/rig.py down; }
+
+embeddings() { bench bench_embeddings 570 --out "$out/embeddings.jsonl" --loads 128/128/64/12 128/128/128/8 512/1/32; }
+
+few() { bench bench_embeddings 300 --out "$out/embeddings-few.jsonl" --loads 128/128/32/10; }
+
+encode() {
+  for piece in throughput cached streams huggingface; do
+    bench bench_encode 250 "$piece" --out "$out/encode.jsonl"
+  done
+}
+
+states() { bench bench_encode 400 states --out "$out/encode.jsonl"; }
+
+rest() {
+  bench bench_toploc 280 --out "$out/toploc.jsonl"
+  bench bench_injection 200 --hidden-size 4096 --out "$out/injection.jsonl"
+  bench bench_candidates 60 --out "$out/candidates.jsonl"
+  timeout 60 python3 benchmarks/bench_pool_rows.py --out "$out/pool.jsonl" --tiles 32/64/4 64/64/4 64/128/8
+}
+
+tests() { # several processes at a time: what is measured here is right or wrong, not fast
+  local pytest=(python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider)
+  "${pytest[@]}" tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/kernels >"$out/kernels.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_embeddings.py >"$out/embeddings.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_toploc.py >"$out/toploc.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_injection.py tests/gpu/test_injection_lora.py >"$out/injection.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_speculative.py -k fa3 >"$out/speculative-fa3.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_speculative.py -k triton >"$out/speculative-triton.log" 2>&1 &
+  wait
+  grep -a -h 'MEASURED\|passed\|failed\|^FAILED\|^ERROR' "$out"/*.log
+}
+
+for step in "$@"; do
+  echo "== $step, $(date +%T)"
+  "$step"
+done
