@@ -56,7 +56,7 @@ def cost_table(largest: int) -> CostTable:
         uniform={s + 1: Curve(sizes, (scale * milliseconds(np.array(sizes) * (s + 1.0))).tolist()) for s in STEPS},
         draft={s: by_batch(s * DRAFT_MS) for s in STEPS if s},
         extend={s + 1: by_batch(EXTEND_MS) for s in STEPS if s},
-        kv_seconds=scale * KV_MS,
+        kv_seconds=dict.fromkeys(STEPS, scale * KV_MS),
         host_seconds=scale * HOST_MS,
         batch_sizes=sizes,
     )
@@ -86,7 +86,7 @@ class World:
 def fixed(world: World, costs: CostTable, steps: int, rounds: int) -> float:
     """Tokens in a second of one setting."""
     row = STEPS.index(steps)
-    kv = world.bs * KV_PER_REQUEST * costs.kv_seconds
+    kv = world.bs * KV_PER_REQUEST * costs.kv_seconds[steps]
     seconds = float(costs.around_verify(world.bs)[row] + costs.verify_uniform(world.bs)[row]) + kv
     accepted = sum(int(world.draft()[1][:, :steps].cumprod(1).sum()) for _ in range(rounds))
     return (world.bs * rounds + accepted) / (seconds * rounds)
@@ -106,7 +106,7 @@ def tilespec(world: World, costs: CostTable, rounds: int) -> tuple[float, Counte
     for step in range(rounds):
         news = late.popleft()
         if news:
-            survivals.update(news[0], bs, news[1])
+            survivals.update(*news)
         if step % REFIT == REFIT - 1:
             table.absorb(model.counts.numpy())
             model.logits.copy_(torch.from_numpy(table.logits()))

@@ -35,7 +35,7 @@ def main() -> None:
         uniform={s + 1: curve for s, curve in by_batch.items()},
         draft={s: curve for s, curve in by_batch.items() if s},
         extend={s + 1: curve for s, curve in by_batch.items()},
-        kv_seconds=1e-9,
+        kv_seconds=dict.fromkeys(STEPS, 1e-9),
         host_seconds=1e-4,
         batch_sizes=[1, 2, 4, 8, 16, 32, 64],
     )
@@ -47,7 +47,7 @@ def main() -> None:
     np.add.at(histogram[1], places, (survival * 2**20).astype(int))
     print(f"choose                       {median(lambda: policy.choose(BS, 100_000)):6.1f} us")
     for drafted in (7, 3):
-        taken = median(lambda d=drafted: policy.survivals.update(histogram, BS, d))  # type: ignore[misc]
+        taken = median(lambda d=drafted: policy.survivals.update(histogram, d))  # type: ignore[misc]
         print(f"take in a histogram of {drafted} deep {taken:6.1f} us")
 
 

@@ -27,7 +27,7 @@ def decide(result: None, args: Any) -> None:
                 "--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full"
             )
         lines += cpu_speculation.refused(args) if config.active.cpu_speculation else []
-        lines += tilespec.refused(args) if config.active.tilespec else []
+        lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if config.active.tilespec else []
         if config.flags.tile_spec_trace and not config.active.tilespec:
             lines.append("--tile-spec-trace records what --tile-spec chooses: add it")
         if lines:
@@ -41,23 +41,24 @@ def decide(result: None, args: Any) -> None:
 
 
 def _refused_environment() -> list[str]:
-    from sglang.srt.environ import envs
-
-    if envs.SGLANG_RUST_SERVER.get():
-        return ["SGLANG_RUST_SERVER cannot be combined with --enable-return-hidden-states: it drops our results"]
-    return []
+    return _set({"SGLANG_RUST_SERVER": "it drops our results"}, "--enable-return-hidden-states")
 
 
 def _refused_beside_injection() -> list[str]:
-    from sglang.srt.environ import envs
-
     refused = {
         "SGLANG_EXPERIMENTAL_CPP_RADIX_TREE": "its ids have 32 bits, our keys 63",
         "SGLANG_ENABLE_REQUEST_DECOMPRESSION": "what a compressed body grows to has no limit",
         "SGLANG_RUST_SERVER": "its requests do not pass our checks",
     }
+    return _set(refused, "--enable-injection")
+
+
+def _set(variables: dict[str, str], feature: str) -> list[str]:
+    """One sentence for each of SGLang's variables, with the reason, that is set to something but 0."""
+    from sglang.srt.environ import envs
+
     return [
-        f"{name} cannot be combined with --enable-injection: {why}"
-        for name, why in refused.items()
-        if getattr(envs, name).get()
+        f"{name} cannot be combined with {feature}: {why}"
+        for name, why in variables.items()
+        if (getattr(envs, name).get() or 0) not in (0, -1)
     ]

@@ -35,4 +35,7 @@ def sample(
     cut = tilespec_verify.cut_of(verify_input)
     if cut is not None:
         tilespec_verify.restore(cut, verify_input, batch, logits_output)
+        if tilespec_verify.needs_arg_max_only(batch, grammar_mask):
+            return tilespec_verify.accept_greedily(cut, verify_input, batch, logits_output)
+        tilespec_verify.spread_logits(cut, verify_input, batch, logits_output)
     return original(verify_input, batch, logits_output, grammar_mask)

@@ -15,6 +15,7 @@ from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
 
 from tessera.tilespec.tiers import tiers
+from tessera_patches.apply import refusing
 
 logger = logging.getLogger(__name__)
 
@@ -75,19 +76,50 @@ class RaggedGraphs(DecodeCudaGraphRunner):
 
 
 def capture(model_runner: Any, steps: int) -> RaggedGraphs | None:
-    """Capture them; None where there are no graphs, or where the attention backend has no ragged ones."""
+    """Capture them; None where there are no graphs, or where attention or model know chains of one length only.
+
+    Raises:
+        SystemExit: they cannot be captured.
+    """
     if model_runner.decode_cuda_graph_runner is None:
         return None
-    if not model_runner.attn_backend.supports_ragged_verify_graph:
-        name = type(model_runner.attn_backend).__name__
-        logger.info("tessera: %s verifies chains of one length only: --tile-spec chooses that length", name)
+    reason = _of_one_length(model_runner)
+    if reason is not None:
+        logger.warning("tessera: %s: --tile-spec verifies chains of one length, which it chooses", reason)
         return None
     before = model_runner.init_new_workspace
     try:
         backend = model_runner._get_attention_backend(init_new_workspace=True)
     finally:
         model_runner.init_new_workspace = before
-    return RaggedGraphs(model_runner, backend, steps)
+    try:
+        return RaggedGraphs(model_runner, backend, steps)
+    except Exception as error:  # whatever it is, the line must say what was tried
+        raise SystemExit(
+            refusing(
+                f"--tile-spec could not capture its graphs: {error}. Out of memory? Lower --mem-fraction-static, or "
+                "--cuda-graph-max-bs. Otherwise --attention-backend triton does without them"
+            )
+        ) from error
+
+
+def check_eager(model_runner: Any) -> None:
+    """Some attention backends would verify a ragged batch as if its chains were of one length, and say nothing.
+
+    Raises:
+        RuntimeError: this one would.
+    """
+    if not model_runner.attn_backend.supports_ragged_verify_graph and model_runner.device != "cpu":
+        name = type(model_runner.attn_backend).__name__
+        raise RuntimeError(f"tessera: a verification in part on {name}, which has none; this is a bug of --tile-spec")
+
+
+def _of_one_length(model_runner: Any) -> str | None:
+    if not model_runner.attn_backend.supports_ragged_verify_graph:
+        return f"{type(model_runner.attn_backend).__name__} has no ragged graphs"
+    if model_runner.model_config.model_is_mrope:
+        return "this model's positions have three axes"
+    return None
 
 
 @contextlib.contextmanager

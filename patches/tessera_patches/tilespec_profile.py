@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
+from sglang.srt.model_executor.runner_backend.full_cuda_graph_backend import FullCudaGraphBackend
 from tqdm import tqdm
 
 from tessera.tilespec import cache
@@ -17,18 +20,27 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
 from tessera_patches import tilespec_facts
 from tessera_patches.apply import refusing
+from tessera_patches.tilespec_rehearsal import longest, rehearsal, vocabulary
 
 logger = logging.getLogger(__name__)
 
 _EXTEND = "this --speculative-draft-attention-backend (SGLang captures the draft-extend of triton)"
+_DRAFT = "this --speculative-draft-attention-backend"
 
 _WARM_UPS = 2
 _REPLAYS = 5
-_COPY_BYTES = 1 << 30
+_MEMORY_BOUND = 16
+"""Requests whose contexts are made long: the cache's share grows with cached tokens, whoever has them."""
+_LONG = 8192
+_LENGTHS = (1 / 16, 1 / 2, 1)
+"""Contexts to measure whole steps at, as shares of the longest."""
+_SHORT = 16
 
 
 def profile(worker: Any, states: dict[int, Any], ragged: Any, calibration: Calibration) -> Profile:
     """The profile of a worker: from the cache if a spot check agrees with it, else measured and kept there.
+
+    Afterwards every kernel of every kind of step has run once.
 
     Args:
         worker: whose graphs exist.
@@ -36,69 +48,126 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibration: Calib
         ragged: graphs for verifications in part, or None.
         calibration: kept with a new profile.
     """
+    begin = time.perf_counter()
     if torch.device(worker.device).type != "cuda":
+        _rehearse(worker, states, None)
         return Profile({}, nominal(sorted(states), worker.req_to_token_pool.req_to_token.shape[0]), calibration)
     sizes = sorted(_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     facts = tilespec_facts.facts(worker.server_args, sorted(states), sizes, tiers)
+    found = _cached(facts, states, sizes)
+    if found is None:
+        # Graphs before rehearsals: these leave their long contexts in the buffers of the graphs.
+        curves = _curves(worker, states, ragged)
+        _rehearse(worker, states, ragged)
+        found = Profile(facts, _whole_steps(worker, states, sizes, curves), calibration)
+        cache.save(found)
+    else:
+        _rehearse(worker, states, ragged)
+    logger.info("tessera: the cost profile is %s, after %.1f s", found.key, time.perf_counter() - begin)
+    return found
+
+
+def _cached(facts: dict[str, Any], states: dict[int, Any], sizes: list[int]) -> Profile | None:
+    """The known profile, if plain verification of the smallest and of the greatest batch takes what it says."""
     try:
         known = cache.load(facts)
     except cache.ProfileUnusable as error:
         logger.warning("tessera: the cost profile is measured anew: %s", error)
-        known = None
-    if known is not None:
-        stale = _spot_check(known.costs, states, sizes)
-        if not stale:
-            logger.info("tessera: the cost profile is %s", known.key)
-            return known
+        return None
+    if known is None:
+        return None
+    runner, ends = states[0].target_graph_runner, [sizes[0], sizes[-1]]
+    profiled = [float(known.costs.uniform[1].at(size)) for size in ends]
+    stale = cache.spot_check(profiled, [_replayed(runner, size) for size in ends])
+    if stale:
         logger.warning("tessera: the cost profile is measured anew: %s", stale)
-    fresh = Profile(facts, _measured(worker, states, ragged), calibration)
-    logger.info("tessera: the cost profile is %s", cache.save(fresh))
-    return fresh
+        return None
+    return known
 
 
-def _spot_check(costs: CostTable, states: dict[int, Any], sizes: list[int]) -> str:
-    """Plain verification of the smallest and of the greatest batch, again."""
-    runner = states[0].target_graph_runner
-    ends = [sizes[0], sizes[-1]]
-    return cache.spot_check([float(costs.uniform[1].at(size)) for size in ends], [_replayed(runner, s) for s in ends])
-
-
-def _measured(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
-    sizes = sorted(states[0].target_graph_runner.capture_bs)
+def _curves(worker: Any, states: dict[int, Any], ragged: Any) -> dict[str, Any]:
+    """Every graph over short contexts, as the `CostTable` takes it."""
+    vocabularies = worker.target_worker.model_config.vocab_size, vocabulary(worker.draft_worker)
     uniform, draft, extend = {}, {}, {}
     with tqdm(sorted(states), desc="tessera: timing graphs", unit="width") as progress:
         for steps in progress:
             state = states[steps]
-            uniform[steps + 1] = _timed(state.target_graph_runner, sizes)
+            uniform[steps + 1] = _timed(state.target_graph_runner, vocabularies[0])
             if steps:
-                extend[steps + 1] = _timed(_graphs(state.cuda_graph_runner_for_draft_extend, _EXTEND), sizes)
+                extend[steps + 1] = _timed(_graphs(state.cuda_graph_runner_for_draft_extend, _EXTEND), vocabularies[0])
                 # The first token comes with the draft-extend: one step is no forward of its own.
-                draft[steps] = (
-                    _timed(_graphs(state.cuda_graph_runner, _EXTEND), sizes) if steps > 1 else Curve([1], [0.0])
-                )
+                drafts = None if steps == 1 else _graphs(state.cuda_graph_runner, _DRAFT)
+                draft[steps] = Curve([1], [0.0]) if drafts is None else _timed(drafts, vocabularies[1])
+    tiers = None if ragged is None else _timed(ragged, vocabularies[0], ragged.capture_num_tokens)
+    return {"tiers": tiers, "slots": None, "uniform": uniform, "draft": draft, "extend": extend}
+
+
+def _whole_steps(worker: Any, states: dict[int, Any], sizes: list[int], curves: dict[str, Any]) -> CostTable:
+    """What the graphs alone do not show: the share of long contexts, and what is between the graphs."""
+    steps = sorted(states)
+    blank = CostTable(**curves, kv_seconds=dict.fromkeys(steps, 0.0), host_seconds=0.0, batch_sizes=sizes)
+    bs = max(size for size in sizes if size <= max(_MEMORY_BOUND, sizes[0]))
+    most = min(longest(worker, bs), _LONG)
+    contexts = sorted({max(1, int(share * most)) for share in _LENGTHS})
+    seconds = np.empty((len(contexts), len(steps)))
+    for row, context in enumerate(tqdm(contexts, desc="tessera: timing whole steps", unit="context")):
+        with rehearsal(worker, bs, context) as rehearsed:
+            seconds[row] = [rehearsed.seconds(count) for count in steps]
+    cached = bs * np.array(contexts, np.float64)
+    slopes = np.polyfit(cached, seconds, 1)[0].clip(0) if len(contexts) > 1 else np.zeros(len(steps))
+    between = seconds[0] - cached[0] * slopes - blank.around_verify(bs) - blank.verify_uniform(bs)
     return CostTable(
-        tiers=None if ragged is None else _timed(ragged, ragged.capture_num_tokens),
-        slots=None,
-        uniform=uniform,
-        draft=draft,
-        extend=extend,
-        kv_seconds=_bytes_per_token(worker.target_worker.model_runner) * _seconds_per_byte(worker.device),
-        host_seconds=0.0,
-        batch_sizes=uniform[1].sizes,
+        **curves,
+        kv_seconds=dict(zip(steps, slopes.tolist(), strict=True)),
+        host_seconds=float(np.median(between).clip(0)),
+        batch_sizes=sizes,
     )
+
+
+def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
+    """Run each kind of step once: its kernels are compiled now, and what is wrong with it shows now."""
+    on_cpu = torch.device(worker.device).type == "cpu"
+    sizes = [2] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
+    tiers = [] if ragged is None else ragged.capture_num_tokens
+    for place, bs in enumerate(tqdm(sizes, desc="tessera: rehearsing", unit="batch size", disable=on_cpu)):
+        with rehearsal(worker, bs, _SHORT) as rehearsed:
+            for steps in sorted(states):
+                rehearsed.step(steps)
+                fitting = [tier for tier in tiers if bs <= tier < bs * (steps + 1)]
+                if fitting:
+                    rehearsed.step(steps, fitting[place % len(fitting)])
+            if on_cpu:
+                rehearsed.step(max(states), tokens=3)
+    for tier in tiers:
+        with rehearsal(worker, min(-(-tier // 2), ragged.max_bs), _SHORT) as rehearsed:
+            rehearsed.step(max(states), tier)
+
+
+def _sizes(most: int) -> list[int]:
+    """Batch sizes that kernels are compiled for: Triton tells 1, multiples of 16 and powers of two apart."""
+    powers = [1 << power for power in range(most.bit_length())]
+    return sorted({min(size, most) for power in powers for size in (power, power + 1)})
 
 
 def _graphs(runner: Any, option: str) -> Any:
     """The runner; ends the process where there is none: that stage's time would be the host's, and unknown."""
-    if runner is None:
+    if runner is None or not isinstance(runner.backend, FullCudaGraphBackend):
         raise SystemExit(refusing(f"--tile-spec needs every stage as a CUDA graph, and there is none with {option}"))
     return runner
 
 
-def _timed(runner: Any, sizes: list[int]) -> Curve:
-    """Seconds of each of a runner's graphs, by their size, over whatever its static buffers hold."""
-    sizes = sorted(sizes)
+def _timed(runner: Any, tokens: int, sizes: list[int] | None = None) -> Curve:
+    """Seconds of each of a runner's graphs, by their size, over random tokens and states."""
+    buffers = runner.buffers
+    for name in ("input_ids", "topk_index"):
+        ids = getattr(buffers, name, None)
+        if ids is not None:
+            ids.random_(tokens)
+    states = getattr(buffers, "hidden_states", None)
+    if states is not None:
+        states.normal_()
+    sizes = sorted(sizes or runner.capture_bs)
     return Curve(sizes, [_replayed(runner, size) for size in sizes])
 
 
@@ -113,21 +182,3 @@ def _replayed(runner: Any, size: int) -> float:
             runner.backend.replay(key, None)
     torch.cuda.synchronize()
     return float(median(a.elapsed_time(b) for a, b in pairwise(events))) / 1e3
-
-
-def _bytes_per_token(runner: Any) -> float:
-    """What attention reads for each cached token of a request."""
-    pool = runner.token_to_kv_pool
-    return float(sum(pool.get_kv_size_bytes())) / int(pool.size)
-
-
-def _seconds_per_byte(device: str) -> float:
-    source = torch.empty(_COPY_BYTES, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    target.copy_(source)
-    begin.record()
-    target.copy_(source)
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) / 1e3 / (2 * _COPY_BYTES)

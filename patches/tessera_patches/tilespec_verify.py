@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_uniform_func
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.speculative.eagle_utils import verify_tree_greedy_func
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
+from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import VerifyRows, pack_verify
@@ -87,17 +89,16 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
 
 
 def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
-    """Give back what `prepare` took: full chains, each ending where its verification ended.
+    """Give back what `prepare` took, all but the logits: full chains, each ending where its verification ended.
 
-    Rows that were not verified get logits of zero, which are never looked at, and hidden states of zero.
+    Hidden states of rows that were not verified are zero.
     """
     if cut.dense is None:
         raise RuntimeError("a verification in part that was never prepared")
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
     indptr, lens = cut.plan.qo_indptr, cut.plan.verify_lens[:bs]
-    logits_output.next_token_logits = _dense(logits_output.next_token_logits, indptr, bs, width)
     if logits_output.hidden_states is not None:
-        logits_output.hidden_states = _dense(logits_output.hidden_states, indptr, bs, width)
+        logits_output.hidden_states = _dense(logits_output.hidden_states, indptr, bs, width, 0)
     last = torch.arange(width, device=lens.device) >= lens.unsqueeze(1) - 1
     verify_input.retrieve_next_token.masked_fill_(last, -1)
     _, verify_input.positions, batch.out_cache_loc = cut.dense
@@ -105,7 +106,44 @@ def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None
     verify_input.ragged_verify_layout = None
 
 
-def _dense(packed: torch.Tensor, indptr: torch.Tensor, bs: int, width: int) -> torch.Tensor:
-    dense = packed.new_empty((bs * width, packed.shape[1]))
-    scatter_verify(packed, indptr, bs, dense, 0)
+def spread_logits(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
+    """Logits of the drafted tokens as SGLang has them; zero, and never looked at, where nothing was verified."""
+    logits, width = logits_output.next_token_logits, verify_input.draft_token_num
+    logits_output.next_token_logits = _dense(logits, cut.plan.qo_indptr, len(batch.seq_lens), width, 0)
+
+
+def needs_arg_max_only(batch: Any, grammar_mask: Any) -> bool:
+    """Nothing changes a logit and nobody asks for one: the token ids say it all."""
+    sampling = batch.sampling_info
+    changes = (sampling.acc_additive_penalties, sampling.acc_scaling_penalties, sampling.logit_bias, grammar_mask)
+    return sampling.is_all_greedy and not batch.return_logprob and all(change is None for change in changes)
+
+
+def accept_greedily(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> tuple[torch.Tensor, ...]:
+    """What ``eagle_sample`` returns where `needs_arg_max_only`: the arg-max of each packed row goes to its place.
+
+    SGLang would take the arg-max of dense logits: at 64 requests, 8 tokens and a vocabulary of 128k those are 262 MB.
+    """
+    bs, width = len(batch.seq_lens), verify_input.draft_token_num
+    logits, logits_output.next_token_logits = logits_output.next_token_logits, None
+    sanitize_nan_logits(logits, "tessera: logits of a verification in part")
+    predicted = _dense(logits.argmax(-1), cut.plan.qo_indptr, bs, width, -1)  # no token is -1
+    ints = {"dtype": torch.int32, "device": logits.device}
+    predict, accept_index, correct = verify_tree_greedy_func(
+        predicts=torch.zeros(bs * width, **ints),
+        accept_index=torch.full((bs, verify_input.max_tree_depth), -1, **ints),
+        accept_token_num=torch.empty(bs, **ints),
+        candidates=verify_input.draft_token.reshape(bs, width),
+        retrieve_index=verify_input.retrieve_index,
+        retrieve_next_token=verify_input.retrieve_next_token,
+        retrieve_next_sibling=verify_input.retrieve_next_sibling,
+        target_predict=predicted.reshape(bs, width),
+        topk=verify_input.tree_topk,
+    )
+    return predict, correct + 1, accept_index
+
+
+def _dense(packed: torch.Tensor, indptr: torch.Tensor, bs: int, width: int, fill: int) -> torch.Tensor:
+    dense = packed.new_empty((bs * width, *packed.shape[1:]))
+    scatter_verify(packed, indptr, bs, dense, fill)
     return dense

@@ -8,15 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from sglang.srt.configs.hybrid_arch import mambaish_config
+from sglang.srt.runtime_context import get_context
 
 from tessera import config
 from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.candidates import candidates
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.policy import Choice
-from tessera.tilespec.scores import Scores
+from tessera.tilespec.refusals import refused_model
+from tessera.tilespec.scores import NO_DRAFT, Scores
+from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_patches import tilespec_graphs, tilespec_profile
+from tessera_patches.apply import or_refuse, refusing
 from tessera_patches.tilespec_verify import Cut, attach
 
 _SGLANG = "sglang.srt.speculative.eagle_worker_v2"
@@ -49,7 +54,10 @@ class States:
     def activate(self, steps: int) -> None:
         """Put a state in force."""
         if steps != self._worker.speculative_num_steps:
+            log = get_context()._overrides_log
+            before = len(log)
             self._worker.apply_runtime_state(self.built[steps])
+            del log[before:]  # SGLang keeps a line for each switch, for ever
 
 
 class SizedWorker:
@@ -69,6 +77,9 @@ class SizedWorker:
 
     def alloc_memory_pool(self: Any, **kwargs: Any) -> None:
         """Also the scores, which the draft's graphs write."""
+        refusal = refused_model(keeps_state=mambaish_config(self.target_worker.model_runner.model_config) is not None)
+        if refusal is not None:
+            raise SystemExit(refusing(refusal))
         super().alloc_memory_pool(**kwargs)  # type: ignore[misc]
         requests, depths = self.req_to_token_pool.req_to_token.shape[0], max(self._states.steps)
         table = torch.from_numpy(Calibration(depths).logits())
@@ -88,21 +99,22 @@ class SizedWorker:
 
     def profile(self: Any) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
-        known = tilespec_profile.profile(self, self._states.built, self._graphs, Calibration(max(self._states.steps)))
+        with or_refuse():
+            known = tilespec_profile.profile(
+                self, self._states.built, self._graphs, Calibration(max(self._states.steps))
+            )
         self._scores.refit(known.calibration.logits())
         device, trace = torch.device(self.device).type, config.flags.tile_spec_trace
-        self._decider = Decider(known.costs, self._scores, known.calibration, device, trace)
+        tally = Tally(self.server_args.served_model_name) if self.server_args.enable_metrics else None
+        self._decider = Decider(known.costs, self._scores, known.calibration, device, trace, tally)
 
     def forward_batch_generation(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """One step of the scheduler: a prefill, or draft, verify and extend."""
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self._scores.forget(batch.req_pool_indices)
             self._decider.interrupted()
-        elif batch.seq_lens_sum is not None:
-            self._kv_tokens = batch.seq_lens_sum
-        else:  # SGLang keeps the lengths on the device only: all slots in use are somewhat more
-            pool = self.token_to_kv_pool_allocator
-            self._kv_tokens = pool.size - pool.available_size()
+        else:  # the device knows the lengths of now; the host knows those of a step ago
+            self._kv_tokens = sum(request.kv_committed_len for request in batch.reqs)
         return super().forward_batch_generation(batch, *args, **kwargs)  # type: ignore[misc]
 
     def activate_step_by_batch(self: Any, batch_size: int) -> None:
@@ -117,16 +129,24 @@ class SizedWorker:
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         bs, steps = len(batch.seq_lens), choice.steps
         plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens)
-        graphs = None
-        if choice.tokens < bs * (steps + 1):
-            graphs, rows = self._graphs, choice.tier if self._graphs and choice.tier else choice.tokens
-            attach(batch.spec_info, Cut(plan, choice.tokens, rows))
+        graphs = None if choice.tier is None else self._graphs
+        if graphs is not None:  # also for all tokens: a greater size can be cheaper
+            attach(batch.spec_info, Cut(plan, choice.tokens, choice.tier))
+        elif choice.tokens < bs * (steps + 1):
+            tilespec_graphs.check_eager(self.target_worker.model_runner)
+            attach(batch.spec_info, Cut(plan, choice.tokens, choice.tokens))
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         self._scores.observe(bs, steps, batch.req_pool_indices, plan, result.accept_lens)
-        self._decider.drafted(bs, steps, plan)
-        result.cap_lens = plan.verify_lens[:bs]  # SGLang counts them by request, in meta_info
+        self._decider.drafted(steps, plan)
+        # SGLang counts them by request, in meta_info; it copies them on another stream, after the plan is used again.
+        result.cap_lens = plan.verify_lens[:bs].clone()
         return result
+
+    def _stub_skipped_draft_extend(self: Any, batch: Any, batch_output: Any) -> None:
+        """After a plain step there is no first token of a next draft: say so, or its rejection would count."""
+        super()._stub_skipped_draft_extend(batch, batch_output)  # type: ignore[misc]
+        batch_output.next_draft_input.topk_p.fill_(NO_DRAFT)
 
 
 def sized(worker: type) -> type:
@@ -143,6 +163,31 @@ def _scored(kind: Any) -> type:
 
     class ScoredDrafts(kind):
         scores: Scores
+        chains: dict[int, tuple[Any, Any]]
+        _topk1_parents_prealloc: Any
+        _topk1_score_indices_prealloc: Any
+
+        def _rebuild_topk1_chain_buffers(self) -> None:
+            """SGLang makes these constants anew whenever the number of steps changes: here, once for each."""
+            if self.speculative_num_steps not in self.chains:
+                super()._rebuild_topk1_chain_buffers()
+                made = self._topk1_parents_prealloc, self._topk1_score_indices_prealloc
+                self.chains[self.speculative_num_steps] = made
+            constants = self.chains[self.speculative_num_steps]
+            self._topk1_parents_prealloc, self._topk1_score_indices_prealloc = constants
+
+        def _capture_cuda_graphs(self) -> None:
+            """Capture draft-extends at their own width.
+
+            SGLang takes that of the command line in its adaptive mode too, and then runs other widths without a graph.
+            """
+            args = self.draft_runner.server_args
+            width = args.speculative_num_draft_tokens
+            args.override("tessera", speculative_num_draft_tokens=self.speculative_num_draft_tokens)
+            try:
+                super()._capture_cuda_graphs()
+            finally:
+                args.override("tessera", speculative_num_draft_tokens=width)
 
         def draft(self, batch: Any) -> Any:
             """Draft for a batch; the first token's probability comes with the batch."""
@@ -206,4 +251,4 @@ def _tapped(owner: Any, name: str) -> Iterator[_Tap]:
 def _score_drafts(draft_worker: Any, scores: Scores) -> None:
     """SGLang's workers create their draft worker themselves: it becomes one of ours afterwards."""
     draft_worker.__class__ = _scored(type(draft_worker))
-    draft_worker.scores = scores
+    draft_worker.scores, draft_worker.chains = scores, {}

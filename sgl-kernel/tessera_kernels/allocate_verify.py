@@ -46,7 +46,9 @@ def allocate_verify(
     One launch on a GPU, on the current stream, without a host sync; `allocate_verify_torch` elsewhere.
 
     Args:
-        confidence: float32 ``[bs, s]``, rows of any stride, columns contiguous; NaN counts as 0.
+        confidence: float32 ``[bs, s]``, rows of any stride, columns contiguous; NaN counts as 0. Below 0 in the first
+            column: the request has no draft in truth (its worker was not asked for one). Its tokens come last, and the
+            histogram leaves it out.
         requests: ``[bs]`` int32 or int64, each request's row of the pool.
         model: the acceptance model, with S at least s.
         tokens: what the batch verifies in all, at least bs.
@@ -71,7 +73,8 @@ def allocate_verify_torch(
 ) -> None:
     """The torch twin of the Triton kernel: same arguments, same result up to the rounding of the sigmoid."""
     bs, steps = confidence.shape
-    survival = acceptance_torch(model, confidence, requests).cumprod(1)
+    drafted = ~(confidence[:, :1] < 0)
+    survival = acceptance_torch(model, confidence, requests).cumprod(1) * drafted
     plan.survival[:bs, :steps] = survival
     by_depth = survival.t().flatten()
     chosen = by_depth.argsort(descending=True, stable=True)[: tokens - bs] % bs
@@ -80,13 +83,13 @@ def allocate_verify_torch(
     plan.verify_lens[:bs] = lens
     plan.qo_indptr[0] = 0
     plan.qo_indptr[1:] = plan.verify_lens.cumsum(0)
-    _histogram(survival, plan.histogram)
+    _histogram(survival, drafted, plan.histogram)
 
 
-def _histogram(survival: torch.Tensor, histogram: torch.Tensor) -> None:
+def _histogram(survival: torch.Tensor, drafted: torch.Tensor, histogram: torch.Tensor) -> None:
     steps = survival.shape[1]
     histogram.zero_()
     place = (survival * HISTOGRAM_BINS).long().clamp(max=HISTOGRAM_BINS - 1).t()
     amount = (survival / HISTOGRAM_UNIT + 0.5).int().t()
-    histogram[0, :steps].scatter_add_(1, place, torch.ones_like(amount))
+    histogram[0, :steps].scatter_add_(1, place, drafted.int().t().expand_as(amount))
     histogram[1, :steps].scatter_add_(1, place, amount)

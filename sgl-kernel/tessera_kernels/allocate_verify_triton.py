@@ -44,7 +44,8 @@ def _survivals(  # type: ignore[no-untyped-def]
     live = row < bs
     request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
     offset = tl.load(offsets + request, mask=live, other=0.0)
-    running = tl.full((ROWS,), 1.0, tl.float32)
+    drafted = live & ~(tl.load(confidence + row * confidence_stride, mask=live, other=0.0) < 0)
+    running = tl.where(drafted, 1.0, 0.0)
     block = tl.full((ROWS, COLUMNS), -1.0, tl.float32)
     for depth in range(steps):
         sure = tl.load(confidence + row * confidence_stride + depth, mask=live, other=0.0)
@@ -56,8 +57,8 @@ def _survivals(  # type: ignore[no-untyped-def]
         place = tl.minimum((running * H_BINS).to(tl.int32), H_BINS - 1)
         amount = (running * H_SCALE + 0.5).to(tl.int32)
         cell = histogram + depth * H_BINS + place
-        tl.atomic_add(cell, 1, mask=live, sem="relaxed")
-        tl.atomic_add(cell + depths * H_BINS, amount, mask=live, sem="relaxed")
+        tl.atomic_add(cell, 1, mask=drafted, sem="relaxed")
+        tl.atomic_add(cell + depths * H_BINS, amount, mask=drafted, sem="relaxed")
     return block
 
 

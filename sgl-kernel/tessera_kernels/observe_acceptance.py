@@ -30,7 +30,8 @@ def observe_acceptance(
     One launch on a GPU, on the current stream, without a host sync; `observe_acceptance_torch` elsewhere.
 
     Args:
-        confidence: float32 ``[bs, s]``, as `tessera_kernels.allocate_verify.allocate_verify` had it.
+        confidence: float32 ``[bs, s]``, as `tessera_kernels.allocate_verify.allocate_verify` had it. A request without
+            a draft teaches nothing.
         requests: ``[bs]`` int32 or int64, each request's row of the pool, no two alike.
         verify_lens: int32 ``[bs]`` or longer, the anchor included.
         accept_lens: int32 ``[bs]``, accepted tokens including the bonus token: 1 to verify_lens.
@@ -55,7 +56,7 @@ def observe_acceptance_torch(
     bs, steps = confidence.shape
     depth = torch.arange(steps, device=confidence.device)
     accepted = accept_lens.unsqueeze(1)
-    tested = (depth < verify_lens[:bs].unsqueeze(1) - 1) & (depth < accepted)
+    tested = (depth < verify_lens[:bs].unsqueeze(1) - 1) & (depth < accepted) & ~(confidence[:, :1] < 0)
     succeeded = tested & (depth < accepted - 1)
     expected = acceptance_torch(model, confidence, requests)
     places = bins_torch(model, confidence).t()

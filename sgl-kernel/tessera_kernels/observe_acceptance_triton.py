@@ -41,11 +41,12 @@ def _observe_kernel(  # type: ignore[no-untyped-def]
     verified = tl.load(verify_lens + row, mask=live, other=1)
     accepted = tl.load(accept_lens + row, mask=live, other=1)
     offset = tl.load(offsets + request, mask=live, other=0.0)
+    drafted = live & ~(tl.load(confidence + row * confidence_stride, mask=live, other=0.0) < 0)
     gradient = tl.zeros((ROWS,), tl.float32)
     for depth in range(steps):
         sure = tl.load(confidence + row * confidence_stride + depth, mask=live, other=0.0)
         place, expected = acceptance(sure, edges, logits + depth * BINS, offset, BINS, LEVELS)
-        tested = live & (depth < verified - 1) & (depth < accepted)
+        tested = drafted & (depth < verified - 1) & (depth < accepted)
         succeeded = tested & (depth < accepted - 1)
         cell = counts + depth * BINS + place
         tl.atomic_add(cell, 1, mask=tested, sem="relaxed")

@@ -10,13 +10,15 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY_DRAFT
 from tessera.tilespec.replay import replay
-from tessera.tilespec.trace import Trace
+from tessera.tilespec.tally import INTERVAL
+from tessera.tilespec.trace import Record, Trace
 
 MODELS = TINY_DRAFT.parent
 SITE = Path(__file__).parents[1] / "faults" / "site"
@@ -84,7 +86,8 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace) -> None:
 def test_the_policy_is_in_force(server_pool: ServerPool, hf: HuggingFace, tmp_path: Path) -> None:
     """By itself: drafts for one request, cuts them for many, and leaves a trace that can be replayed."""
     trace = tmp_path / "trace.jsonl"
-    server = server_pool.get(*SERVERS["standalone"], "--tile-spec", "--tile-spec-trace", str(trace))
+    counted = ("--enable-metrics", "--tile-spec-trace", str(trace))
+    server = server_pool.get(*SERVERS["standalone"], "--tile-spec", *counted)
     prompt = hf.tokenizer(TEXTS[1])["input_ids"]
     alone = generate(server, prompt, 100)
     assert alone["output_ids"] == hf.favourites([*prompt, *alone["output_ids"][:-1]])[len(prompt) - 1 :]
@@ -100,3 +103,19 @@ def test_the_policy_is_in_force(server_pool: ServerPool, hf: HuggingFace, tmp_pa
     assert any(record.choice.steps == 5 and record.bs == 1 for record in records)
     assert any(record.choice.tier is not None and record.bs > 8 for record in records)
     assert replay(Trace(trace)).records == len(records)
+    check_metrics(server, records)
+
+
+def check_metrics(server: Server, records: list[Record]) -> None:
+    """The counters say what the trace says, but for steps that are not handed on or not written yet."""
+    text = httpx.get(f"{server.url}/metrics", timeout=60).raise_for_status().text
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    ours = {s.name.removeprefix("tessera:tilespec_"): s for s in samples if "tessera:tilespec" in s.name}
+    steps = [s for s in samples if s.name == "tessera:tilespec_steps_total"]
+    assert abs(sum(s.value for s in steps) - len(records)) <= INTERVAL + 64
+    kinds = {(s.labels["drafted"], s.labels["tier"]) for s in steps}
+    assert ("5", "all") in kinds
+    assert any(tier != "all" for _, tier in kinds)
+    assert ours["verified_tokens_total"].value >= len(records) / 2
+    assert ours["expected_seconds_total"].value > 0
+    assert ours["measured_seconds_total"].value > 0

@@ -93,6 +93,7 @@ def test_observation(device: str, bs: int, steps: int, seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
     choice = torch.tensor([*EDGES, 0.0, 0.3, 1.0, NAN])
     confidence = choice[torch.randint(0, len(choice), (bs, steps), generator=rng)]
+    confidence[: seed % 3, 0] = -1.0  # these have no draft
     verify_lens = torch.randint(1, steps + 2, (bs,), generator=rng).int()
     accept_lens = (1 + (torch.rand(bs, generator=rng) * verify_lens).int()).clamp(max=verify_lens)
     requests = torch.randperm(32, generator=rng)[:bs]
@@ -103,7 +104,7 @@ def test_observation(device: str, bs: int, steps: int, seed: int) -> None:
     after = offsets.clone()
     for b, request in enumerate(requests.tolist()):
         gradient = 0.0
-        for depth in range(min(int(verify_lens[b]) - 1, int(accept_lens[b]))):
+        for depth in range(min(int(verify_lens[b]) - 1, int(accept_lens[b])) if b >= seed % 3 else 0):
             place = bin_of(float(confidence[b, depth]))
             success = depth < accept_lens[b] - 1
             counts[0, depth, place] += 1

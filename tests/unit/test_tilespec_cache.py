@@ -28,7 +28,7 @@ def profile() -> Profile:
         uniform={1: Curve([1, 64], [0.003, 0.004]), 4: Curve([1, 64], [0.004, 0.007])},
         draft={3: Curve([1, 64], [0.001, 0.002])},
         extend={1: Curve([1], [0.0005]), 4: Curve([1], [0.0006])},
-        kv_seconds=1e-9,
+        kv_seconds={0: 1e-9, 3: 2e-9},
         host_seconds=1e-4,
         batch_sizes=[1, 64],
     )

@@ -16,8 +16,8 @@ from tessera.tilespec.candidates import candidates
 from tessera.tilespec.decider import FIT_INTERVAL, Decider
 from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.nominal import nominal
-from tessera.tilespec.refusals import refused
-from tessera.tilespec.scores import Scores
+from tessera.tilespec.refusals import refused, refused_model
+from tessera.tilespec.scores import NO_DRAFT, Scores
 from tessera.tilespec.stopwatch import Stopwatch
 from tessera.tilespec.tiers import tiers
 from tessera.tilespec.trace import Trace
@@ -51,7 +51,7 @@ def step(subject: Decider, own: Scores, bs: int, accepted: float, chooser: np.ra
         right = chooser.random((bs, steps)) < accepted
         chain = np.minimum(right.cumprod(1).sum(1) + 1, plan.verify_lens[:bs].numpy())
         own.observe(bs, steps, requests, plan, torch.from_numpy(chain.astype(np.int32)))
-        subject.drafted(bs, steps, plan)
+        subject.drafted(steps, plan)
     return steps
 
 
@@ -73,7 +73,7 @@ def test_calibration_follows_the_outcomes() -> None:
         plan = own.allocate(16, DEPTHS, torch.arange(16), 16 * (DEPTHS + 1))
         lens = torch.tensor([1, DEPTHS + 1] * 8, dtype=torch.int32)
         own.observe(16, DEPTHS, torch.arange(16), plan, lens)
-        subject.drafted(16, DEPTHS, plan)
+        subject.drafted(DEPTHS, plan)
         subject.choose(16, 0)
     assert subject.calibration.mean()[0] == pytest.approx(0.5, abs=0.05)
     assert subject.calibration.mean()[1] == pytest.approx(1.0, abs=0.05)
@@ -153,6 +153,9 @@ FINE = {
     "enable_dp_attention": False,
     "enable_two_batch_overlap": False,
     "enable_pdmux": False,
+    "enable_lora": False,
+    "disable_cuda_graph_padding": False,
+    "debug_cuda_graph": False,
 }
 
 
@@ -161,16 +164,19 @@ FINE = {
     [
         ("speculative_algorithm", None, "--speculative-algorithm"),
         ("speculative_algorithm", "NGRAM", "--speculative-algorithm"),
-        ("speculative_eagle_topk", 4, "--speculative-eagle-topk 4"),
+        ("speculative_eagle_topk", 4, "--speculative-eagle-topk above 1 "),
         ("speculative_adaptive", True, "--speculative-adaptive"),
         ("speculative_use_rejection_sampling", True, "--speculative-use-rejection-sampling"),
         ("enable_deterministic_inference", True, "--enable-deterministic-inference"),
         ("enable_multi_layer_eagle", True, "--enable-multi-layer-eagle"),
-        ("tp_size", 2, "--tp-size 2"),
-        ("pp_size", 2, "--pp-size 2"),
+        ("tp_size", 2, "--tp-size above 1 "),
+        ("pp_size", 2, "--pp-size above 1 "),
         ("enable_dp_attention", True, "--enable-dp-attention"),
         ("enable_two_batch_overlap", True, "--enable-two-batch-overlap"),
         ("enable_pdmux", True, "--enable-pdmux"),
+        ("enable_lora", True, "--enable-lora"),
+        ("disable_cuda_graph_padding", True, "--disable-cuda-graph-padding"),
+        ("debug_cuda_graph", True, "--debug-cuda-graph"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_by_name(name: str, value: object, option: str) -> None:
@@ -178,3 +184,30 @@ def test_what_does_not_go_with_it_is_refused_by_name(name: str, value: object, o
     assert refused(SimpleNamespace(**FINE)) == []
     (line,) = refused(SimpleNamespace(**(FINE | {name: value})))
     assert option in line
+    assert "--tile-spec" in line
+
+
+def test_a_model_with_state_is_refused() -> None:
+    """One line, and none for others."""
+    assert refused_model(keeps_state=False) is None
+    assert "Mamba" in str(refused_model(keeps_state=True))
+
+
+def test_after_plain_steps_only_fresh_requests_say_what_drafts_are_worth() -> None:
+    """A draft that became good is not missed because plain steps leave no first token: requests that begin show it."""
+    subject, own = decider()
+    chooser = np.random.default_rng(1)
+    for _ in range(8 * FIT_INTERVAL):
+        step(subject, own, 1, 0.02, chooser)
+    assert step(subject, own, 1, 0.02, chooser) == 0
+    plain = True
+    lengths = []
+    for i in range(800):
+        if i in (400, 600):  # another request begins
+            subject.interrupted()
+            own.forget(torch.tensor([0]))
+            plain = False
+        lengths.append(step(subject, own, 1, NO_DRAFT if plain else 0.98, chooser))
+        plain = lengths[-1] == 0  # a step without a draft leaves none for the next
+    assert lengths[:400] == [0] * 400
+    assert lengths[-100:] == [DEPTHS] * 100

@@ -35,11 +35,11 @@ def histogram_of(survival: Floats, depths: int) -> npt.NDArray[np.int32]:
 
 def told(survival: Floats, steps: list[int], depths: int) -> Survivals:
     """Survivals that know this batch and nothing else."""
-    bs, drafted = survival.shape
+    drafted = survival.shape[1]
     known = Survivals(depths, steps, np.full(depths, 0.5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gain, "MEMORY_REQUESTS", 0.0)
-        known.update(histogram_of(survival, depths), bs, drafted)
+        known.update(histogram_of(survival, depths), drafted)
     return known
 
 
@@ -56,9 +56,9 @@ def random_costs(rng: np.random.Generator, steps: list[int], bs: int) -> CostTab
         uniform={s + 1: Curve([bs], [1 + s * rng.random()]) for s in steps},
         draft={s: curve(0.3 * s) for s in steps if s},
         extend={s + 1: curve(0.1) for s in steps},
-        kv_seconds=1e-5,
+        kv_seconds={s: 1e-5 * (1 + s) for s in steps},
         host_seconds=0.05,
-        batch_sizes=[bs],
+        batch_sizes=[bs, bs + 1],  # a graph for more requests: its padding takes what a tier has beyond all tokens
     )
 
 
@@ -81,7 +81,7 @@ def test_the_solver_is_exact(seed: int, bs: int) -> None:
             seconds = [t for size, t in zip(costs.tiers.sizes, ragged, strict=True) if size >= bs + sum(lens) and s]
             seconds += [uniform[i]] if lens == (s,) * bs else []
             for verify in seconds:
-                best = max(best, tokens / (around[i] + verify + kv * costs.kv_seconds))
+                best = max(best, tokens / (around[i] + verify + kv * costs.kv_seconds[s]))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(policies, "RAGGED_ADVANTAGE", 1.0)
@@ -101,7 +101,7 @@ def simple_costs(verify: float = 0.0, draft: float = 0.1, ragged: bool = True) -
         uniform={s + 1: Curve([4], [1 + verify * 4 * s]) for s in steps},
         draft={s: Curve([4], [draft * s]) for s in steps if s},
         extend={s + 1: Curve([4], [0.0]) for s in steps},
-        kv_seconds=0,
+        kv_seconds=dict.fromkeys(steps, 0.0),
         host_seconds=0,
         batch_sizes=[4],
     )
@@ -173,11 +173,13 @@ def test_ragged_must_promise_two_percent_more() -> None:
 def test_exploration_is_paid_for() -> None:
     """Plain decoding is left now and then, but the time lost stays within its share."""
     policy = Policy(simple_costs(draft=2.0), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
-    choices = [policy.choose(4, 0) for _ in range(2000)]
+    choices = [policy.choose(4, 0, fresh=i % 10 == 0) for i in range(6000)]
     explored = [choice for choice in choices if choice.exploring]
     assert {choice.steps for choice in choices if not choice.exploring} == {0}
     assert {choice.steps for choice in explored} == {1}
-    assert 5 <= len(explored) <= 2000 // policies.EXPLORATION_INTERVAL
+    assert len(explored) % policies.BURST == 0
+    assert 16 <= len(explored) <= policies.BURST * 6000 // policies.EXPLORATION_INTERVAL
+    assert not any(policy.choose(4, 0).exploring for _ in range(6000))  # nobody joins: nothing can be seen
     lost = sum(choice.seconds - 1 for choice in explored)
     assert lost <= 1.1 * policies.EXPLORED_SHARE * sum(choice.seconds for choice in choices)
 
@@ -187,10 +189,10 @@ def test_a_draft_that_became_good_is_found() -> None:
     policy = Policy(simple_costs(draft=0.4), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
     assert chosen(policy).steps == 0
     policy.survivals.assume(np.full(3, 0.95))
-    for _ in range(1000):
-        choice = policy.choose(4, 0)
+    for i in range(1000):
+        choice = policy.choose(4, 0, fresh=i % 10 == 0)
         if choice.steps:
-            policy.survivals.update(histogram_of(chain(0.95, 0.95, 0.95)[:, : choice.steps], 3), 4, choice.steps)
+            policy.survivals.update(histogram_of(chain(0.95, 0.95, 0.95)[:, : choice.steps], 3), choice.steps)
     assert chosen(policy).steps == 3
 
 
@@ -209,7 +211,7 @@ def test_depths_that_were_not_drafted_are_extrapolated() -> None:
     np.testing.assert_allclose(known.uniform, np.cumsum([0, 0.7, 0.7**2, 0.7**3]))
     known.assume(np.array([0.7, 0.8, 0.5]))
     for _ in range(1000):
-        known.update(histogram_of(survival, 3), 4, 1)
+        known.update(histogram_of(survival, 3), 1)
     totals = survival.sum() / 4 * np.array([0, 1, 1 + 0.8, 1 + 0.8 + 0.4])
     np.testing.assert_allclose(known.uniform, totals, rtol=1e-3)
     items = np.sort(np.concatenate([survival * f for f in (1, 0.8, 0.4)], axis=None))[::-1]
@@ -306,7 +308,7 @@ def test_a_decision_is_fast() -> None:
         uniform={s + 1: Curve([1, 64], [4.0, 4.0 + 2 * s]) for s in steps},
         draft={s: Curve([1, 64], [0.3 * s, 0.5 * s]) for s in steps if s},
         extend={s + 1: Curve([1, 64], [0.3, 0.5]) for s in steps},
-        kv_seconds=1e-7,
+        kv_seconds=dict.fromkeys(steps, 1e-7),
         host_seconds=0.1,
         batch_sizes=[1, 2, 4, 8, 16, 32, 64],
     )
@@ -316,7 +318,7 @@ def test_a_decision_is_fast() -> None:
     best = 1.0
     for _ in range(200):
         start = time.perf_counter()
-        policy.survivals.update(histogram, 64, 5)
+        policy.survivals.update(histogram, 5)
         policy.choose(64, 100_000)
         best = min(best, time.perf_counter() - start)
     assert best < 500e-6

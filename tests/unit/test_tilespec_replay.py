@@ -24,7 +24,7 @@ COSTS = CostTable(
     uniform={s + 1: Curve([8], [1.0 + 0.3 * s]) for s in STEPS},
     draft={s: Curve([8], [0.05 * s]) for s in STEPS if s},
     extend={s + 1: Curve([8], [0.02]) for s in STEPS},
-    kv_seconds=1e-6,
+    kv_seconds=dict.fromkeys(STEPS, 1e-6),
     host_seconds=0.01,
     batch_sizes=[8],
 )
@@ -52,8 +52,8 @@ def record_a_run(file: Path, steps: int) -> Policy:
                     cells = np.arange(choice.steps), (p * HISTOGRAM_BINS).astype(int)
                     np.add.at(histogram[0], cells, 1)
                     np.add.at(histogram[1], cells, (p * 2**20).astype(int))
-                seen = Seen.of(histogram, 8, choice.steps)
-                policy.survivals.update(histogram, 8, choice.steps)
+                seen = Seen.of(histogram, choice.steps)
+                policy.survivals.update(histogram, choice.steps)
     return policy
 
 

@@ -1,15 +1,21 @@
-"""``tessera tilespec``: look at a cost profile, and at what policies make of a recorded trace."""
+"""``tessera tilespec``: measure or look at a cost profile, and at what policies make of a recorded trace."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tessera.testing.launch import gpu_present
+from tessera.testing.server import Server, ServerStartError
 from tessera.tilespec import cache, replay
 from tessera.tilespec.cache import Profile, ProfileUnusable
 from tessera.tilespec.trace import Trace
+
+_START_SECONDS = 1800.0
+"""A large model loads, and captures several sets of graphs."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,6 +26,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     show.add_argument("file", nargs="?", type=Path, help="a profile (default: the newest in the cache)")
     show.add_argument("--png", type=Path, metavar="FILE", help="write the plot here (needs matplotlib)")
     show.set_defaults(run=_show)
+    measure = actions.add_parser(
+        "profile",
+        help="measure what steps cost with these options, keep it for later starts, and print it",
+        description="Start a server with --tile-spec, wait until it has measured its graphs, stop it and print the "
+        "profile. The profile is kept under everything that changes costs: give the options of the real server.",
+        epilog="Example:\n  tessera tilespec profile MODEL -- --speculative-algorithm EAGLE3 "
+        "--speculative-draft-model-path DRAFT \\\n      --speculative-num-steps 7 --speculative-eagle-topk 1 "
+        "--speculative-num-draft-tokens 8",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    measure.add_argument("model", type=Path, help="folder of the model")
+    measure.add_argument("sglang", nargs="*", metavar="-- ...", help="options of sglang.launch_server")
+    measure.set_defaults(run=_profile)
     again = actions.add_parser("replay", help="what each policy would have chosen on a recorded trace")
     again.add_argument("trace", type=Path, help="a trace, as a server with --tile-spec-trace wrote it")
     again.set_defaults(run=_replay)
@@ -47,6 +66,22 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
+def _profile(options: argparse.Namespace) -> int:
+    if not gpu_present():
+        return _fail("nothing to measure: costs are those of CUDA graphs, and this machine shows no NVIDIA GPU")
+    try:
+        with Server(options.model, *options.sglang, "--tile-spec", start_seconds=_START_SECONDS, progress=print) as it:
+            log = it.log
+    except ServerStartError as error:
+        return _fail(str(error))
+    said = re.findall(r"tessera: the cost profile is ([0-9a-f]{64}), after ([0-9.]+) s", log)
+    found = [path for path in cache.profiles() if said and path.stem == said[-1][0]]
+    if not found:
+        return _fail("the server said nothing of a profile: start it without this command and read its log")
+    print(f"known or measured in {said[-1][1]} s")
+    return _show(argparse.Namespace(file=found[0], png=None))
+
+
 def _replay(options: argparse.Namespace) -> int:
     try:
         result = replay.replay(Trace(options.trace))
@@ -63,7 +98,9 @@ def lines(profile: Profile) -> Iterator[str]:
     for name, value in sorted(profile.facts.items()):
         yield f"  {name}: {value}"
     costs = profile.costs
-    yield f"host {costs.host_seconds * 1e3:.3f} ms a step, KV {costs.kv_seconds * 1e9:.3f} ns a cached token"
+    nanoseconds = ", ".join(f"{costs.kv_seconds[steps] * 1e9:.3f} at {steps}" for steps in costs.steps)
+    yield f"around the graphs {costs.host_seconds * 1e3:.3f} ms a step"
+    yield f"ns a cached token, by draft steps: {nanoseconds}"
     if costs.tiers:
         yield "ragged verification"
         yield "  tokens  ms"

@@ -3,8 +3,11 @@
 A step with ``bs`` requests, ``s`` draft steps and a verification of ``m`` tokens over ``KV`` cached tokens takes::
 
     draft[s](bs) + verify + extend[s + 1](bs) + host
-    verify = uniform[s + 1](bs) + kappa * KV     m = bs * (s + 1), graphs by batch size
-           = tiers(m) + slots(bs) + kappa * KV   ragged, graphs by tokens
+    verify = uniform[s + 1](bs)     m = bs * (s + 1), graphs by batch size
+           = tiers(m) + slots(bs)   ragged, graphs by tokens
+
+with short contexts, and ``kappa[s] * KV`` more with long ones: the target reads its cache once, and the draft model its
+own in each of its steps.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-SCHEMA = 1
+SCHEMA = 2
 RATE = 0.05
 """Weight of one measurement in the correction of its kind of step."""
 MOST_CORRECTION = 4.0
@@ -75,7 +78,7 @@ class CostTable:
         uniform: verification by batch size, for each width (1 is plain decoding).
         draft: drafting by batch size, for each number of steps from 1.
         extend: draft-extend by batch size, for each width.
-        kv_seconds: seconds for each cached token (kappa).
+        kv_seconds: seconds for each cached token, for each number of draft steps from 0 (kappa).
         host_seconds: what the host adds to a step (not hidden by the device).
         batch_sizes: captured batch sizes, ascending: a batch runs as the next one of them.
     """
@@ -85,7 +88,7 @@ class CostTable:
     uniform: Mapping[int, Curve]
     draft: Mapping[int, Curve]
     extend: Mapping[int, Curve]
-    kv_seconds: float
+    kv_seconds: Mapping[int, float]
     host_seconds: float
     batch_sizes: Sequence[int]
 
@@ -95,7 +98,9 @@ class CostTable:
                 raise ValueError(f"width {steps + 1} was measured for verification but not for drafting")
         if 1 not in self.uniform:
             raise ValueError("plain decoding (width 1) was not measured")
-        if not (0 <= self.kv_seconds < np.inf and 0 <= self.host_seconds < np.inf):
+        if sorted(self.kv_seconds) != self.steps:
+            raise ValueError("cached tokens were not measured for each number of draft steps")
+        if not all(0 <= seconds < np.inf for seconds in (*self.kv_seconds.values(), self.host_seconds)):
             raise ValueError("times must be finite and not negative")
         if list(self.batch_sizes) != sorted(set(self.batch_sizes)) or not self.batch_sizes or self.batch_sizes[0] < 1:
             raise ValueError("batch sizes must ascend from 1 or more")
@@ -143,7 +148,7 @@ class CostTable:
                 name: {str(key): vars(curve) for key, curve in getattr(self, name).items()}
                 for name in ("uniform", "draft", "extend")
             },
-            "kv_seconds": self.kv_seconds,
+            "kv_seconds": {str(steps): seconds for steps, seconds in self.kv_seconds.items()},
             "host_seconds": self.host_seconds,
             "batch_sizes": list(self.batch_sizes),
         }
@@ -164,7 +169,7 @@ class CostTable:
                 uniform=_curves(content["uniform"]),
                 draft=_curves(content["draft"]),
                 extend=_curves(content["extend"]),
-                kv_seconds=float(content["kv_seconds"]),
+                kv_seconds={int(steps): float(seconds) for steps, seconds in content["kv_seconds"].items()},
                 host_seconds=float(content["host_seconds"]),
                 batch_sizes=[int(bs) for bs in content["batch_sizes"]],
             )

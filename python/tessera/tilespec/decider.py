@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from tessera.tilespec.calibration import Calibration
 from tessera.tilespec.costs import CostTable
@@ -13,16 +12,12 @@ from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.stopwatch import Stopwatch
+from tessera.tilespec.tally import Tally
 from tessera.tilespec.trace import Record, Seen, TraceWriter
 from tessera_kernels.allocate_verify import VerifyPlan
 
 FIT_INTERVAL = 32
 """Drafting steps between two fits of the calibration table."""
-
-
-class _Drafted(NamedTuple):
-    bs: int
-    steps: int
 
 
 @dataclass(slots=True)
@@ -42,48 +37,61 @@ class Decider:
         calibration: what is known of acceptance already.
         device: type of the device that runs the steps.
         trace: a file to record every choice in; None records nothing.
+        tally: counts every choice; None counts nothing.
     """
 
     def __init__(
-        self, costs: CostTable, scores: Scores, calibration: Calibration, device: str, trace: Path | None = None
+        self,
+        costs: CostTable,
+        scores: Scores,
+        calibration: Calibration,
+        device: str,
+        trace: Path | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self.calibration = calibration
         self._survivals = Survivals(len(calibration.trials), costs.steps, calibration.mean())
         self.policy = Policy(costs, self._survivals)
         self._scores = scores
-        self._histograms: Mailbox[_Drafted] = Mailbox()
+        self._histograms: Mailbox[int] = Mailbox()
         self._counts: Mailbox[None] = Mailbox()
         self._watch: Stopwatch[Record] = Stopwatch(device)
         self._drafts = 0
+        self._fresh = False
         self._trace = None if trace is None else TraceWriter(trace, costs, calibration.mean())
+        self._tally = tally
         self._learnt = _Learnt()
 
     def choose(self, bs: int, kv_tokens: int) -> Choice:
         """Decide the step that is about to begin, of ``bs`` requests with ``kv_tokens`` cached in all."""
         self._take_in()
-        choice = self.policy.choose(bs, kv_tokens)
+        choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
+        self._fresh = False
         self._watch.start(Record(bs, kv_tokens, choice, self._learnt.seen, self._learnt.mean))
         self._learnt = _Learnt()
         return choice
 
     def interrupted(self) -> None:
-        """A prefill runs between two decode steps."""
+        """A prefill runs between two decode steps; requests join whose drafts are whole."""
+        self._fresh = True
         untimed = self._watch.interrupt()
         self._take_in_times()
         self._record(untimed)
+        if self._tally is not None:
+            self._tally.flush()
 
-    def drafted(self, bs: int, steps: int, plan: VerifyPlan) -> None:
+    def drafted(self, steps: int, plan: VerifyPlan) -> None:
         """A draft of ``steps`` tokens was verified in part or in full, and its outcome observed, on this stream."""
-        self._histograms.send(plan.histogram, _Drafted(bs, steps))
+        self._histograms.send(plan.histogram, steps)
         self._drafts += 1
         if self._drafts % FIT_INTERVAL == 0:
             self._counts.send(self._scores.model.counts, None)
 
     def _take_in(self) -> None:
-        for histogram, (bs, steps) in self._histograms.receive():
-            self._survivals.update(histogram, bs, steps)
+        for histogram, steps in self._histograms.receive():
+            self._survivals.update(histogram, steps)
             if self._trace is not None:
-                self._learnt.seen = Seen.of(histogram, bs, steps)
+                self._learnt.seen = Seen.of(histogram, steps)
         self._take_in_times()
         for counts, _ in self._counts.receive():
             self.calibration.absorb(counts)
@@ -98,5 +106,9 @@ class Decider:
             self._record(record, seconds)
 
     def _record(self, record: Record | None, seconds: float | None = None) -> None:
-        if self._trace is not None and record is not None:
+        if record is None:
+            return
+        if self._tally is not None:
+            self._tally.add(record.choice, seconds)
+        if self._trace is not None:
             self._trace.write(replace(record, measured=seconds))

@@ -48,14 +48,17 @@ class Survivals:
         self._mean = mean
         self._deeper: dict[int, tuple[Array, Array]] = {}
 
-    def update(self, histogram: npt.NDArray[np.int32], bs: int, drafted: int) -> None:
+    def update(self, histogram: npt.NDArray[np.int32], drafted: int) -> None:
         """Take in the histogram of a step.
 
         Args:
-            histogram: int32 ``[2, S, BINS]`` as `tessera_kernels.allocate_verify.VerifyPlan` has it.
-            bs: requests in that step, at least 1.
+            histogram: int32 ``[2, S, BINS]`` as `tessera_kernels.allocate_verify.VerifyPlan` has it. Requests that had
+                no draft are not in it; one without any says nothing.
             drafted: its draft steps, at least 1. Depths that were not drafted are extrapolated from the last that was.
         """
+        bs = int(histogram[0, 0].sum())
+        if bs == 0:
+            return
         weight = 1 / (bs + MEMORY_REQUESTS)
         fresh = histogram * (_UNITS * weight)
         if drafted < fresh.shape[1]:

@@ -34,7 +34,7 @@ def nominal(steps: Sequence[int], requests: int) -> CostTable:
         uniform={count + 1: forward(count + 1) for count in steps},
         draft={count: Curve(sizes, [count * second for second in tenth(1).seconds]) for count in drafts},
         extend={count + 1: tenth(count + 1) for count in drafts},
-        kv_seconds=0.0,
+        kv_seconds=dict.fromkeys(steps, 0.0),
         host_seconds=0.05,
         batch_sizes=sizes,
     )

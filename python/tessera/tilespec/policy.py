@@ -26,6 +26,9 @@ EXPLORED_SHARE = 0.01
 """Time that may be lost to looking at what is not chosen."""
 EXPLORATION_INTERVAL = 64
 """Steps between two explorations, at least."""
+BURST = 8
+"""Steps of an exploration that leaves plain decoding. Plain steps do not run the draft model, so that its KV cache has
+holes and there is no first token: only requests that have just begun show what drafts are worth."""
 
 
 class Choice(NamedTuple):
@@ -75,6 +78,7 @@ class Policy:
         self.costs = costs
         self.survivals = survivals
         self.steps = costs.steps
+        self._kv_seconds = np.array([[costs.kv_seconds[steps]] for steps in costs.steps])
         self._tiers = np.array(costs.tiers.sizes if costs.tiers else [], np.int64)
         uniform_kinds = len(self.steps) * (len(costs.batch_sizes) + 1)
         self.correction = Correction(uniform_kinds + len(self._tiers))
@@ -83,12 +87,19 @@ class Policy:
         self._evidence = 0.0
         self._credit = 0.0
         self._since_exploration = 0
+        self._burst = 0
 
-    def choose(self, bs: int, kv_tokens: int) -> Choice:
-        """The best option for ``bs`` requests with ``kv_tokens`` cached in all, or now and then an exploration."""
+    def choose(self, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
+        """The best option for ``bs`` requests with ``kv_tokens`` cached in all, or now and then an exploration.
+
+        Args:
+            bs: requests, at least 1.
+            kv_tokens: tokens of theirs in the KV cache.
+            fresh: a prefill came directly before.
+        """
         options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
         row, column = self._best((bs + gain) / seconds * options.possible)
-        row, column, exploring = self._explore(row, column, gain, seconds, bs)
+        row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh)
         if not exploring:
             self._present = row
         return Choice(
@@ -105,7 +116,7 @@ class Policy:
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
         options = self._options.get(bs) or self._prepare(bs)
-        profiled = options.seconds + kv_tokens * self.costs.kv_seconds
+        profiled = options.seconds + kv_tokens * self._kv_seconds
         seconds = profiled * self.correction.factors[options.kinds]
         gain = np.empty_like(seconds)
         gain[:, 0] = self.survivals.uniform
@@ -139,36 +150,44 @@ class Policy:
             return ragged_row, column
         return row, 0
 
-    def _explore(self, row: int, column: int, gain: Array, seconds: Array, bs: int) -> tuple[int, int, bool]:
+    def _explore(
+        self, row: int, column: int, gain: Array, seconds: Array, bs: int, fresh: bool
+    ) -> tuple[int, int, bool]:
         """Replace the choice by the full width of the next greater number of steps, when the loss is saved up.
 
         Labels of tokens that were sure to be accepted say nothing about others, those of few steps nothing about more,
         and without any draft there are none at all.
         """
+        self._burst = max(self._burst - 1, 0) if row == 0 else 0
+        if self._burst:
+            return 1, 0, True
         other = min(row + 1, len(self.steps) - 1)
         if (other, 0) == (row, column):
             return row, column, False  # that is the full width of the most steps already
         chosen = float(seconds[row, column])
         worth = float((bs + gain[other, 0]) * chosen / (bs + gain[row, column]))
-        loss = max(float(seconds[other, 0]) - worth, 0.0)
+        loss = max(float(seconds[other, 0]) - worth, 0.0) * (1 if row else BURST)
         self._credit = min(self._credit + EXPLORED_SHARE * chosen, loss)
         self._since_exploration += 1
-        if self._since_exploration < EXPLORATION_INTERVAL or self._credit < loss:
+        if self._since_exploration < EXPLORATION_INTERVAL or self._credit < loss or not (row or fresh):
             return row, column, False
         self._credit = 0.0
         self._since_exploration = 0
+        self._burst = 0 if row else BURST
         return other, 0, True
 
     def _prepare(self, bs: int) -> Options:
         steps = np.array(self.steps)
         full = bs * (steps + 1)
-        first = int(np.searchsorted(self._tiers, bs))
+        # Beyond the captured batch sizes there are no graphs, and a ragged step without one waits for the device.
+        first = len(self._tiers) if bs > self.costs.batch_sizes[-1] else int(np.searchsorted(self._tiers, bs))
         tiers = self._tiers[first:]  # also those greater than everything there is: one may be cheaper
         tokens = np.minimum(np.concatenate([[full[-1]], tiers])[None, :], full[:, None])
         around = self.costs.around_verify(bs)[:, None]
         uniform = self.costs.verify_uniform(bs)[:, None]
         ragged = np.broadcast_to(self.costs.verify_ragged(bs)[first:], (len(steps), len(tiers)))
         batch = int(np.searchsorted(self.costs.batch_sizes, bs))
+        room = bs < self.costs.batch_sizes[-1]  # what a size has beyond all tokens goes to a request of padding
         uniform_kinds = np.arange(len(steps)) * (len(self.costs.batch_sizes) + 1) + batch
         ragged_kinds = len(steps) * (len(self.costs.batch_sizes) + 1) + np.arange(first, first + len(tiers))
         options = Options(
@@ -177,7 +196,7 @@ class Policy:
             around + np.hstack([uniform, ragged]),
             np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)]),
             (tokens[:, 1:] - bs) / bs + self.survivals.stretch[:, None],
-            np.hstack([np.ones_like(uniform), np.repeat(steps[:, None] > 0, len(tiers), axis=1)]),
+            np.hstack([np.ones_like(uniform), (steps[:, None] > 0) & (room | (tiers <= full[:, None]))]),
         )
         self._options[bs] = options
         return options

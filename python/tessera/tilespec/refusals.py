@@ -4,9 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.refusal import Refusal, above_one, is_set, lines
+
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
 stage at which their number could be chosen."""
+_RANKS = "ranks could decide differently"
+
+REFUSALS = (
+    Refusal("--speculative-eagle-topk above 1", above_one("speculative_eagle_topk"), "it sizes chains, use 1"),
+    Refusal("--speculative-adaptive", is_set("speculative_adaptive"), "it chooses the number of steps itself"),
+    Refusal("--speculative-use-rejection-sampling", is_set("speculative_use_rejection_sampling"), "not yet tested"),
+    Refusal(
+        "--enable-deterministic-inference",
+        is_set("enable_deterministic_inference"),
+        "what is verified depends on the load",
+    ),
+    Refusal(
+        "--enable-multi-layer-eagle",
+        is_set("enable_multi_layer_eagle"),
+        "its worker cannot change the number of steps",
+    ),
+    Refusal("--tp-size above 1", above_one("tp_size"), _RANKS),
+    Refusal("--pp-size above 1", above_one("pp_size"), "SGLang's drafts need 1"),
+    Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _RANKS),
+    Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), "it splits the batch that is sized"),
+    Refusal("--enable-pdmux", is_set("enable_pdmux"), "it keeps attention backends of its own"),
+    Refusal("--enable-lora", is_set("enable_lora"), "SGLang has no ragged graphs with adapters"),
+    Refusal(
+        "--disable-cuda-graph-padding",
+        is_set("disable_cuda_graph_padding"),
+        "a ragged batch is padded to the size of its graph",
+    ),
+    Refusal("--debug-cuda-graph", is_set("debug_cuda_graph"), "costs are measured on whole graphs"),
+)
+
+ENVIRONMENT = {
+    "SGLANG_ENABLE_OVERLAP_PLAN_STREAM": "it prepares a verification before its draft is known",
+    "SGLANG_SIMULATE_ACC_LEN": "it accepts tokens that were not verified",
+}
+"""SGLang's own switches, by the name of the variable."""
 
 
 def refused(args: Any) -> list[str]:
@@ -14,18 +51,11 @@ def refused(args: Any) -> list[str]:
     if args.speculative_algorithm not in ALGORITHMS:
         found = args.speculative_algorithm or "nothing"
         return [f"--tile-spec needs --speculative-algorithm {', '.join(ALGORITHMS)}; got {found}"]
-    checks = {
-        f"--speculative-eagle-topk {args.speculative_eagle_topk}: it sizes chains, use 1": (
-            args.speculative_eagle_topk not in (None, 1)
-        ),
-        "--speculative-adaptive: it chooses the number of steps itself": args.speculative_adaptive,
-        "--speculative-use-rejection-sampling: not yet tested": args.speculative_use_rejection_sampling,
-        "--enable-deterministic-inference: what is verified depends on the load": args.enable_deterministic_inference,
-        "--enable-multi-layer-eagle: its worker cannot change the number of steps": args.enable_multi_layer_eagle,
-        f"--tp-size {args.tp_size}: ranks could decide differently": args.tp_size > 1,
-        f"--pp-size {args.pp_size}: SGLang's drafts need 1": args.pp_size > 1,
-        "--enable-dp-attention: ranks could decide differently": args.enable_dp_attention,
-        "--enable-two-batch-overlap: it splits the batch that is sized": args.enable_two_batch_overlap,
-        "--enable-pdmux: it keeps attention backends of its own": args.enable_pdmux,
-    }
-    return [f"--tile-spec cannot be combined with {what}" for what, applies in checks.items() if applies]
+    return lines(REFUSALS, args, "--tile-spec")
+
+
+def refused_model(*, keeps_state: bool) -> str | None:
+    """Why a target model cannot be sized, or None: state of Mamba or linear attention follows one chain only."""
+    if keeps_state:
+        return "--tile-spec does not support this model yet: it has Mamba or linear-attention state"
+    return None

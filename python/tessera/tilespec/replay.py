@@ -78,7 +78,7 @@ def replay(trace: Trace) -> Replay:
         count += 1
         if record.seen is not None:
             histogram = record.seen.histogram((2, depths, HISTOGRAM_BINS))
-            policy.survivals.update(histogram, record.seen.bs, record.seen.drafted)
+            policy.survivals.update(histogram, record.seen.drafted)
         if record.mean is not None:
             policy.survivals.assume(_means(record.mean, depths))
         bs = record.bs

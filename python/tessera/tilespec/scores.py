@@ -11,6 +11,10 @@ from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
 from tessera_kernels.draft_confidence import draft_confidence
 from tessera_kernels.observe_acceptance import observe_acceptance
 
+NO_DRAFT = -1.0
+"""The confidence of a first token that nobody drafted."""
+_PLAN_GROWTH = 4
+
 
 class Scores:
     """One step's confidences ``[bs, s]``, and the acceptance model that they are calibrated with.
@@ -26,6 +30,7 @@ class Scores:
         self._confidence = torch.zeros((requests, depths), dtype=torch.float32, device=device)
         self._index = torch.zeros(requests, dtype=torch.int64, device=device)
         self._depth = 0
+        self._plans = _plans(requests, depths, device)
         self.model = model
 
     def forget(self, requests: torch.Tensor) -> None:
@@ -54,8 +59,11 @@ class Scores:
         return probability
 
     def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int) -> VerifyPlan:
-        """Whose drafted tokens to verify: `tessera_kernels.allocate_verify.allocate_verify`."""
-        plan = VerifyPlan.create(bs, steps, self.model.logits.shape[0], str(self._confidence.device))
+        """Whose drafted tokens to verify: `tessera_kernels.allocate_verify.allocate_verify`.
+
+        The plan is overwritten by the next call, on the current stream.
+        """
+        plan = next(plan for slots, plan in self._plans.items() if slots >= bs)
         allocate_verify(self._confidence[:bs, :steps], requests, self.model, tokens, plan)
         return plan
 
@@ -63,8 +71,22 @@ class Scores:
         """Learn from the outcome of a step: `tessera_kernels.observe_acceptance.observe_acceptance`."""
         observe_acceptance(self._confidence[:bs, :steps], requests, plan.verify_lens, accept_lens, self.model)
 
+    def reset(self) -> None:
+        """Nothing has been drafted, verified or learnt so far."""
+        self._confidence.zero_()
+        self.model.offsets.zero_()
+        self.model.counts.zero_()
+
     def refit(self, logits: npt.NDArray[np.float32]) -> None:
         """Take another table ``[S, BINS]``, from the current stream's next step on."""
         table = torch.from_numpy(logits)
         pinned = table.pin_memory() if self.model.logits.is_cuda else table
         self.model.logits.copy_(pinned, non_blocking=True)
+
+
+def _plans(requests: int, depths: int, device: str) -> dict[int, VerifyPlan]:
+    """Buffers by their number of slots: few sizes, for each is a compilation of the kernels; small ones are faster."""
+    sizes = [_PLAN_GROWTH]
+    while sizes[-1] < requests:
+        sizes.append(sizes[-1] * _PLAN_GROWTH)
+    return {slots: VerifyPlan.create(slots, depths, depths, device) for slots in sizes}

@@ -16,7 +16,7 @@ from tessera.limits import MAX_TRACE_BYTES, MAX_TRACE_LINE
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.policy import Choice
 
-SCHEMA = 1
+SCHEMA = 2
 _END = {"end": "the trace is full"}
 
 
@@ -24,15 +24,14 @@ _END = {"end": "the trace is full"}
 class Seen:
     """A histogram that the survivals were updated with: ``[is a sum, depth, bin, value]`` where it is not zero."""
 
-    bs: int
     drafted: int
     cells: list[list[int]]
 
     @classmethod
-    def of(cls, histogram: npt.NDArray[np.int32], bs: int, drafted: int) -> Seen:
+    def of(cls, histogram: npt.NDArray[np.int32], drafted: int) -> Seen:
         """From ``[2, S, BINS]`` as the kernel writes it."""
         places = np.argwhere(histogram)
-        return cls(bs, drafted, np.column_stack([places, histogram[tuple(places.T)]]).tolist())
+        return cls(drafted, np.column_stack([places, histogram[tuple(places.T)]]).tolist())
 
     def histogram(self, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
         """Back to the array; an IndexError or ValueError if the cells are not in it."""

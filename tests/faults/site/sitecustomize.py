@@ -97,7 +97,7 @@ def _pooling() -> None:
 
 
 def _dice() -> None:
-    """TileSpec decides by dice: every number of drafted tokens, and every number of verified ones."""
+    """TileSpec decides by dice: every number of drafted tokens, and every size that can verify them."""
     import random
 
     from tessera.tilespec.policy import Choice, Policy
@@ -105,11 +105,13 @@ def _dice() -> None:
     dice = random.Random(1)
     choose = Policy.choose
 
-    def diced(self: Policy, bs: int, kv_tokens: int) -> Choice:
+    def diced(self: Policy, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
         steps = dice.choice(self.steps)
         full = bs * (steps + 1)
-        tokens = dice.choice([full, dice.randint(bs, full)])
-        return choose(self, bs, kv_tokens)._replace(steps=steps, tokens=tokens)
+        sizes = [int(tier) for tier in self._tiers if steps and bs <= tier < full]
+        tier = dice.choice([None, *sizes[dice.randrange(len(sizes)) :][:1]] if sizes else [None])
+        choice = choose(self, bs, kv_tokens, fresh=fresh)
+        return choice._replace(steps=steps, tier=tier, tokens=tier or full)
 
     Policy.choose = diced  # type: ignore[method-assign]
 

@@ -1,0 +1,66 @@
+"""What TileSpec chose and how well it knew the time, on ``/metrics``. Scheduler process."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tessera.tilespec.policy import Choice
+
+INTERVAL = 32
+"""Steps between two updates: a counter shared between processes costs more than a step can spare."""
+
+
+class Tally:
+    """Counts steps, and hands the sums on now and then.
+
+    ``prometheus_client`` looks at ``PROMETHEUS_MULTIPROC_DIR`` when it is imported, and SGLang sets that at start: make
+    one only where ``--enable-metrics`` is set.
+
+    Args:
+        model: its served name.
+    """
+
+    def __init__(self, model: str) -> None:
+        import prometheus_client
+
+        def counter(name: str, text: str, *labels: str) -> prometheus_client.Counter:
+            return prometheus_client.Counter(f"tessera:{name}", text, ["model_name", *labels])
+
+        self._model = model
+        self._steps = counter(
+            "tilespec_steps_total", "Decode steps, by draft steps and size of the verification.", "drafted", "tier"
+        )
+        self._explored = counter("tilespec_explored_steps_total", "Decode steps chosen to learn.").labels(model)
+        self._verified = counter("tilespec_verified_tokens_total", "Tokens verified, anchors included.").labels(model)
+        self._expected = counter(
+            "tilespec_expected_seconds_total", "Time expected of the steps that were timed."
+        ).labels(model)
+        self._measured = counter("tilespec_measured_seconds_total", "Time that they took.").labels(model)
+        self._clear()
+
+    def add(self, choice: Choice, measured: float | None) -> None:
+        """One step; ``measured`` are its seconds, where known."""
+        self._chosen[choice.steps, choice.tier] += 1
+        self._learning += choice.exploring
+        self._tokens += choice.tokens
+        if measured is not None:
+            self._seconds += measured
+            self._promised += choice.seconds
+        self._added += 1
+        if self._added == INTERVAL:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand on what was counted."""
+        for (steps, tier), times in self._chosen.items():
+            self._steps.labels(self._model, str(steps), "all" if tier is None else str(tier)).inc(times)
+        self._explored.inc(self._learning)
+        self._verified.inc(self._tokens)
+        self._expected.inc(self._promised)
+        self._measured.inc(self._seconds)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._chosen: Counter[tuple[int, int | None]] = Counter()
+        self._added = self._learning = self._tokens = 0
+        self._promised = self._seconds = 0.0
