@@ -49,6 +49,7 @@ def facts(args: Any, steps: list[int], batch_sizes: list[int], tiers: list[int])
         "gpu": device.name,
         "multiprocessors": device.multi_processor_count,
         "memory": device.total_memory,
+        "board": board(str(device.uuid)),
         "model": _model(args.model_path),
         "draft": _model(args.speculative_draft_model_path),
         "options": {name: _plain(getattr(args, name, None)) for name in _OPTIONS},
@@ -56,6 +57,28 @@ def facts(args: Any, steps: list[int], batch_sizes: list[int], tiers: list[int])
         "batch_sizes": batch_sizes,
         "tiers": tiers,
     }
+
+
+def board(uuid: str) -> dict[str, Any]:
+    """Driver, power limit in mW and greatest clock in MHz; empty where NVML says nothing, and the spot check must do.
+
+    Args:
+        uuid: of the device, as CUDA has it.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return {}
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        return {
+            "driver": _plain(pynvml.nvmlSystemGetDriverVersion()),
+            "power_limit": int(pynvml.nvmlDeviceGetPowerManagementLimit(handle)),
+            "clock": int(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+        }
+    except pynvml.NVMLError:
+        return {}
 
 
 def _model(path: str) -> dict[str, Any]:

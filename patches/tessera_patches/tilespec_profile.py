@@ -18,6 +18,7 @@ from tessera.tilespec.cache import Profile
 from tessera.tilespec.calibration import Calibration
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
+from tessera.tilespec.whole_steps import completed
 from tessera_patches import tilespec_facts
 from tessera_patches.apply import refusing
 from tessera_patches.tilespec_rehearsal import longest, rehearsal, vocabulary
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 _EXTEND = "this --speculative-draft-attention-backend (SGLang captures the draft-extend of triton)"
 _DRAFT = "this --speculative-draft-attention-backend"
 
+_WAKE_SECONDS = 0.3
 _WARM_UPS = 2
 _REPLAYS = 5
 _MEMORY_BOUND = 16
@@ -58,9 +60,9 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibration: Calib
     found = _cached(facts, states, sizes)
     if found is None:
         # Graphs before rehearsals: these leave their long contexts in the buffers of the graphs.
-        curves = _curves(worker, states, ragged)
+        graphs = _graph_costs(worker, states, ragged)
         _rehearse(worker, states, ragged)
-        found = Profile(facts, _whole_steps(worker, states, sizes, curves), calibration)
+        found = Profile(facts, _whole_steps(worker, graphs), calibration)
         cache.save(found)
     else:
         _rehearse(worker, states, ragged)
@@ -78,6 +80,7 @@ def _cached(facts: dict[str, Any], states: dict[int, Any], sizes: list[int]) -> 
     if known is None:
         return None
     runner, ends = states[0].target_graph_runner, [sizes[0], sizes[-1]]
+    _wake(runner)
     profiled = [float(known.costs.uniform[1].at(size)) for size in ends]
     stale = cache.spot_check(profiled, [_replayed(runner, size) for size in ends])
     if stale:
@@ -86,8 +89,9 @@ def _cached(facts: dict[str, Any], states: dict[int, Any], sizes: list[int]) -> 
     return known
 
 
-def _curves(worker: Any, states: dict[int, Any], ragged: Any) -> dict[str, Any]:
-    """Every graph over short contexts, as the `CostTable` takes it."""
+def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
+    """Every graph over short contexts."""
+    _wake(states[0].target_graph_runner)
     vocabularies = worker.target_worker.model_config.vocab_size, vocabulary(worker.draft_worker)
     uniform, draft, extend = {}, {}, {}
     with tqdm(sorted(states), desc="tessera: timing graphs", unit="width") as progress:
@@ -95,18 +99,29 @@ def _curves(worker: Any, states: dict[int, Any], ragged: Any) -> dict[str, Any]:
             state = states[steps]
             uniform[steps + 1] = _timed(state.target_graph_runner, vocabularies[0])
             if steps:
-                extend[steps + 1] = _timed(_graphs(state.cuda_graph_runner_for_draft_extend, _EXTEND), vocabularies[0])
+                extends = _graphs(state.cuda_graph_runner_for_draft_extend, _EXTEND)
+                if extends.captured_req_width != steps + 1:
+                    raise RuntimeError(f"the draft-extend of {steps} drafted tokens was captured for another number")
+                extend[steps + 1] = _timed(extends, vocabularies[0])
                 # The first token comes with the draft-extend: one step is no forward of its own.
                 drafts = None if steps == 1 else _graphs(state.cuda_graph_runner, _DRAFT)
                 draft[steps] = Curve([1], [0.0]) if drafts is None else _timed(drafts, vocabularies[1])
     tiers = None if ragged is None else _timed(ragged, vocabularies[0], ragged.capture_num_tokens)
-    return {"tiers": tiers, "slots": None, "uniform": uniform, "draft": draft, "extend": extend}
+    return CostTable(
+        tiers=tiers,
+        slots=None,
+        uniform=uniform,
+        draft=draft,
+        extend=extend,
+        kv_seconds=dict.fromkeys(sorted(states), 0.0),
+        host_seconds=0.0,
+        batch_sizes=uniform[1].sizes,
+    )
 
 
-def _whole_steps(worker: Any, states: dict[int, Any], sizes: list[int], curves: dict[str, Any]) -> CostTable:
-    """What the graphs alone do not show: the share of long contexts, and what is between the graphs."""
-    steps = sorted(states)
-    blank = CostTable(**curves, kv_seconds=dict.fromkeys(steps, 0.0), host_seconds=0.0, batch_sizes=sizes)
+def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
+    """The profile with whole steps, as `tessera.tilespec.whole_steps.completed` takes them."""
+    sizes, steps = graphs.batch_sizes, graphs.steps
     bs = max(size for size in sizes if size <= max(_MEMORY_BOUND, sizes[0]))
     most = min(longest(worker, bs), _LONG)
     contexts = sorted({max(1, int(share * most)) for share in _LENGTHS})
@@ -114,15 +129,7 @@ def _whole_steps(worker: Any, states: dict[int, Any], sizes: list[int], curves: 
     for row, context in enumerate(tqdm(contexts, desc="tessera: timing whole steps", unit="context")):
         with rehearsal(worker, bs, context) as rehearsed:
             seconds[row] = [rehearsed.seconds(count) for count in steps]
-    cached = bs * np.array(contexts, np.float64)
-    slopes = np.polyfit(cached, seconds, 1)[0].clip(0) if len(contexts) > 1 else np.zeros(len(steps))
-    between = seconds[0] - cached[0] * slopes - blank.around_verify(bs) - blank.verify_uniform(bs)
-    return CostTable(
-        **curves,
-        kv_seconds=dict(zip(steps, slopes.tolist(), strict=True)),
-        host_seconds=float(np.median(between).clip(0)),
-        batch_sizes=sizes,
-    )
+    return completed(graphs, bs, contexts, seconds)
 
 
 def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
@@ -169,6 +176,14 @@ def _timed(runner: Any, tokens: int, sizes: list[int] | None = None) -> Curve:
         states.normal_()
     sizes = sorted(sizes or runner.capture_bs)
     return Curve(sizes, [_replayed(runner, size) for size in sizes])
+
+
+def _wake(runner: Any) -> None:
+    """An idle GPU's clock is low, and takes some time to rise."""
+    end = time.perf_counter() + _WAKE_SECONDS
+    while time.perf_counter() < end:
+        runner.backend.replay(runner._make_graph_key(runner.max_bs), None)
+        torch.cuda.synchronize()
 
 
 def _replayed(runner: Any, size: int) -> float:

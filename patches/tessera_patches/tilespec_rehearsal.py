@@ -67,6 +67,8 @@ class Rehearsal:
         self._told.choice = Choice(steps, tier, min(tokens or tier or full, full), 0.0, 1.0, 1.0, 0)
         batch = ScheduleBatch(**self._fields, forward_mode=ForwardMode.DECODE, spec_info=self._next)
         result = self._worker.forward_batch_generation(batch)
+        if result.accept_lens.is_cuda and not result.can_run_cuda_graph:
+            raise RuntimeError(f"--tile-spec: a verification of {self._told.choice} ran without its CUDA graph")
         self._next = result.next_draft_input
 
     def seconds(self, steps: int) -> float:
@@ -101,8 +103,8 @@ def rehearsal(worker: Any, bs: int, context: int) -> Iterator[Rehearsal]:
 
 def longest(worker: Any, bs: int) -> int:
     """The longest context that ``bs`` requests can have with KV slots of their own."""
-    room = int(worker.token_to_kv_pool_allocator.size) // bs - worker.page_size
-    table = int(worker.req_to_token_pool.req_to_token.shape[1])
+    room: int = worker.token_to_kv_pool_allocator.size // bs - worker.page_size
+    table: int = worker.req_to_token_pool.req_to_token.shape[1]
     positions: int = worker.target_worker.model_runner.model_config.context_len
     return max(min(room, table, positions) - _ahead(worker), 1)
 

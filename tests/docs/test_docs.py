@@ -244,7 +244,7 @@ def test_paths(page: Path) -> None:
 def test_metrics() -> None:
     """docs/metrics.md has each metric, and none that is gone."""
     source = "".join((ROOT / "python/tessera" / name).read_text() for name in ("metrics.py", "tilespec/tally.py"))
-    named = {f"tessera:{name}" for name in re.findall(r'(?:counter|gauge)\("(\w+)"', source)}
+    named = {f"tessera:{name}" for name in re.findall(r'(?:counter|gauge)\(\s*"(\w+)"', source)}
     assert set(re.findall(r"^\| `(tessera:\w+)` \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)) == named
 
 

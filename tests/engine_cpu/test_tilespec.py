@@ -65,14 +65,19 @@ def generate(server: Server, ids: list[int], tokens: int, **fields: Any) -> dict
 
 
 def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace) -> None:
-    """Ragged and uniform verification, plain steps, requests that come and go: each token is the reference's."""
+    """Ragged and uniform verification, plain steps, requests that come and go: each token is the reference's.
+
+    While one that asks for log-probabilities runs, all logits are spread; else their arg-max alone.
+    """
     chooser = random.Random(1)
     prompts = hf.tokenizer(TEXTS)["input_ids"]
     prompts += [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
     tokens = [chooser.randrange(20, 60) for _ in prompts]
     with ThreadPoolExecutor(5) as threads:
         rows: dict[str, Any] = {"return_embedding": {"over": "all"}}
-        answers = list(threads.map(lambda pair: generate(dice, *pair, **rows), zip(prompts, tokens, strict=True)))
+        asked = [rows | {"return_logprob": place == 2} for place in range(len(prompts))]
+        work = list(zip(prompts, tokens, asked, strict=True))
+        answers = list(threads.map(lambda item: generate(dice, *item[:2], **item[2]), work))
     for prompt, answer in zip(prompts, answers, strict=True):
         output = answer["output_ids"]
         assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]

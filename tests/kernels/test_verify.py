@@ -86,6 +86,19 @@ def test_allocation(device: str, size: tuple[int, int, int], share: float, ties:
     check_histogram(twin, range(min(seed % 3, bs), bs), steps)
 
 
+@pytest.mark.parametrize(("bs", "steps"), [(64, 7), (512, 16)])
+def test_allocation_at_the_sizes_that_are_served(device: str, bs: int, steps: int) -> None:
+    """In one launch, and nothing is lost in it."""
+    rng = torch.Generator().manual_seed(bs)
+    edges = torch.linspace(0, 1, BINS + 1)[1:-1]
+    model = AcceptanceModel.create(edges, torch.randn(steps, BINS, generator=rng) * 2, bs, device)
+    confidence = torch.rand(bs, steps, generator=rng).to(device)
+    plan = poisoned(bs, steps, steps, device)
+    allocate_verify_triton(confidence, torch.randperm(bs, generator=rng).to(device), model, 3 * bs, plan)
+    assert plan.verify_lens.tolist() == expected_lens(plan.survival.tolist(), 3 * bs)
+    check_histogram(plan, range(bs), steps)
+
+
 def check_histogram(plan: VerifyPlan, drafted: range, steps: int) -> None:
     """The histogram is that of the survivals beside it, of requests that have a draft."""
     counts, sums = torch.zeros_like(plan.histogram, device="cpu", dtype=torch.float64)

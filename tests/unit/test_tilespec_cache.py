@@ -138,3 +138,10 @@ def test_show_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     cache.save(profile()).write_text("{}")
     assert main(["tilespec", "show"]) == 1
     assert "Delete it" in capsys.readouterr().err
+
+
+def test_profile_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says why there is nothing to measure, and starts nothing."""
+    monkeypatch.setattr("tessera.cli.tilespec.gpu_present", lambda: False)
+    assert main(["tilespec", "profile", "MODEL", "--", "--speculative-algorithm", "EAGLE"]) == 1
+    assert "CUDA graphs" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from tessera.tilespec import policy as policies
 from tessera.tilespec.costs import MOST_CORRECTION, Correction, CostTable, Curve
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Choice, Policy
+from tessera.tilespec.whole_steps import completed
 from tessera_kernels.histogram import HISTOGRAM_BINS
 
 Floats = npt.NDArray[np.float64]
@@ -296,6 +297,23 @@ def test_a_cost_table_survives_json() -> None:
                 CostTable.from_json({**content, key: value})
         with pytest.raises(ValueError, match=r"."):
             CostTable.from_json({k: v for k, v in content.items() if k != key})
+
+
+def test_whole_steps_complete_a_profile_of_graphs() -> None:
+    """The share of cached tokens of each number of draft steps, and what is between the graphs, are found again."""
+    graphs = simple_costs(verify=0.05)
+    true = dataclasses.replace(graphs, kv_seconds={0: 1e-5, 1: 1.5e-5, 3: 3e-5}, host_seconds=0.2)
+    contexts = [100, 800, 1600]
+    kv = np.array([true.kv_seconds[s] for s in true.steps])
+    seconds = np.array([true.around_verify(4) + true.verify_uniform(4) + 4 * c * kv for c in contexts])
+    found = completed(graphs, 4, contexts, seconds)
+    assert found.host_seconds == pytest.approx(0.2)
+    assert found.kv_seconds == pytest.approx(true.kv_seconds)
+    falling = completed(graphs, 4, contexts, seconds[::-1] - 5)
+    assert falling.kv_seconds == dict.fromkeys(graphs.steps, 0.0)
+    assert falling.host_seconds == 0
+    alone = completed(graphs, 4, contexts[:1], seconds[:1])
+    assert alone.kv_seconds == dict.fromkeys(graphs.steps, 0.0)
 
 
 def test_a_decision_is_fast() -> None:
