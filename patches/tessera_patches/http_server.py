@@ -58,7 +58,7 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
         # Ours first: SGLang's own of the same path stay behind them.
         routes = http_server.app.router.routes
         routes[:] = routes[stock:] + routes[:stock]
-        if config.active.rows:
+        if config.active.rows or config.active.inject:
             publish_schema(http_server.app)
     features = ", ".join(config.active.features()) or "nothing"
     logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
@@ -100,7 +100,7 @@ def publish_schema(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             ours = document(config.active.hidden_size, config.active.vocabulary or None)
-            app.openapi_schema = merge(stock(), ours)
+            app.openapi_schema = merge(stock(), ours, routes=config.active.rows)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

@@ -47,5 +47,9 @@ MAX_FINGERPRINTS = 32_768
 MAX_CLAIMS = 512
 """Claims in one request to /v1/toploc/verify: each is a prefill, and their answers wait for each other."""
 
+MAX_SAMPLED_TOKENS = 32_768
+"""Tokens in one request to /v1/toploc/verify whose sampling is checked: for each, 32 log-probabilities are held (4 KB)
+and looked at (0.1 ms of a thread)."""
+
 MAX_NONCE_CHARACTERS = 128
 """A verifier's nonce: 64 random bytes in hexadecimal digits; it rides to the scheduler with the request."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import time
 from collections.abc import Iterator
@@ -17,36 +16,9 @@ from tessera.fingerprint import codec
 from tessera.fingerprint.codec import Points
 from tessera.fingerprint.verifier import distances
 from tessera.http import claims
+from tessera.testing.hostile_claims import JUNK, fingerprint, known_claims, mutated, random_claim
 
 INPUTS = 20_000
-CRASHING = ["/9k=", "!!!!", "AAAA", "A" * 344, base64.b64encode(bytes(258)).decode(), "", "=", "====", "\x00" * 344]
-"""What ends the process of the library, or its neighbours."""
-
-
-def fingerprint(chooser: random.Random, k: int = 128) -> str:
-    """One that is well-formed."""
-    numbers = [chooser.randrange(2**15 + 1, 65_498), *(chooser.randrange(65_497) for _ in range(k))]
-    return base64.b64encode(np.array(numbers, ">u2").tobytes()).decode()
-
-
-def mutated(chooser: random.Random) -> Any:
-    """A fingerprint with some damage, garbage, or something that is no text; of eight about one is whole."""
-    text = fingerprint(chooser)
-    place = chooser.randrange(len(text))
-    other = chr(chooser.choice([0, 10, 32, 61, 0xE9, 0xD800, 0x1F600, chooser.randrange(128)]))
-    junk = [None, True, -1, 1e308, float("nan"), [], {}, [text], {"a": text}, b"x", text * chooser.randrange(5)]
-    length = chooser.choice([0, 1, 2, 3, 4, 257, 258, 259, 260, 1026])
-    ways: list[Any] = [
-        text[:place],
-        text[:place] + other + text[place + 1 :],
-        base64.b64encode(chooser.randbytes(length)).decode(),
-        chooser.choice(CRASHING),
-        chooser.choice(junk),
-        fingerprint(chooser, chooser.choice([1, 127, 129, 512, 513])),
-        text + chooser.choice(["=", "\n", " ", "A", "AAAA"]),
-        text,
-    ]
-    return chooser.choice(ways)
 
 
 def test_fingerprints() -> None:
@@ -81,36 +53,10 @@ def bodies(chooser: random.Random) -> Iterator[Any]:
         "output_ids": list(range(40)),
         "fingerprints": [fingerprint(chooser) for _ in range(3)],
     }
-    junk: list[Any] = [
-        None,
-        True,
-        0,
-        -1,
-        1.5,
-        2**70,
-        "x",
-        "x" * 1000,
-        [],
-        [[]],
-        {},
-        {"a": 1},
-        [None],
-        [-1],
-        [1024],
-        [2**63],
-        ["1"],
-        [1.0],
-        [True],
-    ]
-    for key in [*good, "nonce", "extra", "\ud800"]:
-        for value in junk:
-            yield {**good, key: value}
-    for key in good:
-        yield {name: value for name, value in good.items() if name != key}
-    for i in range(2000):
-        yield {**good, "fingerprints": [mutated(chooser) for _ in range(3)], "nonce": "n" * (i % 200) or None}
-    yield {**good, "fingerprints": ["A" * 10_000_000] * 3}
-    yield {**good, "fingerprints": [fingerprint(chooser)] * 100_000}
+    yield from JUNK
+    yield from known_claims(good)
+    for _ in range(2000):
+        yield random_claim(chooser, good)
     yield good
 
 

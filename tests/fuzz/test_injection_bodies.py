@@ -1,8 +1,8 @@
 """Bodies that inject, broken in every way we could think of and in some that hypothesis did.
 
 None may end or hang the server, each refusal names its cause, and after each of them a good request is answered right.
-The first are those that ended or hung a stock server. ``TESSERA_FUZZ_BODIES=10000`` runs the full number (an hour on
-two cores); CI runs fewer.
+The first are those that ended or hung a stock server. ``TESSERA_FUZZ_BODIES=10000`` runs the full number (with
+``--timeout=3600``: half an hour on two busy cores); CI runs fewer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tessera.testing.reference import HuggingFace, Vector, relative_error
 from tessera.testing.server import Server
+from tessera.testing.tally import Tally
 from tessera.testing.tiny import TINY
 
 H = 256
@@ -153,8 +154,21 @@ KEYS = (*GOOD, "mode", "scale", "token", "expect_neighbours", "projection", "unk
 
 
 @st.composite
-def broken(draw: st.DrawFn) -> dict[str, Any]:
-    """A body with one to three fields of junk."""
+def broken(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """A route, and a body for it with one to three fields of junk."""
+    sent = draw(broken_fields())
+    path = draw(st.sampled_from(["/generate", "/generate", "/v1/completions", "/v1/chat/completions"]))
+    if path == "/generate" or "input_embed_overrides" not in sent:
+        return "/generate", sent
+    own = {"model": "tiny", "max_tokens": 1, "input_embed_overrides": sent["input_embed_overrides"]}
+    if path == "/v1/completions":
+        return path, own | {"prompt": sent["input_ids"]}
+    return path, own | {"messages": [{"role": "user", "content": "def area(width, height):"}]}
+
+
+@st.composite
+def broken_fields(draw: st.DrawFn) -> dict[str, Any]:
+    """A body for /generate."""
     field = draw(st.sampled_from(["input_embed_overrides", "input_embeds_b64", "input_embeds"]))
     if field == "input_embeds":
         rows: list[Any] = draw(st.lists(st.sampled_from([ROW, ROW, ROW, ROW[:7], [], None]), min_size=1, max_size=3))
@@ -180,36 +194,34 @@ def expected() -> Vector:
     return pooled
 
 
-def test_known_bodies(injecting: Server, expected: Vector) -> None:
+def test_known_bodies(injecting: Server, expected: Vector, tally: Tally) -> None:
     """Each is refused, or answered; what stock SGLang dies of comes first."""
     with httpx.Client(base_url=injecting.url, timeout=MOST_SECONDS) as client:
         for sent in (*(body(**fields) for fields in MATRICES), *OVERRIDES):
-            check(client, sent, expected)
+            check(client, "/generate", sent, expected, tally)
         assert client.post("/flush_cache?timeout=30").status_code == 200  # only a server that holds no request does it
 
 
-def test_unknown_bodies(injecting: Server, expected: Vector) -> None:
+def test_unknown_bodies(injecting: Server, expected: Vector, tally: Tally) -> None:
     """What hypothesis makes of them; the same bodies every time."""
     with httpx.Client(base_url=injecting.url, timeout=MOST_SECONDS) as client:
 
         @settings(max_examples=BODIES, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
         @given(broken())
-        def one(sent: dict[str, Any]) -> None:
-            check(client, sent, expected)
+        def one(sent: tuple[str, dict[str, Any]]) -> None:
+            check(client, *sent, expected, tally)
 
         one()
         assert client.post("/flush_cache?timeout=30").status_code == 200
 
 
-def check(client: httpx.Client, sent: dict[str, Any], expected: Vector) -> None:
+def check(client: httpx.Client, path: str, sent: dict[str, Any], expected: Vector, tally: Tally) -> None:
     """Status 200, or a 4xx that names field and cause; and the next good request is right."""
-    try:
-        content = json.dumps(sent, allow_nan=False)
-    except ValueError:
-        return  # a number that JSON does not have
-    answer = client.post("/generate", content=content, headers={"content-type": "application/json"})
-    shown = f"{content[:300]} -> {answer.text[:300]}"
+    content = json.dumps(sent)  # with NaN and Infinity, which JSON does not have and SGLang reads
+    answer = client.post(path, content=content, headers={"content-type": "application/json"})
+    shown = f"{path} {content[:300]} -> {answer.text[:300]}"
     assert answer.status_code == 200 or 400 <= answer.status_code < 500, shown
+    tally.add(answer)
     if answer.status_code != 200:
         told = answer.json()
         error = told.get("error", told)  # SGLang has two forms of its own, which name their cause in the message alone

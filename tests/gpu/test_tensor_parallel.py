@@ -1,4 +1,4 @@
-"""Two GPUs give the vectors that one gives, and the row store lies on the first rank alone."""
+"""Two GPUs give the vectors that one gives, also of injected prompts, and fingerprints that it accepts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from tessera.fingerprint.calibration import accepted
+from tessera.fingerprint.thresholds import Thresholds
 from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
+from tessera.testing.prover import ask, check
 from tessera.testing.reference import cosine
 from tessera.testing.server import Server
 
@@ -34,12 +37,12 @@ def prompts() -> list[list[int]]:
     return [trunk[:length] for length in (1, 2, 63, 64, 65, 128, 200, 300)] + [trunk[150:], trunk[::-1]]
 
 
-def generate(server: Server, prompt: list[int], tokens: int) -> dict[str, Any]:
+def generate(server: Server, prompt: list[int], tokens: int, **fields: Any) -> dict[str, Any]:
     """The mean over the prompt and its raw rows, after an encode or with some tokens generated."""
     sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
     body = {"input_ids": prompt, "sampling_params": sampling, "return_embedding": True}
     states = {"return_hidden_states": {"over": "prompt"}, "hidden_states_format": "base64"}
-    answer = httpx.post(f"{server.url}/generate", json=body | states, timeout=120).raise_for_status()
+    answer = httpx.post(f"{server.url}/generate", json=body | states | fields, timeout=120).raise_for_status()
     meta: dict[str, Any] = answer.json()["meta_info"]
     return meta
 
@@ -51,11 +54,16 @@ def rows_of(meta: dict[str, Any]) -> np.ndarray[Any, Any]:
     return bits.view("<f4").reshape(states["shape"])
 
 
+def servers(server_pool: ServerPool) -> tuple[Server, Server]:
+    """On one GPU, and on two: every test uses both."""
+    one = server_pool.get(*COMMON, "--enable-injection", "--dtype", "bfloat16")
+    return one, server_pool.get(*COMMON, "--enable-injection", "--dtype", "bfloat16", "--tp-size", "2")
+
+
 def test_two_ranks_give_the_vectors_of_one(server_pool: ServerPool) -> None:
     """Encodes, which skip a collective operation on both ranks, and generations, cold and cached, one by one."""
-    one = server_pool.get(*COMMON, "--dtype", "bfloat16")
+    one, two = servers(server_pool)
     expected = [generate(one, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
-    two = server_pool.get(*COMMON, "--dtype", "bfloat16", "--tp-size", "2")
     found = [generate(two, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
     pairs = list(zip(found, expected, strict=True))
     least = min(cosine(a["embedding"], np.array(b["embedding"])) for a, b in pairs)
@@ -64,3 +72,42 @@ def test_two_ranks_give_the_vectors_of_one(server_pool: ServerPool) -> None:
     assert least >= LEAST_COSINE
     assert rows >= 0.999
     assert two.log.count("tessera: row store of") == 1
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "add"}, {"scale": "norm-matched"}])
+def test_two_ranks_inject_as_one(server_pool: ServerPool, mode: dict[str, str]) -> None:
+    """Each rank embeds a part of the vocabulary, and then the same vectors take their places on all."""
+    one, two = servers(server_pool)
+    pairs = []
+    for number, prompt in enumerate(prompts()[4:]):
+        overrides = overrides_of(number, len(prompt)) | mode
+        plain = generate(one, prompt, 4)
+        # The second time behind a cached prefix.
+        for _ in range(2):
+            a = generate(one, prompt, 4, input_embed_overrides=overrides)
+            b = generate(two, prompt, 4, input_embed_overrides=overrides)
+            assert cosine(a["embedding"], np.array(plain["embedding"])) < LEAST_COSINE
+            pairs.append((b, a))
+    least = min(cosine(a["embedding"], np.array(b["embedding"])) for a, b in pairs)
+    rows = min(cosine(row, other) for a, b in pairs for row, other in zip(rows_of(a), rows_of(b), strict=True))
+    print(f"\nMEASURED injection {mode}, TP 2 against TP 1: means {least:.6f}, single rows {rows:.6f}")  # noqa: T201
+    assert least >= LEAST_COSINE
+    assert rows >= 0.999
+
+
+def overrides_of(seed: int, length: int) -> dict[str, Any]:
+    """Four vectors about as long as embeddings, in places of a prompt."""
+    vectors = (np.random.default_rng(seed).standard_normal((4, 256)) / 16).astype("<f4")
+    positions = sorted(random.Random(seed).sample(range(length), 4))
+    embeds = base64.b64encode(vectors.tobytes()).decode()
+    return {"positions": positions, "embeds": embeds, "shape": [4, 256], "dtype": "float32"}
+
+
+def test_fingerprints_of_two_ranks(server_pool: ServerPool) -> None:
+    """Either proves, the other verifies: 60 responses of 100 tokens each, in batches of 1, 8 and 32."""
+    one, two = servers(server_pool)
+    for prover, verifier in ((one, two), (two, one)):
+        measured = check(verifier.url, ask(prover.url, 60, 100))
+        worst = max(distance for response in measured for distance in response.distances)
+        print(f"\nMEASURED fingerprints between TP 1 and TP 2: worst {worst}")  # noqa: T201
+        assert accepted(measured, Thresholds()) == 60

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
 import pytest
 import torch
 
@@ -10,7 +14,8 @@ from tessera.fingerprint.chunks import ALL_ROWS, values_proven
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
-from tessera.testing.prover import ask, check
+from tessera.testing.prover import ask, check, prompts
+from tessera.testing.server import Server
 from tessera_kernels.top_rows import Chunk, top_rows
 
 pytestmark = [
@@ -74,3 +79,45 @@ def test_honest_responses_pass(server_pool: ServerPool, prover: tuple[str, ...])
     worst = max(distance for one in measured for distance in one.distances)
     print(f"\nMEASURED {' '.join(prover)}: worst fingerprint {worst}")  # noqa: T201 - what a run by hand is for
     assert accepted(measured, Thresholds()) == 300
+
+
+@pytest.mark.parametrize("backend", ["fa3", "triton"])
+def test_exact_mode(server_pool: ServerPool, backend: str) -> None:
+    """Row hashes of 48 responses, made one by one, by 8 and by 32, are those of prefills; one changed token shows."""
+    server = server_pool.get(*COMMON, "--enable-deterministic-inference", "--attention-backend", backend)
+    claims = [claim for at_once in (1, 8, 32) for claim in exact_claims(server, at_once)]
+    for claim in claims[-4:]:
+        ids = claim["output_ids"]
+        claims.append(claim | {"output_ids": [*ids[:40], ids[40] ^ 1, *ids[41:]]})
+    httpx.post(f"{server.url}/flush_cache", timeout=60).raise_for_status()
+    answer = httpx.post(f"{server.url}/v1/toploc/verify", json={"claims": claims}, timeout=300).raise_for_status()
+    results = answer.json()["results"]
+    drawn = [result["sampling"] for result in results[:48]]
+    mismatches, tokens = (sum(one[name] for one in drawn) for name in ("mismatches", "tokens"))
+    verdicts = [result["verdict"] for result in results]
+    passed = verdicts[:48].count("pass")
+    print(f"\nMEASURED exact mode, {backend}: {passed} of 48 pass; {mismatches} of {tokens} seeded draws differ")  # noqa: T201
+    assert verdicts == ["pass"] * 48 + ["fail"] * 4, [result["reason"] for result in results]
+    assert mismatches == 0
+
+
+def exact_claims(server: Server, at_once: int) -> list[dict[str, Any]]:
+    """16 responses of 100 tokens with hashes of their rows, drawn with seeds."""
+
+    def one(i: int) -> dict[str, Any]:
+        sampling = {"temperature": 1.0, "sampling_seed": i}
+        body = {
+            "text": texts[i],
+            "sampling_params": {**sampling, "max_new_tokens": 100, "ignore_eos": True},
+            "return_toploc_fingerprints": False,
+            "return_row_hashes": True,
+            "return_input_ids": True,
+            "return_output_ids": True,
+        }
+        meta = httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()["meta_info"]
+        ids = {name: meta[name] for name in ("input_ids", "output_ids", "row_hashes")}
+        return {**ids, "sampling": {"temperature": 1.0, "seed": i}}
+
+    texts = prompts(16, seed=at_once)
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, range(16)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tessera.inject import refusals as injection
 from tessera.rows.refusals import REFUSALS, refused, refused_model
 
 DEFAULTS: dict[str, Any] = {
@@ -77,3 +78,16 @@ def test_models(kind: str) -> None:
     none = {"is_hybrid_swa": False, "is_hybrid_ssm": False, "is_encoder_decoder": False}
     assert refused_model(**none) is None
     assert "does not support this model" in (refused_model(**none | {kind: True}) or "")
+
+
+INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_config": None}
+
+
+@pytest.mark.parametrize("refusal", injection.REFUSALS)
+def test_each_is_refused_with_injection(refusal: Any) -> None:
+    """The same for --enable-injection."""
+    name = refusal.option.removeprefix("--").replace("-", "_")
+    changed = {"null": "prefill", 1: 2, None: "something", False: True}[INJECTION[name]]
+    assert injection.refused(SimpleNamespace(**INJECTION)) == []
+    (line,) = injection.refused(SimpleNamespace(**INJECTION | {name: changed}))
+    assert line.startswith(f"{refusal.option} cannot be combined with --enable-injection: ")

@@ -20,7 +20,7 @@ from tessera.fields import integer, known_keys
 CANDIDATES = 32
 """Most likely tokens of each place that are looked at. The claimed one may be another; then it is looked at as well."""
 
-_KEYS = ["temperature", "top_p", "top_k", "seed"]
+KEYS = ["temperature", "top_p", "top_k", "seed"]
 _ALL = -1
 """SGLang's ``top_k`` for no limit."""
 
@@ -85,8 +85,8 @@ class Sampling:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise BadRequest(field, value, f"an object with {', '.join(_KEYS)}")
-        known_keys(field, value, _KEYS)
+            raise BadRequest(field, value, f"an object with {', '.join(KEYS)}")
+        known_keys(field, value, KEYS)
         top_k = value.get("top_k", _ALL)
         seed = value.get("seed")
         temperature = value.get("temperature", 1.0)
@@ -116,12 +116,12 @@ class Sampling:
             return max(0.0, float(place.logprobs[0]) - place.logprob)
         rank = int((place.logprobs > place.logprob).sum())
         if self.seed is None:
-            at_least, _ = self._mass_before(place, rank)
-            return 1.0 if 0 < self.top_k <= rank else max(0.0, at_least - self.top_p)
+            at_least = self._masses_before(place)[0][rank]
+            return 1.0 if 0 < self.top_k <= rank else max(0.0, float(at_least) - self.top_p)
         return self._seeded_gap(place, rank)
 
-    def _mass_before(self, place: Place, rank: int) -> tuple[float, float]:
-        """Probability of the tokens before this rank, at this temperature: at least, and at most.
+    def _masses_before(self, place: Place) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Probability before each rank from 0 on, at this temperature: at least, and at most.
 
         Of tokens that are not among the candidates only their sum at temperature 1 is known. Below it each of them
         loses as much weight as the last candidate does, or more.
@@ -131,8 +131,8 @@ class Sampling:
         rest = max(0.0, 1.0 - float(np.exp(place.logprobs).sum())) * math.exp(-top)
         most = math.inf if self.temperature > 1 else rest * math.exp((1 / self.temperature - 1) * (last - top))
         least = rest if self.temperature >= 1 else 0.0
-        before, seen = float(weights[:rank].sum()), float(weights.sum())
-        return before / (seen + most), before / (seen + least)
+        before = np.concatenate([[0.0], weights.cumsum()])
+        return before / (before[-1] + most), before / (before[-1] + least)
 
     def _seeded_gap(self, place: Place, rank: int) -> float:
         # With top-p or top-k SGLang sorts, and draws the rank; else the token.
@@ -143,8 +143,7 @@ class Sampling:
         noise = gumbel(self.seed or 0, place.position, np.append(columns, own))
         values = np.append(place.logprobs[:allowed], place.logprob) / self.temperature + noise
         if self.top_p < 1:
-            certain = [self._mass_before(place, i)[1] <= self.top_p for i in range(allowed)]
-            values[:-1][~np.array(certain)] = -math.inf
+            values[:-1][self._masses_before(place)[1][:allowed] > self.top_p] = -math.inf
         return max(0.0, float(values[:-1].max() - values[-1]))
 
 

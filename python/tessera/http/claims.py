@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from tessera.fingerprint.verifier import Distance
 from tessera.http.body import Streamed, read_object, token_ids
 from tessera.inject.admission import admit_custom
 from tessera.inject.options import FIELD as OVERRIDES_FIELD
-from tessera.limits import MAX_CLAIMS
+from tessera.limits import MAX_CLAIMS, MAX_SAMPLED_TOKENS
 
 KEYS = ["input_ids", "output_ids", "fingerprints", "nonce", "sampling", "row_hashes", OVERRIDES_FIELD]
 
@@ -74,8 +75,14 @@ async def verify(request: Streamed, prefill: Prefill, hidden_size: int, vocabula
     if not isinstance(values, list) or not 1 <= len(values) <= MAX_CLAIMS:
         raise BadRequest("claims", values, f"a list of 1 to {MAX_CLAIMS} claims")
     claims = [read_claim(f"claims[{i}]", value, hidden_size, vocabulary) for i, value in enumerate(values)]
+    sampled = sum(len(claim.tokens) - claim.prompt_tokens for claim in claims if claim.sampling is not None)
+    if sampled > MAX_SAMPLED_TOKENS:
+        raise BadRequest("claims", f"{sampled} tokens with sampling", f"at most {MAX_SAMPLED_TOKENS} in one request")
     metas = await prefill(claims)
-    return {"results": [_result(claim, meta) for claim, meta in zip(claims, metas, strict=True)]}
+    results = [_result(claim, meta) for claim, meta in zip(claims, metas, strict=True)]
+    if sampled:  # seconds, for long responses: not on the event loop
+        await asyncio.to_thread(_judge_sampling, claims, metas, results)
+    return {"results": results}
 
 
 def joined(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any, int]:
@@ -184,10 +191,13 @@ def _result(claim: Claim, meta: dict[str, Any] | Unverifiable) -> dict[str, Any]
         reason = _first_difference(claim.row_hashes, meta[exact.FIELD])
     verdict = "fail" if reason else "pass"
     statistics = [one._asdict() for one in found]
-    result = {"verdict": verdict, "reason": reason, "statistics": statistics, "thresholds": limits}
-    if claim.sampling is not None:
-        result["sampling"] = claim.sampling.judge(places(meta, claim.prompt_tokens))._asdict()
-    return result
+    return {"verdict": verdict, "reason": reason, "statistics": statistics, "thresholds": limits}
+
+
+def _judge_sampling(claims: list[Claim], metas: list[dict[str, Any] | Unverifiable], results: list[Any]) -> None:
+    for claim, meta, result in zip(claims, metas, results, strict=True):
+        if claim.sampling is not None and not isinstance(meta, Unverifiable):
+            result["sampling"] = claim.sampling.judge(places(meta, claim.prompt_tokens))._asdict()
 
 
 def _first_difference(claimed: list[str], own: list[str]) -> str:

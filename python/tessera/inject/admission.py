@@ -52,7 +52,7 @@ def admit(prompts: Prompts, sampling_params: Any, model: Model) -> tuple[Prompts
     if found is None:
         overrides = parse(prompts.overrides, model)
         if overrides is None and isinstance(waiting[0], PerPrompt):  # from a route that does not know its prompts
-            overrides = waiting[0]
+            return prompts._replace(overrides=None), _fold_late(waiting[0], prompts, sampling_params)
         return prompts._replace(overrides=None), fold(overrides, prompts, sampling_params)
     single = isinstance(found, Override)
     whole = PerPrompt(Overrides((own,)) for own in ([found] if isinstance(found, Override) else found))
@@ -74,6 +74,15 @@ def admit_custom(
         return custom_params
     _check_enabled(field, value, model)
     return {**(custom_params or {}), KEY: parse(value, model, field)}
+
+
+def _fold_late(overrides: PerPrompt, prompts: Prompts, sampling_params: Any) -> Any:
+    """`fold` for a route that makes a 500 of what is raised here, and asks for the error afterwards."""
+    try:
+        return fold(overrides, prompts, sampling_params)
+    except BadRequest as error:
+        overrides[0].error = error
+        raise
 
 
 def _without_injection(prompts: Prompts, model: Model) -> Prompts:

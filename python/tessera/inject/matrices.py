@@ -15,7 +15,7 @@ BASE64_FIELD = "input_embeds_b64"
 FILLER_ID = 1
 """What stands for a token where there are none, as SGLang has it: logprobs of such a prompt mean nothing."""
 
-_KEYS = ["data", "shape", "dtype"]
+KEYS = ["data", "shape", "dtype"]
 _DEEP = 3
 
 
@@ -53,8 +53,8 @@ def _from_list(field: str, value: object, model: Model) -> Override:
 
 def _from_base64(field: str, value: object, model: Model) -> Override:
     if not isinstance(value, dict):
-        raise BadRequest(field, value, f"an object with {', '.join(_KEYS)}")
-    known_keys(field, value, _KEYS)
+        raise BadRequest(field, value, f"an object with {', '.join(KEYS)}")
+    known_keys(field, value, KEYS)
     if not isinstance(value.get("data"), str):
         raise BadRequest(f"{field}.data", value.get("data"), "base64 of little-endian numbers")
     vectors = decode(

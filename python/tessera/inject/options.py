@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from tessera.limits import MAX_TOKEN_CHARACTERS
 FIELD = "input_embed_overrides"
 NORM_MATCHED = "norm-matched"
 
-_KEYS = ["positions", "token", "embeds", "shape", "dtype", "mode", "scale", "expect_neighbours", "projection"]
+KEYS = ["positions", "token", "embeds", "shape", "dtype", "mode", "scale", "expect_neighbours", "projection"]
 
 
 class Mode(StrEnum):
@@ -83,8 +83,8 @@ def parse(field: str, value: object, bounds: Bounds, dtype: torch.dtype, project
         BadRequest: the value, a key or a key's value is not allowed.
     """
     if not isinstance(value, dict):
-        raise BadRequest(field, value, f"an object with {', '.join(_KEYS)}")
-    known_keys(field, value, _KEYS)
+        raise BadRequest(field, value, f"an object with {', '.join(KEYS)}")
+    known_keys(field, value, KEYS)
     add = choice(f"{field}.mode", Mode, value.get("mode", Mode.REPLACE)) is Mode.ADD
     matched, factor = _scale(f"{field}.scale", value.get("scale"))
     embeds = f"{field}.embeds"
@@ -113,7 +113,7 @@ def _final(field: str, raw: torch.Tensor, factor: float | None, bounds: Bounds, 
 def _scale(field: str, value: object) -> tuple[bool, float | None]:
     if value is None or value == NORM_MATCHED:
         return value is not None, None
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return False, float(value)
     raise BadRequest(field, value, f"a finite number, or {NORM_MATCHED}")
 

@@ -13,6 +13,11 @@ REFUSALS = (
     Refusal("--pp-size", lambda args: args.pp_size > 1, "only the first stage has embeddings"),
     Refusal("--enable-pdmux", is_set("enable_pdmux"), "a prefill split by layers takes no embeddings"),
     Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), _UNTESTED),
+    Refusal(
+        "--enable-attn-tp-input-scattered",
+        is_set("enable_attn_tp_input_scattered"),
+        "each rank would add the whole embeddings to those of the others",
+    ),
     Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _UNTESTED),
     Refusal("--dp-size", lambda args: args.dp_size > 1, f"{_UNTESTED}: start one server for each replica"),
     Refusal("--dcp-size", above_one("dcp_size"), _UNTESTED),

@@ -56,6 +56,20 @@ def _tell_logits() -> None:
     logits_processor.LogitsProcessor._get_logits = told
 
 
+def _say_deterministic() -> None:
+    """Our part of exact mode, on a server without SGLang's: it refuses --enable-deterministic-inference on a CPU."""
+    from tessera import config
+
+    derive = config.Settings.from_server_args
+
+    def told(args: Any) -> config.Settings:
+        settings = derive(args)
+        settings.deterministic = True
+        return settings
+
+    config.Settings.from_server_args = told  # type: ignore[method-assign, assignment]
+
+
 def _pooling() -> None:
     """Ids that begin with "span-fault" have no span; "start-fault" and "wait-fault" break their step's read."""
     from tessera.rows import reader, service, store
@@ -94,6 +108,7 @@ def _pooling() -> None:
         allocate(self, *args)
 
     store.RowStore.__init__ = allocate_and_tell  # type: ignore[assignment, method-assign]
+    _say_deterministic()
 
 
 def _dice() -> None:

@@ -1,0 +1,48 @@
+"""No field or key of ours is missing in the OpenAPI, and none is there that is gone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from sglang.srt.entrypoints.openai import protocol
+from sglang.srt.managers import io_struct
+
+from tessera.fingerprint import sampling
+from tessera.http import claims
+from tessera.http.schema import document, request_fields
+from tessera.inject import matrices, options
+from tessera_patches import openai, request
+
+CHANGED = {"return_hidden_states"}
+"""SGLang's fields that take more with us."""
+
+
+def names(of: Any) -> set[str]:
+    """Of the fields of a dataclass or a pydantic model."""
+    return {field.name for field in dataclasses.fields(of)} if dataclasses.is_dataclass(of) else set(of.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("ours", "stock"),
+    [
+        (request.GenerateReqInput, io_struct.GenerateReqInput),
+        (openai.ChatCompletionRequest, protocol.ChatCompletionRequest),
+        (openai.CompletionRequest, protocol.CompletionRequest),
+    ],
+)
+def test_fields(ours: Any, stock: Any) -> None:
+    """Of the three requests that we extend."""
+    assert set(request_fields(stock.__name__)) == (names(ours) - names(stock)) | CHANGED
+
+
+def test_keys() -> None:
+    """Of the objects inside them, and of claims."""
+    schemas = document()["components"]["schemas"]
+    claim = [set(one["properties"]) for one in schemas["ToplocClaim"]["anyOf"]]
+    assert claim[0] | claim[1] == set(claims.KEYS)
+    assert set(schemas["TesseraOverride"]["properties"]) == set(options.KEYS)
+    assert set(schemas["TesseraMatrix"]["properties"]) == set(matrices.KEYS)
+    told = schemas["ToplocClaim"]["anyOf"][0]["properties"]["sampling"]["anyOf"][0]
+    assert set(told["properties"]) == set(sampling.KEYS)
