@@ -60,7 +60,8 @@ def _measure(urls: dict[str, str], load: Load, options: argparse.Namespace, out:
     for round_number in range(options.rounds):
         turn = round_number % len(CASES)
         for case in CASES[turn:] + CASES[:turn]:
-            result = _send(urls, case, load, seed=1 + round_number, request_seconds=request_seconds)
+            seed = 100 + 10 * round_number + CASES.index(case)  # never the same prompts twice: they would be cached
+            result = _send(urls, case, load, seed, request_seconds)
             measured[case].append(result)
             print(json.dumps({"case": case, "round": round_number} | result.record(load)), file=out, flush=True)
     return measured

@@ -8,12 +8,14 @@ without which it takes no embeddings. Only one is under load at a time. Cases, i
   matrix   our server, the whole prompt as input_embeds_b64
   stock    the stock server, the whole prompt as input_embeds (lists of numbers, the only form that it takes)
 
-``matrix`` and ``stock`` have a load of their own: reading a list takes the stock server seconds, one after the other.
-No prompt is sent twice, so nothing comes from a prefix cache. Writes a JSON line for each measurement and prints ratios
-to ``plain``, and of ``matrix`` to ``stock``. Example (dummy weights of an 8B Llama):
+``matrix`` and ``stock`` have a load of their own, one request at a time: reading a list takes the stock server ten
+seconds for each. No prompt is sent twice, so nothing comes from a prefix cache. Writes a JSON line for each measurement
+and prints ratios to ``plain``, and of ``matrix`` to ``stock``. For the 8B shape on an H200 about 350 s, of which 100 s
+are the start of both servers; with `--max-total-tokens` they start together (see `tessera.testing.several`). Example
+(dummy weights of an 8B Llama):
 
-  python benchmarks/bench_injection.py --model /models/8b --hidden-size 4096 --out results/injection.jsonl -- \
-      --load-format dummy --attention-backend fa3 --mem-fraction-static 0.35
+  python benchmarks/bench_injection.py --model /models/8b --hidden-size 4096 --out $OUT/injection.jsonl -- \
+      --load-format dummy --attention-backend fa3 --mem-fraction-static 0.8 --max-total-tokens 120000
 """
 
 from __future__ import annotations
@@ -25,16 +27,17 @@ import json
 import random
 import signal
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from load import Call, Load, Measured, load_of, percentile, run, sampling
+from load import Call, Load, Measured, load_of, percentile, random_prompts, run, sampling, typical_latency
 from provenance import provenance
 from tessera.testing.server import Server
+from tessera.testing.several import serving
 
 POSITIONS = (100, 101, 102, 300)
 
@@ -87,61 +90,66 @@ def main() -> None:
     """Start both servers, measure, print the ratios."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers live in sessions of their own: stop them
-    with ExitStack() as servers, options.out.open("w") as out:
-        urls = _start(servers, options)
-        print(json.dumps(provenance() | {"server_args": options.server_args}), file=out, flush=True)
-        vectors = Vectors(options.hidden_size)
-        for load in options.loads:
-            injected = {"input_embed_overrides": vectors.overrides(options.vectors)}
-            sends: dict[str, Send] = {"plain": ("ours", {}, None), "inject": ("ours", injected, None)}
-            _tell(out, load, _measure(urls, load, sends, options.rounds, out), "plain")
-        load = options.matrix_load
-        matrices: dict[str, Send] = {
-            "stock": ("stock", {}, vectors.lists),
-            "matrix": ("ours", {}, vectors.base64),
-        }
-        _tell(out, load, _measure(urls, load, matrices, 1, out), "stock")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    stock, ours = _servers(options)
+    begin = time.perf_counter()
+    together = "--max-total-tokens" in options.server_args
+    with options.out.open("w") as out, serving([stock, ours], together=together):
+        started = round(time.perf_counter() - begin)
+        about = {"server_args": options.server_args, "start_seconds": started}
+        print(json.dumps(provenance() | about), file=out, flush=True)
+        print(f"both servers ready after {started} s", flush=True)
+        _all(options, {"stock": stock.url, "ours": ours.url}, out)
+        print(f"done after {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def _all(options: argparse.Namespace, urls: dict[str, str], out: TextIO) -> None:
+    vectors = Vectors(options.hidden_size)
+    for load in options.loads:
+        injected = {"input_embed_overrides": vectors.overrides(options.vectors)}
+        sends: dict[str, Send] = {"plain": ("ours", {}, None), "inject": ("ours", injected, None)}
+        _tell(out, load, _measure(urls, load, sends, options.rounds, out), "plain")
+    load = options.matrix_load
+    matrices: dict[str, Send] = {
+        "stock": ("stock", {}, vectors.lists),
+        "matrix": ("ours", {}, vectors.base64),
+    }
+    _tell(out, load, _measure(urls, load, matrices, 1, out), "stock")
 
 
 Send = tuple[str, dict[str, Any], Callable[[Load, int], Iterator[Call]] | None]
 """To which server, what is added to the body, or what makes bodies of a load and a seed."""
 
 
-def _start(servers: ExitStack, options: argparse.Namespace) -> dict[str, str]:
-    logs = options.out.parent
-    stock = Server(
-        options.model,
-        *options.server_args,
-        "--disable-radix-cache",
-        env={"TESSERA_DISABLE": "1"},
-        log_path=logs / "injection-stock.log",
-        progress=print,
+def _servers(options: argparse.Namespace) -> tuple[Server, Server]:
+    logs, args = options.out.parent, options.server_args
+    stock = (*args, "--disable-radix-cache")
+    return (
+        Server(options.model, *stock, env={"TESSERA_DISABLE": "1"}, log_path=logs / "injection-stock.log"),
+        Server(options.model, *args, "--enable-injection", log_path=logs / "injection-ours.log"),
     )
-    ours = Server(
-        options.model,
-        *options.server_args,
-        "--enable-injection",
-        log_path=logs / "injection-ours.log",
-        progress=print,
-    )
-    # One after the other: each sizes its KV pool by the memory that is free.
-    return {"stock": servers.enter_context(stock).url, "ours": servers.enter_context(ours).url}
 
 
 def _measure(
     urls: dict[str, str], load: Load, sends: dict[str, Send], rounds: int, out: TextIO
 ) -> dict[str, list[Measured]]:
-    def send(case: str, seed: int, request_seconds: float = 0.0) -> Measured:
+    def warm_up(case: str) -> float:
         server, extra, calls = sends[case]
-        return run(urls[server], load, extra, seed, request_seconds, calls=calls(load, seed) if calls else None)
+        own = [calls(load, seed) if calls else None for seed in (0, 1)]
+        prompts = [random_prompts(load, seed) for seed in (0, 1)]
+        return max(typical_latency(urls[server], load, extra, prompts[i], own[i]) for i in (0, 1))
 
-    seconds = {case: max(send(case, 0).p50 for _ in range(2)) for case in sends}
+    def send(case: str, seed: int) -> Measured:
+        server, extra, calls = sends[case]
+        return run(urls[server], load, extra, seed, seconds[case], calls=calls(load, seed) if calls else None)
+
+    seconds = {case: warm_up(case) for case in sends}
     measured: dict[str, list[Measured]] = {case: [] for case in sends}
     cases = list(sends)
     for round_number in range(rounds):
         turn = round_number % len(cases)
         for case in cases[turn:] + cases[:turn]:
-            result = send(case, 1 + round_number, seconds[case])
+            result = send(case, 100 + 10 * round_number + cases.index(case))  # never the same prompts twice
             measured[case].append(result)
             print(json.dumps({"case": case, "round": round_number} | result.record(load)), file=out, flush=True)
     return measured
@@ -191,7 +199,7 @@ def _options() -> argparse.Namespace:
         default=[load_of("512/16/32"), load_of("512/128/32")],
         help="of plain and inject: PROMPT/OUTPUT/CLIENTS[/SECONDS], PROMPT above 300, SECONDS by default 6",
     )
-    parser.add_argument("--matrix-load", type=load_of, default=load_of("512/16/4/60"), help="of stock and matrix")
+    parser.add_argument("--matrix-load", type=load_of, default=load_of("512/16/1/20"), help="of stock and matrix")
     parser.add_argument("server_args", nargs="*", help="after --: arguments for both servers")
     return parser.parse_args()
 

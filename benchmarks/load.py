@@ -99,13 +99,19 @@ def run(
         prompts: token ids of the prompts to send instead of random ones; it never ends.
         calls: what to send instead of /generate with prompts; it never ends.
     """
-    calls = calls or _generate(load, prompts or _random_prompts(load, seed))
+    calls = calls or _generate(load, prompts or random_prompts(load, seed))
     return asyncio.run(_run(url, load, extra, calls, request_seconds))
 
 
-def typical_latency(url: str, load: Load, extra: dict[str, Any], prompts: Iterator[list[int]]) -> float:
+def typical_latency(
+    url: str,
+    load: Load,
+    extra: dict[str, Any],
+    prompts: Iterator[list[int]] | None = None,
+    calls: Iterator[Call] | None = None,
+) -> float:
     """The median latency when each client sends one request at once: what `run` wants to know, and a warm-up."""
-    calls = _generate(load, prompts)
+    calls = calls or _generate(load, prompts or random_prompts(load, 0))
     answers = asyncio.run(_answers(url, load, extra, calls, stagger=0.0, until=time.perf_counter()))
     return percentile([answer.end - answer.begin for answer in answers], 0.5)
 
@@ -116,7 +122,8 @@ def percentile(latencies: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-def _random_prompts(load: Load, seed: int) -> Iterator[list[int]]:
+def random_prompts(load: Load, seed: int) -> Iterator[list[int]]:
+    """Token ids of prompts, without end."""
     chooser = random.Random(seed)
     while True:
         yield [chooser.randrange(FIRST_ID, LAST_ID) for _ in range(load.prompt_tokens)]

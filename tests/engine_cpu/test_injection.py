@@ -293,7 +293,7 @@ def test_openai_routes(injecting: Server, hf: HuggingFace) -> None:
         assert refused.status_code == 400
         assert refused.json()["error"]["param"] == "input_embed_overrides[1].positions"
         assert "got 14; allowed: 0 to 13" in client.post("/completions", json={**wrong, "stream": True}).text
-        many = {**batch, "input_embed_overrides": [batch["input_embed_overrides"][0]]}
+        many = {**batch, "input_embed_overrides": overrides[:1]}
         refused = client.post("/completions", json=many)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input_embed_overrides")
 

@@ -41,7 +41,8 @@ def speculative(request: pytest.FixtureRequest, server_pool: ServerPool) -> Serv
     """One server for each algorithm."""
     if request.param == "ngram" and shutil.which("c++") is None:
         pytest.skip("SGLang compiles its n-gram corpus: no C++ compiler here")
-    return server_pool.get(*COMMON, *SERVERS[request.param], env=ENV)
+    injection = () if request.param == "ngram" else ("--enable-injection",)  # refused with it, by name
+    return server_pool.get(*injection, *COMMON, *SERVERS[request.param], env=ENV)
 
 
 def generate(server: Server, prompts: Any, tokens: int, sampling: dict[str, Any] | None = None, **fields: Any) -> Any:
@@ -117,9 +118,10 @@ def test_two_samples(speculative: Server, hf: HuggingFace) -> None:
         check(hf, prompt, answer)
 
 
-def test_canaries(speculative: Server, hf: HuggingFace) -> None:
-    """100 requests, 16 at once: shared prefixes, every option, streams, and clients that leave half-way."""
-    flock = canaries(100, vocabulary=1000, seed=9, leaving=0.1)
+def test_canaries(speculative: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
+    """100 requests, 16 at once: shared prefixes, vectors, every option, streams, and clients that leave half-way."""
+    injecting = 0.0 if request.node.callspec.params["speculative"] == "ngram" else 0.3
+    flock = canaries(100, vocabulary=1000, seed=9, leaving=0.1, injecting=injecting)
     verdicts = judge(flock, fly(speculative.url, flock, at_once=16), hf)
     assert [verdict.problem for verdict in verdicts if verdict.problem] == []
     assert max(verdict.error for verdict in verdicts) <= FLOAT32_ERROR

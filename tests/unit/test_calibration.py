@@ -94,6 +94,8 @@ def test_tampering() -> None:
     assert prompt.output_ids == honest.output_ids
     assert [a != b for a, b in zip(answer.output_ids, honest.output_ids, strict=True)] == [False, True, False]
     assert answer.fingerprints == honest.fingerprints
+    hidden = tampered(honest._replace(input_ids=list(range(20))), "hidden instruction")
+    assert hidden.input_ids == list(range(8, 20))
 
 
 def test_prompts_are_the_same_each_time() -> None:

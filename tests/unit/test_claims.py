@@ -47,7 +47,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tokens_whose_sampling_is_checked_are_bounded() -> None:
     """Each holds memory and takes time; without ``sampling`` there may be more."""
-    assert 4 * 8192 == MAX_SAMPLED_TOKENS
+    assert MAX_SAMPLED_TOKENS == 4 * 8192
     assert [one["verdict"] for one in verify(*[CLAIM] * 4)["results"]] == ["unverifiable"] * 4
     with pytest.raises(BadRequest, match="claims: got '32769 tokens with sampling'; allowed: at most 32768"):
         verify(*[CLAIM] * 4, {**CLAIM, "output_ids": [2, 2], "row_hashes": ["0" * 64] * 2})

@@ -5,26 +5,33 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import tempfile
-from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from tessera.fingerprint import calibration, cheats
 from tessera.fingerprint.calibration import Measured
-from tessera.testing.prover import Response, ask, check, tampered
-from tessera.testing.server import Server
+from tessera.testing.campaign import VERIFIER, Campaign, Prover
+from tessera.testing.prover import TAMPERED, Response, tampered
 
-DEFAULT_CHEATS = (*cheats.PRECISIONS, "skipped layer", "changed prompt", "changed early token")
+AS_VERIFIER = "as the verifier"
+DEFAULT_CHEATS = (*cheats.PRECISIONS, "skipped layer", *TAMPERED)
+
+Distances = dict[str, list[Measured]]
 
 _EPILOG = """\
-Servers are started one after the other: one for each --honest and each cheat with other weights, which make responses,
-and one that verifies all of them. A cheat's weights are a rounded copy in a temporary folder (TMPDIR).
+One server for each --honest and each cheat with other weights makes responses, and one verifies all of them; they are
+started --at-once at a time, and the plan is told first. A start takes 15 to 120 s, 250 responses of an 8B on an H200
+about 100 s (a third of them is made one by one), their verification 10 s. A cheat's weights are a rounded copy in a
+temporary folder (TMPDIR). With --keep an interrupted run goes on where it was.
 
-example, one H200:
-  tessera toploc calibrate --model-path Llama-3.1-8B-Instruct --output thresholds.json \\
-    --honest '' --honest '--attention-backend triton' --honest '--disable-cuda-graph' --responses 200
+example, one H200, a small model, 1,000 honest responses, 9 servers at once (300 s):
+  tessera toploc calibrate --model-path MODEL --output thresholds.json --keep responses.jsonl --responses 250 \\
+    --honest '' --honest '--attention-backend triton' --honest '--disable-cuda-graph' \\
+    --honest '--speculative-algorithm EAGLE --speculative-draft-model-path DRAFT' --at-once 9 \\
+    --server-args '--attention-backend fa3 --mem-fraction-static 0.5 --max-total-tokens 65536'
 then:
   python -m sglang.launch_server --model-path … --toploc-verification --toploc-thresholds thresholds.json
 """
@@ -72,22 +79,65 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         default=calibration.MARGIN,
         help=f"thresholds are the largest honest distances times this (default: {calibration.MARGIN})",
     )
+    calibrate.add_argument(
+        "--keep", type=Path, metavar="FILE", help="keep responses here, and do not ask again for those that it has"
+    )
+    calibrate.add_argument(
+        "--at-once",
+        type=int,
+        default=1,
+        metavar="N",
+        help="servers that run at the same time (default: 1); more need --max-total-tokens among --server-args",
+    )
     calibrate.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Start servers, measure, write."""
+    wrong = _wrong(options)
+    if wrong:
+        print(f"tessera toploc calibrate: {wrong}")
+        return 2
+    honest = [_prover(options, args or AS_VERIFIER, args) for args in options.honest or [""]]
+    cheating = [_cheat(options, name) for name in options.cheats if name not in TAMPERED]
+    if options.other_model is not None:
+        cheating.append(_prover(options, "another model", "")._replace(model=options.other_model))
+    campaign = Campaign(options.responses, options.tokens, options.at_once, options.keep, _say)
+
+    def derived() -> dict[str, list[Response]]:
+        made = campaign.made[honest[0].kind]
+        return {name: [tampered(one, name) for one in made] for name in options.cheats if name in TAMPERED}
+
+    measured = campaign.run([*honest, *cheating], _prover(options, VERIFIER, ""), derived)
+    good = {one.kind: measured.pop(one.kind) for one in honest}
+    _write(options, good, measured)
+    return 0
+
+
+def _wrong(options: argparse.Namespace) -> str:
     unknown = set(options.cheats) - set(DEFAULT_CHEATS)
     if unknown:
-        print(f"tessera toploc calibrate: no cheat {', '.join(sorted(unknown))}; there are {', '.join(DEFAULT_CHEATS)}")
-        return 2
-    honest = {args or "as the verifier": _prove(options, options.model_path, args) for args in options.honest or [""]}
-    dishonest = _cheat(options, next(iter(honest.values())))
-    print("verifying all of them …", flush=True)
-    with _server(options, options.model_path, "") as server:
-        show = _bar("verified", sum(map(len, [*honest.values(), *dishonest.values()])))
-        good = {name: check(server.url, responses, show) for name, responses in honest.items()}
-        bad = {name: check(server.url, responses, show) for name, responses in dishonest.items()}
+        return f"no cheat {', '.join(sorted(unknown))}; there are {', '.join(DEFAULT_CHEATS)}"
+    if options.at_once > 1 and "--max-total-tokens" not in options.server_args:
+        return "--at-once above 1 needs --max-total-tokens among --server-args, or the servers fight for memory"
+    if options.plot is not None and find_spec("matplotlib") is None:
+        return "--plot needs matplotlib, which is not installed"
+    return ""
+
+
+def _prover(options: argparse.Namespace, kind: str, args: str) -> Prover:
+    return Prover(kind, options.model_path, (*options.server_args, *shlex.split(args)))
+
+
+def _cheat(options: argparse.Namespace, name: str) -> Prover:
+    if name in cheats.PRECISIONS:
+        weights = partial(cheats.requantized, options.model_path, precision=name)
+    else:
+        weights = partial(cheats.without_last_layer, options.model_path)
+    return _prover(options, name, "")._replace(weights=weights)
+
+
+def _write(options: argparse.Namespace, good: Distances, bad: Distances) -> None:
     report = calibration.report(good, bad, topk=_topk(good), margin=options.margin)
     about = {
         "model": str(options.model_path),
@@ -104,54 +154,13 @@ def run(options: argparse.Namespace) -> int:
 
         draw(good, bad, report["thresholds"], options.plot)
         print(f"drawn: {options.plot}")
-    return 0
-
-
-def _prove(options: argparse.Namespace, model: Path, args: str) -> list[Response]:
-    print(f"prover: {model.name} {args}".rstrip(), flush=True)
-    with _server(options, model, args) as server:
-        return ask(server.url, options.responses, options.tokens, _bar("responses", options.responses))
-
-
-def _cheat(options: argparse.Namespace, honest: list[Response]) -> dict[str, list[Response]]:
-    found: dict[str, list[Response]] = {}
-    for name in options.cheats:
-        if name in ("changed prompt", "changed early token"):
-            found[name] = [tampered(one, name) for one in honest]
-            continue
-        with tempfile.TemporaryDirectory(prefix="tessera-cheat-") as folder:
-            copy = Path(folder)
-            if name in cheats.PRECISIONS:
-                cheats.requantized(options.model_path, copy, name)
-            else:
-                cheats.without_last_layer(options.model_path, copy)
-            print(f"cheat: {name}", flush=True)
-            found[name] = _prove(options, copy, "")
-    if options.other_model is not None:
-        found["another model"] = _prove(options, options.other_model, "")
-    return found
-
-
-def _server(options: argparse.Namespace, model: Path, args: str) -> Server:
-    return Server(model, "--toploc-verification", *options.server_args, *shlex.split(args), progress=_say)
 
 
 def _say(line: str) -> None:
     print(f"  {line}", flush=True)
 
 
-def _bar(what: str, total: int) -> Callable[[int], None]:
-    from tqdm import tqdm
-
-    bar = tqdm(total=total, desc=f"  {what}", leave=False)
-
-    def show(done: int) -> None:
-        bar.update(done)
-
-    return show
-
-
-def _topk(good: dict[str, list[Measured]]) -> int:
+def _topk(good: Distances) -> int:
     return max(values for responses in good.values() for one in responses for values in one.values)
 
 

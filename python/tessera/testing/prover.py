@@ -21,9 +21,12 @@ Progress = Callable[[int], object]
 
 _SOURCES = Path(__file__).resolve().parents[1]
 _PROMPT_CHARACTERS = (200, 600, 1500)
-_AT_ONCE = (1, 8, 32)
+_AT_ONCE = (1, 8, 64)
 """Responses are made in batches of these sizes, for the noise depends on them."""
 _CLAIMS_AT_ONCE = 32
+_HIDDEN_TOKENS = 8
+TAMPERED = ("hidden instruction", "changed prompt", "changed early token")
+"""Ways of `tampered`."""
 
 
 class Response(NamedTuple):
@@ -71,7 +74,13 @@ def _ask(client: httpx.Client, text: str, tokens: int) -> Response:
 
 
 def tampered(response: Response, how: str) -> Response:
-    """The response with another token: the middle one of the prompt, or the second one of the answer."""
+    """The response as claimed by somebody who changed it.
+
+    "hidden instruction": the prompt began with tokens that the claim leaves out. "changed prompt", "changed early
+    token": another token in the middle of the prompt, or the second one of the answer.
+    """
+    if how == "hidden instruction":
+        return response._replace(input_ids=response.input_ids[_HIDDEN_TOKENS:])
     ids = list(response.input_ids if how == "changed prompt" else response.output_ids)
     place = len(ids) // 2 if how == "changed prompt" else 1
     others = sorted(set(response.input_ids + response.output_ids) - {ids[place]})

@@ -67,7 +67,7 @@ def _say_deterministic() -> None:
         settings.deterministic = True
         return settings
 
-    config.Settings.from_server_args = told  # type: ignore[method-assign, assignment]
+    config.Settings.from_server_args = told  # type: ignore[method-assign]
 
 
 def _pooling() -> None:
