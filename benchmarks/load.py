@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-FIRST_ID, LAST_ID = 5, 2000
-"""Random prompts are made of these token ids: low ones exist in every vocabulary."""
+FIRST_ID, LAST_ID = 5, 1000
+"""Random prompts are made of these token ids: low ones exist in every vocabulary, that of the tiny model too."""
 KEPT_BYTES = 2**20
 """Larger answers are counted and not kept."""
 

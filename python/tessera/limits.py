@@ -26,6 +26,10 @@ MAX_TOPK = 512
 MAX_OVERRIDES = 2048
 """Prompts, or objects of one prompt, in ``input_embed_overrides``: as many as prompts of /v1/embeddings."""
 
+MAX_VECTOR_COPIES = 4
+"""Times ``--injection-max-megabytes``: the vectors of one request, as they go into the model, counted once for each
+prompt and sample that has them. Each copy travels to the scheduler, and a small body could ask for thousands."""
+
 MAX_TOKEN_CHARACTERS = 256
 """The text of one token; it is given to the tokenizer."""
 

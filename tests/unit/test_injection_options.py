@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from tessera.errors import BadRequest, StartRefused, TooLarge
 from tessera.inject.admission import admit, admit_custom
-from tessera.inject.carry import KEY, Overrides, PerPrompt, Prompts, carried
+from tessera.inject.carry import KEY, Overrides, PerPrompt, Prompts, carried, raise_late_error
 from tessera.inject.model import Model
 from tessera.inject.options import Override
 from tessera.inject.projections import Projection, Projections
@@ -266,3 +266,36 @@ def test_two_projections_of_one_width_need_a_name() -> None:
     two = Projections(H, {"a": Projection(torch.ones(H, 3)), "b": Projection(torch.ones(H, 3))})
     with pytest.raises(BadRequest, match="a, b"):
         two.apply("x", None, torch.ones(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params"),
+    [
+        (Prompts(input_ids=[1] * 8), {"n": 70_000}),
+        (Prompts(text=["x"] * 70_000), None),
+        (Prompts(input_ids=[[1] * 8] * 1000), {"n": 70}),
+        (Prompts(input_ids=[[1] * 8] * 1000), [{"n": 70}] * 1000),
+    ],
+)
+def test_copies_of_vectors_are_bounded(prompts: Prompts, params: Any) -> None:
+    """Of 64 bytes here, for each prompt and sample; from a route that passes them on the error is kept."""
+    with pytest.raises(TooLarge, match="bytes of vectors'; allowed: up to 4194304 for all prompts and samples"):
+        admit(prompts._replace(overrides=overriding()), params, model())
+    _, found = admit(prompts._replace(overrides=overriding()), params, model(megabytes=2))
+    assert found
+
+
+def test_an_error_about_copies_is_kept_for_later() -> None:
+    """OpenAI's routes make a 500 of what is raised inside them."""
+    custom = admit_custom(overriding(), None, model())
+    with pytest.raises(TooLarge):
+        admit(Prompts(text="x"), {"n": 70_000, "custom_params": custom}, model())
+    with pytest.raises(TooLarge):
+        raise_late_error(custom)
+
+
+def test_projected_vectors_are_bounded() -> None:
+    """They are more than the body had: 16 rows of 3 become rows of 8."""
+    many = [overriding(embeds=b64(torch.ones(16, 3)), shape=[16, 3], positions=list(range(16)))] * 2048
+    with pytest.raises(TooLarge, match="bytes of vectors"):
+        admit(Prompts(input_ids=[[1] * 32] * 2048, overrides=[[one] * 8 for one in many]), None, model())

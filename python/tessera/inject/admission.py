@@ -6,12 +6,33 @@ from typing import Any
 
 import torch
 
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, TooLarge
 from tessera.inject import matrices, options
-from tessera.inject.carry import KEY, Overrides, PerPrompt, Prompts, carried, fold
+from tessera.inject.carry import KEY, Overrides, PerPrompt, Prompts, carried, count, fold
 from tessera.inject.model import Model
 from tessera.inject.options import FIELD, Override
-from tessera.limits import MAX_OVERRIDES
+from tessera.limits import MAX_OVERRIDES, MAX_VECTOR_COPIES
+
+
+class Budget:
+    """The bytes of vectors that one request may hold: projections and copies make more of them than its body has."""
+
+    def __init__(self, model: Model) -> None:
+        self._most = MAX_VECTOR_COPIES * model.max_bytes
+        self._taken = 0
+
+    def take(self, field: str, size: int) -> None:
+        """Count some more.
+
+        Raises:
+            TooLarge: together they are too many.
+        """
+        self._taken += size
+        if self._taken > self._most:
+            allowed = (
+                f"up to {self._most} for all prompts and samples ({MAX_VECTOR_COPIES} x --injection-max-megabytes)"
+            )
+            raise TooLarge(field, f"{self._taken} bytes of vectors", allowed)
 
 
 def parse(value: object, model: Model, field: str = FIELD) -> Overrides | PerPrompt | None:
@@ -27,11 +48,12 @@ def parse(value: object, model: Model, field: str = FIELD) -> Overrides | PerPro
     """
     if value is None:
         return None
+    budget = Budget(model)
     if not isinstance(value, list):
-        return Overrides((_parse(field, value, model),))
+        return Overrides((_parse(field, value, model, budget),))
     if not 1 <= len(value) <= MAX_OVERRIDES:
         raise BadRequest(field, f"{len(value)} values", f"1 to {MAX_OVERRIDES}")
-    return PerPrompt(_of_prompt(f"{field}[{i}]", item, model) for i, item in enumerate(value))
+    return PerPrompt(_of_prompt(f"{field}[{i}]", item, model, budget) for i, item in enumerate(value))
 
 
 def admit(prompts: Prompts, sampling_params: Any, model: Model) -> tuple[Prompts, Any]:
@@ -48,11 +70,19 @@ def admit(prompts: Prompts, sampling_params: Any, model: Model) -> tuple[Prompts
     waiting = [carried(own) for own in _each(sampling_params)]
     if not model.enabled:
         return _without_injection(prompts, model), sampling_params
+    prompts, params = _folded(prompts, sampling_params, model, waiting[0])
+    _check_copies(prompts, params, model)
+    return prompts, params
+
+
+def _folded(
+    prompts: Prompts, sampling_params: Any, model: Model, waiting: Overrides | PerPrompt | None
+) -> tuple[Prompts, Any]:
     found = _matrices(prompts, model)
     if found is None:
         overrides = parse(prompts.overrides, model)
-        if overrides is None and isinstance(waiting[0], PerPrompt):  # from a route that does not know its prompts
-            return prompts._replace(overrides=None), _fold_late(waiting[0], prompts, sampling_params)
+        if overrides is None and isinstance(waiting, PerPrompt):  # from a route that does not know its prompts
+            return prompts._replace(overrides=None), _fold_late(waiting, prompts, sampling_params)
         return prompts._replace(overrides=None), fold(overrides, prompts, sampling_params)
     single = isinstance(found, Override)
     whole = PerPrompt(Overrides((own,)) for own in ([found] if isinstance(found, Override) else found))
@@ -74,6 +104,27 @@ def admit_custom(
         return custom_params
     _check_enabled(field, value, model)
     return {**(custom_params or {}), KEY: parse(value, model, field)}
+
+
+def _check_copies(prompts: Prompts, params: Any, model: Model) -> None:
+    """Each prompt, and each of its samples, takes a copy of its vectors to the scheduler: a small body could send many.
+
+    Raises:
+        TooLarge: together they are too large.
+    """
+    each = params if isinstance(params, list) else [params]
+    prompts_of_each = 1 if isinstance(params, list) else count(prompts) or 1
+    budget = Budget(model)
+    for own in each:
+        overrides = carried(own)
+        if isinstance(overrides, Overrides):
+            samples = own.get("n")
+            copies = prompts_of_each * (max(samples, 1) if isinstance(samples, int) else 1)
+            try:
+                budget.take(FIELD, copies * sum(one.vectors.nbytes for one in overrides.each))
+            except TooLarge as error:
+                overrides.error = error
+                raise
 
 
 def _fold_late(overrides: PerPrompt, prompts: Prompts, sampling_params: Any) -> Any:
@@ -122,15 +173,17 @@ def _matrices(prompts: Prompts, model: Model) -> list[Override] | Override | Non
     return matrices.from_lists(prompts.input_embeds, model)
 
 
-def _of_prompt(field: str, value: object, model: Model) -> Overrides:
+def _of_prompt(field: str, value: object, model: Model, budget: Budget) -> Overrides:
     if value is None:
         return Overrides()
     if not isinstance(value, list):
-        return Overrides((_parse(field, value, model),))
+        return Overrides((_parse(field, value, model, budget),))
     if len(value) > MAX_OVERRIDES:
         raise BadRequest(field, f"{len(value)} values", f"up to {MAX_OVERRIDES}")
-    return Overrides(tuple(_parse(f"{field}[{i}]", item, model) for i, item in enumerate(value)))
+    return Overrides(tuple(_parse(f"{field}[{i}]", item, model, budget) for i, item in enumerate(value)))
 
 
-def _parse(field: str, value: object, model: Model) -> Override:
-    return options.parse(field, value, model.bounds(projected=True), model.dtype, model.projections)
+def _parse(field: str, value: object, model: Model, budget: Budget) -> Override:
+    found = options.parse(field, value, model.bounds(projected=True), model.dtype, model.projections)
+    budget.take(f"{field}.embeds", found.vectors.nbytes)
+    return found

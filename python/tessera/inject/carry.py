@@ -56,17 +56,17 @@ def fold(found: Overrides | PerPrompt | None, prompts: Prompts, sampling_params:
     """
     if found is None:
         return sampling_params
-    count = _count(prompts)
-    if isinstance(found, PerPrompt) and count is None:  # a list for one prompt: several objects
+    prompt_count = count(prompts)
+    if isinstance(found, PerPrompt) and prompt_count is None:  # a list for one prompt: several objects
         found[0].each = tuple(own for part in found for own in part.each)
         found = found[0]
     if isinstance(found, Overrides):
         return _with(found, sampling_params)
-    if len(found) != count:
-        raise BadRequest(FIELD, f"a list of {len(found)}", f"one value, or one for each of the {count} prompts")
-    own = sampling_params if isinstance(sampling_params, list) else [sampling_params] * count
-    if len(own) != count:
-        raise BadRequest("sampling_params", f"{len(own)} values", f"one, or one for each of the {count} prompts")
+    if len(found) != prompt_count:
+        raise BadRequest(FIELD, f"a list of {len(found)}", f"one value, or one for each of the {prompt_count} prompts")
+    own = sampling_params if isinstance(sampling_params, list) else [sampling_params] * prompt_count
+    if len(own) != prompt_count:
+        raise BadRequest("sampling_params", f"{len(own)} values", f"one, or one for each of the {prompt_count} prompts")
     return [_with(overrides, params) for overrides, params in zip(found, own, strict=True)]
 
 
@@ -100,7 +100,7 @@ def on_wire(sampling_params: dict[str, Any], wire: str) -> dict[str, Any]:
     return {**sampling_params, "custom_params": {**sampling_params["custom_params"], KEY: wire}}
 
 
-def _count(prompts: Prompts) -> int | None:
+def count(prompts: Prompts) -> int | None:
     """How many prompts; None for a single one, which is no list of its own."""
     if prompts.text is not None:
         return len(prompts.text) if isinstance(prompts.text, list) else None
