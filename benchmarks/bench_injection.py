@@ -10,12 +10,11 @@ without which it takes no embeddings. Only one is under load at a time. Cases, i
 
 ``matrix`` and ``stock`` have a load of their own, one request at a time: reading a list takes the stock server ten
 seconds for each. No prompt is sent twice, so nothing comes from a prefix cache. Writes a JSON line for each measurement
-and prints ratios to ``plain``, and of ``matrix`` to ``stock``. For the 8B shape on an H200 about 350 s, of which 100 s
-are the start of both servers; with `--max-total-tokens` they start together (see `tessera.testing.several`). Example
-(dummy weights of an 8B Llama):
+and prints ratios to ``plain``, and of ``matrix`` to ``stock``. For the 8B shape on an H200 about 250 s, and 170 s more
+if the servers do not run yet (see `rig.py`). Example (dummy weights of an 8B Llama):
 
-  python benchmarks/bench_injection.py --model /models/8b --hidden-size 4096 --out $OUT/injection.jsonl -- \
-      --load-format dummy --attention-backend fa3 --mem-fraction-static 0.8 --max-total-tokens 120000
+  python benchmarks/bench_injection.py --model /models/8b --hidden-size 4096 --out results/injection.jsonl -- \
+      --load-format dummy --attention-backend fa3 --mem-fraction-static 0.35
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,8 +36,7 @@ import numpy as np
 
 from load import Call, Load, Measured, load_of, percentile, random_prompts, run, sampling, typical_latency
 from provenance import provenance
-from tessera.testing.server import Server
-from tessera.testing.several import serving
+from rig import serve
 
 POSITIONS = (100, 101, 102, 300)
 
@@ -91,15 +90,15 @@ def main() -> None:
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers live in sessions of their own: stop them
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    stock, ours = _servers(options)
     begin = time.perf_counter()
-    together = "--max-total-tokens" in options.server_args
-    with options.out.open("w") as out, serving([stock, ours], together=together):
-        started = round(time.perf_counter() - begin)
-        about = {"server_args": options.server_args, "start_seconds": started}
-        print(json.dumps(provenance() | about), file=out, flush=True)
-        print(f"both servers ready after {started} s", flush=True)
-        _all(options, {"stock": stock.url, "ours": ours.url}, out)
+    with ExitStack() as servers, options.out.open("w") as out:
+        # One after the other: each sizes its KV pool by the memory that is free.
+        stock, ours = (
+            serve(servers, name, options.model, options.server_args, options.out.parent / f"{name}.log")
+            for name in ("stock-uncached", "injecting")
+        )
+        print(json.dumps(provenance() | {"server_args": options.server_args}), file=out, flush=True)
+        _all(options, {"stock": stock, "ours": ours}, out)
         print(f"done after {time.perf_counter() - begin:.0f} s", flush=True)
 
 
@@ -119,15 +118,6 @@ def _all(options: argparse.Namespace, urls: dict[str, str], out: TextIO) -> None
 
 Send = tuple[str, dict[str, Any], Callable[[Load, int], Iterator[Call]] | None]
 """To which server, what is added to the body, or what makes bodies of a load and a seed."""
-
-
-def _servers(options: argparse.Namespace) -> tuple[Server, Server]:
-    logs, args = options.out.parent, options.server_args
-    stock = (*args, "--disable-radix-cache")
-    return (
-        Server(options.model, *stock, env={"TESSERA_DISABLE": "1"}, log_path=logs / "injection-stock.log"),
-        Server(options.model, *args, "--enable-injection", log_path=logs / "injection-ours.log"),
-    )
 
 
 def _measure(

@@ -8,11 +8,11 @@
                 each, and they take turns
 
 No prompt is sent twice to a server. Writes a JSON line for each measurement and each summary, server logs beside it.
-For the 8B shape on an H200 about 400 s, of which 100 s are the start of both servers; with `--max-total-tokens` they
-start together (see `tessera.testing.several`). Example (dummy weights of an 8B Llama):
+For the 8B shape on an H200 about 250 s, and 170 s more if the servers do not run yet (see `rig.py`). Example (dummy
+weights of an 8B Llama):
 
-  python benchmarks/bench_toploc.py --model /models/8b --out $OUT/toploc.jsonl -- --load-format dummy \
-      --attention-backend fa3 --mem-fraction-static 0.8 --max-total-tokens 120000
+  python benchmarks/bench_toploc.py --model /models/8b --out benchmarks/results/toploc.jsonl -- \
+      --load-format dummy --attention-backend fa3 --mem-fraction-static 0.35
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -33,8 +34,7 @@ import httpx
 
 from load import FIRST_ID, LAST_ID, Load, Measured, load_of, random_prompts, run, typical_latency
 from provenance import provenance
-from tessera.testing.server import Server
-from tessera.testing.several import serving
+from rig import serve
 
 PROVEN = {"return_toploc_fingerprints": True}
 IDS = {"return_input_ids": True, "return_output_ids": True}
@@ -45,19 +45,19 @@ def main() -> None:
     """Start both servers, measure, print the ratios."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers live in sessions of their own: stop them
-    logs, args = options.out.parent, options.server_args
-    logs.mkdir(parents=True, exist_ok=True)
-    stock = Server(options.model, *args, env={"TESSERA_DISABLE": "1"}, log_path=logs / "toploc-stock.log")
-    ours = Server(options.model, *args, "--enable-return-hidden-states", log_path=logs / "toploc-ours.log")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
-    with options.out.open("w") as out, serving([stock, ours], together="--max-total-tokens" in args):
-        started = round(time.perf_counter() - begin)
-        _write(out, provenance() | {"server_args": args, "start_seconds": started})
-        print(f"both servers ready after {started} s", flush=True)
+    with ExitStack() as servers, options.out.open("w") as out:
+        # One after the other: each sizes its KV pool by the memory that is free.
+        stock, ours = (
+            serve(servers, name, options.model, options.server_args, options.out.parent / f"{name}.log")
+            for name in ("stock", "ours")
+        )
+        _write(out, provenance() | {"server_args": options.server_args})
         for together in options.together:  # first: it is short, and needs no quiet neighbour
-            _verification(ours.url, together, options, out)
+            _verification(ours, together, options, out)
         for load in options.loads:
-            _throughput({"stock": stock.url, "idle": ours.url, "proven": ours.url}, load, options.rounds, out)
+            _throughput({"stock": stock, "idle": ours, "proven": ours}, load, options.rounds, out)
         print(f"done after {time.perf_counter() - begin:.0f} s", flush=True)
 
 

@@ -7,9 +7,12 @@
 #   few          the same with 32 clients                            180 s
 #   encode       /encode, cached prompts, streams, Hugging Face      450 s
 #   states       raw states beside the stock server's                200 s (starts one server more)
-#   rest         fingerprints, injection, candidates, pooling        560 s
+#   rest         fingerprints, injection                             500 s
+#   small        candidates, pooling                                 100 s
 #   down         stop the servers                                     20 s
+#   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests        tests/gpu and tests/kernels, several at a time      500 s (nothing else runs then)
+#   pair         what needs two GPUs                                 250 s (nothing else runs then)
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site
 export PYTHONUNBUFFERED=1
@@ -43,17 +46,37 @@ encode() {
 states() { bench bench_encode 400 states --out "$out/encode.jsonl"; }
 
 rest() {
-  bench bench_toploc 280 --out "$out/toploc.jsonl"
-  bench bench_injection 200 --hidden-size 4096 --out "$out/injection.jsonl"
+  bench bench_toploc 290 --out "$out/toploc.jsonl"
+  bench bench_injection 290 --hidden-size 4096 --out "$out/injection.jsonl"
+}
+
+small() {
   bench bench_candidates 60 --out "$out/candidates.jsonl"
   timeout 60 python3 benchmarks/bench_pool_rows.py --out "$out/pool.jsonl" --tiles 32/64/4 64/64/4 64/128/8
 }
+
+# Which share of honest responses fails, and of cheats passes: of the tiny model, for there are no weights of a larger one.
+# Cut off, it goes on where it was: the responses are kept in $out.
+calibrate() {
+  local tiny=python/tessera/testing/models
+  local common="--attention-backend fa3 --sampling-backend pytorch --grammar-backend none --dtype bfloat16
+    --cuda-graph-backend-prefill=disabled --mem-fraction-static 0.5 --max-total-tokens 60000"
+  local drafts="--speculative-algorithm EAGLE --speculative-draft-model-path $tiny/tiny-eagle
+    --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+  timeout 570 python3 -m tessera.cli toploc calibrate --model-path "$tiny/tiny" --responses 250 --at-once 9 \
+    --honest '' --honest '--attention-backend triton' --honest '--disable-cuda-graph' --honest "$drafts" \
+    --server-args "$common" --keep "$out/toploc-responses.jsonl" --output "$out/toploc-calibrate.json" \
+    --plot "$out/toploc-calibrate.png"
+}
+
+pair() { python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider tests/gpu/test_tensor_parallel.py 2>&1 | tee "$out/pair.log"; }
 
 tests() { # several processes at a time: what is measured here is right or wrong, not fast
   local pytest=(python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider)
   "${pytest[@]}" tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/kernels >"$out/kernels.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_embeddings.py >"$out/embeddings.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_toploc.py >"$out/toploc.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_toploc.py -k "not exact" >"$out/toploc.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_toploc.py -k exact >"$out/toploc-exact.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_injection.py tests/gpu/test_injection_lora.py >"$out/injection.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_speculative.py -k fa3 >"$out/speculative-fa3.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_speculative.py -k triton >"$out/speculative-triton.log" 2>&1 &

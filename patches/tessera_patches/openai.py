@@ -78,7 +78,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         return await _handle(serving, request, raw_request, tokens, "chat.completion.chunk", tail, either_end=True)
 
     async def completions(request: CompletionRequest, raw_request: Request) -> Any:
-        if config.active.rows:
+        if config.active.rows or config.active.inject:
             check_prompts("prompt", request.prompt, config.active.vocabulary)
         serving = raw_request.app.state.openai_serving_completion
         request.prompt, tail = joined("prompt", request.prompt, request.output_ids, _claim(request))

@@ -58,8 +58,9 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         params: Any = self.sampling_params  # type: ignore[has-type]  # inherited from Any
         params = self._admit_injection(params)
         params = admit_embedding(self.return_embedding, params, enabled=settings.rows, hidden_size=settings.hidden_size)
-        if settings.rows:
+        if settings.rows or settings.inject:
             check_prompts("input_ids", self.input_ids, settings.vocabulary)  # type: ignore[has-type]
+        if settings.rows:
             params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
             self.return_hidden_states = False
         self.sampling_params = self._admit_toploc(params)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tessera.testing.pool import ServerPool
+from tessera.testing.server import Server
+
 SITE = Path(__file__).parent / "site"
 
 
@@ -20,3 +23,9 @@ def faulty() -> Callable[[str], dict[str, str]]:
         return {"TESSERA_TEST_FAULT": fault, "PYTHONPATH": path}
 
     return environment
+
+
+@pytest.fixture
+def failing(server_pool: ServerPool, faulty: Callable[[str], dict[str, str]]) -> Server:
+    """A server in which pooling fails for requests with certain ids, and which takes itself for deterministic."""
+    return server_pool.get("--enable-return-hidden-states", env=faulty("pooling"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY
 
-HIDDEN = "--enable-return-hidden-states"
 FLOAT32_ERROR = 1e-5
 PROMPT = list(range(100, 150))
 
@@ -26,12 +23,6 @@ PROMPT = list(range(100, 150))
 def hf() -> HuggingFace:
     """The reference of the tiny model."""
     return HuggingFace(TINY)
-
-
-@pytest.fixture
-def failing(server_pool: ServerPool, faulty: Callable[[str], dict[str, str]]) -> Server:
-    """A server in which pooling fails for requests with certain ids."""
-    return server_pool.get(HIDDEN, env=faulty("pooling"))
 
 
 def embed(server: Server, prompt: list[int], rid: str | None = None, *, stream: bool = False) -> httpx.Response:

@@ -12,22 +12,13 @@ import base64
 import hashlib
 import itertools
 import random
-from collections.abc import Callable
 from typing import Any
 
 import httpx
-import pytest
 
-from tessera.testing.pool import ServerPool
 from tessera.testing.server import Server
 
 PROMPT_TOKENS, GENERATED = 50, 71
-
-
-@pytest.fixture
-def server(server_pool: ServerPool, faulty: Callable[[str], dict[str, str]]) -> Server:
-    """The server of the tests of faults."""
-    return server_pool.get("--enable-return-hidden-states", env=faulty("pooling"))
 
 
 def tokens() -> list[int]:
@@ -38,7 +29,7 @@ def tokens() -> list[int]:
 
 def post(server: Server, path: str, body: Any) -> Any:
     """One request, with nothing cached."""
-    httpx.post(f"{server.url}/flush_cache", timeout=60).raise_for_status()
+    httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
     return httpx.post(server.url + path, json=body, timeout=120).raise_for_status().json()
 
 
@@ -63,47 +54,47 @@ def result(server: Server, claim: Any) -> tuple[str, str]:
     return found["verdict"], found["reason"]
 
 
-def test_row_hashes(server: Server) -> None:
+def test_row_hashes(failing: Server) -> None:
     """Of the raw rows, bit by bit: one flipped bit is found, in its chunk."""
     ids = tokens()
-    states = prefill(server, ids[:-1], return_hidden_states=True, hidden_states_format="base64")["hidden_states"]
+    states = prefill(failing, ids[:-1], return_hidden_states=True, hidden_states_format="base64")["hidden_states"]
     count, width = states["shape"]
     content = base64.b64decode(states["data"])
     rows = [content[i * width * 4 : (i + 1) * width * 4] for i in range(count)]
     head, edges = b"tessera rows 1 float32 256", [0, 50, 82, 114, 120]
     hashes = chain(rows, head, edges)
     claim = {"input_ids": ids[:PROMPT_TOKENS], "output_ids": ids[PROMPT_TOKENS:], "row_hashes": hashes}
-    assert result(server, claim) == ("pass", "")
-    assert result(server, claim | {"row_hashes": [one.upper() for one in hashes]}) == ("pass", "")
+    assert result(failing, claim) == ("pass", "")
+    assert result(failing, claim | {"row_hashes": [one.upper() for one in hashes]}) == ("pass", "")
 
     flipped = bytearray(rows[90])
     flipped[0] ^= 1
     almost = chain([*rows[:90], bytes(flipped), *rows[91:]], head, edges)
     assert (almost[:2], almost[2] != hashes[2], almost[3] != hashes[3]) == (hashes[:2], True, True)
-    assert result(server, claim | {"row_hashes": almost}) == ("fail", "row_hashes: the rows differ in chunk 2")
+    assert result(failing, claim | {"row_hashes": almost}) == ("fail", "row_hashes: the rows differ in chunk 2")
     another = [*ids[PROMPT_TOKENS:-20], 9, *ids[-19:]]
-    assert result(server, claim | {"output_ids": another}) == ("fail", "row_hashes: the rows differ in chunk 2")
+    assert result(failing, claim | {"output_ids": another}) == ("fail", "row_hashes: the rows differ in chunk 2")
     swapped = [hashes[0], hashes[2], hashes[1], hashes[3]]
-    assert result(server, claim | {"row_hashes": swapped}) == ("fail", "row_hashes: the rows differ in chunk 1")
+    assert result(failing, claim | {"row_hashes": swapped}) == ("fail", "row_hashes: the rows differ in chunk 1")
 
 
-def test_a_request_for_hashes(server: Server) -> None:
+def test_a_request_for_hashes(failing: Server) -> None:
     """The same hashes come with a response, streamed or not, beside fingerprints or alone; its claim passes."""
     prompt = tokens()[:PROMPT_TOKENS]
     body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 1}, "return_row_hashes": True}
     asked = {"return_input_ids": True, "return_output_ids": True, "return_toploc_fingerprints": True}
-    meta = post(server, "/generate", body | asked)["meta_info"]
+    meta = post(failing, "/generate", body | asked)["meta_info"]
     assert "hidden_states" not in meta
     ids = {name: meta[name] for name in ("input_ids", "output_ids")}
-    assert result(server, {**ids, "row_hashes": meta["row_hashes"]}) == ("pass", "")
-    assert result(server, {**ids, "fingerprints": meta["toploc_verification_fingerprints"]}) == ("pass", "")
-    assert prefill(server, prompt, return_row_hashes=True)["row_hashes"] == meta["row_hashes"]
-    httpx.post(f"{server.url}/flush_cache", timeout=60).raise_for_status()
-    streamed = httpx.post(f"{server.url}/generate", json=body | {"stream": True}, timeout=60).raise_for_status().text
+    assert result(failing, {**ids, "row_hashes": meta["row_hashes"]}) == ("pass", "")
+    assert result(failing, {**ids, "fingerprints": meta["toploc_verification_fingerprints"]}) == ("pass", "")
+    assert prefill(failing, prompt, return_row_hashes=True)["row_hashes"] == meta["row_hashes"]
+    httpx.post(f"{failing.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    streamed = httpx.post(f"{failing.url}/generate", json=body | {"stream": True}, timeout=60).raise_for_status().text
     assert meta["row_hashes"][0] in streamed
 
 
-def test_bad_hashes(server: Server) -> None:
+def test_bad_hashes(failing: Server) -> None:
     """A 400 that names the field; the next good claim has its verdict."""
     ids = tokens()
     good = {"input_ids": ids[:PROMPT_TOKENS], "output_ids": ids[PROMPT_TOKENS:]}
@@ -111,12 +102,12 @@ def test_bad_hashes(server: Server) -> None:
     bad: list[Any] = [None, "0" * 64, [], hashes[:3], [*hashes, hashes[0]], [*hashes[:3], "0" * 63], [7] * 4, {}]
     for value in bad:
         body: Any = {"claims": [good | {"row_hashes": value}]}
-        answer = httpx.post(f"{server.url}/v1/toploc/verify", json=body, timeout=60)
+        answer = httpx.post(f"{failing.url}/v1/toploc/verify", json=body, timeout=60)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "claims[0].row_hashes")
     for also in ({"fingerprints": ["/9k="]}, {"nonce": "n"}):
         body = {"claims": [good | {"row_hashes": hashes} | also]}
-        assert httpx.post(f"{server.url}/v1/toploc/verify", json=body, timeout=60).status_code == 400
+        assert httpx.post(f"{failing.url}/v1/toploc/verify", json=body, timeout=60).status_code == 400
     body = {"input_ids": [9], "sampling_params": {"max_new_tokens": 1}, "return_row_hashes": True}
-    refused = httpx.post(f"{server.url}/generate", json=body | {"return_hidden_states": True}, timeout=60)
+    refused = httpx.post(f"{failing.url}/generate", json=body | {"return_hidden_states": True}, timeout=60)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "return_row_hashes")
-    assert result(server, good | {"row_hashes": hashes})[0] == "fail"
+    assert result(failing, good | {"row_hashes": hashes})[0] == "fail"

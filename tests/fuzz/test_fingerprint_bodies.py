@@ -134,4 +134,4 @@ def test_random_bodies(injecting: Server, good: dict[str, Any], tally: Tally) ->
             send(client, path, encoded(sent), good, tally)
             if number % BLOCK == BLOCK - 1:
                 check(client, good)
-        assert client.post("/flush_cache").status_code == 200  # only a server that holds no request does it
+        assert client.post("/flush_cache?timeout=30").status_code == 200  # only a server that holds no request does it

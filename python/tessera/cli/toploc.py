@@ -27,7 +27,7 @@ started --at-once at a time, and the plan is told first. A start takes 15 to 120
 about 100 s (a third of them is made one by one), their verification 10 s. A cheat's weights are a rounded copy in a
 temporary folder (TMPDIR). With --keep an interrupted run goes on where it was.
 
-example, one H200, a small model, 1,000 honest responses, 9 servers at once (300 s):
+example, one H200, a small model, 1,000 honest responses, 9 servers at once (350 s):
   tessera toploc calibrate --model-path MODEL --output thresholds.json --keep responses.jsonl --responses 250 \\
     --honest '' --honest '--attention-backend triton' --honest '--disable-cuda-graph' \\
     --honest '--speculative-algorithm EAGLE --speculative-draft-model-path DRAFT' --at-once 9 \\
