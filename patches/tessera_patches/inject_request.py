@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera import config
+from tessera.admission import asked, generated
 from tessera.errors import BadRequest
 from tessera.inject.carry import Overrides, carried, on_wire
 from tessera.inject.model import Model
@@ -20,8 +21,10 @@ def resolve_positions(
     overrides = carried(obj.sampling_params)
     if not isinstance(overrides, Overrides):
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
+    own = len(input_ids) - generated(asked(obj.sampling_params))
     try:
-        injection = resolve(overrides.each, input_ids, manager.model_config.vocab_size, _tokenize(manager.tokenizer))
+        tokenize = _tokenize(manager.tokenizer)
+        injection = resolve(overrides.each, input_ids[:own], manager.model_config.vocab_size, tokenize)
     except BadRequest as error:
         overrides.error = error
         if not obj.stream:

@@ -169,6 +169,13 @@ def asked(sampling_params: object) -> Asked:
     )
 
 
+def generated(wanted: Asked) -> int:
+    """How many of the last tokens of a prompt that is verified its prover generated: none of them was injected."""
+    if wanted.hashes is not None:
+        return wanted.hashes
+    return 0 if wanted.fingerprints is None else wanted.fingerprints.tail or 0
+
+
 def _claim(wire: str | None) -> str | tuple[str, ...] | None:
     value = None if wire is None else json.loads(wire)
     return tuple(value) if isinstance(value, list) else value

@@ -324,6 +324,29 @@ def test_verification_takes_the_same_injection(injecting: Server) -> None:
     assert refused.json()["error"]["param"] == "claims[1].input_embed_overrides.positions"
 
 
+def test_claims_inject_into_the_prompt_alone(injecting: Server) -> None:
+    """Generated tokens of a claim are a prompt to the verifier, but none of them was injected, or is a place."""
+    prompt = [*prompt_of(39, seed=82), 1001]
+    fields = {"return_toploc_fingerprints": True, "return_hidden_states": False}
+    by_token = {"token": 1001, **b64(vectors_of(1, 82))}
+    answer = generate(injecting, prompt, by_token, max_new_tokens=40, **fields)
+    claim = {
+        "input_ids": prompt,
+        "output_ids": answer["output_ids"],
+        "fingerprints": answer["meta_info"]["toploc_verification_fingerprints"],
+        "input_embed_overrides": by_token,
+    }
+    again = claim | {"output_ids": [1001] * 40}  # the answer has the token, too
+    verify = f"{injecting.url}/v1/toploc/verify"
+    results = httpx.post(verify, json={"claims": [claim, again]}, timeout=60).raise_for_status().json()["results"]
+    assert [result["verdict"] for result in results] == ["pass", "fail"]
+    assert results[1]["statistics"][0]["exp_mismatches"] <= 2  # the prompt is the same
+    inside = claim | {"input_embed_overrides": override([40], vectors_of(1, 82))}
+    refused = httpx.post(verify, json={"claims": [inside]}, timeout=60)
+    assert refused.status_code == 400
+    assert "got 40; allowed: 0 to 39" in refused.json()["error"]["message"]
+
+
 def test_errors_in_a_stream(injecting: Server) -> None:
     """Its status is sent before the tokens are known."""
     body = {"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 1}, "stream": True}

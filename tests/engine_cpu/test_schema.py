@@ -36,7 +36,7 @@ CONFIG = """
 [[operations]]
 include-name = "POST /v1/toploc/verify"
 [operations.checks]
-positive_data_acceptance.enabled = false
+positive_data_acceptance.expected-statuses = ["2xx", 400]
 """
 """How many fingerprints a claim has depends on its tokens, which a schema cannot say: what it allows may be a 400."""
 
