@@ -24,6 +24,8 @@ DEFAULTS: dict[str, Any] = {
     "speculative_algorithm": None,
     "radix_cache_backend": None,
     "elastic_ep_backend": None,
+    "ep_size": 1,
+    "moe_a2a_backend": "none",
     "grpc_port": None,
     "enable_hierarchical_cache": False,
     "enable_lmcache": False,
@@ -41,7 +43,8 @@ DEFAULTS: dict[str, Any] = {
     "smg_grpc_mode": False,
     "use_ray": False,
 }
-SET = {name: {"null": "prefill", 1: 2, None: "something", False: True}[default] for name, default in DEFAULTS.items()}
+OTHERS = {"null": "prefill", "none": "deepep", 1: 2, None: "something", False: True}
+SET = {name: OTHERS[default] for name, default in DEFAULTS.items()}
 
 
 def args(**changed: Any) -> SimpleNamespace:

@@ -27,6 +27,12 @@ REFUSALS = (
     ),
     Refusal("--tp-size above 1", above_one("tp_size"), _RANKS),
     Refusal("--pp-size above 1", above_one("pp_size"), "SGLang's drafts need 1"),
+    Refusal("--moe-a2a-backend", lambda args: args.moe_a2a_backend != "none", "not yet tested"),
+    Refusal(
+        "--speculative-moe-a2a-backend",
+        lambda args: args.speculative_moe_a2a_backend not in (None, "none"),
+        "not yet tested",
+    ),
     Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _RANKS),
     Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), "it splits the batch that is sized"),
     Refusal("--enable-pdmux", is_set("enable_pdmux"), "it keeps attention backends of its own"),
