@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,11 @@ def test_the_policy_chooses_again_what_it_chose(tmp_path: Path) -> None:
     }
     assert outcomes["best uniform"].goodput >= max(outcomes[f"static k={k}"].goodput for k in (1, 3)) * 0.999
     assert outcomes["static k=3"].verified == 300 * 32
-    assert result.agreement.measured_seconds == pytest.approx(result.agreement.expected_seconds, rel=0.05)
+    met = result.agreement
+    assert met.measured_seconds == pytest.approx(met.profiled_seconds * 1.1)
+    assert met.profiled_off == pytest.approx(met.profiled_seconds * 0.1)
+    assert met.measured_seconds == pytest.approx(met.expected_seconds, rel=0.05)
+    assert 0 < met.expected_off < met.profiled_off / 2
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +102,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "tilespec",
         "recorded",
     ]
+    assert re.search(r"profile: \d+\.\d+ s, a step is off by 9\.1% of its time", printed)
     header, first, *_ = file.read_text().splitlines()
     broken = json.loads(first)
     for content in (

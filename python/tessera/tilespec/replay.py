@@ -49,7 +49,22 @@ class Agreement:
     expected_accepted: float = 0.0
     accepted: int = 0
     expected_seconds: float = 0.0
+    """By the profile as it was corrected until then."""
+    profiled_seconds: float = 0.0
+    """By the profile alone."""
     measured_seconds: float = 0.0
+    expected_off: float = 0.0
+    """Seconds by which single steps were off, early or late, in sum; with the correction."""
+    profiled_off: float = 0.0
+    """The same without it."""
+
+    def add_time(self, expected: float, profiled: float, measured: float) -> None:
+        """One step that was measured, seconds."""
+        self.expected_seconds += expected
+        self.profiled_seconds += profiled
+        self.measured_seconds += measured
+        self.expected_off += abs(expected - measured)
+        self.profiled_off += abs(profiled - measured)
 
 
 @dataclass
@@ -94,8 +109,7 @@ def replay(trace: Trace) -> Replay:
             agreement.expected_accepted += record.choice.gain
             agreement.accepted += record.accepted
         if record.measured is not None:
-            agreement.expected_seconds += record.choice.seconds
-            agreement.measured_seconds += record.measured
+            agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
             policy.observe(record.choice, record.measured)
     return Replay([*static, uniform, tilespec, recorded], agreement, count)
 
@@ -120,5 +134,10 @@ def table(result: Replay) -> Iterator[str]:
     met = result.agreement
     if met.expected_accepted:
         yield f"accepted draft tokens: {met.accepted:,}, expected {met.expected_accepted:,.0f}"
-    if met.expected_seconds:
-        yield f"time of measured steps: {met.measured_seconds:.3f} s, expected {met.expected_seconds:.3f} s"
+    if met.measured_seconds:
+        yield f"time of measured steps: {met.measured_seconds:.3f} s"
+        for name, total, off in (
+            ("profile", met.profiled_seconds, met.profiled_off),
+            ("corrected while serving", met.expected_seconds, met.expected_off),
+        ):
+            yield f"  {name}: {total:.3f} s, a step is off by {off / met.measured_seconds:.1%} of its time"
