@@ -26,6 +26,8 @@ _OPTIONS = (
     "speculative_draft_model_quantization",
     "moe_runner_backend",
     "speculative_moe_runner_backend",
+    "flashinfer_mxfp4_moe_precision",
+    "disable_shared_experts_fusion",
     "enable_return_hidden_states",
     "enable_torch_compile",
     "disable_custom_all_reduce",

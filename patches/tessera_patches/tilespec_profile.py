@@ -80,6 +80,7 @@ def _cached(facts: dict[str, Any], states: dict[int, Any], sizes: list[int]) -> 
     if known is None:
         return None
     runner, ends = states[0].target_graph_runner, [sizes[0], sizes[-1]]
+    _fill(runner, runner.model_runner.model_config.vocab_size)  # as when it was measured
     _wake(runner)
     profiled = [float(known.costs.uniform[1].at(size)) for size in ends]
     stale = cache.spot_check(profiled, [_replayed(runner, size) for size in ends])
@@ -166,6 +167,13 @@ def _graphs(runner: Any, option: str) -> Any:
 
 def _timed(runner: Any, tokens: int, sizes: list[int] | None = None) -> Curve:
     """Seconds of each of a runner's graphs, by their size, over random tokens and states."""
+    _fill(runner, tokens)
+    sizes = sorted(sizes or runner.capture_bs)
+    return Curve(sizes, [_replayed(runner, size) for size in sizes])
+
+
+def _fill(runner: Any, tokens: int) -> None:
+    """Random tokens and states in a runner's buffers: equal ones would all wake the same experts."""
     buffers = runner.buffers
     for name in ("input_ids", "topk_index"):
         ids = getattr(buffers, name, None)
@@ -174,8 +182,6 @@ def _timed(runner: Any, tokens: int, sizes: list[int] | None = None) -> Curve:
     states = getattr(buffers, "hidden_states", None)
     if states is not None:
         states.normal_()
-    sizes = sorted(sizes or runner.capture_bs)
-    return Curve(sizes, [_replayed(runner, size) for size in sizes])
 
 
 def _wake(runner: Any) -> None:

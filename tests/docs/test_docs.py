@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from enum import EnumType
@@ -126,6 +127,14 @@ def injection() -> str:
     return table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in injection_refusals.REFUSALS))
 
 
+def runners() -> str:
+    """One line for each value of SGLang's enum of MoE runners."""
+    entries = tomllib.loads((DOCS / "moe_runners.toml").read_text())["runner"]
+    keys = ("hardware", "parallelism", "quantization", "state", "measured")
+    head = ("`--moe-runner-backend`", "what it is for", *keys[:3], "state in SGLang 0.5.17", "our figures")
+    return table(head, *((f"`{one['name']}`", one["what"], *(one[key] for key in keys)) for one in entries))
+
+
 def versions() -> str:
     """Supported SGLang versions: those that have a lock file."""
     rows = [
@@ -164,6 +173,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "versions": versions,
     "limits": limits,
     "modules": modules,
+    "runners": runners,
 }
 
 
