@@ -11,7 +11,7 @@ RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest --hypothesis-profile=ci
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection clean
+.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ bench-client: venv ## the figures of the client page (SGLANG_URL=http://... of a
 
 bench-injection: venv ## the figures of the injection page (needs a GPU; ARGS has the options)
 	@$(RUN) benchmarks/bench_injection.py $(ARGS)
+
+bench-moe: venv ## every MoE runner: throughput, agreement, fingerprints (needs a GPU; ARGS='--model DIR --out FILE ...')
+	@$(RUN) benchmarks/bench_moe.py $(ARGS)
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs
