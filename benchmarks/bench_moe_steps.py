@@ -7,7 +7,8 @@ for each load. Example, with a small dummy draft:
   python benchmarks/bench_moe_steps.py --model /models/30b-a3b --draft /models/draft --out steps.jsonl -- \
       --load-format dummy --attention-backend fa3 --speculative-draft-attention-backend triton
 
-On the CPU engine nothing is timed: the script runs there, and says so.
+On the CPU engine the profile is a made-up one (`tessera.tilespec.nominal`): the script runs there, its figures mean
+nothing.
 """
 
 from __future__ import annotations

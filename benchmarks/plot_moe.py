@@ -48,7 +48,8 @@ def records(path: Path) -> list[dict[str, Any]]:
 def lines(found: list[dict[str, Any]]) -> Iterator[str]:
     """The table: one line for each runner, those that did not start with the reason."""
     first = found[0]
-    yield f"{first['provenance']['gpu']}, {first['provenance']['date']}, `{' '.join(first['server_args'])}`"
+    options = " ".join(first["server_args"]) or "no further options"
+    yield f"GPU {first['provenance']['gpu']}, {first['provenance']['date']}, {options}"
     yield ""
     yield "| runner | load | nobody asks, of stock | every request embeds, of stock | least cosine to the reference |"
     yield "|---|---|---|---|---|"
@@ -96,7 +97,7 @@ def plot(found: list[dict[str, Any]], picture: Path) -> None:
     right.set_xlabel("1 - least cosine of embeddings")
     for axes in (left, right):
         axes.set_yticks(range(len(names)), names)
-        axes.invert_yaxis()
+        axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top
         handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         axes.legend(handles.values(), handles.keys(), fontsize=8)
     figure.savefig(picture, dpi=120)

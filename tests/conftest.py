@@ -26,6 +26,7 @@ SERVERS = (
     "failing",
     "speculative",
     "dice",
+    "experts",
 )
 LOG_LINES = 40
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Make the two tiny models that ship with Tessera's tests.
+"""Make the tiny models that ship with Tessera's tests.
 
-Both are Llama models of Python code, trained on the standard library's sources of
+The first two are Llama models of Python code, trained on the standard library's sources of
 the interpreter that runs this script: `tiny` (4 MiB), and `tiny-draft` (1 MiB), a
-draft model for speculative decoding that is distilled from `tiny`. No download.
+draft model for speculative decoding that is distilled from `tiny`. With `--moe`:
+`tiny-moe` (3.4 MiB), a mixture of experts cut from the `tiny` that is there and
+distilled from it on the same text. No download.
 """
 
 import argparse
@@ -25,22 +27,26 @@ from tiny_training.batches import Windows, encode_documents
 from tiny_training.chat import chat_documents
 from tiny_training.corpus import Corpus, load_corpus
 from tiny_training.distill import continuation_pool, draft_loss
-from tiny_training.export import round_weights, write_model
-from tiny_training.forward import Model, continue_tokens, logits_of
+from tiny_training.export import round_weights, write_folder, write_model
+from tiny_training.forward import Model, continue_tokens, greedy_choices, logits_of
 from tiny_training.journal import Journal
 from tiny_training.loop import Plan, train
 from tiny_training.measure import acceptance, held_out_loss
+from tiny_training.moe import MOE, cut_from, expert_shares, moe_config, moe_loss, moe_weights
 from tiny_training.options import arguments
 from tiny_training.plot import plot_journal
 from tiny_training.shapes import DRAFT, TARGET, new_model
 from tiny_training.vocabulary import document, train_tokenizer
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
 
 EXCHANGES = 2500
 PEAK_RATE = 4e-3
 #: The draft sees an endless stream of the target's own text: nothing to memorise.
 DRAFT_WEIGHT_DECAY = 0.1
+#: What was cut from a trained model is changed gently.
+MOE_RATE, MOE_WEIGHT_DECAY = 2e-3, 0.1
 SAMPLES = [
     "def __init__(self",
     "import os\nimport ",
@@ -62,9 +68,9 @@ class Data:
     bytes_per_token: float
 
 
-def prepare(corpus: Corpus, device: str) -> Data:
-    """Train the tokenizer on the training files, and encode both sides."""
-    tokenizer = train_tokenizer(corpus.train, TARGET.vocabulary)
+def prepare(corpus: Corpus, device: str, tokenizer: Tokenizer | None = None) -> Data:
+    """Encode both sides, with a tokenizer that is trained on the training files unless one is given."""
+    tokenizer = tokenizer or train_tokenizer(corpus.train, TARGET.vocabulary)
     documents = [document(text) for text in corpus.train]
     documents += chat_documents(corpus.train, EXCHANGES)
     held_out = encode_documents(tokenizer, [document(t) for t in corpus.held_out])
@@ -95,8 +101,7 @@ def write_head(options: argparse.Namespace, corpus: Corpus, data: Data) -> Journ
         held_out_bytes=corpus.held_out_bytes,
         train_tokens=data.train.numel(),
         held_out_tokens=data.held_out.numel(),
-        target=asdict(TARGET),
-        draft=asdict(DRAFT),
+        **({"moe": asdict(MOE)} if options.moe else {"target": asdict(TARGET), "draft": asdict(DRAFT)}),
         seed=options.seed,
     )
     return journal
@@ -154,14 +159,46 @@ def report(target: Model, draft: Model, data: Data, window: int, journal: Journa
             journal.write("sample", model=name, prompt=prompt, greedy=text)
 
 
+def make_moe(options: argparse.Namespace, corpus: Corpus) -> None:
+    """Cut the mixture of experts from `tiny`, distil it from `tiny`, write it, measure it."""
+    folder = options.out / "tiny"
+    target = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().to(options.device)
+    data = prepare(corpus, options.device, Tokenizer.from_file(str(folder / "tokenizer.json")))
+    journal = write_head(options, corpus, data)
+    model = cut_from(target, MOE).to(options.device)
+    plan = Plan("moe", options.steps, options.rows, options.window, options.long_window, MOE_RATE, MOE_WEIGHT_DECAY)
+    windows = Windows(data.train, options.seed)
+    sampler = torch.Generator(options.device).manual_seed(options.seed)
+    pool = continuation_pool(target, windows, options.pool, sampler)
+    prompts = Windows(data.held_out, seed=0).draw(32, 128)
+
+    def check() -> dict[str, float]:
+        agrees = greedy_choices(model, prompts) == greedy_choices(target, prompts)
+        return {"agreement_on_held_out_text": agrees.float().mean().item()}
+
+    journal.write("check", model="moe", step=0, **check())
+    train(model, plan, moe_loss(model, target, windows, pool, plan, seed=options.seed), check, journal)
+    round_weights(model)
+    size = write_folder(options.out / "tiny-moe", moe_weights(model), moe_config(MOE), data.tokenizer)
+    journal.write("held_out", model="moe", **checker(model, data, options.window)())
+    journal.write("check", model="moe", step=options.steps, **check())
+    journal.write("experts", shares_by_layer=expert_shares(model, prompts))
+    draft = AutoModelForCausalLM.from_pretrained(options.out / "tiny-draft", dtype=torch.float32).to(options.device)
+    journal.write("acceptance", model="tiny-draft", **acceptance(model, draft, prompts, 128, depth=3))
+    journal.write("written", folder_bytes={"tiny-moe": size})
+
+
 def main() -> None:
-    """Train both models, write them, measure them."""
+    """Train both models, or the mixture of experts; write and measure them."""
     options = arguments(__doc__)
     torch.manual_seed(options.seed)
     # Not `warn_only`: with it, flash attention's backward pass stays non-deterministic.
     torch.use_deterministic_algorithms(mode=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     corpus = load_corpus(Path(options.corpus))
+    if options.moe:
+        make_moe(options, corpus)
+        return
     data = prepare(corpus, options.device)
     journal = write_head(options, corpus, data)
     target = train_target(data, options, journal)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from tiny_training.forward import Model
 from tiny_training.shapes import POSITIONS, Shape, config_of
@@ -24,20 +25,25 @@ def round_weights(model: Model) -> None:
 
 
 def write_model(folder: Path, model: Model, shape: Shape, tokenizer: Tokenizer) -> int:
-    """Write weights, configuration and tokenizer; return the folder's bytes.
-
-    The configuration is written by us, not by `save_pretrained`, whose output
-    depends on the version of transformers.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write a Llama model with its tokenizer; return the folder's bytes."""
     weights = {
         # The output head is the embedding: stored once.
         name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
         for name, tensor in model.state_dict().items()
         if name != "lm_head.weight"
     }
+    return write_folder(folder, weights, config_of(shape), tokenizer)
+
+
+def write_folder(folder: Path, weights: dict[str, Tensor], config: dict[str, Any], tokenizer: Tokenizer) -> int:
+    """Write weights, configuration and tokenizer; return the folder's bytes.
+
+    The configuration is written by us, not by `save_pretrained`, whose output
+    depends on the version of transformers.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
-    write_json(folder / "config.json", config_of(shape))
+    write_json(folder / "config.json", config)
     write_json(folder / "generation_config.json", generation_config())
     write_tokenizer(folder, tokenizer, POSITIONS)
     return folder_bytes(folder)

@@ -1,6 +1,6 @@
-"""Where the two tiny real models are: package data, so no download is needed.
+"""Where the tiny real models are: package data, so no download is needed.
 
-Llama models of Python code, made by `benchmarks/models/train_tiny.py`. Both share
+Models of Python code, made by `benchmarks/models/train_tiny.py`. All share
 one vocabulary of 1024 tokens and 4096 positions, and are bfloat16 on disk.
 """
 
@@ -16,3 +16,5 @@ TINY_DRAFT: Path = _MODELS / "tiny-draft"
 TINY_EAGLE: Path = _MODELS / "tiny-eagle"
 #: Its EAGLE-3 head: 1 layer that reads three of the target's, 0.9 MiB.
 TINY_EAGLE3: Path = _MODELS / "tiny-eagle3"
+#: A mixture of experts cut from the tiny model: Qwen3-MoE, 3 layers, 8 experts of which 2 are chosen, 3.4 MiB.
+TINY_MOE: Path = _MODELS / "tiny-moe"

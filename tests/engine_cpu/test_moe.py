@@ -1,0 +1,146 @@
+"""A mixture of experts, with everything on at once: drafts of every length, rows, fingerprints and injection.
+
+One server: STANDALONE drafts of the dense model's own draft, sized by dice, and requests that are retracted.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from toploc.poly import build_proofs_base64
+
+from tessera.fingerprint.answer import FINGERPRINTS
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace, relative_error
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY_DRAFT, TINY_MOE
+
+FLOAT32_ERROR = 1e-5
+SITE = Path(__file__).parents[1] / "faults" / "site"
+ENV = {
+    "TESSERA_TEST_FAULT": "dice",
+    "PYTHONPATH": str(SITE),
+    "SGLANG_TEST_RETRACT": "true",
+    "SGLANG_TEST_RETRACT_INTERVAL": "7",
+}
+OPTIONS = (
+    "--enable-return-hidden-states",
+    "--enable-injection",
+    *("--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", str(TINY_DRAFT)),
+    *("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6"),
+    "--tile-spec",
+)
+CODE = ["def main():\n    import", "class Foo(object):\n    def __init__(self", "import os\n\nfor i in range", "# This"]
+
+
+@pytest.fixture(scope="module")
+def moe() -> HuggingFace:
+    """The reference of the mixture of experts."""
+    return HuggingFace(TINY_MOE)
+
+
+@pytest.fixture
+def experts(server_pool: ServerPool) -> Server:
+    """The server of all tests here."""
+    return server_pool.get(*OPTIONS, model=TINY_MOE, env=ENV)
+
+
+def prompts_of(moe: HuggingFace, seed: int) -> list[list[int]]:
+    """Prompts of code, whose continuations drafts foresee, and of noise, where they fail."""
+    chooser = random.Random(seed)
+    code: list[list[int]] = moe.tokenizer(CODE)["input_ids"]
+    return code + [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
+
+
+def generate(server: Server, prompt: list[int], tokens: int = 40, **fields: Any) -> Any:
+    """POST /generate, greedily, with all that can be asked for."""
+    body = {
+        "input_ids": prompt,
+        "sampling_params": {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True},
+        "return_embedding": {"over": "all"},
+        "return_hidden_states": True,
+        "hidden_states_format": "base64",
+        "return_toploc_fingerprints": True,
+        **fields,
+    }
+    return httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
+
+
+def rows_of(answer: Any) -> np.ndarray[Any, Any]:
+    """All rows, float32."""
+    states = answer["meta_info"]["hidden_states"]
+    return np.frombuffer(base64.b64decode(states["data"]), "<f4").reshape(states["shape"])
+
+
+def check(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
+    """Every row is the reference's: one expert chosen otherwise would show in its row."""
+    assert found.shape == expected.shape
+    assert max(relative_error(row, other) for row, other in zip(found, expected, strict=True)) <= FLOAT32_ERROR * 10
+
+
+def test_tokens_rows_and_embeddings(experts: Server, moe: HuggingFace) -> None:
+    """Hugging Face's own, cold, whatever was drafted, verified together and retracted; and some drafts were right."""
+    prompts = prompts_of(moe, seed=1)
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda prompt: generate(experts, prompt), prompts))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        output = answer["output_ids"]
+        fed = [*prompt, *output[:-1]]
+        assert output == moe.favourites(fed)[len(prompt) - 1 :]
+        check(rows_of(answer), moe.states(fed))
+        assert relative_error(answer["meta_info"]["embedding"], moe.pooled(prompt, output, "mean", "all")) <= 1e-5
+    assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 20
+
+
+def test_fingerprints(experts: Server, moe: HuggingFace, hf: HuggingFace) -> None:
+    """The library's, of the rows; verified by a prefill, which chooses experts for all tokens at once.
+
+    Those of the dense model that this one was distilled from do not pass.
+    """
+    prompts = prompts_of(moe, seed=2)
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda prompt: generate(experts, prompt), prompts))
+    claims = []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        found = answer["meta_info"][FINGERPRINTS]
+        rows = torch.from_numpy(rows_of(answer).copy()).bfloat16()
+        assert found == build_proofs_base64([rows[: len(prompt)], *rows[len(prompt) :]], 32, 128)
+        claims.append({"input_ids": prompt, "output_ids": answer["output_ids"], "fingerprints": found})
+    dense = torch.from_numpy(hf.states([*prompts[-1], *claims[-1]["output_ids"][:-1]])).bfloat16()
+    forged = build_proofs_base64([dense[: len(prompts[-1])], *dense[len(prompts[-1]) :]], 32, 128)
+    httpx.post(f"{experts.url}/flush_cache", timeout=60).raise_for_status()  # the verifier computes its own rows
+    body = {"claims": [*claims, {**claims[-1], "fingerprints": forged}]}
+    answered = httpx.post(f"{experts.url}/v1/toploc/verify", json=body, timeout=120).raise_for_status()
+    verdicts = [result["verdict"] for result in answered.json()["results"]]
+    assert verdicts == ["pass"] * len(claims) + ["fail"]
+
+
+def test_injection(experts: Server, moe: HuggingFace) -> None:
+    """Vectors in place of tokens choose experts too: rows, tokens and embedding are the reference's with that edit."""
+    prompt, places = prompts_of(moe, seed=3)[-1], [0, 20, 69]
+    vectors = (np.random.default_rng(3).standard_normal((3, 256)) / 16).astype("<f4")
+
+    def edit(embeds: torch.Tensor) -> torch.Tensor:
+        embeds[places] = torch.from_numpy(vectors)
+        return embeds
+
+    override = {
+        "positions": places,
+        "embeds": base64.b64encode(vectors.tobytes()).decode(),
+        "shape": [3, 256],
+        "dtype": "float32",
+    }
+    answer = generate(experts, prompt, input_embed_overrides=override)
+    output = answer["output_ids"]
+    fed = [*prompt, *output[:-1]]
+    assert output == moe.favourites(fed, edit)[len(prompt) - 1 :]
+    check(rows_of(answer), moe.edited(fed, edit))
+    assert relative_error(rows_of(answer), moe.states(fed)) > 0.01  # the vectors matter
