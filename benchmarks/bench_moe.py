@@ -169,7 +169,7 @@ def embeddings(url: str, at_once: int) -> np.ndarray[Any, Any]:
     inputs = [[chooser.randrange(FIRST_ID, LAST_ID) for _ in range(length)] for length in lengths]
     found: list[Any] = []
     with httpx.Client(base_url=url, timeout=600) as client:
-        client.post("/flush_cache").raise_for_status()
+        client.post("/flush_cache?timeout=30").raise_for_status()
         for start in range(0, PROMPTS, at_once):
             body = {"input_ids": inputs[start : start + at_once], "sampling_params": {"max_new_tokens": 0}}
             answers = client.post("/generate", json=body | {"return_embedding": True}).raise_for_status().json()
@@ -189,7 +189,7 @@ def fingerprints(url: str, backend: str, folder: Path) -> dict[str, Any]:
     found = {}
     for path in sorted(folder.glob("*-claims.json")):
         responses = [prover.Response(**one) for one in json.loads(path.read_text())]
-        httpx.post(f"{url}/flush_cache", timeout=60).raise_for_status()
+        httpx.post(f"{url}/flush_cache?timeout=30", timeout=60).raise_for_status()
         distances = prover.check(url, responses)
         limits = calibration.thresholds(distances[::2])
         judged = distances[1::2]

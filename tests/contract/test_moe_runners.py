@@ -55,7 +55,7 @@ def test_the_facts_of_a_profile_are_fields() -> None:
 @pytest.mark.parametrize("option", ["moe_runner_backend", "speculative_moe_runner_backend"])
 def test_another_runner_is_another_profile(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the target, and of the draft alone."""
-    device = SimpleNamespace(name="some GPU", multi_processor_count=132, total_memory=1)
+    device = SimpleNamespace(name="some GPU", multi_processor_count=132, total_memory=1, uuid="none")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
     plain = dict.fromkeys(tilespec_facts._OPTIONS, "triton")

@@ -116,7 +116,7 @@ def test_fingerprints(experts: Server, moe: HuggingFace, hf: HuggingFace) -> Non
         claims.append({"input_ids": prompt, "output_ids": answer["output_ids"], "fingerprints": found})
     dense = torch.from_numpy(hf.states([*prompts[-1], *claims[-1]["output_ids"][:-1]])).bfloat16()
     forged = build_proofs_base64([dense[: len(prompts[-1])], *dense[len(prompts[-1]) :]], 32, 128)
-    httpx.post(f"{experts.url}/flush_cache", timeout=60).raise_for_status()  # the verifier computes its own rows
+    httpx.post(f"{experts.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
     body = {"claims": [*claims, {**claims[-1], "fingerprints": forged}]}
     answered = httpx.post(f"{experts.url}/v1/toploc/verify", json=body, timeout=120).raise_for_status()
     verdicts = [result["verdict"] for result in answered.json()["results"]]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tessera.testing.canary import canaries, fly, judge
+from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.tiny import TINY_MOE
@@ -21,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-COMMON = ("--enable-return-hidden-states", "--enable-injection", "--mem-fraction-static", "0.2")
+COMMON = ("--enable-return-hidden-states", "--enable-injection", *SMALL)
 
 
 @pytest.mark.parametrize("runner", ["triton", "triton_kernel", "flashinfer_cutlass"])
