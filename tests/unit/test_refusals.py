@@ -90,7 +90,7 @@ INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_conf
 def test_each_is_refused_with_injection(refusal: Any) -> None:
     """The same for --enable-injection."""
     name = refusal.option.removeprefix("--").replace("-", "_")
-    changed = {"null": "prefill", 1: 2, None: "something", False: True}[INJECTION[name]]
+    changed = OTHERS[INJECTION[name]]
     assert injection.refused(SimpleNamespace(**INJECTION)) == []
     (line,) = injection.refused(SimpleNamespace(**INJECTION | {name: changed}))
     assert line.startswith(f"{refusal.option} cannot be combined with --enable-injection: ")
