@@ -14,9 +14,9 @@ A run can be cut off and repeated: what the file has is not measured again, one 
 
   python benchmarks/moe_shape.py /models/30b-a3b --layers 24
   python benchmarks/bench_moe.py --model /models/30b-a3b --out benchmarks/results/moe.jsonl --backends triton -- \
-      --load-format dummy --mem-fraction-static 0.4
+      --load-format dummy --mem-fraction-static 0.9 --max-total-tokens 65536
 
-FP8 is a second file: `--out ...fp8.jsonl`, and `--quantization fp8` behind the dashes.
+FP8 is a second model (`moe_shape.py --fp8`) and a second file.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@
 #   rest         fingerprints, injection                             500 s
 #   small        candidates, pooling                                 100 s
 #   down         stop the servers                                     20 s
+#   moe, fp8     each MoE runner; repeat until it says that all are in the file   570 s each time, about 16 times
+#   tiny_moe     the same for a trained model: do rows and fingerprints agree?    570 s each time
+#   moe_steps    TileSpec's time of a step on a mixture of experts   400 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests        tests/gpu and tests/kernels, several at a time      500 s (nothing else runs then)
 #   pair         what needs two GPUs                                 250 s (nothing else runs then)
@@ -69,6 +72,30 @@ calibrate() {
     --plot "$out/toploc-calibrate.png"
 }
 
+moe() { experts moe; }
+
+fp8() { experts fp8 --fp8; }
+
+experts() { # NAME OPTION...: the runners of a model of Qwen3-30B-A3B's shape; RUNNERS picks some
+  python3 benchmarks/moe_shape.py "/tmp/m30b-$1" --layers 24 "${@:2}"
+  timeout 570 python3 benchmarks/bench_moe.py --model "/tmp/m30b-$1" --out "$out/$1.jsonl" \
+    ${RUNNERS:+--backends $RUNNERS} "${server[@]}" 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
+}
+
+tiny_moe() {
+  timeout 570 python3 benchmarks/bench_moe.py --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" \
+    --loads 128/64/32 ${RUNNERS:+--backends $RUNNERS} -- "${server[@]:3}" 2>&1 |
+    grep --line-buffered -v 'server starting' | tail -n 40
+}
+
+moe_steps() {
+  python3 benchmarks/moe_shape.py /tmp/m30b-moe --layers 24
+  python3 benchmarks/moe_shape.py /tmp/m30b-draft --draft
+  timeout 570 python3 benchmarks/bench_moe_steps.py --model /tmp/m30b-moe --draft /tmp/m30b-draft \
+    --out "$out/moe-steps.jsonl" --loads 128/256/16/20 128/256/64/20 "${server[@]}" \
+    --speculative-draft-attention-backend triton 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
+}
+
 pair() { python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider tests/gpu/test_tensor_parallel.py 2>&1 | tee "$out/pair.log"; }
 
 tests() { # several processes at a time: what is measured here is right or wrong, not fast
@@ -78,6 +105,7 @@ tests() { # several processes at a time: what is measured here is right or wrong
   "${pytest[@]}" tests/gpu/test_toploc.py -k "not exact" >"$out/toploc.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_toploc.py -k exact >"$out/toploc-exact.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_injection.py tests/gpu/test_injection_lora.py >"$out/injection.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_moe.py >"$out/moe.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_speculative.py -k fa3 >"$out/speculative-fa3.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_speculative.py -k triton >"$out/speculative-triton.log" 2>&1 &
   wait

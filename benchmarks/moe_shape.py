@@ -47,13 +47,32 @@ SHAPE: dict[str, Any] = {
     "dtype": "bfloat16",
     "torch_dtype": "bfloat16",
 }
+DRAFT: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-6,
+}
+"""A dense draft model for STANDALONE speculative decoding, of the same vocabulary."""
+SHARED = (
+    *("vocab_size", "head_dim", "hidden_act", "max_position_embeddings", "rope_theta", "rope_scaling"),
+    *("rope_parameters", "tie_word_embeddings", "bos_token_id", "eos_token_id", "dtype", "torch_dtype"),
+)
+"""What the draft has of the target."""
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}
+"""As in Qwen3-30B-A3B-FP8: scales by block, which `deep_gemm`, `cutlass` and `hpc_ops` want."""
 
 
-def make(folder: Path, layers: int) -> None:
+def make(folder: Path, layers: int, *, draft: bool = False, fp8: bool = False) -> None:
     """Write the folder; its tokenizer is the tiny model's, whose ids all exist in the larger vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = json.dumps(SHAPE | {"num_hidden_layers": layers}, indent=2) + "\n"
-    (folder / "config.json").write_text(config, encoding="utf-8")
+    shape = DRAFT | {name: SHAPE[name] for name in SHARED} if draft else SHAPE | {"num_hidden_layers": layers}
+    shape |= {"quantization_config": FP8} if fp8 else {}
+    (folder / "config.json").write_text(json.dumps(shape, indent=2) + "\n", encoding="utf-8")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY_MOE / name, folder / name)
 
@@ -63,9 +82,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where to write it")
     parser.add_argument("--layers", type=int, default=48, help="48 are the whole model (default %(default)s)")
+    parser.add_argument("--draft", action="store_true", help="a small draft model instead, for bench_moe_steps.py")
+    parser.add_argument("--fp8", action="store_true", help="with FP8 weights, scaled by blocks of 128 x 128")
     options = parser.parse_args()
-    make(options.folder, options.layers)
-    print(f"{options.folder}: {options.layers} layers; serve it with --load-format dummy")
+    make(options.folder, options.layers, draft=options.draft, fp8=options.fp8)
+    print(f"{options.folder}: serve it with --load-format dummy")
 
 
 if __name__ == "__main__":

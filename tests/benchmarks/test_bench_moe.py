@@ -88,3 +88,5 @@ def test_the_shape_is_the_real_ones(tmp_path: Path) -> None:
 
     moe_shape.make(tmp_path, 48)
     assert parameters(tmp_path) == pytest.approx(30.53e9, rel=0.001)
+    moe_shape.make(tmp_path / "draft", 48, draft=True)
+    assert 0.3e9 < parameters(tmp_path / "draft") < 0.4e9
