@@ -49,8 +49,8 @@ lint: venv ## ruff check, ruff format --check, mypy --strict
 bench-embeddings: venv ## the figures of the embeddings page (needs a GPU; ARGS='--model DIR --out FILE -- SERVER OPTIONS')
 	@$(RUN) benchmarks/bench_embeddings.py $(ARGS)
 
-bench-toploc: ## the figures of the fingerprints page (needs a GPU)
-	@$(RUN) benchmarks/bench_toploc.py
+bench-toploc: venv ## the figures of the fingerprints page (needs a GPU; ARGS has the options)
+	@$(RUN) benchmarks/bench_toploc.py $(ARGS)
 
 bench-client: venv ## the figures of the client page (SGLANG_URL=http://... of a running server)
 	@$(RUN) benchmarks/bench_candidates.py --out benchmarks/results/candidates.jsonl
