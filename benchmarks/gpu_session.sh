@@ -6,6 +6,7 @@
 #   embeddings   what embeddings cost                                550 s
 #   few          the same with 32 clients                            180 s
 #   encode       /encode, cached prompts, streams, Hugging Face      450 s
+#   cached       cached prompts, with prefill graphs                 200 s (a server of its own)
 #   states       raw states beside the stock server's                200 s (starts one server more)
 #   rest         fingerprints, injection                             500 s
 #   small        candidates, pooling                                 100 s
@@ -22,17 +23,17 @@ export PYTHONUNBUFFERED=1
 out=${OUT:-benchmarks/results}
 model=(--model /tmp/m8b)
 server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
-  --grammar-backend none --cuda-graph-backend-prefill=disabled --cuda-graph-max-bs-decode 128
-  --mem-fraction-static 0.9 --max-total-tokens 65536)
+  --grammar-backend none --cuda-graph-max-bs-decode 128 --mem-fraction-static 0.9 --max-total-tokens 65536)
+prefill=(--cuda-graph-backend-prefill=disabled) # a start takes a minute less
 
 bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
   local name=$1 limit=$2
   shift 2
-  timeout "$limit" python3 "benchmarks/$name.py" "$@" "${model[@]}" "${server[@]}" 2>&1 |
+  timeout "$limit" python3 "benchmarks/$name.py" "$@" "${model[@]}" "${server[@]}" "${prefill[@]}" 2>&1 |
     grep --line-buffered -v 'server starting' | tail -n 40
 }
 
-up() { python3 benchmarks/rig.py up --servers stock ours injecting stock-uncached --logs "$out" "${model[@]}" "${server[@]}" | grep ready; }
+up() { python3 benchmarks/rig.py up --servers stock ours injecting stock-uncached --logs "$out" "${model[@]}" "${server[@]}" "${prefill[@]}" | grep ready; }
 
 down() { python3 benchmarks/rig.py down; }
 
@@ -44,6 +45,11 @@ encode() {
   for piece in throughput cached streams huggingface; do
     bench bench_encode 250 "$piece" --out "$out/encode.jsonl"
   done
+}
+
+cached() { # a cached prompt is a prefill of one token: a graph, by default, and not one by one
+  local prefill=(--cuda-graph-bs-prefill 4 16 64 512 2048)
+  bench bench_encode 400 cached --out "$out/encode-prefill-graphs.jsonl"
 }
 
 states() { bench bench_encode 400 states --out "$out/encode.jsonl"; }
