@@ -113,6 +113,7 @@ tests() { # several processes at a time: what is measured here is right or wrong
   "${pytest[@]}" tests/gpu/test_injection.py tests/gpu/test_injection_lora.py >"$out/injection.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_moe.py >"$out/moe.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_speculative.py -k fa3 >"$out/speculative-fa3.log" 2>&1 &
+  "${pytest[@]}" tests/gpu/test_tilespec.py >"$out/tilespec.log" 2>&1 &
   "${pytest[@]}" tests/gpu/test_speculative.py -k triton >"$out/speculative-triton.log" 2>&1 &
   wait
   grep -a -h 'MEASURED\|passed\|failed\|^FAILED\|^ERROR' "$out"/*.log

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY, TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
+from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,7 +28,7 @@ DICE = {"TESSERA_TEST_FAULT": "dice", "PYTHONPATH": str(SITE)}
 STRAINED = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 SHOWN = {"SGLANG_LOG_DECODE_GRAPH_KEY": "true"}
 CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
-SMALL = ("--mem-fraction-static", "0.2", "--max-total-tokens", "20000", "--max-running-requests", "16")
+LIMITS = (*SMALL, "--max-total-tokens", "20000", "--max-running-requests", "16")
 GRAPHS = (
     "--cuda-graph-bs-decode",
     "1",
@@ -54,17 +55,10 @@ TOLERANCE = {EXACT: 0.02, RAGGED: 0.5}
 token from a wrong row is several below."""
 
 
-@pytest.fixture(scope="module")
-def hf() -> HuggingFace:
-    """The float32 reference of the tiny model."""
-    torch.set_num_threads(4)  # more of them fight with the servers' busy loops
-    return HuggingFace(TINY)
-
-
 def start(pool: ServerPool, backend: tuple[str, ...], drafts: str, **env: str) -> Server:
     """A server that sizes its drafts."""
     return pool.get(
-        *SMALL, *GRAPHS, *backend, "--speculative-algorithm", *DRAFTS[drafts], *CHAIN, "--tile-spec", env=env
+        *LIMITS, *GRAPHS, *backend, "--speculative-algorithm", *DRAFTS[drafts], *CHAIN, "--tile-spec", env=env
     )
 
 
@@ -126,7 +120,7 @@ def test_dice_do_not_change_the_tokens(
 def test_the_same_tokens_as_without_speculation(server_pool: ServerPool) -> None:
     """By itself: the policy, and a plain server, with the same arithmetic."""
     tile = start(server_pool, EXACT, "standalone")
-    plain = server_pool.get(*SMALL, *GRAPHS, *EXACT)
+    plain = server_pool.get(*LIMITS, *GRAPHS, *EXACT)
     work = prompts()[:12]
     found = [[generate(server, *item)["output_ids"] for item in work] for server in (tile, plain)]
     same = sum(a == b for a, b in zip(*found, strict=True))
