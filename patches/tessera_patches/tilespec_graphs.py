@@ -15,7 +15,6 @@ from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
 
 from tessera.tilespec.tiers import tiers
-from tessera_patches.apply import refusing
 
 logger = logging.getLogger(__name__)
 
@@ -76,11 +75,7 @@ class RaggedGraphs(DecodeCudaGraphRunner):
 
 
 def capture(model_runner: Any, steps: int) -> RaggedGraphs | None:
-    """Capture them; None where there are no graphs, or where attention or model know chains of one length only.
-
-    Raises:
-        SystemExit: they cannot be captured.
-    """
+    """Capture them; None where there are no graphs, or where attention or model know chains of one length only."""
     if model_runner.decode_cuda_graph_runner is None:
         return None
     reason = _of_one_length(model_runner)
@@ -92,15 +87,7 @@ def capture(model_runner: Any, steps: int) -> RaggedGraphs | None:
         backend = model_runner._get_attention_backend(init_new_workspace=True)
     finally:
         model_runner.init_new_workspace = before
-    try:
-        return RaggedGraphs(model_runner, backend, steps)
-    except Exception as error:  # whatever it is, the line must say what was tried
-        raise SystemExit(
-            refusing(
-                f"--tile-spec could not capture its graphs: {error}. Out of memory? Lower --mem-fraction-static, or "
-                "--cuda-graph-max-bs. Otherwise --attention-backend triton does without them"
-            )
-        ) from error
+    return RaggedGraphs(model_runner, backend, steps)
 
 
 def check_eager(model_runner: Any) -> None:

@@ -21,10 +21,15 @@ from tessera.tilespec.scores import NO_DRAFT, Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_patches import tilespec_graphs, tilespec_profile
-from tessera_patches.apply import or_refuse, refusing
+from tessera_patches.apply import refusing
 from tessera_patches.tilespec_verify import Cut, attach
 
+logger = logging.getLogger(__name__)
+
 _SGLANG = "sglang.srt.speculative.eagle_worker_v2"
+_WITHOUT = (
+    ". Out of memory: lower --mem-fraction-static. Anything else: --attention-backend triton does with fewer graphs"
+)
 _SWITCH = "Switch adaptive runtime state"
 """What SGLang logs whenever the number of steps changes: rarely in its own mode, all the time in ours."""
 
@@ -91,15 +96,16 @@ class SizedWorker:
         """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
         self.adaptive_controller = self._states
         try:
-            super().init_cuda_graphs()  # type: ignore[misc]
+            with _or_refuse("capturing graphs", _WITHOUT):
+                super().init_cuda_graphs()  # type: ignore[misc]
+                self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, max(self._states.steps))
         finally:
             self.adaptive_controller = None
         logging.getLogger(_SGLANG).addFilter(lambda record: _SWITCH not in record.getMessage())
-        self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, max(self._states.steps))
 
     def profile(self: Any) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
-        with or_refuse():
+        with _or_refuse("measuring steps"):
             known = tilespec_profile.profile(
                 self, self._states.built, self._graphs, Calibration(max(self._states.steps))
             )
@@ -147,6 +153,16 @@ class SizedWorker:
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""
         super()._stub_skipped_draft_extend(batch, batch_output)  # type: ignore[misc]
         batch_output.next_draft_input.topk_p.fill_(NO_DRAFT)
+
+
+@contextlib.contextmanager
+def _or_refuse(doing: str, hint: str = "") -> Iterator[None]:
+    """End the process with one line if this fails, and with the traceback before it."""
+    try:
+        yield
+    except Exception as error:
+        logger.exception("tessera: %s failed", doing)
+        raise SystemExit(refusing(f"--tile-spec: {doing} failed: {error}{hint}")) from error
 
 
 def sized(worker: type) -> type:
