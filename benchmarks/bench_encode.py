@@ -11,7 +11,7 @@ Cases of a piece take turns; ratios are within one run. Each piece ends within 5
 Dummy weights of an 8B Llama:
 
   for piece in throughput cached states streams huggingface; do
-    python benchmarks/bench_encode.py $piece --model /models/8b --out benchmarks/results/encode.jsonl -- \
+    python benchmarks/bench_encode.py --piece $piece --model /models/8b --out benchmarks/results/encode.jsonl -- \
       --load-format dummy --attention-backend fa3 --mem-fraction-static 0.4
   done
 """
@@ -196,7 +196,7 @@ def _figure(name: str, values: list[float], goal: float) -> Record:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("piece", choices=PIECES)
+    parser.add_argument("--piece", choices=PIECES, required=True, help="which of the above")
     parser.add_argument("--model", type=Path, required=True, help="model folder with its tokenizer")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines are added here, server logs lie beside it")
     parser.add_argument("--rounds", type=int, default=4, help="measurements of each case (default 4)")

@@ -2,12 +2,13 @@
 # Every figure that needs a GPU, in steps that end within ten minutes: gpu_session.sh STEP... on the GPU host, from the
 # repository's root, when SGLang lies in /tmp/gpu/site and a model of 8B shape in /tmp/m8b. Results go to $OUT.
 #
-#   up           four servers side by side, left running             120 s
+#   up           two servers side by side, left running              120 s
 #   embeddings   what embeddings cost                                550 s
 #   few          the same with 32 clients                            180 s
 #   encode       /encode, cached prompts, streams, Hugging Face      450 s
 #   cached       cached prompts, with prefill graphs                 200 s (a server of its own)
 #   states       raw states beside the stock server's                200 s (starts one server more)
+#   up_injection two more                                            120 s
 #   rest         fingerprints, injection                             500 s
 #   small        candidates, pooling                                 100 s
 #   down         stop the servers                                     20 s
@@ -33,7 +34,11 @@ bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
     grep --line-buffered -v 'server starting' | tail -n 40
 }
 
-up() { python3 benchmarks/rig.py up --servers stock ours injecting stock-uncached --logs "$out" "${model[@]}" "${server[@]}" "${prefill[@]}" | grep ready; }
+rig() { python3 benchmarks/rig.py up --servers "$@" --logs "$out" "${model[@]}" "${server[@]}" "${prefill[@]}" | grep ready; }
+
+up() { rig stock ours; }
+
+up_injection() { rig injecting stock-uncached; }
 
 down() { python3 benchmarks/rig.py down; }
 
@@ -43,16 +48,16 @@ few() { bench bench_embeddings 300 --out "$out/embeddings-few.jsonl" --loads 128
 
 encode() {
   for piece in throughput cached streams huggingface; do
-    bench bench_encode 250 "$piece" --out "$out/encode.jsonl"
+    bench bench_encode 250 --piece "$piece" --out "$out/encode.jsonl"
   done
 }
 
 cached() { # a cached prompt is a prefill of one token: a graph, by default, and not one by one
   local prefill=(--cuda-graph-bs-prefill 4 16 64 512 2048)
-  bench bench_encode 400 cached --out "$out/encode-prefill-graphs.jsonl"
+  bench bench_encode 400 --piece cached --out "$out/encode-prefill-graphs.jsonl"
 }
 
-states() { bench bench_encode 400 states --out "$out/encode.jsonl"; }
+states() { bench bench_encode 400 --piece states --out "$out/encode.jsonl"; }
 
 rest() {
   bench bench_toploc 290 --out "$out/toploc.jsonl"
