@@ -35,6 +35,15 @@ def test_every_format_holds_the_same_numbers(dtype: torch.dtype) -> None:
     assert torch.equal(load(base64.b64decode(filed["data"]))["hidden_states"], rows)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_no_rows(dtype: str) -> None:
+    """Of the output, where at most one token was generated: an empty list, no bytes, an empty tensor."""
+    assert np.shape(answer(b"", dtype, (0, 4), StateOptions(over=Over.OUTPUT), 3)) == (0, 4)
+    assert answer(b"", dtype, (0, 4), StateOptions(over=Over.OUTPUT, format=Format.BASE64), 3)["data"] == ""
+    filed = answer(b"", dtype, (0, 4), StateOptions(over=Over.OUTPUT, format=Format.SAFETENSORS), 3)
+    assert load(base64.b64decode(filed["data"]))["hidden_states"].shape == (0, 4)
+
+
 def test_the_list_has_sglangs_shape() -> None:
     """The prompt's rows as one list, then each generated row; ``last`` is one flat list."""
     content, name, rows = raw(torch.float32)

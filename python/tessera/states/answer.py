@@ -28,7 +28,9 @@ def answer(rows: Frame, dtype: str, shape: tuple[int, int], options: StateOption
     if options.format is Format.BASE64:
         return {"data": pybase64.b64encode_as_string(rows), "dtype": dtype, "shape": shape, "format": "base64"}
     if options.format is Format.SAFETENSORS:
-        tensor = torch.frombuffer(bytearray(rows), dtype=getattr(torch, dtype)).reshape(shape)
+        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+        if tensor.numel():  # torch refuses to read no bytes, and no rows are a result: those of an output of one token
+            tensor = torch.frombuffer(bytearray(rows), dtype=tensor.dtype).reshape(shape)
         content = save({"hidden_states": tensor})
         return {"data": pybase64.b64encode_as_string(content), "dtype": dtype, "shape": shape, "format": "safetensors"}
     return _listed(_numbers(rows, dtype).reshape(shape), options, prompt_tokens)
