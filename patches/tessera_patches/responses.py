@@ -31,13 +31,19 @@ def with_rows(original: Callable[..., Outputs], manager: Any, obj: Any, request:
         return original(manager, obj, request)
     inbox, key = config.inbox, wanted.token + obj.rid
     inbox.expect(key)
-    outputs = _with_rows(original(manager, obj, request), wanted, Mail(inbox, key), stream=obj.stream)
+    outputs = original(manager, obj, request)
+    outputs = _with_rows(outputs, wanted, Mail(inbox, key), stream=obj.stream, least=_least(obj.sampling_params))
     # Not in a finally of the generator: one that SGLang never starts would never run it.
     weakref.finalize(outputs, inbox.forget, key)
     return outputs
 
 
-async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: bool) -> Outputs:
+def _least(sampling_params: dict[str, Any]) -> int:
+    """The fewest tokens of an answer: before several samples SGLang asks for none, to fill its cache."""
+    return int(sampling_params.get("n", 1) > 1 and sampling_params.get("max_new_tokens") != 0)
+
+
+async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: bool, least: int) -> Outputs:
     output_ids: list[int] = []
     async for output in outputs:
         meta = output["meta_info"]
@@ -45,7 +51,7 @@ async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: boo
         try:
             if reason is None:
                 await _add_fingerprints(meta, wanted, mail)
-            elif reason.get("type") != "abort" and wanted.rows:
+            elif reason.get("type") != "abort" and wanted.rows and meta["completion_tokens"] >= least:
                 meta.update(await _fields(await mail.last(), wanted, meta["prompt_tokens"]))
         except TesseraError as error:
             if not stream:

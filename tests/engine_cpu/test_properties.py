@@ -80,6 +80,7 @@ ASKS = st.builds(
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @example(asks=[Ask([(0, 1)], 0, None, {"over": "output"}, "safetensors", 1)], flush=False)  # no rows: once a 400
+@example(asks=[Ask([(0, 1)], 2, None, {"positions": [1]}, "list", 2)], flush=False)  # two samples: once a 400
 @given(asks=st.lists(ASKS, min_size=1, max_size=4), flush=st.booleans())
 def test_any_mix(server: Server, hf: HuggingFace, asks: list[Ask], *, flush: bool) -> None:
     """Some requests at once, on a cache that is warm or empty."""
