@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import random
 import socket
 import sys
 import urllib.request
@@ -27,6 +28,8 @@ _CPU_ARGS = (
 # One thread for each of the engine's processes is fastest on two cores, and keeps sums in one order.
 _CPU_ENV = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
 
+_PORTS = range(20_000, 32_000)
+
 # SGLang itself gives up on a health request after 20 s.
 _HEALTH_SECONDS = 25.0
 # A proxy of the environment must not see requests to this machine.
@@ -40,11 +43,19 @@ def gpu_present() -> bool:
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that nothing listens on now.
+
+    A server binds it many seconds later. So it is none that the system would give to a connection meanwhile: those
+    begin at 32,768 (``net.ipv4.ip_local_port_range``).
+
+    Raises:
+        RuntimeError: no port is free.
+    """
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise RuntimeError(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
 def command(model: Path, port: int, extra_args: tuple[str, ...]) -> list[str]:
