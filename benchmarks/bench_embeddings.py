@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 from load import Load, Measured, load_of, percentile, run
 from provenance import provenance
-from rig import serve
+from rig import serve_all
 
 EMBED = {"return_embedding": {"encoding_format": "base64"}}
 CASES = ("stock", "idle", "embed")
@@ -46,11 +46,7 @@ def main() -> None:
 
 
 def _start(servers: ExitStack, options: argparse.Namespace) -> dict[str, str]:
-    # One after the other: each sizes its KV pool by the memory that is free.
-    stock, ours = (
-        serve(servers, name, options.model, options.server_args, options.out.parent / f"{name}.log")
-        for name in ("stock", "ours")
-    )
+    stock, ours = serve_all(servers, options, "stock", "ours")
     return {"stock": stock, "idle": ours, "embed": ours}
 
 

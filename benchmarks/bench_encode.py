@@ -34,7 +34,7 @@ import in_process
 import streams
 from load import FIRST_ID, LAST_ID, Call, Load, Measured, run, typical_latency
 from provenance import provenance
-from rig import serve
+from rig import serve_all
 
 Record = dict[str, Any]
 BINARY = {"Accept": "application/octet-stream"}
@@ -141,13 +141,8 @@ PIECES: dict[str, Callable[[argparse.Namespace], Iterator[Record]]] = {
 
 @contextmanager
 def _servers(options: argparse.Namespace, *names: str) -> Iterator[list[str]]:
-    """URLs of servers. One after the other: each sizes its KV pool by the memory that is free."""
     with ExitStack() as servers:
-        log = options.out.parent / f"encode-{options.piece}.log"
-        yield [
-            serve(servers, name, options.model, options.server_args, log.with_stem(f"{log.stem}-{name}"))
-            for name in names
-        ]
+        yield serve_all(servers, options, *names, prefix=f"encode-{options.piece}-")
 
 
 def _encodes(texts: in_process.Texts, headers: dict[str, str]) -> Iterator[Call]:

@@ -36,7 +36,7 @@ import numpy as np
 
 from load import Call, Load, Measured, load_of, percentile, random_prompts, run, sampling, typical_latency
 from provenance import provenance
-from rig import serve
+from rig import serve_all
 
 POSITIONS = (100, 101, 102, 300)
 
@@ -92,11 +92,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
     with ExitStack() as servers, options.out.open("w") as out:
-        # One after the other: each sizes its KV pool by the memory that is free.
-        stock, ours = (
-            serve(servers, name, options.model, options.server_args, options.out.parent / f"{name}.log")
-            for name in ("stock-uncached", "injecting")
-        )
+        stock, ours = serve_all(servers, options, "stock-uncached", "injecting")
         print(json.dumps(provenance() | {"server_args": options.server_args}), file=out, flush=True)
         _all(options, {"stock": stock, "ours": ours}, out)
         print(f"done after {time.perf_counter() - begin:.0f} s", flush=True)

@@ -34,7 +34,7 @@ import httpx
 
 from load import FIRST_ID, LAST_ID, Load, Measured, load_of, random_prompts, run, typical_latency
 from provenance import provenance
-from rig import serve
+from rig import serve_all
 
 PROVEN = {"return_toploc_fingerprints": True}
 IDS = {"return_input_ids": True, "return_output_ids": True}
@@ -48,11 +48,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
     with ExitStack() as servers, options.out.open("w") as out:
-        # One after the other: each sizes its KV pool by the memory that is free.
-        stock, ours = (
-            serve(servers, name, options.model, options.server_args, options.out.parent / f"{name}.log")
-            for name in ("stock", "ours")
-        )
+        stock, ours = serve_all(servers, options, "stock", "ours")
         _write(out, provenance() | {"server_args": options.server_args})
         for together in options.together:  # first: it is short, and needs no quiet neighbour
             _verification(ours, together, options, out)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -69,6 +68,15 @@ def serve(servers: ExitStack, variant: str, model: Path, server_args: list[str],
     return servers.enter_context(_server(variant, model, server_args, log)).url
 
 
+def serve_all(servers: ExitStack, options: argparse.Namespace, *variants: str, prefix: str = "") -> list[str]:
+    """Return the URLs of several, by a benchmark's ``model``, ``server_args`` and ``out``, beside which their logs go.
+
+    One after the other: each sizes its KV pool by the memory that is free.
+    """
+    logs: Path = options.out.parent
+    return [serve(servers, name, options.model, options.server_args, logs / f"{prefix}{name}.log") for name in variants]
+
+
 def up(options: argparse.Namespace) -> None:
     """Start the servers, a few seconds apart, and leave them running once all are ready."""
     model, args = options.model, options.server_args
@@ -88,10 +96,7 @@ def up(options: argparse.Namespace) -> None:
 def down(_: argparse.Namespace) -> None:
     """Stop all that `up` left running."""
     for server in _running().values():
-        family = ProcessFamily(server["pid"])
-        family.signal(signal.SIGTERM)
-        if not family.wait_gone(STOP_SECONDS):
-            family.signal(signal.SIGKILL)
+        ProcessFamily(server["pid"]).end(STOP_SECONDS)
     STATE.unlink(missing_ok=True)
 
 

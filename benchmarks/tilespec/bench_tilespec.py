@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
 from typing import Any, NamedTuple, TextIO
 
 from load import Load, Measured, run, typical_latency
@@ -99,10 +98,7 @@ def measure(options: argparse.Namespace) -> None:
 def down(_: argparse.Namespace) -> None:
     """Stop the servers that `up` left running."""
     for server in json.loads(STATE.read_text(encoding="utf-8"))["running"].values():
-        family = ProcessFamily(server["pid"])
-        family.signal(SIGTERM)
-        if not family.wait_gone(STOP_SECONDS):
-            family.signal(SIGKILL)
+        ProcessFamily(server["pid"]).end(STOP_SECONDS)
     STATE.unlink()
 
 

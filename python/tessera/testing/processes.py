@@ -73,6 +73,18 @@ class ProcessFamily:
             time.sleep(_POLL_SECONDS)
         return True
 
+    def end(self, seconds: float) -> None:
+        """SIGTERM, and SIGKILL for what still lives after ``seconds``.
+
+        Raises:
+            RuntimeError: a process survived SIGKILL for as long.
+        """
+        self.signal(signal.SIGTERM)
+        if not self.wait_gone(seconds):
+            self.signal(signal.SIGKILL)
+            if not self.wait_gone(seconds):
+                raise RuntimeError(f"processes {sorted(self.refresh())} of the server survived SIGKILL")
+
 
 def _is_same(stat: _Stat | None, started: int) -> bool:
     return stat is not None and stat.started == started

@@ -9,7 +9,6 @@ Example::
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -174,11 +173,7 @@ class Server:
         if self._running is None or self._log_text is not None:
             return
         process, family = self._running
-        family.signal(signal.SIGTERM)
-        if not family.wait_gone(STOP_SECONDS):
-            family.signal(signal.SIGKILL)
-            if not family.wait_gone(STOP_SECONDS):
-                raise RuntimeError(f"processes {sorted(family.refresh())} of the server survived SIGKILL")
+        family.end(STOP_SECONDS)
         process.wait()
         self._log_text = self.log
         if self._log_path is not None and not self._keep_log:
