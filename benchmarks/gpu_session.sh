@@ -16,7 +16,8 @@
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?    570 s each time
 #   moe_steps    TileSpec's time of a step on a mixture of experts   400 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
-#   tests        tests/gpu and tests/kernels, several at a time      500 s (nothing else runs then)
+#   tests        half of tests/gpu, tests/kernels; several at a time 550 s (nothing else runs then)
+#   more_tests   the other half                                      450 s
 #   pair         what needs two GPUs                                 250 s (nothing else runs then)
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site
@@ -109,19 +110,40 @@ moe_steps() {
 
 pair() { python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider tests/gpu/test_tensor_parallel.py 2>&1 | tee "$out/pair.log"; }
 
-tests() { # several processes at a time: what is measured here is right or wrong, not fast
-  local pytest=(python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider)
-  "${pytest[@]}" tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/kernels >"$out/kernels.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_embeddings.py >"$out/embeddings.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_toploc.py -k "not exact" >"$out/toploc.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_toploc.py -k exact >"$out/toploc-exact.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_injection.py tests/gpu/test_injection_lora.py >"$out/injection.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_moe.py >"$out/moe.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_speculative.py -k fa3 >"$out/speculative-fa3.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_tilespec.py >"$out/tilespec.log" 2>&1 &
-  "${pytest[@]}" tests/gpu/test_speculative.py -k triton >"$out/speculative-triton.log" 2>&1 &
+# Several processes at a time, each with servers of its own: what is measured here is right or wrong, not fast.
+suite() { # NAME ARGUMENT...: start it, its output and its servers' logs in /tmp/suites
+  mkdir -p "/tmp/suites/$1"
+  timeout -s INT 540 python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider --server-log-dir "/tmp/suites/$1" \
+    "${@:2}" >"/tmp/suites/$1.log" 2>&1 &
+}
+
+suites_end() { # NAME: wait for all, pack the logs, say what they found
   wait
-  grep -a -h 'MEASURED\|passed\|failed\|^FAILED\|^ERROR' "$out"/*.log
+  tar -C /tmp/suites -cJf "$out/$1.tar.xz" .
+  grep -a -H 'MEASURED\|passed\|failed\|^FAILED\|^ERROR\|^E  ' /tmp/suites/*.log | cut -c 1-300
+  rm -r /tmp/suites
+}
+
+tests() {
+  suite kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/kernels
+  suite fingerprints tests/gpu/test_toploc.py -k "not exact"
+  suite exact tests/gpu/test_toploc.py -k exact
+  suite injection tests/gpu/test_injection.py tests/gpu/test_injection_lora.py
+  suite tilespec tests/gpu/test_tilespec.py -k "not dice"
+  suite tilespec-fa3 tests/gpu/test_tilespec.py -k "dice and fa3"
+  suite tilespec-triton tests/gpu/test_tilespec.py -k "dice and triton"
+  suites_end tests
+}
+
+more_tests() {
+  suite embeddings-fa3 tests/gpu/test_embeddings.py -k fa3
+  suite embeddings-triton tests/gpu/test_embeddings.py -k triton
+  suite moe tests/gpu/test_moe.py
+  suite fa3-chain tests/gpu/test_speculative.py -k "fa3 and not tree"
+  suite fa3-tree tests/gpu/test_speculative.py -k "fa3 and tree"
+  suite triton-chain tests/gpu/test_speculative.py -k "triton and not tree"
+  suite triton-tree tests/gpu/test_speculative.py -k "triton and tree"
+  suites_end more-tests
 }
 
 for step in "$@"; do

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 from tessera.testing.processes import ProcessFamily
 from tessera.testing.server import Server
 
-STATE = Path("/tmp/tessera-rig.json")  # noqa: S108 - on a machine of our own
+STATE = Path(f"/tmp/tessera-rig-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}.json")  # noqa: S108 - a borrowed machine
 STAGGER_SECONDS = 4.0
 STOP_SECONDS = 20.0
 
