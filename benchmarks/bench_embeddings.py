@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
-from load import Load, Measured, load_of, percentile, run
+from load import Load, Measured, load_of, percentile, random_prompts, run, typical_latency
 from provenance import provenance
 from rig import serve_all
 
@@ -51,20 +51,23 @@ def _start(servers: ExitStack, options: argparse.Namespace) -> dict[str, str]:
 
 
 def _measure(urls: dict[str, str], load: Load, options: argparse.Namespace, out: TextIO) -> dict[str, list[Measured]]:
-    request_seconds = max(_send(urls, case, load, seed=0).p50 for case in CASES for _ in range(2))
+    request_seconds = max(
+        typical_latency(urls[case], load, _extra(case), random_prompts(load, seed))
+        for seed, case in enumerate(CASES * 2)
+    )
     measured: dict[str, list[Measured]] = {case: [] for case in CASES}
     for round_number in range(options.rounds):
         turn = round_number % len(CASES)
         for case in CASES[turn:] + CASES[:turn]:
             seed = 100 + 10 * round_number + CASES.index(case)  # never the same prompts twice: they would be cached
-            result = _send(urls, case, load, seed, request_seconds)
+            result = run(urls[case], load, _extra(case), seed, request_seconds)
             measured[case].append(result)
             print(json.dumps({"case": case, "round": round_number} | result.record(load)), file=out, flush=True)
     return measured
 
 
-def _send(urls: dict[str, str], case: str, load: Load, seed: int, request_seconds: float = 0.0) -> Measured:
-    return run(urls[case], load, EMBED if case == "embed" else {}, seed, request_seconds)
+def _extra(case: str) -> dict[str, Any]:
+    return EMBED if case == "embed" else {}
 
 
 def _summary(load: Load, measured: dict[str, list[Measured]]) -> Iterator[dict[str, Any]]:

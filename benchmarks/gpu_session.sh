@@ -1,32 +1,36 @@
 #!/usr/bin/env bash
 # Every figure that needs a GPU, in steps that end within ten minutes: gpu_session.sh STEP... on the GPU host, from the
-# repository's root, when SGLang lies in /tmp/gpu/site and a model of 8B shape in /tmp/m8b. Results go to $OUT.
+# repository's root, when SGLang lies in /tmp/gpu/site and a model of 8B shape in /tmp/m8b. Results go to $OUT. With
+# several GPUs, one of these for each, side by side: CUDA_VISIBLE_DEVICES=1 OUT=$OUT/1 gpu_session.sh STEP...
 #
-#   up           two servers side by side, left running              120 s
-#   embeddings   what embeddings cost                                550 s
-#   few          the same with 32 clients                            180 s
-#   encode       /encode, cached prompts, streams, Hugging Face      450 s
-#   cached       cached prompts, with prefill graphs                 200 s (a server of its own)
-#   states       raw states beside the stock server's                200 s (starts one server more)
-#   up_injection two more                                            120 s
-#   rest         fingerprints, injection                             500 s
-#   small        candidates, pooling                                 100 s
-#   down         stop the servers                                     20 s
+#   up           stock, stock with rows, ours without and with prefill graphs, left running   140 s
+#   embeddings   what embeddings cost                                      400 s
+#   cached       cached prompts, with prefill graphs                        20 s
+#   states       raw states beside the stock server's                      110 s
+#   up_more      stock, ours, and two for injection                        140 s
+#   small        candidates, pooling                                        80 s
+#   encode       /encode, cached prompts, streams                          280 s
+#   injection    injection                                                 200 s
+#   toploc       fingerprints                                              250 s
+#   down         stop the servers                                           20 s
+#   huggingface  the same vectors without a server                          60 s
 #   moe, fp8     each MoE runner; repeat until it says that all are in the file   570 s each time, about 16 times
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?    570 s each time
 #   moe_steps    TileSpec's time of a step on a mixture of experts   400 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
-#   tests        half of tests/gpu, tests/kernels; several at a time 550 s (nothing else runs then)
-#   more_tests   the other half                                      450 s
-#   pair         what needs two GPUs                                 250 s (nothing else runs then)
+#   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
+#   more_tests found          the other half                               450 s
+#   pair found                what needs two GPUs                          200 s
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site
 export PYTHONUNBUFFERED=1
 out=${OUT:-benchmarks/results}
+mkdir -p "$out"
 model=(--model /tmp/m8b)
 server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
   --grammar-backend none --cuda-graph-max-bs-decode 128 --mem-fraction-static 0.9 --max-total-tokens 65536)
 prefill=(--cuda-graph-backend-prefill=disabled) # a start takes a minute less
+graphs=(--cuda-graph-bs-prefill 4 16 64 512 2048)
 
 bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
   local name=$1 limit=$2
@@ -35,35 +39,44 @@ bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
     grep --line-buffered -v 'server starting' | tail -n 40
 }
 
-rig() { python3 benchmarks/rig.py up --servers "$@" --logs "$out" "${model[@]}" "${server[@]}" "${prefill[@]}" | grep ready; }
+rig() {
+  python3 benchmarks/rig.py up --servers "$@" --logs "/tmp/rig-logs/${CUDA_VISIBLE_DEVICES:-all}" \
+    "${model[@]}" "${server[@]}" "${prefill[@]}" | grep ready
+}
 
-up() { rig stock ours; }
+up() {
+  (prefill=("${graphs[@]}") rig ours) &
+  rig stock ours stock-rows
+  wait
+}
 
-up_injection() { rig injecting stock-uncached; }
+up_more() { rig stock ours injecting stock-uncached; }
 
 down() { python3 benchmarks/rig.py down; }
 
-embeddings() { bench bench_embeddings 570 --out "$out/embeddings.jsonl" --loads 128/128/64/12 128/128/128/8 512/1/32; }
-
-few() { bench bench_embeddings 300 --out "$out/embeddings-few.jsonl" --loads 128/128/32/10; }
+embeddings() {
+  bench bench_embeddings 500 --out "$out/embeddings.jsonl" --rounds 3 \
+    --loads 128/128/32/8 128/128/64/8 128/128/128/8 512/1/32/5
+}
 
 encode() {
-  for piece in throughput cached streams huggingface; do
-    bench bench_encode 250 --piece "$piece" --out "$out/encode.jsonl"
+  for piece in throughput cached streams; do
+    bench bench_encode 250 --piece "$piece" --out "$out/encode.jsonl" --rounds 3 --seconds 6
   done
 }
 
-cached() { # a cached prompt is a prefill of one token: a graph, by default, and not one by one
-  local prefill=(--cuda-graph-bs-prefill 4 16 64 512 2048)
+cached() { # a cached prompt is a prefill of one token: a graph, by default, and not one kernel by the other
+  local prefill=("${graphs[@]}")
   bench bench_encode 400 --piece cached --out "$out/encode-prefill-graphs.jsonl"
 }
 
-states() { bench bench_encode 400 --piece states --out "$out/encode.jsonl"; }
+states() { bench bench_encode 400 --piece states --out "$out/encode-states.jsonl" --seconds 6; }
 
-rest() {
-  bench bench_toploc 290 --out "$out/toploc.jsonl"
-  bench bench_injection 290 --hidden-size 4096 --out "$out/injection.jsonl"
-}
+huggingface() { bench bench_encode 250 --piece huggingface --out "$out/encode-huggingface.jsonl" --rounds 3 --seconds 5; }
+
+toploc() { bench bench_toploc 290 --out "$out/toploc.jsonl"; }
+
+injection() { bench bench_injection 290 --hidden-size 4096 --rounds 3 --out "$out/injection.jsonl"; }
 
 small() {
   bench bench_candidates 60 --out "$out/candidates.jsonl"
@@ -108,20 +121,18 @@ moe_steps() {
     --speculative-draft-attention-backend triton 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
 }
 
-pair() { python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider tests/gpu/test_tensor_parallel.py 2>&1 | tee "$out/pair.log"; }
+# Several processes at a time, each with servers of its own: what is measured here is right or wrong, not fast. SUITES
+# picks some by name, SECONDS_EACH says how long one may take; with two GPUs they take turns.
+gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+suites=0
 
-# Several processes at a time, each with servers of its own: what is measured here is right or wrong, not fast.
 suite() { # NAME ARGUMENT...: start it, its output and its servers' logs in /tmp/suites
+  [[ -z ${SUITES:-} || " $SUITES " == *" $1 "* ]] || return
+  local device=${devices:-$((suites++ % gpus))}
   mkdir -p "/tmp/suites/$1"
-  timeout -s INT 540 python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider --server-log-dir "/tmp/suites/$1" \
+  CUDA_VISIBLE_DEVICES=$device timeout -s INT "${SECONDS_EACH:-540}" \
+    python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider --server-log-dir "/tmp/suites/$1" \
     "${@:2}" >"/tmp/suites/$1.log" 2>&1 &
-}
-
-suites_end() { # NAME: wait for all, pack the logs, say what they found
-  wait
-  tar -C /tmp/suites -cJf "$out/$1.tar.xz" .
-  grep -a -H 'MEASURED\|passed\|failed\|^FAILED\|^ERROR\|^E  ' /tmp/suites/*.log | cut -c 1-300
-  rm -r /tmp/suites
 }
 
 tests() {
@@ -132,7 +143,6 @@ tests() {
   suite tilespec tests/gpu/test_tilespec.py -k "not dice"
   suite tilespec-fa3 tests/gpu/test_tilespec.py -k "dice and fa3"
   suite tilespec-triton tests/gpu/test_tilespec.py -k "dice and triton"
-  suites_end tests
 }
 
 more_tests() {
@@ -143,7 +153,15 @@ more_tests() {
   suite fa3-tree tests/gpu/test_speculative.py -k "fa3 and tree"
   suite triton-chain tests/gpu/test_speculative.py -k "triton and not tree"
   suite triton-tree tests/gpu/test_speculative.py -k "triton and tree"
-  suites_end more-tests
+}
+
+pair() { devices=0,1 suite pair tests/gpu/test_tensor_parallel.py; }
+
+found() { # wait for all, pack the logs, say what they found
+  wait
+  tar -C /tmp/suites -cJf "$out/suites.tar.xz" .
+  grep -a -H 'MEASURED\|passed\|failed\|^FAILED\|^ERROR\|^E  ' /tmp/suites/*.log | cut -c 13-300 | grep -v 'server starting'
+  rm -r /tmp/suites
 }
 
 for step in "$@"; do

@@ -70,6 +70,8 @@ class Rehearsal:
         if result.accept_lens.is_cuda and not result.can_run_cuda_graph:
             raise RuntimeError(f"--tile-spec: a verification of {self._told.choice} ran without its CUDA graph")
         self._next = result.next_draft_input
+        # As SGLang's relay from step to step hands it on; without drafts it is the whole verification.
+        self._next.bonus_tokens = self._next.bonus_tokens.long()
 
     def seconds(self, steps: int) -> float:
         """What a step of all tokens takes, on a CUDA device, from start to start."""
@@ -135,9 +137,7 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
         topk_p=torch.full((bs, 1), 0.5, device=device),
         topk_index=torch.randint(vocabulary(drafts), (bs, 1), device=device),
         hidden_states=None if size is None else torch.randn(bs, size, device=device).to(dtype),
-        bonus_tokens=torch.randint(
-            worker.target_worker.model_config.vocab_size, (bs,), dtype=torch.int32, device=device
-        ),
+        bonus_tokens=torch.randint(worker.target_worker.model_config.vocab_size, (bs,), device=device),
         num_tokens_per_req=1,
         num_tokens_for_logprob_per_req=1,
     )

@@ -174,7 +174,9 @@ def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequ
         table.append((request, start, end - start, mask, values, step, before, 0))
         before, most = before + segments, max(most, segments)
     on_device = torch.tensor(table, dtype=torch.int64, pin_memory=rows.is_cuda).to(rows.device, non_blocking=True)
-    out = torch.zeros((len(chunks), topk * (INDEX_BYTES + VALUE_BYTES)), dtype=torch.uint8, device=rows.device)
+    width = topk * (INDEX_BYTES + VALUE_BYTES)
+    aligned = -(-width // INDEX_BYTES) * INDEX_BYTES
+    out = torch.zeros((len(chunks), aligned), dtype=torch.uint8, device=rows.device)
     places, bits = out[:, : topk * INDEX_BYTES].view(torch.int32), out[:, topk * INDEX_BYTES :].view(torch.int16)
     _top_kernel[(len(chunks), most)](
         rows,
@@ -194,4 +196,4 @@ def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequ
         TILE=TILE,
         num_warps=WARPS,
     )
-    return out
+    return out[:, :width].contiguous()  # a copy only where topk is odd

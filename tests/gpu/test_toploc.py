@@ -43,7 +43,8 @@ def test_the_largest(hidden: int, topk: int, dtype: torch.dtype) -> None:
     ]
     for _ in range(20):
         found = top_rows(rows, slots, chunks, topk)
-    for chunk, out in zip(chunks, found, strict=True):
+    for chunk, row in zip(chunks, found, strict=True):
+        out = row.clone()  # begins at a multiple of four bytes, as a view of them must
         places = out[: 4 * chunk.values].view(torch.int32).long()
         bits = out[4 * topk :][: 2 * chunk.values].view(torch.int16)
         flat = rows[slots[chunk.request, chunk.start : chunk.end].long()].bfloat16().flatten().view(torch.int16)
