@@ -91,6 +91,7 @@ def _summary(load: Load, measured: dict[str, list[Measured]]) -> Iterator[dict[s
             "p99_of_stock": round(p99 / stock_p99, 4),
             "kilobytes_per_response": measured[case][0].kilobytes_per_response,
             "errors": sum(result.errors for result in measured[case]),
+            "stolen_most": max(result.stolen for result in measured[case]),
         }
 
 

@@ -3,9 +3,8 @@
 # repository's root, when SGLang lies in /tmp/gpu/site and a model of 8B shape in /tmp/m8b. Results go to $OUT. With
 # several GPUs, one of these for each, side by side: CUDA_VISIBLE_DEVICES=1 OUT=$OUT/1 gpu_session.sh STEP...
 #
-#   up           stock, stock with rows, ours without and with prefill graphs, left running   140 s
+#   up           stock, stock with rows, ours; left running                130 s
 #   embeddings   what embeddings cost                                      400 s
-#   cached       cached prompts, with prefill graphs                        20 s
 #   states       raw states beside the stock server's                      110 s
 #   up_more      stock, ours, and two for injection                        140 s
 #   small        candidates, pooling                                        80 s
@@ -30,7 +29,6 @@ model=(--model /tmp/m8b)
 server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
   --grammar-backend none --cuda-graph-max-bs-decode 128 --mem-fraction-static 0.9 --max-total-tokens 65536)
 prefill=(--cuda-graph-backend-prefill=disabled) # a start takes a minute less
-graphs=(--cuda-graph-bs-prefill 4 16 64 512 2048)
 
 bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
   local name=$1 limit=$2
@@ -44,11 +42,7 @@ rig() {
     "${model[@]}" "${server[@]}" "${prefill[@]}" | grep ready
 }
 
-up() {
-  (prefill=("${graphs[@]}") rig ours) &
-  rig stock ours stock-rows
-  wait
-}
+up() { rig stock ours stock-rows; }
 
 up_more() { rig stock ours injecting stock-uncached; }
 
@@ -63,11 +57,6 @@ encode() {
   for piece in throughput cached streams; do
     bench bench_encode 250 --piece "$piece" --out "$out/encode.jsonl" --rounds 3 --seconds 6
   done
-}
-
-cached() { # a cached prompt is a prefill of one token: a graph, by default, and not one kernel by the other
-  local prefill=("${graphs[@]}")
-  bench bench_encode 400 --piece cached --out "$out/encode-prefill-graphs.jsonl"
 }
 
 states() { bench bench_encode 400 --piece states --out "$out/encode-states.jsonl" --seconds 6; }

@@ -166,6 +166,17 @@ SEAMS = (
         remove_when="SGLang computes no logits for batches that are prefill-only.",
     ),
     Seam(
+        target=f"{_MANAGERS}.scheduler.Scheduler._add_request_to_queue",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.cached:answer_cached",
+        guard=Guard.PARAMETERS,
+        why="Answers requests that only read rows, all of which are cached: without a forward.",
+        remove_when="SGLang lets a request that samples nothing end without a forward.",
+        callers=(f"{_MANAGERS}.scheduler.Scheduler.handle_generate_request",),
+    ),
+    Seam(
         target=f"{_PROCESSOR}._maybe_collect_routed_experts",
         hook=Hook.BEFORE,
         phase=Phase.SCHEDULER,

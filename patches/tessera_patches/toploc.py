@@ -15,7 +15,7 @@ from tessera.fingerprint import exact
 from tessera.fingerprint.answer import RESULT
 from tessera.fingerprint.sampling import CANDIDATES
 from tessera.http import claims
-from tessera.http.claims import Claim, Prefill, Unverifiable
+from tessera.http.claims import Claim, Run, Unverifiable
 
 
 def add_routes(app: FastAPI, manager: Any) -> None:
@@ -23,7 +23,7 @@ def add_routes(app: FastAPI, manager: Any) -> None:
     shape = manager.model_config
 
     async def verify(request: Request) -> Response:
-        answer = await claims.verify(request, _prefill(manager, request), shape.hidden_size, shape.vocab_size)
+        answer = await claims.verify(request, _run(manager, request), shape.hidden_size, shape.vocab_size)
         response: Response = orjson_response(answer)
         return response
 
@@ -35,7 +35,7 @@ def _logprobs(claim: Claim) -> dict[str, Any]:
     return {"return_logprob": True, "logprob_start_len": claim.prompt_tokens - 1, "top_logprobs_num": CANDIDATES}
 
 
-def _prefill(manager: Any, request: Request) -> Prefill:
+def _run(manager: Any, request: Request) -> Run:
     async def one(claim: Claim) -> dict[str, Any] | Unverifiable:
         logprobs = {} if claim.sampling is None else _logprobs(claim)
         obj = io_struct.GenerateReqInput(input_ids=claim.tokens, sampling_params=claim.params, **logprobs)

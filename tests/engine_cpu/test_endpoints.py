@@ -164,17 +164,6 @@ def test_accept(server: Server, accept: str, kind: str) -> None:
     assert answer.headers["content-type"] == kind
 
 
-def test_encode_of_a_cached_prompt_computes_one_token(server: Server) -> None:
-    """The cost of an encode is the part of the prompt that is not cached."""
-    ids = list(range(300, 400))
-    body = {"input_ids": ids, "sampling_params": {"max_new_tokens": 0}, "return_embedding": True}
-    cached = [
-        httpx.post(f"{server.url}/generate", json=body, timeout=60).json()["meta_info"]["cached_tokens"]
-        for _ in range(2)
-    ]
-    assert cached == [0, 99]
-
-
 def test_sglangs_benchmark(server: Server, tmp_path: Path) -> None:
     """``sglang.bench_serving`` in its embedding mode, unchanged."""
     out = tmp_path / "bench.jsonl"

@@ -84,22 +84,20 @@ def test_honest_responses_pass(server_pool: ServerPool, prover: tuple[str, ...])
 
 @pytest.mark.parametrize("backend", ["fa3", "triton"])
 def test_exact_mode(server_pool: ServerPool, backend: str) -> None:
-    """Row hashes of 48 responses, made one by one, by 8 and by 32, are those of prefills; one changed token shows."""
+    """Row hashes of 48 responses, made one by one, by 8 and by 32, come again in other batches; changed ones do not."""
     server = server_pool.get(*COMMON, "--enable-deterministic-inference", "--attention-backend", backend)
     claims = [claim for at_once in (1, 8, 32) for claim in exact_claims(server, at_once)]
     for claim in claims[-4:]:
-        ids = claim["output_ids"]
+        ids, hashes = claim["output_ids"], claim["row_hashes"]
         claims.append(claim | {"output_ids": [*ids[:40], ids[40] ^ 1, *ids[41:]]})
+        claims.append(claim | {"row_hashes": [*hashes[:-1], hashes[0]]})
     httpx.post(f"{server.url}/flush_cache", timeout=60).raise_for_status()
     answer = httpx.post(f"{server.url}/v1/toploc/verify", json={"claims": claims}, timeout=300).raise_for_status()
     results = answer.json()["results"]
-    drawn = [result["sampling"] for result in results[:48]]
-    mismatches, tokens = (sum(one[name] for one in drawn) for name in ("mismatches", "tokens"))
     verdicts = [result["verdict"] for result in results]
     passed = verdicts[:48].count("pass")
-    print(f"\nMEASURED exact mode, {backend}: {passed} of 48 pass; {mismatches} of {tokens} seeded draws differ")  # noqa: T201
-    assert verdicts == ["pass"] * 48 + ["fail"] * 4, [result["reason"] for result in results]
-    assert mismatches == 0
+    print(f"\nMEASURED exact mode, {backend}: {passed} of 48 pass")  # noqa: T201 - what a run by hand is for
+    assert verdicts == ["pass"] * 48 + ["fail"] * 8, [result["reason"] for result in results]
 
 
 def exact_claims(server: Server, at_once: int) -> list[dict[str, Any]]:

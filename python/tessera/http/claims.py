@@ -1,4 +1,7 @@
-"""``POST /v1/toploc/verify``: are these the fingerprints of these tokens? One prefill for each claim."""
+"""``POST /v1/toploc/verify``: are these the fingerprints of these tokens? One prefill for each claim.
+
+Claims of exact mode are generated again instead: decoding and prefill do not give the same bits.
+"""
 
 from __future__ import annotations
 
@@ -28,42 +31,68 @@ KEYS = ["input_ids", "output_ids", "fingerprints", "nonce", "sampling", "row_has
 _HASH_DIGITS = 64
 
 
+class Response(NamedTuple):
+    """What is claimed in exact mode."""
+
+    output_ids: list[int]
+    row_hashes: list[str]
+
+    def difference(self, meta: dict[str, Any]) -> str:
+        """What of it did not come again; "" if nothing."""
+        again = meta["output_ids"]
+        if len(again) != len(self.output_ids):
+            return f"output_ids: generated again, there are {len(again)} tokens"
+        for i, (claimed, own) in enumerate(zip(self.output_ids, again, strict=True)):
+            if claimed != own:
+                return f"output_ids: generated again, token {i} is {own}"
+        for i, (theirs, ours) in enumerate(zip(self.row_hashes, meta[exact.FIELD], strict=True)):
+            if theirs.lower() != ours:
+                return f"row_hashes: the rows differ in chunk {i}"
+        return ""
+
+
 class Claim(NamedTuple):
     """One response and its fingerprints, well-formed.
 
     Attributes:
-        tokens: prompt and response, but for its last token.
+        tokens: what to run: prompt and response, but for its last token; in exact mode the prompt.
         params: sampling parameters that carry the rest.
         values: how many values each fingerprint proves.
-        row_hashes: what is claimed in the place of fingerprints.
         prompt_tokens: N.
-        sampling: how its prover says it drew; None where it says nothing.
+        sampling: how its prover says it drew, where that is to be judged.
+        response: in exact mode, what must come again.
     """
 
     tokens: list[int]
     params: SamplingParams
     values: list[int]
     prompt_tokens: int
-    sampling: Sampling | None
-    row_hashes: list[str] | None = None
+    sampling: Sampling | None = None
+    response: Response | None = None
+
+    @property
+    def slow_tokens(self) -> int:
+        """Tokens whose sampling is judged, or that are generated again."""
+        judged = 0 if self.sampling is None else len(self.tokens) - self.prompt_tokens
+        return judged if self.response is None else len(self.response.output_ids)
 
 
 class Unverifiable(NamedTuple):
-    """Why a prefill gave no result."""
+    """Why there is no result."""
 
     reason: str
 
 
-Prefill = Callable[[list[Claim]], Awaitable[list[dict[str, Any] | Unverifiable]]]
+Run = Callable[[list[Claim]], Awaitable[list[dict[str, Any] | Unverifiable]]]
 """From claims to the ``meta_info`` of the answer to each, in their order."""
 
 
-async def verify(request: Streamed, prefill: Prefill, hidden_size: int, vocabulary: int) -> dict[str, Any]:
+async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int) -> dict[str, Any]:
     """Answer ``/v1/toploc/verify``.
 
     Args:
         request: its body has ``claims``, objects with the keys `KEYS`.
-        prefill: runs them.
+        run: runs them.
         hidden_size: H.
         vocabulary: how many token ids the model has.
 
@@ -75,12 +104,12 @@ async def verify(request: Streamed, prefill: Prefill, hidden_size: int, vocabula
     if not isinstance(values, list) or not 1 <= len(values) <= MAX_CLAIMS:
         raise BadRequest("claims", values, f"a list of 1 to {MAX_CLAIMS} claims")
     claims = [read_claim(f"claims[{i}]", value, hidden_size, vocabulary) for i, value in enumerate(values)]
-    sampled = sum(len(claim.tokens) - claim.prompt_tokens for claim in claims if claim.sampling is not None)
-    if sampled > MAX_SAMPLED_TOKENS:
-        raise BadRequest("claims", f"{sampled} tokens with sampling", f"at most {MAX_SAMPLED_TOKENS} in one request")
-    metas = await prefill(claims)
+    slow = sum(claim.slow_tokens for claim in claims)
+    if slow > MAX_SAMPLED_TOKENS:
+        raise BadRequest("claims", f"{slow} tokens with sampling", f"at most {MAX_SAMPLED_TOKENS} in one request")
+    metas = await run(claims)
     results = [_result(claim, meta) for claim, meta in zip(claims, metas, strict=True)]
-    if sampled:  # seconds, for long responses: not on the event loop
+    if any(claim.sampling is not None for claim in claims):  # seconds, for long responses: not on the event loop
         await asyncio.to_thread(_judge_sampling, claims, metas, results)
     return {"results": results}
 
@@ -128,14 +157,16 @@ def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Clai
         raise BadRequest(name, value, f"an object with {', '.join(KEYS)}")
     known_keys(name, value, KEYS)
     prompt = token_ids(f"{name}.input_ids", value.get("input_ids"), vocabulary)
-    generated = token_ids(f"{name}.output_ids", value.get("output_ids"), vocabulary)[:-1]
+    output = token_ids(f"{name}.output_ids", value.get("output_ids"), vocabulary)
+    generated = output[:-1]
     nonce = options.nonce(value.get("nonce"), f"{name}.nonce")
     sampling = Sampling.parse(f"{name}.sampling", value.get("sampling"))
     if "row_hashes" in value:
         hashes = _row_hashes(f"{name}.row_hashes", value, count(len(generated)))
-        exactly = admission.Fields(return_toploc_fingerprints=False, return_row_hashes=True)
-        params = admission.admit(exactly, {"max_new_tokens": 0}, admission.server(), tail=len(generated))
-        return Claim(prompt + generated, _injected(name, value, params), [], len(prompt), sampling, hashes)
+        exactly = admission.Fields(False, return_row_hashes=True, return_output_ids=True)
+        again = _again(f"{name}.sampling", value.get("sampling"), sampling, len(output))
+        params = _injected(name, value, admission.admit(exactly, again, admission.server()))
+        return Claim(prompt, params, [], len(prompt), response=Response(output, hashes))
     values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
     fingerprints = value.get("fingerprints")
     _check(f"{name}.fingerprints", fingerprints, values)
@@ -151,6 +182,15 @@ def _injected(name: str, value: dict[str, Any], params: SamplingParams) -> Sampl
     where = f"{name}.{OVERRIDES_FIELD}"
     custom = admit_custom(value.get(OVERRIDES_FIELD), params.get("custom_params"), config.injection, where)
     return {**params, "custom_params": custom}
+
+
+def _again(name: str, said: Any, sampling: Sampling | None, tokens: int) -> SamplingParams:
+    """Sampling parameters that generate the same response again."""
+    if sampling is None or (sampling.temperature > 0 and sampling.seed is None):
+        raise BadRequest(name, said, "beside row_hashes temperature 0 or a seed: the response is generated again")
+    params = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+    seed = {} if sampling.temperature == 0 else {"sampling_seed": sampling.seed}
+    return {**params, **seed, "max_new_tokens": tokens, "ignore_eos": True}
 
 
 def _row_hashes(name: str, value: dict[str, Any], wanted: int) -> list[str]:
@@ -185,10 +225,10 @@ def _result(claim: Claim, meta: dict[str, Any] | Unverifiable) -> dict[str, Any]
     limits = config.thresholds.for_values(config.flags.toploc_verification_topk)
     if isinstance(meta, Unverifiable):
         return {"verdict": "unverifiable", "reason": meta.reason, "statistics": [], "thresholds": limits}
-    found = [] if claim.row_hashes is not None else [Distance(**one) for one in json.loads(meta[RESULT])]
+    found = [] if claim.response is not None else [Distance(**one) for one in json.loads(meta[RESULT])]
     reason = config.thresholds.why_failed(found, claim.values)
-    if claim.row_hashes is not None:
-        reason = _first_difference(claim.row_hashes, meta[exact.FIELD])
+    if claim.response is not None:
+        reason = claim.response.difference(meta)
     verdict = "fail" if reason else "pass"
     statistics = [one._asdict() for one in found]
     return {"verdict": verdict, "reason": reason, "statistics": statistics, "thresholds": limits}
@@ -198,10 +238,3 @@ def _judge_sampling(claims: list[Claim], metas: list[dict[str, Any] | Unverifiab
     for claim, meta, result in zip(claims, metas, results, strict=True):
         if claim.sampling is not None and not isinstance(meta, Unverifiable):
             result["sampling"] = claim.sampling.judge(places(meta, claim.prompt_tokens))._asdict()
-
-
-def _first_difference(claimed: list[str], own: list[str]) -> str:
-    for i, (theirs, ours) in enumerate(zip(claimed, own, strict=True)):
-        if theirs.lower() != ours:
-            return f"row_hashes: the rows differ in chunk {i}"
-    return ""

@@ -74,9 +74,10 @@ def _claim_of_hashes(ids: Schema) -> Schema:
                 "fingerprints": {"type": "null"},
                 "nonce": {"type": "null"},
             },
-            ["input_ids", "output_ids", "row_hashes"],
+            ["input_ids", "output_ids", "row_hashes", "sampling"],
         ),
-        "description": "only on a server started with --enable-deterministic-inference",
+        "description": "only on a server started with --enable-deterministic-inference; sampling with temperature 0 or"
+        " a seed",
     }
 
 

@@ -116,6 +116,10 @@ class RowService:
             outcomes, wanted = self._outcomes, (self._spans, self._selections, self._chunks)
             self._outcomes, self._spans, self._selections, self._chunks = [], [], [], []
             self._put(*self._read(outcomes, *wanted))
+        self.settle()
+
+    def settle(self) -> None:
+        """Have later reads see what the current stream was given so far."""
         self._reader.end_step()
 
     def _unanswerable(self, request: Finished, selection: Selection) -> tuple[str, str]:

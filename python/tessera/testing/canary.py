@@ -110,9 +110,10 @@ def canaries(
         prompt = (*chooser.choice(prefixes)[: chooser.choice(LENGTHS)], *own)
         injects = injecting > 0 and chooser.random() < injecting  # without it the draw stays what it was
         places = [place for place in (0, 9, 10, 11, 12, 30, 62) if place < len(prompt)] if injects else []
+        tokens = (2, 3, 9, longest) if options["over"] == "output" else (0, 2, 3, 9, longest)
         return Canary(
             prompt=prompt,
-            max_new_tokens=longest if leaves else chooser.choice((2, 3, 9, longest)),
+            max_new_tokens=longest if leaves else chooser.choice(tokens),
             options=options if chooser.random() < 0.8 else None,
             stream=leaves or chooser.random() < 0.3,
             leaves_early=leaves,
@@ -165,5 +166,5 @@ def _judge(canary: Canary, answer: dict[str, Any], hf: HuggingFace) -> Verdict:
 
 
 def _rows(canary: Canary, over: str) -> int:
-    prompt, output = len(canary.prompt), canary.max_new_tokens - 1
+    prompt, output = len(canary.prompt), max(canary.max_new_tokens - 1, 0)
     return {"prompt": prompt, "output": output, "all": prompt + output}[over]
