@@ -16,6 +16,9 @@
 #   moe, fp8     each MoE runner; repeat until it says that all are in the file   570 s each time, about 16 times
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?    570 s each time
 #   moe_steps    TileSpec's time of a step on a mixture of experts   400 s
+#   tile_train   TileSpec's pair: a target and an EAGLE head, into /tmp/pair    350 s (beside tests, if need be)
+#   tile_up      widened, and four servers with it                         360 s
+#   tile_run     its cells; repeat until all are measured                  550 s each time
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
 #   more_tests found          the other half                               450 s
@@ -108,6 +111,24 @@ moe_steps() {
   timeout 570 python3 benchmarks/bench_moe_steps.py --model /tmp/m30b-moe --draft /tmp/m30b-draft \
     --out "$out/moe-steps.jsonl" --loads 128/256/16/20 128/256/64/20 "${server[@]}" \
     --speculative-draft-attention-backend triton 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
+}
+
+# What comes before benchmarks/tilespec/gpu_session.md: one algorithm and four settings, in a session of its own.
+tile_train() {
+  timeout 590 python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time 0.6 | tail -n 20
+  cp /tmp/pair/*.jsonl "$out"
+}
+
+tile_up() {
+  python3 -m tilespec.prompts --pair /tmp/pair --out /tmp/pair/prompts.json
+  python3 -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
+  python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k3 tile} | grep ready
+  cp /tmp/wide/agreement.jsonl /tmp/tilespec-logs/*tile*.log "$out"
+}
+
+tile_run() {
+  python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out /tmp/eagle.jsonl --seconds 3 --limit 540
+  cp /tmp/eagle.jsonl "$out"
 }
 
 # Several processes at a time, each with servers of its own: what is measured here is right or wrong, not fast. SUITES
