@@ -3,8 +3,9 @@
     python -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
 
 writes `target`, `draft` (1B), `eagle`, `eagle3` and `useless` (the EAGLE head with its input mixed up: as costly as the
-other, hardly ever right), each in the wide shape of recipe.py, by the rules of widen.py. Then it compares, on held-out
-text, the wide target with the narrow one in float32, and each head; what it finds goes to --out/agreement.jsonl.
+other, hardly ever right), of those that were trained, in the wide shape of recipe.py, by the rules of widen.py. Then it
+compares, on held-out text, the wide target with the narrow one in float32, and each head; what it finds goes to
+--out/agreement.jsonl.
 Results with these models have the latency of an 8B model and the acceptance of the trained pair. Say so beside them.
 """
 
@@ -40,7 +41,7 @@ LEAST_DIVERGENCE = 1e-4
 
 
 def main() -> None:
-    """Widen all five models, then compare."""
+    """Widen what was trained, then compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", type=Path, required=True, help="folder that train_pair wrote")
     parser.add_argument("--out", type=Path, required=True, help="folder for the wide models")
@@ -54,11 +55,13 @@ def main() -> None:
         ("target", recipe.target, recipe.wide_target),
         ("draft", recipe.draft, recipe.wide_draft),
     ):
-        write_wide_model(options.pair / name, options.out / name, Widening(narrow, wide), options.device)
-    for name in ("eagle", "eagle3", "useless"):
-        source = options.pair / ("eagle" if name == "useless" else name)
-        widening = Widening(recipe.head, recipe.wide_head)
-        write_wide_head(source, options.out / name, widening, recipe.inner_layers, useless=name == "useless")
+        if (options.pair / name).exists():
+            write_wide_model(options.pair / name, options.out / name, Widening(narrow, wide), options.device)
+    widening = Widening(recipe.head, recipe.wide_head)
+    for name, source in (("eagle", "eagle"), ("eagle3", "eagle3"), ("useless", "eagle")):
+        if (options.pair / source).exists():
+            useless = name == "useless"
+            write_wide_head(options.pair / source, options.out / name, widening, recipe.inner_layers, useless=useless)
     compare(options, recipe, journal)
 
 
@@ -123,7 +126,7 @@ def compare(options: argparse.Namespace, recipe: Recipe, journal: Journal) -> No
     journal.write("target", what="narrow, rounded", **expected)
     journal.write("target", what="wide", **found, mass_of_added_tokens=added.mean().item())
     far = [found["divergence"] > max(ROUNDING * expected["divergence"], LEAST_DIVERGENCE)]
-    for name in ("eagle", "eagle3"):
+    for name in [name for name in ("eagle", "eagle3") if (options.pair / name).exists()]:
         narrow_head = head_logits(options.pair / name, recipe.head, tokens, truth, copies=1)
         wide_head = head_logits(
             options.out / name,
