@@ -3,11 +3,12 @@
 # repository's root, when SGLang lies in /tmp/gpu/site and a model of 8B shape in /tmp/m8b. Results go to $OUT. With
 # several GPUs, one of these for each, side by side: CUDA_VISIBLE_DEVICES=1 OUT=$OUT/1 gpu_session.sh STEP...
 #
+#   quiet        is this host quiet enough? else give it back                6 s
 #   up           stock, stock with rows, ours; left running                130 s
 #   embeddings   what embeddings cost                                      400 s
 #   states       raw states beside the stock server's                      110 s
-#   up_more      stock, ours, and two for injection                        140 s
-#   small        candidates, pooling                                        80 s
+#   up_injection  two more                                                 100 s
+#   small        candidates, pooling                                        50 s
 #   encode       /encode, cached prompts, streams                          280 s
 #   injection    injection                                                 200 s
 #   toploc       fingerprints                                              250 s
@@ -23,6 +24,10 @@
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
 #   more_tests found          the other half                               450 s
 #   pair found                what needs two GPUs                          200 s
+#
+# One H200 for 30 minutes, every command within ten:
+#   quiet up embeddings small | encode states toploc | down up_injection injection | down huggingface; SUITES=... tests found
+# TileSpec: (tile_train &) tests found | tile_up | tile_run, as often as there is time
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site
 export PYTHONUNBUFFERED=1
@@ -45,9 +50,11 @@ rig() {
     "${model[@]}" "${server[@]}" "${prefill[@]}" | grep ready
 }
 
+quiet() { python3 benchmarks/quiet_host.py; }
+
 up() { rig stock ours stock-rows; }
 
-up_more() { rig stock ours injecting stock-uncached; }
+up_injection() { rig injecting stock-uncached; }
 
 down() { python3 benchmarks/rig.py down; }
 
@@ -71,7 +78,7 @@ toploc() { bench bench_toploc 290 --out "$out/toploc.jsonl"; }
 injection() { bench bench_injection 290 --hidden-size 4096 --rounds 3 --out "$out/injection.jsonl"; }
 
 small() {
-  bench bench_candidates 60 --out "$out/candidates.jsonl"
+  bench bench_candidates 60 --rounds 6 --out "$out/candidates.jsonl"
   timeout 60 python3 benchmarks/bench_pool_rows.py --out "$out/pool.jsonl" --tiles 32/64/4 64/64/4 64/128/8
 }
 
