@@ -80,7 +80,8 @@ def main() -> None:
         print(json.dumps(provenance() | {"server_args": options.server_args}), file=out, flush=True)
         seconds = _measure(url, options, out)
         for way in WAYS:
-            ratios = [own / first for own, first in zip(seconds[way], seconds["one"], strict=False)]  # in_a_row is short
+            rounds = len(seconds[way])
+            ratios = [own / first for own, first in zip(seconds[way], seconds["one"][:rounds], strict=True)]
             line = {
                 "way": way,
                 "seconds": round(statistics.median(seconds[way]), 4),
