@@ -7,8 +7,9 @@ PYTHON ?=
 VENV := .venv
 STAMP := $(VENV)/.tessera-installed
 RUN := $(VENV)/bin/python
-# The same examples each time: without this profile, Hypothesis tries others in every run.
-PYTEST := $(RUN) -m pytest --hypothesis-profile=ci
+# The same examples each time: without this profile, Hypothesis tries others in every run. Plugins by name: of those that
+# pytest finds by itself it rewrites every module, Hypothesis' and schemathesis' too, which takes two seconds.
+PYTEST := $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p pytest_timeout -p hypothesispytest
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
 .PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe clean
@@ -27,9 +28,10 @@ demo: venv ## start a real server, send real requests, show what comes back
 
 test: lint test-unit test-kernels test-rest ## lint, then every test that needs no GPU
 
+# One thread, for tensors are small; and no handlers on torch's 40 loggers, put there and taken away for every test.
 test-unit: venv ## the tests that need no engine (seconds)
 	@echo "== unit tests"
-	@$(PYTEST) tests/unit
+	@OMP_NUM_THREADS=1 $(PYTEST) -p no:logging tests/unit
 
 test-kernels: venv ## the Triton kernels, in Triton's interpreter (a minute)
 	@echo "== kernels in Triton's interpreter"

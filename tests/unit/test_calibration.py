@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from tessera.cli import toploc, verify
 from tessera.fingerprint import cheats
 from tessera.fingerprint.calibration import Measured, accepted, report, thresholds
-from tessera.fingerprint.histograms import draw
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.fingerprint.verifier import Distance
 from tessera.testing.prover import Response, prompts, tampered
@@ -50,13 +49,6 @@ def test_report() -> None:
     assert row["largest"] == {"exp_mismatches": 20, "mant_err_mean": 6.0, "mant_err_median": 4}
     assert (made["honest"]["base"]["passed"], made["honest"]["base"]["mean"]["exp_mismatches"]) == (2, 2)
     assert "fp8" in toploc.table(made)
-
-
-def test_histograms(tmp_path: Path) -> None:
-    """A picture is written."""
-    made: Any = report({"base": HONEST}, {"fp8": CHEAT}, topk=128)
-    draw({"base": HONEST}, {"fp8": CHEAT}, made["thresholds"], tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(

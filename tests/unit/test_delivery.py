@@ -80,9 +80,8 @@ def test_rows_that_are_not_finite_fail_with_their_vector() -> None:
 
 def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Early, late, failed, unexpected and missing: each request gets its own."""
-    monkeypatch.setattr(inbox_module, "DELIVERY_SECONDS", 0.5)
 
-    async def exchange() -> None:
+    async def exchange() -> Inbox:
         inbox = Inbox()
         outbox = Outbox(inbox.address)
         for rid in ("a", "b", "missing"):
@@ -94,9 +93,11 @@ def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
         assert first.vector.tolist() == [1.0]
         outbox.put([Outcome("b", 2)], Broken(fetched([])))
         assert (await inbox.take("b")).outcome.code == "row_store_failed"
+        monkeypatch.setattr(inbox_module, "DELIVERY_SECONDS", 0.05)
         assert (await inbox.take("missing")).outcome.code == "rows_not_collected"
         for rid in ("a", "b", "missing"):
             inbox.forget(rid)
         assert Path(inbox.address.removeprefix("ipc://")).parent.stat().st_mode & 0o077 == 0
+        return inbox
 
-    asyncio.run(exchange())
+    asyncio.run(exchange())._socket.close()

@@ -1,0 +1,48 @@
+"""Pictures that commands draw, with matplotlib. Not unit tests: its import takes as long as 300 of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.cli import main
+from tessera.fingerprint.calibration import Measured, report
+from tessera.fingerprint.histograms import draw
+from tessera.fingerprint.verifier import Distance
+from tessera.tilespec import cache
+from tessera.tilespec.cache import Profile
+from tessera.tilespec.calibration import BINS, Calibration
+from tessera.tilespec.costs import CostTable, Curve
+
+
+def test_histograms(tmp_path: Path) -> None:
+    """`tessera toploc calibrate --plot`: a picture is written."""
+    honest = [Measured([Distance(2, 0.5, 0), Distance(4, 1.0, 1)], [128, 128])]
+    cheat = [Measured([Distance(0, 0.2, 0), Distance(20, 6.0, 4)], [128, 128])]
+    made: Any = report({"base": honest}, {"fp8": cheat}, topk=128)
+    draw({"base": honest}, {"fp8": cheat}, made["thresholds"], tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+
+
+def test_stairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tessera tilespec show --png`: the newest profile."""
+    monkeypatch.setenv("TESSERA_CACHE", str(tmp_path))
+    costs = CostTable(
+        tiers=Curve([64, 128], [0.004, 0.005]),
+        slots=None,
+        uniform={1: Curve([1, 64], [0.003, 0.004]), 4: Curve([1, 64], [0.004, 0.007])},
+        draft={3: Curve([1, 64], [0.001, 0.002])},
+        extend={1: Curve([1], [0.0005]), 4: Curve([1], [0.0006])},
+        kv_seconds={0: 1e-9, 3: 2e-9},
+        host_seconds=1e-4,
+        batch_sizes=[1, 64],
+    )
+    calibration = Calibration(3)
+    calibration.absorb(np.full((2, 3, BINS), 7, np.int32))
+    cache.save(Profile({"gpu": "NVIDIA H200"}, costs, calibration))
+    picture = tmp_path / "stairs.png"
+    assert main(["tilespec", "show", "--png", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
