@@ -5,7 +5,7 @@
 #
 #   quiet        is this host quiet enough? else give it back                6 s
 #   up           stock, stock with rows, ours; left running                130 s
-#   embeddings   what embeddings cost                                      400 s
+#   embeddings   what embeddings cost                                      450 s
 #   states       raw states beside the stock server's                      110 s
 #   up_injection  two more                                                 100 s
 #   small        candidates, pooling                                        50 s
@@ -59,8 +59,9 @@ up_injection() { rig injecting stock-uncached; }
 down() { python3 benchmarks/rig.py down; }
 
 embeddings() {
-  bench bench_embeddings 500 --out "$out/embeddings.jsonl" --rounds 3 \
-    --loads 128/128/32/8 128/128/64/8 128/128/128/8 512/1/32/5
+  # Many short windows: what disturbs a host comes in bursts, and the median does not see those.
+  bench bench_embeddings 500 --out "$out/embeddings.jsonl" --rounds 5 \
+    --loads 128/128/32/4 128/128/64/4 128/128/128/5 512/1/32/3
 }
 
 encode() {
