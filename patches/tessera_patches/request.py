@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from sglang.srt.managers import io_struct
 from sglang.srt.managers.embed_types import PositionalEmbeds
@@ -73,8 +74,11 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         self.output_ids = None
         fields = admission.Fields(*(getattr(self, name) for name in admission.Fields._fields))
         params = admission.admit(fields, params, admission.server(), tail=tail)
-        if any("input" in asked(one).ids for one in (params if isinstance(params, list) else [params])):
+        wanted = [asked(one) for one in (params if isinstance(params, list) else [params])]
+        if any("input" in one.ids for one in wanted):
             self.return_prompt_token_ids = True
+        if any(one.hashes for one in wanted):
+            self.extra_key = _alone(self.extra_key)  # type: ignore[has-type]  # inherited from Any
         return params
 
     def _admit_injection(self, params: Any) -> Any:
@@ -96,6 +100,12 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         self.input_ids, self.input_embeds = prompts.input_ids, prompts.input_embeds
         self.input_embeds_b64 = self.input_embed_overrides = None
         return params
+
+
+def _alone(extra_key: Any) -> Any:
+    """A part of the prefix cache for one request: what another one decoded has other bits than what is prefilled."""
+    own = uuid4().hex
+    return [f"{key}{own}" for key in extra_key] if isinstance(extra_key, list) else f"{extra_key or ''}{own}"
 
 
 def _stock_overrides(value: Any) -> bool:

@@ -82,9 +82,8 @@ async def _fields(delivered: Delivered, wanted: Asked, prompt_tokens: int) -> di
             config.metrics.embedded(outcome.embedding_tokens)
     if wanted.states is not None and delivered.rows is not None and outcome.states_shape is not None:
         rows, shape = delivered.rows, outcome.states_shape
-        if wanted.hashes is not None:
-            own = prompt_tokens - wanted.hashes
-            fields[exact.FIELD] = await asyncio.to_thread(exact.row_hashes, rows, dtype, shape, own)
+        if wanted.hashes:
+            fields[exact.FIELD] = await asyncio.to_thread(exact.row_hashes, rows, dtype, shape, prompt_tokens)
         else:
             fields["hidden_states"] = hidden_states(rows, dtype, shape, wanted.states, prompt_tokens)
         if config.metrics is not None:

@@ -27,7 +27,7 @@ CLAIM_KEY = "tessera_claim"
 IDS_KEY = "tessera_ids"
 """The same for which token ids the answer shows: "input", "output" or "input,output"."""
 HASHES_KEY = "tessera_hashes"
-"""The same for hashes of rows: how many of the prompt's last tokens were generated, as digits."""
+"""The same for hashes of rows: "1"."""
 TOKEN_KEY = "tessera_token"  # noqa: S105 - a name, not a secret
 """The same for what tells this request from any other that a client may give the same id."""
 
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
         fingerprints: fingerprints, or their verification.
         claim: the fingerprints that are verified: one, or a tuple.
         ids: which token ids are shown: "input", "output".
-        hashes: hashes of rows: how many of the prompt's last tokens were generated; None where not asked for.
+        hashes: hashes of rows.
         token: tells this request from any other.
     """
 
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
     fingerprints: FingerprintOptions | None = None
     claim: str | tuple[str, ...] | None = None
     ids: tuple[str, ...] = ()
-    hashes: int | None = None
+    hashes: bool = False
     token: str = ""
 
     @property
@@ -164,15 +164,13 @@ def asked(sampling_params: object) -> Asked:
         FingerprintOptions.from_wire(fingerprints) if fingerprints else None,
         _claim(custom.get(CLAIM_KEY)),
         tuple(ids.split(",")) if ids else (),
-        None if custom.get(HASHES_KEY) is None else int(custom[HASHES_KEY]),
+        custom.get(HASHES_KEY) is not None,
         token,
     )
 
 
 def generated(wanted: Asked) -> int:
     """How many of the last tokens of a prompt that is verified its prover generated: none of them was injected."""
-    if wanted.hashes is not None:
-        return wanted.hashes
     return 0 if wanted.fingerprints is None else wanted.fingerprints.tail or 0
 
 

@@ -85,6 +85,20 @@ def test_row_hashes(failing: Server) -> None:
     assert result(failing, claim | {"input_ids": longer})[0] == "fail"
 
 
+def test_the_next_turn_of_a_chat(failing: Server) -> None:
+    """Its prompt lies in the cache, where decoding left it, and is computed anew: so the claim holds anywhere."""
+    sampling = {"max_new_tokens": 20, **GREEDY, "ignore_eos": True}
+    prompt = [*tokens()[:20], 9]
+    first = post(failing, "/generate", {"input_ids": prompt, "sampling_params": sampling, "return_embedding": True})
+    turn = [*prompt, *first["output_ids"], 11]
+    asked = {"return_row_hashes": True, "return_output_ids": True}
+    body = {"input_ids": turn, "sampling_params": sampling, **asked}
+    answer = httpx.post(f"{failing.url}/generate", json=body, timeout=60).raise_for_status().json()["meta_info"]
+    assert answer["cached_tokens"] == 0
+    claim = {"input_ids": turn, "output_ids": answer["output_ids"], "row_hashes": answer["row_hashes"]}
+    assert result(failing, claim | {"sampling": GREEDY}) == ("pass", "")
+
+
 def test_a_request_for_hashes(failing: Server) -> None:
     """The same hashes come with a response, streamed or not, beside fingerprints or alone; its claim passes."""
     prompt = tokens()[:PROMPT_TOKENS]

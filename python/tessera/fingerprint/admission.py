@@ -81,7 +81,7 @@ def admit(fields: Fields, params: Any, server: Server, *, tail: int = 0, either_
     if shown:
         params = folded(IDS_KEY, ",".join(shown), params)
     if boolean(options.HASHES_FIELD, fields.return_row_hashes or False):
-        params = _hashes(params, server, tail)
+        params = _hashes(params, server)
     if fields.toploc_verification_fingerprint_to_validate is not None:
         return _claim(fields, params or {}, server.topk, FingerprintOptions(nonce, tail, either_end))
     if wanted:
@@ -90,13 +90,13 @@ def admit(fields: Fields, params: Any, server: Server, *, tail: int = 0, either_
     return folded(TOPLOC_KEY, "", params) if server.always else checked(params)
 
 
-def _hashes(params: Any, server: Server, tail: int) -> Any:
+def _hashes(params: Any, server: Server) -> Any:
     if not server.deterministic:
         raise BadRequest(options.HASHES_FIELD, True, "only on a server started with --enable-deterministic-inference")
     for one in params if isinstance(params, list) else [params]:
         if asked(one).states is not None:
             raise BadRequest(options.HASHES_FIELD, True, f"not together with {STATES_FIELD}")
-    return folded(HASHES_KEY, str(tail), folded(STATES_KEY, StateOptions(format=Format.BASE64).to_wire(), params))
+    return folded(HASHES_KEY, "1", folded(STATES_KEY, StateOptions(format=Format.BASE64).to_wire(), params))
 
 
 def _shown(fields: Fields) -> list[str]:
