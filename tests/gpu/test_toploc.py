@@ -73,13 +73,15 @@ def test_the_largest(hidden: int, topk: int, dtype: torch.dtype) -> None:
     ids=["triton", "no graphs", "strained"],
 )
 def test_honest_responses_pass(server_pool: ServerPool, prover: tuple[str, ...]) -> None:
-    """300 sampled responses of 128 tokens, in batches of 1, 8 and 32; the verifier runs fa3 with CUDA graphs."""
-    env = RETRACT if "--enable-mixed-chunk" in prover else None
-    responses = ask(server_pool.get(*COMMON, *prover, env=env).url, 300, 128)
+    """Sampled responses of 128 tokens, in batches of 1, 8 and 32; the verifier runs fa3 with CUDA graphs."""
+    strained = "--enable-mixed-chunk" in prover
+    count = 60 if strained else 300  # each of them is retracted 18 times
+    env = RETRACT if strained else None
+    responses = ask(server_pool.get(*COMMON, *prover, env=env).url, count, 128)
     measured = check(server_pool.get(*COMMON, "--attention-backend", "fa3").url, responses)
     worst = max(distance for one in measured for distance in one.distances)
     print(f"\nMEASURED {' '.join(prover)}: worst fingerprint {worst}")  # noqa: T201 - what a run by hand is for
-    assert accepted(measured, Thresholds()) == 300
+    assert accepted(measured, Thresholds()) == count
 
 
 @pytest.mark.parametrize("backend", ["fa3", "triton"])
