@@ -61,7 +61,7 @@ bench-client: venv ## the figures of the client page (SGLANG_URL=http://... of a
 bench-injection: venv ## the figures of the injection page (needs a GPU; ARGS has the options)
 	@$(RUN) benchmarks/bench_injection.py $(ARGS)
 
-bench-moe: venv ## every MoE runner: throughput, agreement, fingerprints (needs a GPU; ARGS='--model DIR --out FILE ...')
+bench-moe: venv ## every MoE runner: rows, fingerprints, throughput (needs a GPU, 10 minutes; ARGS='--model DIR --out FILE ...')
 	@$(RUN) benchmarks/bench_moe.py $(ARGS)
 
 clean: ## remove caches and build outputs (keeps .venv)

@@ -19,7 +19,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from bench_moe import prompts
 from load import load_of, run
 from provenance import provenance
 from tessera.testing.server import Server
@@ -45,7 +44,7 @@ def main() -> None:
             )
             log = options.out.with_name(f"{options.out.stem}-{number}.log")
             with Server(options.model, *options.server_args, *args, log_path=log, progress=print) as server:
-                result = run(server.url, load, {}, seed=1, prompts=prompts(load.prompt_tokens, seed=1))
+                result = run(server.url, load, {}, seed=1)
             record = result.record(load) | agreement(replay(Trace(trace)).agreement)
             print(json.dumps(record), file=out, flush=True)
             print(json.dumps(record))

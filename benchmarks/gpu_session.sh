@@ -14,9 +14,9 @@
 #   toploc       fingerprints                                              250 s
 #   down         stop the servers                                           20 s
 #   huggingface  the same vectors without a server                          60 s
-#   moe, fp8     each MoE runner; repeat until it says that all are in the file   570 s each time, about 16 times
-#   tiny_moe     the same for a trained model: do rows and fingerprints agree?    570 s each time
-#   moe_steps    TileSpec's time of a step on a mixture of experts   400 s
+#   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned)
+#   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
+#   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
 #   tile_train   TileSpec's pair: a target and an EAGLE head, into /tmp/pair    350 s (beside tests, if need be)
 #   tile_up      widened, and four servers with it                         360 s
 #   tile_run     its cells; repeat until all are measured                  550 s each time
@@ -27,6 +27,7 @@
 #
 # One H200 for 30 minutes, every command within ten:
 #   quiet up embeddings small | encode states toploc | down up_injection injection | down huggingface; SUITES=... tests found
+# MoE: quiet moe | fp8 | tiny_moe moe_steps
 # TileSpec: (tile_train &) tests found | tile_up | tile_run, as often as there is time
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site
@@ -101,23 +102,35 @@ moe() { experts moe; }
 
 fp8() { experts fp8 --fp8; }
 
-experts() { # NAME OPTION...: the runners of a model of Qwen3-30B-A3B's shape; RUNNERS picks some
-  python3 benchmarks/moe_shape.py "/tmp/m30b-$1" --layers 24 "${@:2}"
-  timeout 570 python3 benchmarks/bench_moe.py --model "/tmp/m30b-$1" --out "$out/$1.jsonl" \
-    ${RUNNERS:+--backends $RUNNERS} "${server[@]}" 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
+# Of the whole model's 48 layers 8, each as it is there: six servers fit side by side, and start quickly; what a step costs
+# once, SGLang's and ours, weighs up to six times as much. Graphs for what is measured only. DeepGEMM's kernels are compiled
+# when first seen and kept for later servers, not all at start.
+layers=(--layers 8)
+expert_server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
+  --grammar-backend none --cuda-graph-bs-decode 8 16 24 32 --mem-fraction-static 0.9 --max-total-tokens 65536
+  "${prefill[@]}")
+
+expert_bench() { # ARGUMENT...: RUNNERS picks some
+  command -v nvcc >/dev/null || export SGL_DG_USE_NVRTC=1
+  SGLANG_JIT_DEEPGEMM_PRECOMPILE=0 timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_moe.py \
+    ${RUNNERS:+--backends $RUNNERS} "$@" 2>&1 | grep --line-buffered -v 'server starting' | cut -c 1-600 | tail -n 60
+}
+
+experts() { # NAME OPTION...: the runners of a model of Qwen3-30B-A3B's shape
+  python3 benchmarks/moe_shape.py "/tmp/m30b-$1" "${layers[@]}" "${@:2}"
+  expert_bench --model "/tmp/m30b-$1" --out "$out/$1.jsonl" "${expert_server[@]}"
 }
 
 tiny_moe() {
-  timeout 570 python3 benchmarks/bench_moe.py --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" \
-    --loads 128/64/32 ${RUNNERS:+--backends $RUNNERS} -- "${server[@]:3}" 2>&1 |
-    grep --line-buffered -v 'server starting' | tail -n 40
+  expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads \
+    -- "${expert_server[@]:3}"
 }
 
 moe_steps() {
-  python3 benchmarks/moe_shape.py /tmp/m30b-moe --layers 24
+  python3 benchmarks/moe_shape.py /tmp/m30b-moe "${layers[@]}"
   python3 benchmarks/moe_shape.py /tmp/m30b-draft --draft
   timeout 570 python3 benchmarks/bench_moe_steps.py --model /tmp/m30b-moe --draft /tmp/m30b-draft \
-    --out "$out/moe-steps.jsonl" --loads 128/256/16/20 128/256/64/20 "${server[@]}" \
+    --out "$out/moe-steps.jsonl" --loads 128/256/16/10 128/256/32/10 "${expert_server[@]}" \
     --speculative-draft-attention-backend triton 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
 }
 

@@ -1,9 +1,9 @@
 """Make a folder with the shape of Qwen3-30B-A3B, for ``--load-format dummy``: configuration and tokenizer.
 
-All 48 layers take 57 GiB in bfloat16; two servers side by side on one H200 need `--layers 24` or fewer. Each layer is
-the real one: 128 experts of 768 neurons, 8 of them for each token. Example:
+All 48 layers take 57 GiB in bfloat16; six servers side by side on one H200, as `bench_moe.py` starts them, need
+`--layers 12` or fewer: 8 take 10 GiB. Each layer is the real one: 128 experts of 768 neurons, 8 of them for each token.
 
-  python benchmarks/moe_shape.py /models/30b-a3b --layers 24
+  python benchmarks/moe_shape.py /models/30b-a3b --layers 8
 
 Dummy weights are small random numbers: good for times. Their routers hardly prefer any expert, so rows of two runners
 differ more than a trained model's; for agreement serve a trained one (`python/tessera/testing/models/tiny-moe`).

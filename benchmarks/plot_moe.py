@@ -36,34 +36,31 @@ def write(results: Path) -> None:
     found = records(results)
     page = results.with_suffix(".md")
     page.write_text("\n".join(lines(found)) + "\n", encoding="utf-8")
-    plot([record for record in found if "rows" in record], results.with_suffix(".png"))
+    if started := [record for record in found if "rows" in record and "failed" not in record]:
+        plot(started, results.with_suffix(".png"))
     print(f"{page} and its picture")
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """One for each runner that was measured."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """One for each runner, from all lines about it; the reference first, the others by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        part = json.loads(line)
+        found[part["backend"]] = found.get(part["backend"], {}) | part
+    return sorted(found.values(), key=lambda record: (record["backend"] != "triton", record["backend"]))
 
 
 def lines(found: list[dict[str, Any]]) -> Iterator[str]:
-    """The table: one line for each runner, those that did not start with the reason."""
+    """The table: one line for each runner and load, those that did not start with the reason."""
     first = found[0]
     options = " ".join(first["server_args"]) or "no further options"
-    yield f"GPU {first['provenance']['gpu']}, {first['provenance']['date']}, {options}"
+    layers = first.get("model", {}).get("num_hidden_layers", "?")
+    yield f"GPU {first['provenance']['gpu']}, {first['provenance']['date']}, {layers} layers, {options}"
     yield ""
     yield "| runner | load | nobody asks, of stock | every request embeds, of stock | least cosine to the reference |"
     yield "|---|---|---|---|---|"
     for record in found:
-        if "rows" not in record:
-            yield f"| `{record['backend']}` | failed ({record['failed']}): {_cell(record['reason'])} | | | |"
-            continue
-        agreement = record["rows"]
-        least = (
-            f"{agreement['to_reference']['least']:.6f} (in a batch {agreement['to_itself_in_a_batch']['least']:.6f})"
-        )
-        for load in record["throughput"]:
-            shares = [f"{load[case][0]:.3f} ({load[case][1]:.3f} to {load[case][2]:.3f})" for case in COLOURS]
-            yield f"| `{record['backend']}` | {load['load']} | {shares[0]} | {shares[1]} | {least} |"
+        yield from _row(record)
     yield ""
     yield "| verified under | made under | pass, calibrated | pass, the paper's limits | mantissa mean, calibrated |"
     yield "|---|---|---|---|---|"
@@ -71,6 +68,23 @@ def lines(found: list[dict[str, Any]]) -> Iterator[str]:
         for made, one in record.get("fingerprints", {}).items():
             counts = f"{one['passed']} of {one['of']} | {one['passed_by_the_paper']} of {one['of']}"
             yield f"| `{record['backend']}` | `{made}` | {counts} | {one['thresholds']['mant_err_mean']:.2f} |"
+
+
+def _row(record: dict[str, Any]) -> Iterator[str]:
+    name = record["backend"]
+    if "failed" in record:
+        yield f"| `{name}` | failed ({record['failed']}): {_cell(record['reason'])} | | | |"
+    if "rows" not in record:
+        return
+    rows = record["rows"]
+    least = f"{rows['to_reference']['least']:.6f} (in a batch {record['in_a_batch']['least']:.6f})"
+    if rows["bits_of"]:
+        yield f"| `{name}` | the very bits of `{rows['bits_of']}`, so its kernels | | | {least} |"
+    for load in record.get("throughput", []):
+        shares = [f"{load[case][0]:.3f} ({load[case][1]:.3f} to {load[case][2]:.3f})" for case in COLOURS]
+        yield f"| `{name}` | {load['load']} | {shares[0]} | {shares[1]} | {least} |"
+    if not rows["bits_of"] and "throughput" not in record:
+        yield f"| `{name}` | not measured | | | {least} |"
 
 
 def _cell(text: str) -> str:
@@ -84,15 +98,16 @@ def plot(found: list[dict[str, Any]], picture: Path) -> None:
     names = [record["backend"] for record in found]
     for case, shift in (("idle", -0.12), ("embed", 0.12)):
         for row, record in enumerate(found):
-            for load in record["throughput"]:
+            for load in record.get("throughput", []):
                 middle, least, most = load[case]
                 left.plot([least, most], [row + shift] * 2, color=COLOURS[case], linewidth=1, alpha=0.5)
                 left.plot(middle, row + shift, "o", color=COLOURS[case], label=case if not row else None)
     left.axvline(1.0, color="black", linewidth=0.8)
     left.set_xlabel("requests a second, ratio to stock")
-    for key, mark in (("to_reference", "o"), ("to_itself_in_a_batch", "x")):
-        distances = [max(1 - record["rows"][key]["least"], FLOOR) for record in found]
-        right.plot(distances, range(len(found)), mark, label=key.replace("_", " "))
+    apart = [record["rows"]["to_reference"] for record in found], [record["in_a_batch"] for record in found]
+    for cosines, mark, label in zip(apart, "ox", ("to the reference", "to itself in a batch"), strict=True):
+        distances = [max(1 - one["least"], FLOOR) for one in cosines]
+        right.plot(distances, range(len(found)), mark, label=label)
     right.set_xscale("log")
     right.set_xlabel("1 - least cosine of embeddings")
     for axes in (left, right):

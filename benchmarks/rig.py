@@ -19,9 +19,13 @@ import argparse
 import json
 import os
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Lock
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from tessera.testing.processes import ProcessFamily
 from tessera.testing.server import Server
@@ -46,7 +50,58 @@ VARIANTS = {
     "stock-uncached": Variant(("--disable-radix-cache",), _OFF),
     "ours": Variant((_ROWS,), {}),
     "injecting": Variant(("--enable-injection",), {}),
+    "rows-injecting": Variant((_ROWS, "--enable-injection"), {}),
 }
+
+
+class FleetEndedError(RuntimeError):
+    """The others were stopped meanwhile: this one is not started any more."""
+
+
+class Fleet:
+    """Servers that start side by side, also from several threads, a few seconds apart. None of them outlives it."""
+
+    def __init__(self) -> None:
+        self._servers: list[Server] = []
+        self._ended = False
+        self._starting = Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        with self._starting:
+            self._ended = True
+        with ThreadPoolExecutor(max(len(self._servers), 1)) as pool:  # each takes seconds to end
+            list(pool.map(Server.stop, self._servers))
+
+    def start(self, server: Server) -> None:
+        """Start it, without waiting until it is ready.
+
+        Raises:
+            FleetEndedError: too late.
+        """
+        with self._starting:
+            if self._ended:
+                raise FleetEndedError
+            self._servers.append(server)
+            server.start()
+            time.sleep(STAGGER_SECONDS)
+
+    @contextmanager
+    def serving(self, server: Server, seconds: float) -> Iterator[Server]:
+        """Start it, wait until it is ready, and stop it at the end.
+
+        Raises:
+            ServerStartError: it ended, or `seconds` have passed.
+            FleetEndedError: too late.
+        """
+        try:
+            self.start(server)
+            server.wait_ready(seconds)
+            yield server
+        finally:
+            server.stop()
 
 
 def serve(servers: ExitStack, variant: str, model: Path, server_args: list[str], log: Path) -> str:
@@ -66,7 +121,7 @@ def serve(servers: ExitStack, variant: str, model: Path, server_args: list[str],
     if running:
         print(f"{variant}: the server that is running at {running['url']}", flush=True)
         return str(running["url"])
-    return servers.enter_context(_server(variant, model, server_args, log)).url
+    return servers.enter_context(new_server(variant, model, server_args, log)).url
 
 
 def serve_all(servers: ExitStack, options: argparse.Namespace, *variants: str, prefix: str = "") -> list[str]:
@@ -81,7 +136,7 @@ def serve_all(servers: ExitStack, options: argparse.Namespace, *variants: str, p
 def up(options: argparse.Namespace) -> None:
     """Start the servers, a few seconds apart, and leave them running once all are ready."""
     model, args = options.model, options.server_args
-    servers = {name: _server(name, model, args, options.logs / f"{name}.log") for name in options.servers}
+    servers = {name: new_server(name, model, args, options.logs / f"{name}.log") for name in options.servers}
     with ExitStack() as undo:
         for server in servers.values():
             undo.callback(server.stop)
@@ -101,7 +156,8 @@ def down(_: argparse.Namespace) -> None:
     STATE.unlink(missing_ok=True)
 
 
-def _server(variant: str, model: Path, server_args: list[str], log: Path) -> Server:
+def new_server(variant: str, model: Path, server_args: list[str], log: Path) -> Server:
+    """One of `VARIANTS`, not started."""
     args, env = VARIANTS[variant]
     return Server(model, *server_args, *args, env=env, log_path=log, progress=print)
 

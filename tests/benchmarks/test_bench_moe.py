@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bench_moe
 import moe_shape
 import plot_moe
+import rig
 
-STARTED: dict[str, Any] = {
-    "backend": "triton",
+COMMON: dict[str, Any] = {
     "server_args": ["--load-format", "dummy"],
+    "model": {"num_hidden_layers": 8},
     "provenance": {"gpu": "some GPU", "date": "2026-11-21"},
-    "throughput": [{"load": "128 in", "stock": 10.0, "idle": [1.0, 0.98, 1.02], "embed": [0.99, 0.9, 1.01]}],
-    "rows": {
-        "reference": "triton",
-        "to_reference": {"least": 1.0, "median": 1.0},
-        "to_itself_in_a_batch": {"least": 0.999, "median": 1.0},
-    },
+}
+AGREEMENT: dict[str, Any] = {
+    "in_a_batch": {"least": 0.999, "median": 1.0},
     "fingerprints": {
         "triton": {"thresholds": {"mant_err_mean": 1.5}, "passed": 11, "passed_by_the_paper": 12, "of": 12}
     },
 }
-FAILED = STARTED | {"backend": "aiter", "failed": "stock, at start", "reason": "ImportError: a | b"}
-for part in ("throughput", "rows", "fingerprints"):
-    del FAILED[part]
+THROUGHPUT: dict[str, Any] = {
+    "throughput": [{"load": "128 in", "stock": 10.0, "idle": [1.0, 0.98, 1.02], "embed": [0.99, 0.9, 1.01]}],
+}
+FAILED = {"failed": "stock, at start", "reason": "ImportError: a | b"}
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,10 @@ for part in ("throughput", "rows", "fingerprints"):
             "launch_server.py: error: argument --moe: invalid choice",
         ),
         ("x.y.MyError: one\n  File z\ntorch.OutOfMemoryError: CUDA\n", "torch.OutOfMemoryError: CUDA"),
+        (
+            "AssertionError: Invalid quantization 'None'. \nX supports only: 'y'.\n\n[z]",
+            "AssertionError: Invalid quantization 'None'. X supports only: 'y'.",
+        ),
         ("last line\n\n", "last line"),
         ("", "an empty log"),
     ],
@@ -51,35 +55,81 @@ def test_reason(log: str, said: str) -> None:
 
 
 def test_what_is_there_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that was cut off goes on where it was."""
+    """A run that was cut off goes on where it was; runners that fail or have the bits of another are not timed."""
     out = tmp_path / "moe.jsonl"
-    out.write_text(json.dumps(STARTED) + "\n")
-    asked = []
+    (tmp_path / "config.json").write_text("{}")
+    values = {"triton": 1.0, "cutlass": 1.0, "deep_gemm": 1.01}
+    asked: list[str] = []
+    timed: list[str] = []
+    broken = True
 
-    def measured(backend: str, _: object) -> dict[str, Any]:
+    def agreement(backend: str, _fleet: object, _options: object, folder: Path) -> dict[str, Any]:
         asked.append(backend)
-        return FAILED | {"backend": backend}
+        if backend == "deep_gemm" and broken:
+            while not out.exists():
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+        if backend not in values:
+            return FAILED
+        np.save(folder / f"{backend}-rows.npy", np.array([[1.0, values[backend]], [0.0, 1.0]]))
+        return AGREEMENT
 
-    monkeypatch.setattr(bench_moe, "measured", measured)
+    def compare(backends: list[str], _options: object, _folder: Path, add: bench_moe.Add) -> None:
+        timed.extend(backends)
+        for backend in backends:
+            add(backend, THROUGHPUT)
+
+    monkeypatch.setattr(bench_moe, "_agreement", agreement)
+    monkeypatch.setattr(bench_moe, "compare", compare)
     monkeypatch.setattr("signal.signal", lambda *_: None)  # the test keeps its own
-    names = ["triton", "aiter", "cutlass"]
-    monkeypatch.setattr("sys.argv", ["bench_moe", "--model", str(tmp_path), "--out", str(out), "--backends", *names])
+    names = ["aiter", "cutlass", "triton", "deep_gemm"]
+    common = ["--model", str(tmp_path), "--out", str(out), "--at-once", "1"]
+    monkeypatch.setattr("sys.argv", ["bench_moe", *common, "--backends", *names])
+    with pytest.raises(KeyboardInterrupt):
+        bench_moe.main()
+    assert timed == []
+    assert [record["backend"] for record in plot_moe.records(out)] == ["triton"]
+    broken = False
     bench_moe.main()
+    before = list(asked)
+    assert (before.count("triton"), before.count("deep_gemm")) == (1, 2)
     bench_moe.main()
-    assert asked == ["aiter", "cutlass"]
-    assert out.with_suffix(".md").is_file()
+    assert asked == before
+    assert timed == ["triton", "deep_gemm"]
+    found = {record["backend"]: record for record in plot_moe.records(out)}
+    assert list(found) == ["triton", "aiter", "cutlass", "deep_gemm"]
+    assert (found["aiter"]["failed"], found["cutlass"]["rows"]["bits_of"]) == ("stock, at start", "triton")
+    assert found["deep_gemm"]["rows"]["to_reference"]["least"] == pytest.approx(1.0, abs=1e-4)
     assert out.with_suffix(".png").is_file()
-    assert [record["backend"] for record in plot_moe.records(out)] == names
+    page = out.with_suffix(".md").read_text()
+    assert "| `cutlass` | the very bits of `triton`, so its kernels | | | 1.000000 (in a batch 0.999000) |" in page
 
 
 def test_table_and_picture(tmp_path: Path) -> None:
     """Figures of those that started, the reason of the other, pairs of fingerprints."""
-    text = "\n".join(plot_moe.lines([STARTED, FAILED]))
+    rows = {"rows": {"reference": "triton", "to_reference": {"least": 1.0, "median": 1.0}, "bits_of": None}}
+    started = {"backend": "triton"} | COMMON | AGREEMENT | THROUGHPUT | rows
+    text = "\n".join(plot_moe.lines([started, {"backend": "aiter"} | COMMON | FAILED]))
+    assert "some GPU, 2026-11-21, 8 layers, --load-format dummy" in text
     assert "| `triton` | 128 in | 1.000 (0.980 to 1.020) | 0.990 (0.900 to 1.010) | 1.000000 (in a batch 0.999" in text
     assert "| `aiter` | failed (stock, at start): ImportError: a \\| b |" in text
     assert "| `triton` | `triton` | 11 of 12 | 12 of 12 | 1.50 |" in text
-    plot_moe.plot([STARTED], tmp_path / "x.png")
+    plot_moe.plot([started], tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_server_outlives_its_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that is starting when the others are ended, nor one that comes too late."""
+    monkeypatch.setattr(rig, "STAGGER_SECONDS", 0.1)
+    servers = [rig.new_server("stock", tmp_path, [], tmp_path / f"{i}.log") for i in range(2)]
+    with rig.Fleet() as fleet:
+        fleet.start(servers[0])
+        assert servers[0].exit_code is None
+    assert servers[0].exit_code is not None
+    with pytest.raises(rig.FleetEndedError), fleet.serving(servers[1], 1.0):
+        pass
+    with pytest.raises(RuntimeError, match="not started"):
+        _ = servers[1].pid
 
 
 def test_the_shape_is_the_real_ones(tmp_path: Path) -> None:
