@@ -51,7 +51,7 @@ rig() {
     "${model[@]}" "${server[@]}" "${prefill[@]}" | grep ready
 }
 
-quiet() { python3 benchmarks/quiet_host.py; }
+quiet() { python3 benchmarks/quiet_host.py || exit; } # nothing after it would be worth its time
 
 up() { rig stock ours stock-rows; }
 
