@@ -101,5 +101,7 @@ def _process_table() -> dict[int, _Stat]:
             continue  # it ended between the listing and the reading
         # The command's name, in brackets, may itself hold brackets and spaces.
         fields = text[text.rindex(")") + 2 :].split()
-        table[int(folder.name)] = _Stat(int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX")
+        # A main thread may be gone before the others are, and until then ports and files stay open.
+        dead = fields[0] in "ZX" and int(fields[17]) <= 1
+        table[int(folder.name)] = _Stat(int(fields[1]), int(fields[3]), int(fields[19]), dead)
     return table
