@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
-from load import Load, Measured, load_of, percentile, random_prompts, run, typical_latency
+from load import Load, Measured, load_of, percentile, take_turns, warm_up
 from provenance import provenance
 from rig import serve_all
 
@@ -51,23 +51,13 @@ def _start(servers: ExitStack, options: argparse.Namespace) -> dict[str, str]:
 
 
 def _measure(urls: dict[str, str], load: Load, options: argparse.Namespace, out: TextIO) -> dict[str, list[Measured]]:
-    request_seconds = max(
-        typical_latency(urls[case], load, _extra(case), random_prompts(load, seed))
-        for seed, case in enumerate(CASES * 2)
-    )
+    cases = {case: (urls[case], EMBED if case == "embed" else {}) for case in CASES}
+    request_seconds = max(warm_up(cases, load, seed) for seed in (0, len(cases)))
     measured: dict[str, list[Measured]] = {case: [] for case in CASES}
-    for round_number in range(options.rounds):
-        turn = round_number % len(CASES)
-        for case in CASES[turn:] + CASES[:turn]:
-            seed = 100 + 10 * round_number + CASES.index(case)  # never the same prompts twice: they would be cached
-            result = run(urls[case], load, _extra(case), seed, request_seconds)
-            measured[case].append(result)
-            print(json.dumps({"case": case, "round": round_number} | result.record(load)), file=out, flush=True)
+    for case, number, result in take_turns(cases, load, options.rounds, request_seconds):
+        measured[case].append(result)
+        print(json.dumps({"case": case, "round": number} | result.record(load)), file=out, flush=True)
     return measured
-
-
-def _extra(case: str) -> dict[str, Any]:
-    return EMBED if case == "embed" else {}
 
 
 def _summary(load: Load, measured: dict[str, list[Measured]]) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,7 @@ import aiohttp
 import httpx
 
 import moe_agreement
-from load import Load, load_of, random_prompts, run, typical_latency
+from load import Load, load_of, take_turns, warm_up
 from plot_moe import records, write
 from provenance import provenance
 from rig import Fleet, new_server
@@ -197,20 +197,15 @@ def reason(log: str) -> str:
 
 def ratios(urls: dict[str, str], load: Load, rounds: int) -> dict[str, Any]:
     """Ratios to stock by case: the median of the rounds, least and most. No prompt comes twice: it would be cached."""
-    names = list(CASES)
-    for i in range(2):  # the first time kernels are compiled
-        request_seconds = max(
-            typical_latency(urls[case], load, CASES[case], random_prompts(load, 10 * i + names.index(case)))
-            for case in names
-        )
-    rates: dict[str, list[float]] = {case: [] for case in names}
+    cases = {case: (urls[case], extra) for case, extra in CASES.items()}
+    for seed in (0, 10):  # the first time kernels are compiled
+        request_seconds = warm_up(cases, load, seed)
+    rates: dict[str, list[float]] = {case: [] for case in CASES}
     errors, stolen = 0, 0.0
-    for i in range(rounds):
-        for case in names[i % 3 :] + names[: i % 3]:
-            result = run(urls[case], load, CASES[case], 100 + 10 * i + names.index(case), request_seconds)
-            rates[case].append(result.requests_per_second)
-            errors += result.errors
-            stolen = max(stolen, result.stolen)
+    for case, _, result in take_turns(cases, load, rounds, request_seconds):
+        rates[case].append(result.requests_per_second)
+        errors += result.errors
+        stolen = max(stolen, result.stolen)
     found: dict[str, Any] = {"load": str(load), "stock": statistics.median(rates["stock"]), "errors": errors}
     for case in ("idle", "embed"):
         shares = [own / stock for own, stock in zip(rates[case], rates["stock"], strict=True)]

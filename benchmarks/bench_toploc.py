@@ -32,7 +32,7 @@ from typing import Any, TextIO
 
 import httpx
 
-from load import FIRST_ID, LAST_ID, Load, Measured, load_of, random_prompts, run, typical_latency
+from load import FIRST_ID, LAST_ID, Load, Measured, load_of, take_turns, warm_up
 from provenance import provenance
 from rig import serve_all
 
@@ -58,19 +58,12 @@ def main() -> None:
 
 
 def _throughput(urls: dict[str, str], load: Load, rounds: int, out: TextIO) -> None:
-    def send(case: str, seed: int, request_seconds: float) -> Measured:
-        return run(urls[case], load, PROVEN if case == "proven" else {}, seed, request_seconds)
-
-    request_seconds = max(
-        typical_latency(urls[case], load, PROVEN if case == "proven" else {}, random_prompts(load, seed))
-        for seed, case in enumerate(CASES * 2)
-    )
+    cases = {case: (urls[case], PROVEN if case == "proven" else {}) for case in CASES}
+    request_seconds = max(warm_up(cases, load, seed) for seed in (0, len(cases)))
     measured: dict[str, list[Measured]] = {case: [] for case in CASES}
-    for i in range(rounds):
-        for case in CASES[i % 3 :] + CASES[: i % 3]:
-            result = send(case, 100 + 10 * i + CASES.index(case), request_seconds)  # never the same prompts twice
-            measured[case].append(result)
-            _write(out, {"case": case, "round": i} | result.record(load))
+    for case, number, result in take_turns(cases, load, rounds, request_seconds):
+        measured[case].append(result)
+        _write(out, {"case": case, "round": number} | result.record(load))
     plain = measured["stock"]
     for case in CASES:
         shares = [a.requests_per_second / b.requests_per_second for a, b in zip(measured[case], plain, strict=True)]

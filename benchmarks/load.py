@@ -122,6 +122,31 @@ def typical_latency(
     return percentile([answer.end - answer.begin for answer in answers], 0.5)
 
 
+Cases = dict[str, tuple[str, dict[str, Any]]]
+"""What is compared, by name: the URL of a server, and what goes into each request's body."""
+
+
+def warm_up(cases: Cases, load: Load, first_seed: int) -> float:
+    """`typical_latency` of each case, with random prompts of its own seed: the longest."""
+    return max(
+        typical_latency(url, load, extra, random_prompts(load, seed))
+        for seed, (url, extra) in enumerate(cases.values(), first_seed)
+    )
+
+
+def take_turns(cases: Cases, load: Load, rounds: int, request_seconds: float) -> Iterator[tuple[str, int, Measured]]:
+    """Measure each case once a round, in a different order each round. Yields its name, the round and the result.
+
+    No prompt is sent twice: it would be cached.
+    """
+    names = list(cases)
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            url, extra = cases[name]
+            yield name, number, run(url, load, extra, 100 + 10 * number + names.index(name), request_seconds)
+
+
 def percentile(latencies: Sequence[float], share: float) -> float:
     """The smallest latency that this share of all does not exceed."""
     ordered = sorted(latencies)
