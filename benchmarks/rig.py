@@ -19,7 +19,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -151,10 +151,14 @@ def up(options: argparse.Namespace) -> None:
 
 def down(_: argparse.Namespace) -> None:
     """Stop all that `up` left running."""
-    pids = [server["pid"] for server in _running().values()]
-    with ThreadPoolExecutor(max(len(pids), 1)) as pool:  # each takes seconds to end
-        list(pool.map(lambda pid: ProcessFamily(pid).end(STOP_SECONDS), pids))
+    end([server["pid"] for server in _running().values()])
     STATE.unlink(missing_ok=True)
+
+
+def end(pids: Sequence[int]) -> None:
+    """Stop servers of an earlier command by their process ids, side by side: each takes seconds to end."""
+    with ThreadPoolExecutor(max(len(pids), 1)) as pool:
+        list(pool.map(lambda pid: ProcessFamily(pid).end(STOP_SECONDS), pids))
 
 
 def new_server(variant: str, model: Path, server_args: list[str], log: Path) -> Server:

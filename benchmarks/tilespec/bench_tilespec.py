@@ -21,15 +21,14 @@ from typing import Any, NamedTuple, TextIO
 
 from load import Load, Measured, run, typical_latency
 from provenance import provenance
+from rig import end
 from tessera.testing.launch import gpu_present
-from tessera.testing.processes import ProcessFamily
 from tessera.testing.server import Server
 from tilespec.prompts import Prompts, read_prompts
 from tilespec.settings import ALGORITHMS, NAMES, server_arguments
 
 STATE = Path("/tmp/tilespec-bench.json")  # noqa: S108 - on a machine of our own
 STAGGER_SECONDS = 4.0
-STOP_SECONDS = 20.0
 MOST_CACHED = 0.03
 """The share of prompt tokens that may come from the prefix cache: the first tokens of tags."""
 
@@ -97,8 +96,7 @@ def measure(options: argparse.Namespace) -> None:
 
 def down(_: argparse.Namespace) -> None:
     """Stop the servers that `up` left running."""
-    for server in json.loads(STATE.read_text(encoding="utf-8"))["running"].values():
-        ProcessFamily(server["pid"]).end(STOP_SECONDS)
+    end([server["pid"] for server in json.loads(STATE.read_text(encoding="utf-8"))["running"].values()])
     STATE.unlink()
 
 

@@ -15,7 +15,7 @@ from tessera.fingerprint.verifier import Distance
 from tessera.tilespec import cache
 from tessera.tilespec.cache import Profile
 from tessera.tilespec.calibration import BINS, Calibration
-from tessera.tilespec.costs import CostTable, Curve
+from tessera.tilespec.nominal import nominal
 
 
 def test_histograms(tmp_path: Path) -> None:
@@ -30,19 +30,9 @@ def test_histograms(tmp_path: Path) -> None:
 def test_stairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`tessera tilespec show --png`: the newest profile."""
     monkeypatch.setenv("TESSERA_CACHE", str(tmp_path))
-    costs = CostTable(
-        tiers=Curve([64, 128], [0.004, 0.005]),
-        slots=None,
-        uniform={1: Curve([1, 64], [0.003, 0.004]), 4: Curve([1, 64], [0.004, 0.007])},
-        draft={3: Curve([1, 64], [0.001, 0.002])},
-        extend={1: Curve([1], [0.0005]), 4: Curve([1], [0.0006])},
-        kv_seconds={0: 1e-9, 3: 2e-9},
-        host_seconds=1e-4,
-        batch_sizes=[1, 64],
-    )
     calibration = Calibration(3)
     calibration.absorb(np.full((2, 3, BINS), 7, np.int32))
-    cache.save(Profile({"gpu": "NVIDIA H200"}, costs, calibration))
+    cache.save(Profile({"gpu": "NVIDIA H200"}, nominal([0, 1, 3], 64), calibration))
     picture = tmp_path / "stairs.png"
     assert main(["tilespec", "show", "--png", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
