@@ -1,7 +1,8 @@
 """A toy of theorem proving: write the body of a Python function, line by line, past a checker that knows no mercy.
 
 The state is the code so far, a tactic is the next line, and the checker plays the proof assistant: what does not parse
-is refused, and so is a name that nobody has defined. The proof is complete when the function returns.
+is refused, and so is a name that nobody has defined, a line that says nothing new, or another function inside. The
+proof is complete when the function returns.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 INDENT = "    "
 KNOWN = frozenset(dir(builtins))
+MOST_LINES = 12
+"""Of a body; a model that fails to end one goes on for ever."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,10 @@ def next_line(text: str) -> str | None:
 
 
 def refused(state: State) -> bool:
-    """Whether the checker refuses a state: it does not parse, leaves the function, or reads an unknown name."""
-    last = state.lines[-1]
+    """Whether the checker refuses a state: too long, no step forward, not Python, or it reads an unknown name."""
+    *before, last = state.lines
+    if len(before) >= MOST_LINES or last in before[-1:] or last.lstrip().startswith(("def ", "class ")):
+        return True
     if not last.startswith(INDENT) or (len(last) - len(last.lstrip())) % len(INDENT):
         return True
     open_block = f"\n{last[: len(last) - len(last.lstrip())]}{INDENT}pass" if last.endswith(":") else ""

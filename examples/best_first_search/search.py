@@ -32,6 +32,8 @@ WIDTH = 8
 """States that are expanded in one step, and continuations that each gets."""
 LIKELY = 0.1
 """What one unit of log-probability for each line is worth, in missing lines."""
+AGAIN = 1.0
+"""What a state that was expanded loses before it is expanded again, with other samples, in missing lines."""
 
 
 @dataclass
@@ -58,15 +60,15 @@ class Search:
         self._frontier = [(0.0, next(self._order), State(header))]
         seen = {header}
         for _ in range(most_steps):
-            states = [heapq.heappop(self._frontier)[2] for _ in range(min(WIDTH, len(self._frontier)))]
-            if not states:
-                return None
-            fresh = [state for state in self._proposals(states) if state.code not in seen]
+            best = [heapq.heappop(self._frontier) for _ in range(min(WIDTH, len(self._frontier)))]
+            fresh = [state for state in self._proposals([state for *_, state in best]) if state.code not in seen]
             seen |= {state.code for state in fresh}
             for state in fresh:
                 if solved(state, least_lines=self.least_lines):
                     return state
             self._push(fresh)
+            for cost, _, state in best:
+                heapq.heappush(self._frontier, (cost + AGAIN, next(self._order), state))
         return None
 
     def _proposals(self, states: list[State]) -> Iterator[State]:
