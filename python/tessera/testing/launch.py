@@ -31,6 +31,8 @@ _CPU_ARGS = (
 )
 # One thread for each of the engine's processes is fastest on two cores, and keeps sums in one order.
 _CPU_ENV = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+# SGLang takes a scheduler that we end for one that crashed, and waits 5 s before it looks at it.
+_NO_AUTOPSY = {"SGLANG_PYSPY_DUMP_BEFORE_CRASH": "0", "SGLANG_CUDA_COREDUMP_BEFORE_CRASH": "0"}
 
 _PORTS = range(20_000, 32_000)
 
@@ -72,7 +74,7 @@ def command(model: Path, port: int, extra_args: tuple[str, ...]) -> list[str]:
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment, what a server of a local model needs, and `extra`."""
-    ours = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    ours = {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", **_NO_AUTOPSY}
     return {**os.environ, **ours, **({} if gpu_present() else _CPU_ENV), **extra}
 
 
