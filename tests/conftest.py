@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import shlex
 import signal
 from collections.abc import Callable, Generator, Iterator
@@ -29,6 +31,8 @@ SERVERS = (
     "experts",
 )
 LOG_LINES = 40
+# Modules of `sglang.srt.models` that servers of the tests need. Importing the 200 others is a quarter of each start.
+MODELS = ("llama", "llama_eagle", "llama_eagle3", "qwen3_moe")
 
 HIDDEN = "--enable-return-hidden-states"
 
@@ -50,6 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """End on SIGTERM as on Ctrl-C, so that the servers are stopped: they live in sessions of their own."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.environ.setdefault("SGLANG_DISABLED_MODEL_ARCHS", ",".join(_unused_models()))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -118,6 +123,13 @@ def server(server_pool: ServerPool) -> Server:
 def injecting(server_pool: ServerPool, projections: Path) -> Server:
     """A server with injection and rows, float32; shared by every test that injects."""
     return server_pool.get(HIDDEN, "--injection-projections", str(projections))
+
+
+def _unused_models() -> list[str]:
+    engine = importlib.util.find_spec("sglang")
+    folders = (engine and engine.submodule_search_locations) or []
+    found = {path.stem for folder in folders for path in Path(folder, "srt/models").glob("*.py")}
+    return sorted(found - {*MODELS})
 
 
 def _printer(config: pytest.Config) -> Callable[[str], None]:
