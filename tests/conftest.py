@@ -31,7 +31,7 @@ SERVERS = (
     "experts",
 )
 LOG_LINES = 40
-# Modules of `sglang.srt.models` that servers of the tests need. Importing the 200 others is a quarter of each start.
+# Modules of `sglang.srt.models` that servers of the tests need. Importing the 200 others is a fifth of each start.
 MODELS = ("llama", "llama_eagle", "llama_eagle3", "qwen3_moe")
 
 HIDDEN = "--enable-return-hidden-states"
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """End on SIGTERM as on Ctrl-C, so that the servers are stopped: they live in sessions of their own."""
+    """End on SIGTERM as on Ctrl-C, or servers would live on, in sessions of their own. Keep their starts short."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("SGLANG_DISABLED_MODEL_ARCHS", ",".join(_unused_models()))
 
@@ -126,6 +126,7 @@ def injecting(server_pool: ServerPool, projections: Path) -> Server:
 
 
 def _unused_models() -> list[str]:
+    """All but `MODELS`, by file name, for nothing of SGLang may be imported here; none where it is not installed."""
     engine = importlib.util.find_spec("sglang")
     folders = (engine and engine.submodule_search_locations) or []
     found = {path.stem for folder in folders for path in Path(folder, "srt/models").glob("*.py")}

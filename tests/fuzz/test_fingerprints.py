@@ -71,5 +71,5 @@ def test_claims() -> None:
             accepted += 1
         except BadRequest as error:
             assert error.field.startswith("claims[0]")  # noqa: PT017 - either outcome is fine
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 2
     assert accepted >= 2
