@@ -2,7 +2,8 @@ r"""What an encode costs: the figures of docs/embeddings.md that bench_embedding
 
   throughput   /encode of 512 tokens, 64 clients, over plain one-token /generate of the same texts on the same server
                and on the stock one, and over the host's matrix ceiling
-  cached       latency of an encode of a fully cached prompt of 2,048 tokens over an uncached one
+  cached       latency of an encode of a fully cached prompt of 2,048 tokens over an uncached one, and over plain
+               one-token /generate of as many tokens; one request at a time
   states       raw states of 512 tokens, 32 clients: our base64 over the stock server's nested list
   streams      gaps between the tokens of 16 streams while 1,000 encodes run, over 1,000 plain one-token requests
   huggingface  the same vectors from Hugging Face in this process, batch 32; compare with throughput
@@ -70,20 +71,22 @@ def throughput(options: argparse.Namespace) -> Iterator[Record]:
 
 
 def cached(options: argparse.Namespace) -> Iterator[Record]:
-    """One client: each prompt twice."""
+    """One client: each prompt twice, and a plain one."""
     prompts = _prompts(options.long, options.last_id)
-    seconds: dict[str, list[float]] = {"uncached": [], "cached": []}
+    seconds: dict[str, list[float]] = {"plain": [], "uncached": [], "cached": []}
     with _servers(options, "ours") as (url,), httpx.Client(base_url=url, timeout=120) as client:
         for number in range(options.rounds * 10 + 3):
-            ids = next(prompts)
-            for case, times in seconds.items():
-                answer = client.post("/v1/embeddings", json={"input": ids, "encoding_format": "base64"})
+            plain = ("/generate", {"input_ids": next(prompts)} | ONE_TOKEN)
+            encode = ("/v1/embeddings", {"input": next(prompts), "encoding_format": "base64"})
+            for (case, times), (path, body) in zip(seconds.items(), (plain, encode, encode), strict=True):
+                answer = client.post(path, json=body)
                 answer.raise_for_status()
                 if number >= 3:  # the first ones compile kernels
                     times.append(answer.elapsed.total_seconds())
                     yield {"case": case, "number": number, "seconds": times[-1]}
     medians = {case: statistics.median(times) for case, times in seconds.items()}
     yield {"medians": medians}
+    yield _figure("uncached over plain, latency", [medians["uncached"] / medians["plain"]], 1.0)
     yield _figure("fully cached over uncached, latency", [medians["cached"] / medians["uncached"]], 0.15)
 
 

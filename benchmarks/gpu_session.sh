@@ -5,11 +5,11 @@
 #
 #   quiet        is this host quiet enough? else give it back                6 s
 #   up           stock, stock with rows, ours; left running                130 s
-#   embeddings   what embeddings cost                                      450 s
+#   embeddings   what embeddings cost; ROUNDS, LOADS                       420 s
 #   states       raw states beside the stock server's                      110 s
 #   up_injection  two more                                                 100 s
 #   small        candidates, pooling                                        50 s
-#   encode       /encode, cached prompts, streams                          280 s
+#   encode       /encode, cached prompts, streams; PIECES                  280 s
 #   injection    injection                                                 200 s
 #   toploc       fingerprints                                              250 s
 #   down         stop the servers                                           20 s
@@ -61,12 +61,12 @@ down() { python3 benchmarks/rig.py down; }
 
 embeddings() {
   # Many short windows: what disturbs a host comes in bursts, and the median does not see those.
-  bench bench_embeddings 500 --out "$out/embeddings.jsonl" --rounds 5 \
-    --loads 128/128/32/4 128/128/64/4 128/128/128/5 512/1/32/3
+  bench bench_embeddings 500 --out "$out/embeddings.jsonl" --rounds "${ROUNDS:-4}" \
+    --loads ${LOADS:-128/128/32/4 128/128/64/4 128/128/128/5 512/1/32/3}
 }
 
 encode() {
-  for piece in throughput cached streams; do
+  for piece in ${PIECES:-throughput cached streams}; do
     bench bench_encode 250 --piece "$piece" --out "$out/encode.jsonl" --rounds 3 --seconds 6
   done
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ import aiohttp
 
 FIRST_ID, LAST_ID = 5, 1000
 """Random prompts are made of these token ids: low ones exist in every vocabulary, that of the tiny model too."""
+TRIES = 5
 KEPT_BYTES = 2**20
 """Larger answers are counted and not kept."""
 
@@ -202,11 +204,27 @@ async def _client(
         begin = time.perf_counter()
         content = call.body if isinstance(call.body, bytes) else json.dumps(call.body | extra).encode()
         headers = {"content-type": "application/json", **call.headers}
-        async with session.post(f"{url}{call.path}", data=content, headers=headers) as response:
-            raw = await response.read()
+        raw, status = await _sent(session, f"{url}{call.path}", content, headers)
         kept = raw if len(raw) <= KEPT_BYTES else b""
-        answers.append(Answer(begin, time.perf_counter(), len(raw), kept, response.status))
+        answers.append(Answer(begin, time.perf_counter(), len(raw), kept, status))
     return answers
+
+
+async def _sent(session: aiohttp.ClientSession, url: str, content: bytes, headers: dict[str, str]) -> tuple[bytes, int]:
+    """The answer's body and status. A server whose event loop writes lists for seconds closes connections in use."""
+    for _ in range(TRIES - 1):
+        try:
+            return await _sent_once(session, url, content, headers)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            print(f"sent again: {error}", file=sys.stderr, flush=True)
+    return await _sent_once(session, url, content, headers)
+
+
+async def _sent_once(
+    session: aiohttp.ClientSession, url: str, content: bytes, headers: dict[str, str]
+) -> tuple[bytes, int]:
+    async with session.post(url, data=content, headers=headers) as response:
+        return await response.read(), response.status
 
 
 def processor_time() -> tuple[int, int]:

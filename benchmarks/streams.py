@@ -15,7 +15,8 @@ import aiohttp
 from load import FIRST_ID, Call, percentile
 
 STREAMS = 16
-CLIENTS = 64
+CLIENTS = 8
+"""With as many as prefill can take the stock server decodes nothing at all: it prefills first."""
 PROMPT_TOKENS = 128
 OUTPUT_TOKENS = 512
 LAST_STREAM_ID = 900
@@ -26,7 +27,7 @@ def gaps(url: str, calls: Iterator[Call], requests: int, seed: int) -> dict[str,
 
     Args:
         url: of the server.
-        calls: what the load sends, 64 at a time.
+        calls: what the load sends, 8 at a time.
         requests: how many in all.
         seed: of the streams' random prompts.
 

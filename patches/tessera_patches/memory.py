@@ -54,9 +54,11 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     runtime.rows = store
     runtime.target_logits = frozenset(id(part) for part in runner.model.modules() if isinstance(part, LogitsProcessor))
     # Compile the kernels now, not at the first request.
-    reader.start([Span(0, 0, 1, Reduce.MEAN)], (), [Chunk(0, 0, 1, ALL_ROWS, 1)]).wait()
+    reader.start([Span(0, 0, 1, Reduce.MEAN)], (), [Chunk(0, 0, 1, ALL_ROWS, 1)]).take(wait=True)
     outbox = Outbox(os.environ[config.CHILD_RESULTS], _vitals_of(store, runner) if counted else None)
-    outbox.put([], None)  # the gauges are there before the first request
+    outbox.put([], None)
+    outbox.send()  # the gauges are there before the first request
+    runtime.outbox = outbox
     runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1], topk)
     kv_bytes = sum(pool.get_kv_size_bytes())
     logger.info(

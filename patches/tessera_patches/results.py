@@ -1,4 +1,7 @@
-"""Results: read the rows of requests that finish, or stream and have completed a fingerprint. Scheduler process."""
+"""Results: read the rows of requests that finish, or stream and have completed a fingerprint; send what was read.
+
+Scheduler process.
+"""
 
 from __future__ import annotations
 
@@ -64,3 +67,15 @@ def read_rows(streamer: Any, *args: Any, **kwargs: Any) -> None:
         if len(req.output_ids) > CHUNK_ROWS * getattr(req, _PROVEN, 0) and not (req.finished() or req.is_retracted):
             _note_progress(runtime.service, req)
     runtime.service.flush()
+
+
+def send_arrived(scheduler: Any, *args: Any) -> None:
+    """BEFORE ``Scheduler.process_batch_result``: the next forward is launched, and this step's may still run."""
+    if runtime.outbox is not None:
+        runtime.outbox.send()
+
+
+def send_waiting(result: None, scheduler: Any, *args: Any) -> None:
+    """AFTER ``Scheduler.process_input_requests``: with no forward under way there is nothing else to wait for."""
+    if runtime.outbox is not None:
+        runtime.outbox.send(wait=scheduler.last_batch is None)

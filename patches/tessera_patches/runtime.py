@@ -1,11 +1,13 @@
-"""What the scheduler process keeps for its seams: one row store and the service that reads it, or none."""
+"""What the scheduler process keeps for its seams: one row store, what reads it and what sends that, or none."""
 
 from __future__ import annotations
 
+from tessera.delivery.outbox import Outbox
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore
 
 rows: RowStore | None = None
 service: RowService | None = None
+outbox: Outbox | None = None
 target_logits: frozenset[int] = frozenset()
 """Identities of the target model's logits processors; draft models have their own."""

@@ -12,16 +12,24 @@ import torch
 from tessera.delivery import inbox as inbox_module
 from tessera.delivery.inbox import Inbox
 from tessera.delivery.outbox import Outbox
-from tessera.delivery.outcome import Outcome, Vitals, pack, unpack
+from tessera.delivery.outcome import Outcome, Vitals, all_finite, pack, unpack
 from tessera.rows.reader import Fetched, Read
 
 
 class Broken(Read):
     """A read whose copies never arrive."""
 
-    def wait(self) -> Fetched:
-        """As `Read.wait`."""
+    def take(self, *, wait: bool = False) -> Fetched | None:  # noqa: ARG002
+        """As `Read.take`."""
         raise RuntimeError("planted")
+
+
+class Late(Read):
+    """A read that has not arrived until somebody waits."""
+
+    def take(self, *, wait: bool = False) -> Fetched | None:
+        """As `Read.take`."""
+        return super().take() if wait else None
 
 
 def fetched(vectors: list[list[float]], *rows: torch.Tensor) -> Fetched:
@@ -87,11 +95,13 @@ def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
         for rid in ("a", "b", "missing"):
             inbox.expect(rid)
         outbox.put([Outcome("stranger", 1), Outcome("a", 2)], Read(fetched([[9.0], [1.0]])))
+        outbox.send()
         first = await inbox.take("a")
         assert first.outcome == Outcome("a", 2)
         assert first.vector is not None
         assert first.vector.tolist() == [1.0]
         outbox.put([Outcome("b", 2)], Broken(fetched([])))
+        outbox.send()
         assert (await inbox.take("b")).outcome.code == "row_store_failed"
         monkeypatch.setattr(inbox_module, "DELIVERY_SECONDS", 0.05)
         assert (await inbox.take("missing")).outcome.code == "rows_not_collected"
@@ -101,3 +111,34 @@ def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
         return inbox
 
     asyncio.run(exchange())._socket.close()
+
+
+def test_steps_are_sent_in_their_order() -> None:
+    """One that has not arrived holds back those after it, until somebody waits."""
+
+    async def exchange() -> None:
+        inbox = Inbox()
+        outbox = Outbox(inbox.address)
+        for rid in "ab":
+            inbox.expect(rid)
+        outbox.put([Outcome("a", 1)], Late(fetched([[1.0]])))
+        outbox.put([Outcome("b", 1)], Read(fetched([[2.0]])))
+        outbox.send()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(inbox._expected["b"].get(), 0.2)
+        outbox.send(wait=True)
+        vectors = [(await inbox.take(rid)).vector for rid in "ab"]
+        assert [None if vector is None else vector.tolist() for vector in vectors] == [[1.0], [2.0]]
+        inbox._socket.close()
+
+    asyncio.run(exchange())
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_all_finite(dtype: str) -> None:
+    """As torch says, for the largest number, both infinities, NaN, and what is next to nothing."""
+    kind = getattr(torch, dtype)
+    for number in (0.0, torch.finfo(kind).max, -torch.finfo(kind).tiny, np.inf, -np.inf, np.nan):
+        numbers = torch.tensor([1.0, number], dtype=kind)
+        content = numbers.view(torch.uint8).numpy().tobytes()
+        assert all_finite(content, dtype) == bool(torch.isfinite(numbers).all()), number

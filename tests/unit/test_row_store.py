@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tessera.rows.reader import RowReader, Selection
+from tessera.rows.reader import Fetched, Read, RowReader, Selection
 from tessera.rows.store import RowStore, row_bytes
 from tessera_kernels.pool_rows import Reduce, Span
 
@@ -21,6 +21,13 @@ def filled(slots: int = 32) -> tuple[RowStore, torch.Tensor]:
     return store, states
 
 
+def taken(read: Read) -> Fetched:
+    """On the CPU a read is done when it began."""
+    fetched = read.take()
+    assert fetched is not None
+    return fetched
+
+
 def test_row_bytes() -> None:
     """8 KiB a token for an 8B Llama in bfloat16."""
     assert row_bytes(4096, torch.bfloat16) == 8192
@@ -34,7 +41,7 @@ def test_a_row_is_found_through_the_map_of_slots() -> None:
         [Span(0, 0, 4, Reduce.MEAN), Span(1, 1, 5, Reduce.MAX), Span(0, 2, 3, Reduce.MEAN)]
     )
     expected = torch.stack([states[[5, 1, 30, 7]].mean(0), states[[3, 4, 9, 11]].amax(0), states[30]])
-    np.testing.assert_allclose(found.wait().vectors.numpy(), expected.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(taken(found).vectors.numpy(), expected.numpy(), rtol=1e-6)
 
 
 def test_what_was_never_written_is_not_finite() -> None:
@@ -42,7 +49,7 @@ def test_what_was_never_written_is_not_finite() -> None:
     store = RowStore(4, H, torch.bfloat16, "cpu")
     store.write(torch.tensor([0, 1]), torch.ones(2, H, dtype=torch.bfloat16))
     slots = torch.tensor([[0, 1, 2]], dtype=torch.int32)
-    found = RowReader(store.rows, slots, 128).start([Span(0, 0, 3, reduce) for reduce in Reduce]).wait()
+    found = taken(RowReader(store.rows, slots, 128).start([Span(0, 0, 3, reduce) for reduce in Reduce]))
     assert torch.isnan(found.vectors).all()
 
 
@@ -76,7 +83,7 @@ def test_raw_rows() -> None:
     store, states = filled()
     slots = torch.tensor([[5, 1, 30, 7, 0]], dtype=torch.int32)
     selections = [Selection(0, 1, 4), Selection(0, 0, 5, (4, 0, 4)), Selection(0, 2, 2)]
-    fetched = RowReader(store.rows, slots, 128).start([], selections).wait()
+    fetched = taken(RowReader(store.rows, slots, 128).start([], selections))
     for found, expected in zip(fetched.rows, ([1, 30, 7], [0, 5, 0], []), strict=True):
         assert torch.equal(found, states[expected])
 
@@ -84,6 +91,7 @@ def test_raw_rows() -> None:
 def test_raw_rows_alone_come_with_no_vectors() -> None:
     """The empty block of vectors has a vector's dtype, whatever the model's: numpy has no bfloat16."""
     rows = torch.ones((4, 8), dtype=torch.bfloat16)
-    fetched = RowReader(rows, torch.arange(4, dtype=torch.int32)[None], 128).start([], [Selection(0, 1, 3)]).wait()
+    reader = RowReader(rows, torch.arange(4, dtype=torch.int32)[None], 128)
+    fetched = taken(reader.start([], [Selection(0, 1, 3)]))
     assert fetched.vectors.dtype == torch.float32
     assert torch.equal(fetched.rows[0], rows[1:3])

@@ -1,11 +1,10 @@
-"""The scheduler's end of the way out: a thread that waits for what was read and sends them to the main process."""
+"""The scheduler's end of the way out: what was read waits here until it arrived, and goes to the main process."""
 
 from __future__ import annotations
 
 import logging
-import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 
 import zmq
 
@@ -15,9 +14,16 @@ from tessera.rows.reader import Read
 
 logger = logging.getLogger(__name__)
 
+COPIED_BYTES = 2**20
+"""Larger frames are sent from where they are. Smaller ones are copied: what frees the others is a thread of pyzmq's."""
+
 
 class Outbox:
-    """Sends what became of finished requests, off the scheduler's thread.
+    """Sends what became of finished requests. For the scheduler's thread alone.
+
+    No thread of its own waits for copies and sends them: it would have to ask the scheduler's thread for the
+    interpreter's lock some twenty times for each read, and get it after 5 ms each time, for that thread is busy also
+    when the server is idle (benchmarks/LOG.md, 2026-11-22).
 
     Args:
         address: ZeroMQ address of the main process's `tessera.delivery.inbox.Inbox`.
@@ -25,29 +31,38 @@ class Outbox:
     """
 
     def __init__(self, address: str, vitals: Callable[[float], Vitals] | None = None) -> None:
-        self._address = address
         self._vitals = vitals
-        self._queue: SimpleQueue[tuple[list[Outcome], Read | None]] = SimpleQueue()
-        threading.Thread(target=self._run, name="tessera-outbox", daemon=True).start()
+        self._waiting: deque[tuple[list[Outcome], Read | None]] = deque()
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH, copy_threshold=COPIED_BYTES)
+        self._socket.set(zmq.SNDHWM, 0)  # a vector is lost nowhere: the main process takes whatever comes
+        self._socket.connect(address)
 
     def put(self, outcomes: list[Outcome], read: Read | None) -> None:
-        """Hand over the outcomes of a step and the read that fetches their vectors. Returns at once."""
-        self._queue.put((outcomes, read))
+        """Hand over the outcomes of a step and the read that fetches what belongs to them. Returns at once."""
+        self._waiting.append((outcomes, read))
 
-    def _run(self) -> None:
-        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
-        socket.set(zmq.SNDHWM, 0)  # a vector is lost nowhere: the main process takes whatever comes
-        socket.connect(self._address)
-        while True:
-            outcomes, read = self._queue.get()
-            socket.send_multipart(self._frames(outcomes, read), copy=False)
+    def send(self, *, wait: bool = False) -> None:
+        """Send all steps that have arrived, in their order.
 
-    def _frames(self, outcomes: Sequence[Outcome], read: Read | None) -> list[Frame]:
+        Args:
+            wait: for those that have not: where the scheduler's thread has nothing else to do.
+        """
+        while self._waiting:
+            outcomes, read = self._waiting[0]
+            frames = self._frames(outcomes, read, wait=wait)
+            if frames is None:
+                return
+            self._waiting.popleft()
+            self._socket.send_multipart(frames, copy=False)
+
+    def _frames(self, outcomes: Sequence[Outcome], read: Read | None, *, wait: bool) -> list[Frame] | None:
         try:
-            fetched = None if read is None else read.wait()
-            vitals = None if self._vitals is None else self._vitals(0.0 if read is None else read.seconds)
+            fetched = None if read is None else read.take(wait=wait)
+            if read is not None and fetched is None:
+                return None
+            vitals = None if self._vitals is None else self._vitals(0.0 if read is None else read.seconds())
             return pack(outcomes, fetched, vitals)
-        except Exception as error:  # the thread must live: this step's requests get the error, the next is served
+        except Exception as error:  # the scheduler must live: this step's requests get the error, the next is served
             logger.exception("tessera: reading rows failed")
             message = f"reading rows failed: {error}"
             return pack([Outcome(outcome.key, code=ROW_STORE_FAILED, message=message) for outcome in outcomes], None)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import torch
 
 from tessera.errors import ROWS_NOT_FINITE
@@ -20,8 +19,8 @@ from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES
 Vectors = npt.NDArray[np.float32]
 Frame = bytes | memoryview
 
-_EXPONENT = 0x7F80
-"""Of a bfloat16."""
+_EXPONENTS = {"bfloat16": ("<u2", 0x7F80), "float16": ("<u2", 0x7C00), "float32": ("<u4", 0x7F800000)}
+"""Which integers hold the bits of a dtype, and which of these are the exponent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,46 +98,29 @@ class Vitals(NamedTuple):
 def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | None = None) -> list[Frame]:
     """The frames of one message: a JSON header, vectors, top values, and one frame for each outcome's raw rows.
 
-    An outcome whose vector, rows or top values are not finite becomes a failure. Frames of numbers are views, not
-    copies: to copy megabytes would hold the interpreter's lock, which the scheduler's thread needs.
+    Frames of numbers are views, not copies, and nobody looks at them here: the scheduler's thread has other work.
 
     Args:
         outcomes: of the requests that finished in a step.
         fetched: a vector for each outcome that has one, and rows and top values for each that has some, in their order.
         vitals: None where nobody counts.
     """
-    fetched = fetched or Fetched(torch.empty((0, 0)), [], torch.empty((0, 0)))
-    # One check for all vectors: this thread shares the interpreter with the scheduler.
-    vectors = iter(enumerate(torch.isfinite(fetched.vectors).all(dim=1).tolist()))
-    rows = iter(fetched.rows)
-    tops = iter(enumerate(_finite_tops(fetched.tops)))
-    checked: list[Outcome] = []
-    kept: list[int] = []
-    kept_tops: list[int] = []
-    row_frames: list[Frame] = []
-    for outcome in outcomes:
-        index, finite = next(vectors) if outcome.has_vector else (None, True)
-        own = next(rows) if outcome.has_rows else None
-        own_tops = list(itertools.islice(tops, outcome.tops))
-        finite = finite and (own is None or bool(torch.isfinite(own).all())) and all(good for _, good in own_tops)
-        if not finite:
-            checked.append(_not_finite(outcome))
-            continue
-        checked.append(outcome)
-        kept += [] if index is None else [index]
-        kept_tops += [i for i, _ in own_tops]
-        row_frames += [] if own is None else [_view(own)]
+    if fetched is None:
+        return [_header(outcomes, "", vitals), b"", b""]
     dtype = str(fetched.rows[0].dtype).removeprefix("torch.") if fetched.rows else ""
-    header = {"dtype": dtype, "outcomes": [asdict(outcome) for outcome in checked], "vitals": vitals}
-    blocks = [_kept(fetched.vectors, kept), _kept(fetched.tops, kept_tops)]
-    return [json.dumps(header).encode(), *blocks, *row_frames]
+    return [_header(outcomes, dtype, vitals), *map(_view, (fetched.vectors, fetched.tops, *fetched.rows))]
 
 
 def unpack(frames: Sequence[Frame]) -> tuple[list[Delivered], Vitals | None]:
-    """Inverse of `pack`."""
-    header = json.loads(bytes(frames[0]))
+    """Inverse of `pack`. An outcome whose vector, rows or top values are not finite becomes a failure."""
+    header = orjson.loads(frames[0])
     vitals = header["vitals"]
     return list(_delivered(header, frames)), None if vitals is None else Vitals(*vitals)
+
+
+def _header(outcomes: Sequence[Outcome], dtype: str, vitals: Vitals | None) -> bytes:
+    counted = None if vitals is None else tuple(vitals)  # orjson knows no named tuples
+    return orjson.dumps({"dtype": dtype, "outcomes": list(outcomes), "vitals": counted})
 
 
 def _delivered(header: dict[str, Any], frames: Sequence[Frame]) -> Iterator[Delivered]:
@@ -148,11 +130,27 @@ def _delivered(header: dict[str, Any], frames: Sequence[Frame]) -> Iterator[Deli
     chunks = sum(outcome.tops for outcome in outcomes)
     tops = iter(np.frombuffer(frames[2], np.uint8).reshape(chunks, -1) if chunks else ())
     rows = iter(frames[3:])
+    dtype = header["dtype"]
     for outcome in outcomes:
         vector = next(vectors) if outcome.has_vector else None
         own = next(rows) if outcome.has_rows else None
         points = tuple(_points(next(tops), values) for values in (outcome.values or ())[: outcome.tops])
-        yield Delivered(outcome, vector, own, header["dtype"], points)
+        finite = vector is None or bool(np.isfinite(vector).all())
+        finite = finite and (own is None or all_finite(own, dtype))
+        finite = finite and all(all_finite(chunk.bits.data, "bfloat16") for chunk in points)
+        yield Delivered(outcome, vector, own, dtype, points) if finite else Delivered(_not_finite(outcome))
+
+
+def all_finite(numbers: Frame, dtype: str) -> bool:
+    """Whether no exponent is all ones.
+
+    Args:
+        numbers: their bytes.
+        dtype: name of their dtype: bfloat16, float16 or float32.
+    """
+    kind, exponent = _EXPONENTS[dtype]
+    bits = np.frombuffer(numbers, kind)
+    return bool(((bits & exponent) != exponent).all())
 
 
 def _outcome(fields: dict[str, Any]) -> Outcome:
@@ -164,24 +162,10 @@ def _outcome(fields: dict[str, Any]) -> Outcome:
     )
 
 
-def _finite_tops(tops: torch.Tensor) -> list[bool]:
-    """Whether all values of each chunk are finite: no exponent of a bfloat16 is all ones."""
-    topk = tops.shape[1] // (INDEX_BYTES + VALUE_BYTES)
-    if not topk:
-        return []
-    bits = np.ascontiguousarray(tops[:, topk * INDEX_BYTES :].numpy()).view("<u2")
-    finite: list[bool] = ((bits & _EXPONENT) != _EXPONENT).all(axis=1).tolist()
-    return finite
-
-
 def _points(top: npt.NDArray[np.uint8], values: int) -> Points:
     topk = len(top) // (INDEX_BYTES + VALUE_BYTES)
     places = top[: values * INDEX_BYTES].view("<u4").astype(np.int64)
     return Points(places, top[topk * INDEX_BYTES :][: values * VALUE_BYTES].view("<u2"))
-
-
-def _kept(block: torch.Tensor, lines: list[int]) -> memoryview:
-    return _view(block if len(lines) == len(block) else block[lines])
 
 
 def _view(tensor: torch.Tensor) -> memoryview:

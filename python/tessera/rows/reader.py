@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 
-from tessera.rows.staging import Staging
 from tessera_kernels.pool_rows import Span, pool_rows
 from tessera_kernels.top_rows import Chunk, top_rows
 
@@ -23,7 +22,7 @@ class Selection(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Tensors on the device, or after `Read.wait` on the host.
+    """What was asked for.
 
     Attributes:
         vectors: pooled, ``[n, H]`` float32.
@@ -36,44 +35,50 @@ class Fetched(NamedTuple):
     tops: torch.Tensor
 
 
+class Copies(NamedTuple):
+    """How far a read on a GPU is.
+
+    Attributes:
+        source: what is copied: tensors of our own, whatever becomes of the slots. They stay until all of it arrived.
+        begun: recorded before the read; None where nobody wants to know how long it took.
+        gathered: recorded once the source is filled.
+        arrived: recorded once all of it is on the host.
+    """
+
+    source: Fetched
+    begun: torch.cuda.Event | None
+    gathered: torch.cuda.Event
+    arrived: torch.cuda.Event
+
+
 class Read:
     """What was asked for, out of the row store and on its way to the host.
 
     Args:
-        fetched: tensors of our own: whatever becomes of the slots, they stay.
-        gathered: recorded once they are filled; None where they are on the host already.
-        staging: brings them to the host; None likewise.
-        begun: recorded before; None where nobody wants to know how long it took.
-
-    Attributes:
-        seconds: how long pooling and gathering took on the device; 0 before `wait`.
+        fetched: tensors on the host.
+        copies: what fills them; None where they are filled.
+        seconds: how long that took, where it was not on a GPU.
     """
 
-    def __init__(
-        self,
-        fetched: Fetched,
-        gathered: torch.cuda.Event | None = None,
-        staging: Staging | None = None,
-        begun: torch.cuda.Event | None = None,
-    ) -> None:
+    def __init__(self, fetched: Fetched, copies: Copies | None = None, seconds: float = 0.0) -> None:
         self._fetched = fetched
-        self._gathered = gathered
-        self._staging = staging
+        self._copies = copies
+        self._seconds = seconds
 
-        self._begun = begun
-        self.seconds = 0.0
+    def take(self, *, wait: bool = False) -> Fetched | None:
+        """All of it; None where it has not arrived and nobody waits."""
+        if self._copies is not None and not self._copies.arrived.query():
+            if not wait:
+                return None
+            self._copies.arrived.synchronize()
+        return self._fetched
 
-    def wait(self) -> Fetched:
-        """All of it on the host. Blocks this thread, not the interpreter; always call it from the same thread."""
-        if self._gathered is None or self._staging is None:
-            return self._fetched
-        vectors, tops, *rows = (
-            self._staging.fetch(tensor, self._gathered)
-            for tensor in (self._fetched.vectors, self._fetched.tops, *self._fetched.rows)
-        )
-        if self._begun is not None:
-            self.seconds = self._begun.elapsed_time(self._gathered) / 1000
-        return Fetched(vectors, rows, tops)
+    def seconds(self) -> float:
+        """How long pooling and gathering took. Call it once all has arrived."""
+        if self._copies is None or self._copies.begun is None:
+            return self._seconds
+        milliseconds: float = self._copies.begun.elapsed_time(self._copies.gathered)
+        return milliseconds / 1000
 
 
 class RowReader:
@@ -99,8 +104,8 @@ class RowReader:
         self._topk = topk
         self._timed = timed
         self._stream = torch.cuda.Stream(rows.device, priority=-1) if rows.is_cuda else None
+        self._copying = torch.cuda.Stream(rows.device) if rows.is_cuda else None
         self._settled = torch.cuda.Event() if rows.is_cuda else None
-        self._staging = Staging(rows.device) if rows.is_cuda else None
 
     def end_step(self) -> None:
         """Mark the end of a step on the current stream: later reads see the map as it is then."""
@@ -112,13 +117,12 @@ class RowReader:
 
         The rows must be complete, and the slots still the requests' own.
         """
-        if self._stream is None or self._settled is None:
+        if self._stream is None or self._copying is None or self._settled is None:
             begin = time.perf_counter()
-            read = Read(self._fetch(spans, selections, chunks))
-            read.seconds = time.perf_counter() - begin
-            return read
+            fetched = self._fetch(spans, selections, chunks)
+            return Read(fetched, seconds=time.perf_counter() - begin)
         begun = torch.cuda.Event(enable_timing=True) if self._timed else None
-        gathered = torch.cuda.Event(enable_timing=self._timed)
+        gathered, arrived = torch.cuda.Event(enable_timing=self._timed), torch.cuda.Event()
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._settled)
             if begun is not None:
@@ -126,7 +130,11 @@ class RowReader:
             fetched = self._fetch(spans, selections, chunks)
             gathered.record(self._stream)
         torch.cuda.current_stream().wait_event(gathered)
-        return Read(fetched, gathered, self._staging, begun)
+        with torch.cuda.stream(self._copying):  # not on the stream of reads: the next forward waits for the next read
+            self._copying.wait_event(gathered)
+            vectors, tops, *rows = map(_to_host, (fetched.vectors, fetched.tops, *fetched.rows))
+            arrived.record(self._copying)
+        return Read(Fetched(vectors, rows, tops), Copies(fetched, begun, gathered, arrived))
 
     def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Fetched:
         none = torch.empty((0, 0))
@@ -142,3 +150,11 @@ class RowReader:
             return slots
         positions = torch.tensor(selection.positions, pin_memory=self._rows.is_cuda)
         return slots.index_select(0, positions.to(self._rows.device, non_blocking=True))
+
+
+def _to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Begin to copy it into pinned memory, which torch keeps for the next copy when this one is dropped."""
+    if not tensor.is_cuda:
+        return tensor
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor, non_blocking=True)

@@ -78,7 +78,7 @@ def _pooling() -> None:
     planned: list[str] = []
 
     class BrokenRead(reader.Read):
-        def wait(self) -> reader.Fetched:
+        def take(self, *, wait: bool = False) -> reader.Fetched | None:  # noqa: ARG002
             raise RuntimeError("planted")
 
     def faulty_span_of(request: service.Finished) -> Any:
