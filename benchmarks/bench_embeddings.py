@@ -77,12 +77,18 @@ def _summary(load: Load, measured: dict[str, list[Measured]]) -> Iterator[dict[s
             "of_stock_least": round(min(shares), 4),
             "of_stock_most": round(max(shares), 4),
             "of_stock_by_sums": round(_rate(measured[case]) / _rate(stock), 4),
+            "of_stock_by_best": round(_best(measured[case]) / _best(stock), 4),
             "p99": round(p99, 4),
             "p99_of_stock": round(p99 / stock_p99, 4),
             "kilobytes_per_response": measured[case][0].kilobytes_per_response,
             "errors": sum(result.errors for result in measured[case]),
             "stolen_most": max(result.stolen for result in measured[case]),
         }
+
+
+def _best(results: list[Measured]) -> float:
+    """Of the window that was disturbed least."""
+    return max(result.requests_per_second for result in results)
 
 
 def _rate(results: list[Measured]) -> float:

@@ -20,6 +20,7 @@ Dummy weights of an 8B Llama:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import signal
@@ -48,7 +49,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers live in sessions of their own: stop them
     with options.out.open("a") as out:
         first = provenance() | {"piece": options.piece, "server_args": options.server_args}
-        for record in [first, *PIECES[options.piece](options)]:
+        for record in itertools.chain([first], PIECES[options.piece](options)):
             print(json.dumps(record), file=out, flush=True)
             print(json.dumps(record), flush=True)
 
@@ -92,13 +93,13 @@ def cached(options: argparse.Namespace) -> Iterator[Record]:
 
 def states(options: argparse.Namespace) -> Iterator[Record]:
     """All rows of a prompt, in the form that each server does best."""
-    # The stock server needs seconds for each request, so its window is longer.
-    load = Load(options.tokens, 1, 32, 4 * options.seconds)
+    load = Load(options.tokens, 1, 32, options.seconds)
+    longer = Load(options.tokens, 1, 32, 4 * options.seconds)  # the stock server needs seconds for each request
     extra = {"return_hidden_states": True}
     with _servers(options, "stock-rows", "ours") as (stock, ours):
         prompts = _prompts(options.tokens, options.last_id)
-        slow = run(stock, load, extra, 1, typical_latency(stock, load, extra, prompts), prompts)
-        yield {"case": "stock list", **slow.record(load)}
+        slow = run(stock, longer, extra, 1, typical_latency(stock, load, extra, prompts), prompts)
+        yield {"case": "stock list", **slow.record(longer)}
         rates = []
         for form in ("base64", "safetensors", "list"):
             own = extra | {"hidden_states_format": form}

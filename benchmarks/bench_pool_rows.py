@@ -9,6 +9,7 @@ rows once; a copy reads and writes, and both count. ``--tiles`` tries other tile
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ def main() -> None:
     """Measure every shape with every tile."""
     options = _options()
     with options.out.open("w") as out:
-        for record in [provenance(), *_measure(options)]:
+        for record in itertools.chain([provenance()], _measure(options)):
             print(json.dumps(record), file=out, flush=True)
             print(json.dumps(record), flush=True)
 
@@ -56,6 +57,7 @@ def _measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def _pooled(rows: torch.Tensor, slots: torch.Tensor, reduce: Reduce, tile: Tile, copy: float) -> dict[str, Any]:
     spans = [Span(request, 0, slots.shape[1], reduce) for request in range(len(slots))]
     found = pool_rows_triton(rows, slots, spans, tile)
+    torch.cuda.synchronize()
     torch.testing.assert_close(found[:2], pool_rows_torch(rows, slots, spans[:2]), rtol=1e-4, atol=1e-5)
     seconds = _seconds(lambda: pool_rows_triton(rows, slots, spans, tile))
     share = rows.nbytes / seconds / copy

@@ -8,7 +8,7 @@
 #   embeddings   what embeddings cost; ROUNDS, LOADS                       420 s
 #   states       raw states beside the stock server's                      110 s
 #   up_injection  two more                                                 100 s
-#   small        candidates, pooling                                        50 s
+#   small        candidates, pooling, what a step costs the host            60 s
 #   encode       /encode, cached prompts, streams; PIECES                  280 s
 #   injection    injection                                                 200 s
 #   toploc       fingerprints                                              250 s
@@ -36,7 +36,8 @@ out=${OUT:-benchmarks/results}
 mkdir -p "$out"
 model=(--model /tmp/m8b)
 server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
-  --grammar-backend none --cuda-graph-max-bs-decode 128 --mem-fraction-static 0.9 --max-total-tokens 65536)
+  --grammar-backend none --cuda-graph-max-bs-decode 128 --mem-fraction-static 0.9 --max-total-tokens 65536
+  --sleep-on-idle) # while it is another's turn: each would keep a core busy
 prefill=(--cuda-graph-backend-prefill=disabled) # a start takes a minute less
 
 bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
@@ -82,6 +83,7 @@ injection() { bench bench_injection 290 --hidden-size 4096 --rounds 3 --out "$ou
 small() {
   bench bench_candidates 60 --rounds 6 --out "$out/candidates.jsonl"
   timeout 60 python3 benchmarks/bench_pool_rows.py --out "$out/pool.jsonl" --tiles 32/64/4 64/64/4 64/128/8
+  timeout 60 python3 benchmarks/bench_step.py --out "$out/step.jsonl"
 }
 
 # Which share of honest responses fails, and of cheats passes: of the tiny model, for there are no weights of a larger one.
@@ -108,7 +110,7 @@ fp8() { experts fp8 --fp8; }
 layers=(--layers 8)
 expert_server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
   --grammar-backend none --cuda-graph-bs-decode 8 16 24 32 --mem-fraction-static 0.9 --max-total-tokens 65536
-  "${prefill[@]}")
+  --sleep-on-idle "${prefill[@]}")
 
 expert_bench() { # ARGUMENT...: RUNNERS picks some
   command -v nvcc >/dev/null || export SGL_DG_USE_NVRTC=1

@@ -3,7 +3,9 @@
 Serving a model is bound by the processor as much as by the GPU: small batches wait for the scheduler's next launch. On
 a borrowed host whose processors others use too, the same load of the same server gave 28 to 65 requests/s. So this
 comes first, and a host that fails it is given back. Eight processes repeat the same work of a fraction of a
-millisecond; what they do in the time less than the typical repetition would allow was lost to others.
+millisecond, and the share of the processors' time that the hypervisor gave to others meanwhile decides. What they did
+less than the typical repetition would allow is told as well: on a virtual machine whose processors are hardware threads
+of shared cores it is 20 % even if nobody else is there.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from load import processor_time
 
 PROCESSES, SECONDS = 8, 4.0
-MOST_LOST, MOST_STOLEN = 0.05, 0.01
+MOST_STOLEN = 0.01
 
 
 def main() -> None:
@@ -35,7 +37,7 @@ def main() -> None:
         "work_microseconds": round(typical * 1e6, 1),
         "longest_milliseconds": round(max(map(max, durations)) * 1e3, 2),
     }
-    quiet = found["stolen"] <= MOST_STOLEN and found["lost_most"] <= MOST_LOST
+    quiet = found["stolen"] <= MOST_STOLEN
     print(json.dumps({"quiet": quiet, **found}), flush=True)
     sys.exit(not quiet)
 

@@ -20,6 +20,7 @@ COMMON = (
     "--disable-prefill-cuda-graph",
     *("--sampling-backend", "pytorch"),
     *("--grammar-backend", "none"),
+    "--sleep-on-idle",  # while it is another's turn: each would keep a core busy
 )
 GPU = (*COMMON, "--attention-backend", "fa3")
 # With fa3, SGLang 0.5.17 runs the draft's extend step without a CUDA graph: a baseline that way would be a straw man.

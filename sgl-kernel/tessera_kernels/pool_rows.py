@@ -36,7 +36,8 @@ def pool_rows(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Sp
         spans: what to pool.
 
     Returns:
-        ``[len(spans), H]`` float32 on the device of ``rows``.
+        ``[len(spans), H]`` float32 on the host. Of rows on a GPU it is pinned memory, which the kernel itself fills: it
+        is complete once the current stream got there. Keep it until then.
     """
     if rows.is_cuda:
         from tessera_kernels.pool_rows_triton import pool_rows_triton
@@ -46,8 +47,8 @@ def pool_rows(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Sp
 
 
 def pool_rows_torch(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
-    """The torch twin of the Triton kernel: same arguments, same result up to the order of the sum."""
-    out = torch.empty((len(spans), rows.shape[1]), dtype=torch.float32, device=rows.device)
+    """The torch twin of the Triton kernel: same arguments, same result up to the order of the sum, complete at once."""
+    out = torch.empty((len(spans), rows.shape[1]), dtype=torch.float32)
     for i, (request, start, end, reduce) in enumerate(spans):
         span = rows[req_to_token[request, start:end].long()].float()
         out[i] = span.amax(0) if reduce is Reduce.MAX else span.mean(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Self
 
 from tessera.errors import BadRequest
@@ -75,8 +76,9 @@ class EmbedOptions:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_wire(cls, wire: object) -> Self:
-        """Inverse of `to_wire`, by the same schema.
+    @lru_cache(maxsize=1024)
+    def from_wire(cls, wire: str) -> Self:
+        """Inverse of `to_wire`, by the same schema; remembered, for the scheduler's thread reads the same ones again.
 
         Raises:
             BadRequest: not a string of ours.

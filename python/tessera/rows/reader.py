@@ -25,7 +25,7 @@ class Fetched(NamedTuple):
     """What was asked for.
 
     Attributes:
-        vectors: pooled, ``[n, H]`` float32.
+        vectors: pooled, ``[n, H]`` float32, on the host from the beginning.
         rows: raw rows ``[rows, H]`` of each selection, model dtype.
         tops: values of largest magnitude of each chunk, ``[n, bytes]``: see `tessera_kernels.top_rows.top_rows`.
     """
@@ -39,7 +39,8 @@ class Copies(NamedTuple):
     """How far a read on a GPU is.
 
     Attributes:
-        source: what is copied: tensors of our own, whatever becomes of the slots. They stay until all of it arrived.
+        source: what is copied, or filled: tensors of our own, whatever becomes of the slots. They stay until all of it
+            arrived.
         begun: recorded before the read; None where nobody wants to know how long it took.
         gathered: recorded once the source is filled.
         arrived: recorded once all of it is on the host.
@@ -122,7 +123,7 @@ class RowReader:
             fetched = self._fetch(spans, selections, chunks)
             return Read(fetched, seconds=time.perf_counter() - begin)
         begun = torch.cuda.Event(enable_timing=True) if self._timed else None
-        gathered, arrived = torch.cuda.Event(enable_timing=self._timed), torch.cuda.Event()
+        gathered = torch.cuda.Event(enable_timing=self._timed)
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._settled)
             if begun is not None:
@@ -130,11 +131,14 @@ class RowReader:
             fetched = self._fetch(spans, selections, chunks)
             gathered.record(self._stream)
         torch.cuda.current_stream().wait_event(gathered)
+        if not (selections or chunks):  # vectors are on the host already
+            return Read(fetched, Copies(fetched, begun, gathered, gathered))
+        arrived = torch.cuda.Event()
         with torch.cuda.stream(self._copying):  # not on the stream of reads: the next forward waits for the next read
             self._copying.wait_event(gathered)
-            vectors, tops, *rows = map(_to_host, (fetched.vectors, fetched.tops, *fetched.rows))
+            tops, *rows = map(_to_host, (fetched.tops, *fetched.rows))
             arrived.record(self._copying)
-        return Read(Fetched(vectors, rows, tops), Copies(fetched, begun, gathered, arrived))
+        return Read(Fetched(fetched.vectors, rows, tops), Copies(fetched, begun, gathered, arrived))
 
     def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Fetched:
         none = torch.empty((0, 0))

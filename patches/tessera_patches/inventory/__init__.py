@@ -1,0 +1,13 @@
+"""The inventory: every seam, once. The lock file, the checks, ``tessera seams`` and docs/seams.md come from it."""
+
+from __future__ import annotations
+
+from tessera_patches.inventory import inject, launch, rows, speculation
+from tessera_patches.seam import Phase, Seam
+
+SEAMS = (*launch.SEAMS, *rows.SEAMS, *speculation.SEAMS, *inject.SEAMS)
+
+
+def seams(phase: Phase, features: list[str]) -> list[Seam]:
+    """The seams to install in one phase for these features."""
+    return [seam for seam in SEAMS if seam.phase is phase and seam.feature in ("", *features)]
