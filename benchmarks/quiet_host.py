@@ -4,8 +4,8 @@ Serving a model is bound by the processor as much as by the GPU: small batches w
 a borrowed host whose processors others use too, the same load of the same server gave 28 to 65 requests/s. So this
 comes first, and a host that fails it is given back. Eight processes repeat the same work of a fraction of a
 millisecond, and the share of the processors' time that the hypervisor gave to others meanwhile decides. What they did
-less than the typical repetition would allow is told as well: on a virtual machine whose processors are hardware threads
-of shared cores it is 20 % even if nobody else is there.
+less than the typical repetition would allow is told as well: it was 20 % on hosts from which nothing was stolen, for
+the processors of a virtual machine may share cores.
 """
 
 from __future__ import annotations
