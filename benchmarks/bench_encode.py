@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import random
 import signal
 import statistics
@@ -35,7 +34,7 @@ import httpx
 import in_process
 import streams
 from load import FIRST_ID, LAST_ID, Call, Load, Measured, run, typical_latency
-from provenance import provenance
+from provenance import provenance, tell
 from rig import serve_all
 
 Record = dict[str, Any]
@@ -50,8 +49,7 @@ def main() -> None:
     with options.out.open("a") as out:
         first = provenance() | {"piece": options.piece, "server_args": options.server_args}
         for record in itertools.chain([first], PIECES[options.piece](options)):
-            print(json.dumps(record), file=out, flush=True)
-            print(json.dumps(record), flush=True)
+            tell(record, out)
 
 
 def throughput(options: argparse.Namespace) -> Iterator[Record]:

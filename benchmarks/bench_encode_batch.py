@@ -15,9 +15,9 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from provenance import provenance
+from provenance import provenance, tell
 
 ENCODE = """
 import json, re, sys, time
@@ -55,8 +55,8 @@ def main() -> None:
     with options.out.open("w") as out:
         print(json.dumps(provenance()), file=out, flush=True)
         for kind in ("sync", "async"):
-            _show(json.loads(_python("-c", ENCODE, options.url, str(options.texts), str(options.words), kind)), out)
-        _show(_imports(options.rounds), out)
+            tell(json.loads(_python("-c", ENCODE, options.url, str(options.texts), str(options.words), kind)), out)
+        tell(_imports(options.rounds), out)
 
 
 def _imports(rounds: int) -> dict[str, Any]:
@@ -72,11 +72,6 @@ def _imports(rounds: int) -> dict[str, Any]:
 def _python(*arguments: str, errors: bool = False) -> str:
     run = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
     return run.stderr if errors else run.stdout
-
-
-def _show(line: dict[str, Any], out: TextIO) -> None:
-    print(json.dumps(line), file=out, flush=True)
-    print(json.dumps(line), flush=True)
 
 
 def _options() -> argparse.Namespace:

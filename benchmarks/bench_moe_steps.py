@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from load import load_of, run
-from provenance import provenance
+from provenance import provenance, tell
 from tessera.testing.server import Server
 from tessera.tilespec.replay import Agreement, replay
 from tessera.tilespec.trace import Trace
@@ -46,8 +46,7 @@ def main() -> None:
             with Server(options.model, *options.server_args, *args, log_path=log, progress=print) as server:
                 result = run(server.url, load, {}, seed=1)
             record = result.record(load) | agreement(replay(Trace(trace)).agreement)
-            print(json.dumps(record), file=out, flush=True)
-            print(json.dumps(record))
+            tell(record, out)
 
 
 def agreement(met: Agreement) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from provenance import provenance
+from provenance import provenance, tell
 from tessera_kernels.pool_rows import Reduce, Span, pool_rows_torch
 from tessera_kernels.pool_rows_triton import TILE, Tile, pool_rows_triton
 
@@ -38,8 +37,7 @@ def main() -> None:
     options = _options()
     with options.out.open("w") as out:
         for record in itertools.chain([provenance()], _measure(options)):
-            print(json.dumps(record), file=out, flush=True)
-            print(json.dumps(record), flush=True)
+            tell(record, out)
 
 
 def _measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -77,9 +75,10 @@ def _seconds(work: Callable[[], Any], repeats: int = 30) -> float:
     pairs = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(repeats)]
     torch.cuda.synchronize()
     torch.cuda._sleep(20_000_000)  # noqa: SLF001 - the device waits some 10 ms, so that no launch is measured
+    kept = []  # until the device is done: it fills them
     for begin, end in pairs:
         begin.record()
-        work()
+        kept.append(work())
         end.record()
     torch.cuda.synchronize()
     return 0.001 * float(statistics.median(begin.elapsed_time(end) for begin, end in pairs))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import statistics
 import tempfile
@@ -24,7 +23,7 @@ from typing import Any
 import torch
 import zmq
 
-from provenance import provenance
+from provenance import provenance, tell
 from tessera.delivery.outbox import Outbox
 from tessera.embed.options import EmbedOptions
 from tessera.fingerprint.options import FingerprintOptions
@@ -51,8 +50,7 @@ def main() -> None:
     options = _options()
     with options.out.open("w") as out:
         for record in itertools.chain([provenance()], _measure()):
-            print(json.dumps(record), file=out, flush=True)
-            print(json.dumps(record), flush=True)
+            tell(record, out)
 
 
 def _measure() -> Iterator[dict[str, Any]]:

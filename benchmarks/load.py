@@ -211,20 +211,17 @@ async def _client(
 
 
 async def _sent(session: aiohttp.ClientSession, url: str, content: bytes, headers: dict[str, str]) -> tuple[bytes, int]:
-    """The answer's body and status. A server whose event loop writes lists for seconds closes connections in use."""
-    for _ in range(TRIES - 1):
+    """The answer's body and status. A server whose event loop writes lists for seconds cuts connections: send again."""
+    tries = 1
+    while True:
         try:
-            return await _sent_once(session, url, content, headers)
+            async with session.post(url, data=content, headers=headers) as response:
+                return await response.read(), response.status
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if tries == TRIES:
+                raise
+            tries += 1
             print(f"sent again: {error}", file=sys.stderr, flush=True)
-    return await _sent_once(session, url, content, headers)
-
-
-async def _sent_once(
-    session: aiohttp.ClientSession, url: str, content: bytes, headers: dict[str, str]
-) -> tuple[bytes, int]:
-    async with session.post(url, data=content, headers=headers) as response:
-        return await response.read(), response.status
 
 
 def processor_time() -> tuple[int, int]:

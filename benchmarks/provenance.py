@@ -1,12 +1,13 @@
-"""Where a result comes from: command, versions, GPU, date. The first line of each results file."""
+"""Results files: the first line says where they come from (command, versions, GPU, date), each line is JSON."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import platform
 import sys
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -21,6 +22,12 @@ def provenance() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("sglang", "torch", "triton")} | {"tessera": _tessera()},
     }
+
+
+def tell(record: dict[str, Any], out: TextIO) -> None:
+    """Write one line, and show it."""
+    for stream in (out, sys.stdout):
+        print(json.dumps(record), file=stream, flush=True)
 
 
 def _tessera() -> str:

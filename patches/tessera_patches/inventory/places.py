@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MANAGERS = "sglang.srt.managers"
+SCHEDULER = f"{MANAGERS}.scheduler.Scheduler"
 PROCESSOR = f"{MANAGERS}.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
 STREAMER = f"{MANAGERS}.scheduler_components.output_streamer.SchedulerOutputStreamer"
 TOKENIZER = f"{MANAGERS}.tokenizer_manager.TokenizerManager"
@@ -14,4 +15,5 @@ SPECULATIVE = "sglang.srt.speculative"
 WORKER = f"{MANAGERS}.tp_worker.TpModelWorker"
 LOGPROBS = f"{MANAGERS}.scheduler_components.logprob_result_processor.SchedulerLogprobResultProcessor"
 BATCH = f"{MANAGERS}.schedule_batch.ScheduleBatch"
+LOGITS = "sglang.srt.layers.logits_processor.LogitsProcessor"
 FORWARD_BATCH = "sglang.srt.model_executor.forward_batch_info.ForwardBatch"

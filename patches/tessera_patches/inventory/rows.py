@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from tessera_patches.inventory.places import CHAT, MANAGERS, PROCESSOR, RUNNER, STREAMER, TOKENIZER, UPDATER, WORKER
+from tessera_patches.inventory.places import (
+    CHAT,
+    LOGITS,
+    PROCESSOR,
+    RUNNER,
+    SCHEDULER,
+    STREAMER,
+    TOKENIZER,
+    UPDATER,
+    WORKER,
+)
 from tessera_patches.seam import Guard, Hook, Phase, Seam
+
+_EVENT_LOOPS = (f"{SCHEDULER}.event_loop_normal", f"{SCHEDULER}.event_loop_overlap")
 
 
 def _weight_update(method: str) -> Seam:
@@ -76,7 +88,7 @@ SEAMS = (
         callers=(f"{WORKER}.forward_batch_generation",),
     ),
     Seam(
-        target="sglang.srt.layers.logits_processor.LogitsProcessor.forward",
+        target=f"{LOGITS}.forward",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="rows",
@@ -86,7 +98,7 @@ SEAMS = (
         remove_when="SGLang computes no logits for batches that are prefill-only.",
     ),
     Seam(
-        target=f"{MANAGERS}.scheduler.Scheduler._add_request_to_queue",
+        target=f"{SCHEDULER}._add_request_to_queue",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="rows",
@@ -94,7 +106,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Answers requests that only read rows, all of which are cached: without a forward.",
         remove_when="SGLang lets a request that samples nothing end without a forward.",
-        callers=(f"{MANAGERS}.scheduler.Scheduler.handle_generate_request",),
+        callers=(f"{SCHEDULER}.handle_generate_request",),
     ),
     Seam(
         target=f"{PROCESSOR}._maybe_collect_routed_experts",
@@ -116,7 +128,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Learns which streams want a fingerprint with the chunk that completes it.",
         remove_when="SGLang calls plugins when a request starts to generate.",
-        callers=("sglang.srt.managers.scheduler.Scheduler.process_batch_result",),
+        callers=(f"{SCHEDULER}.process_batch_result",),
     ),
     Seam(
         target=f"{STREAMER}.stream_output",
@@ -130,7 +142,7 @@ SEAMS = (
         callers=(f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}.process_batch_result_decode"),
     ),
     Seam(
-        target=f"{MANAGERS}.scheduler.Scheduler.process_batch_result",
+        target=f"{SCHEDULER}.process_batch_result",
         hook=Hook.BEFORE,
         phase=Phase.SCHEDULER,
         feature="rows",
@@ -138,13 +150,10 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Sends what was read at the end of the step before: it arrived while the next forward was launched.",
         remove_when="SGLang calls plugins when a forward is launched.",
-        callers=(
-            f"{MANAGERS}.scheduler.Scheduler.event_loop_normal",
-            f"{MANAGERS}.scheduler.Scheduler.event_loop_overlap",
-        ),
+        callers=_EVENT_LOOPS,
     ),
     Seam(
-        target=f"{MANAGERS}.scheduler.Scheduler.process_input_requests",
+        target=f"{SCHEDULER}.process_input_requests",
         hook=Hook.AFTER,
         phase=Phase.SCHEDULER,
         feature="rows",
@@ -152,10 +161,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Sends what was read when nothing runs any more, was cached whole, or while a server pauses.",
         remove_when="SGLang calls plugins when it is idle.",
-        callers=(
-            f"{MANAGERS}.scheduler.Scheduler.event_loop_normal",
-            f"{MANAGERS}.scheduler.Scheduler.event_loop_overlap",
-        ),
+        callers=_EVENT_LOOPS,
     ),
     _weight_update("update_weights_from_disk"),
     _weight_update("update_weights_from_distributed"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera_patches.inventory.places import DRAFT_BACKENDS, MANAGERS, SPECULATIVE
+from tessera_patches.inventory.places import DRAFT_BACKENDS, LOGITS, SCHEDULER, SPECULATIVE
 from tessera_patches.seam import Guard, Hook, Phase, Seam
 
 
@@ -30,10 +30,10 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Drafts and verifies a number of tokens that is chosen in every step.",
         remove_when="SGLang lets plugins choose the worker (get_platform_worker_cls in 0.5.23).",
-        callers=(f"{MANAGERS}.scheduler.Scheduler.maybe_init_draft_worker",),
+        callers=(f"{SCHEDULER}.maybe_init_draft_worker",),
     ),
     Seam(
-        target=f"{MANAGERS}.scheduler.Scheduler.init_model_worker",
+        target=f"{SCHEDULER}.init_model_worker",
         hook=Hook.AFTER,
         phase=Phase.SCHEDULER,
         feature="tilespec",
@@ -41,7 +41,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Measures what steps cost when every graph exists and before anything is served.",
         remove_when="SGLang calls plugins when a scheduler is ready.",
-        callers=(f"{MANAGERS}.scheduler.Scheduler.__init__",),
+        callers=(f"{SCHEDULER}.__init__",),
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_verify",
@@ -66,7 +66,7 @@ SEAMS = (
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
     ),
     Seam(
-        target="sglang.srt.layers.logits_processor.LogitsProcessor._get_hidden_states_to_store",
+        target=f"{LOGITS}._get_hidden_states_to_store",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="rows",
@@ -74,7 +74,7 @@ SEAMS = (
         guard=Guard.BODY,
         why="Keeps the last layer's normed states beside others that SGLang wants of a target instead.",
         remove_when="SGLang returns both.",
-        callers=("sglang.srt.layers.logits_processor.LogitsProcessor.forward",),
+        callers=(f"{LOGITS}.forward",),
     ),
     Seam(
         target="sglang.srt.speculative.spec_utils.move_accept_tokens_to_target_kvcache",

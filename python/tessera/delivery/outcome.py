@@ -105,10 +105,11 @@ def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | 
         fetched: a vector for each outcome that has one, and rows and top values for each that has some, in their order.
         vitals: None where nobody counts.
     """
-    if fetched is None:
-        return [_header(outcomes, "", vitals), b"", b""]
+    fetched = fetched or Fetched(torch.empty(0), [], torch.empty(0))
     dtype = str(fetched.rows[0].dtype).removeprefix("torch.") if fetched.rows else ""
-    return [_header(outcomes, dtype, vitals), *map(_view, (fetched.vectors, fetched.tops, *fetched.rows))]
+    counted = None if vitals is None else tuple(vitals)  # orjson knows no named tuples
+    header = orjson.dumps({"dtype": dtype, "outcomes": list(outcomes), "vitals": counted})
+    return [header, *map(_view, (fetched.vectors, fetched.tops, *fetched.rows))]
 
 
 def unpack(frames: Sequence[Frame]) -> tuple[list[Delivered], Vitals | None]:
@@ -116,11 +117,6 @@ def unpack(frames: Sequence[Frame]) -> tuple[list[Delivered], Vitals | None]:
     header = orjson.loads(frames[0])
     vitals = header["vitals"]
     return list(_delivered(header, frames)), None if vitals is None else Vitals(*vitals)
-
-
-def _header(outcomes: Sequence[Outcome], dtype: str, vitals: Vitals | None) -> bytes:
-    counted = None if vitals is None else tuple(vitals)  # orjson knows no named tuples
-    return orjson.dumps({"dtype": dtype, "outcomes": list(outcomes), "vitals": counted})
 
 
 def _delivered(header: dict[str, Any], frames: Sequence[Frame]) -> Iterator[Delivered]:
@@ -135,17 +131,16 @@ def _delivered(header: dict[str, Any], frames: Sequence[Frame]) -> Iterator[Deli
         vector = next(vectors) if outcome.has_vector else None
         own = next(rows) if outcome.has_rows else None
         points = tuple(_points(next(tops), values) for values in (outcome.values or ())[: outcome.tops])
-        finite = vector is None or bool(np.isfinite(vector).all())
-        finite = finite and (own is None or all_finite(own, dtype))
-        finite = finite and all(all_finite(chunk.bits.data, "bfloat16") for chunk in points)
+        numbers = [(vector, "float32"), (own, dtype), *((chunk.bits, "bfloat16") for chunk in points)]
+        finite = all(own_numbers is None or all_finite(own_numbers, kind) for own_numbers, kind in numbers)
         yield Delivered(outcome, vector, own, dtype, points) if finite else Delivered(_not_finite(outcome))
 
 
-def all_finite(numbers: Frame, dtype: str) -> bool:
+def all_finite(numbers: Frame | npt.NDArray[Any], dtype: str) -> bool:
     """Whether no exponent is all ones.
 
     Args:
-        numbers: their bytes.
+        numbers: their bytes, or an array of them.
         dtype: name of their dtype: bfloat16, float16 or float32.
     """
     kind, exponent = _EXPONENTS[dtype]

@@ -118,6 +118,15 @@ class RowReader:
 
         The rows must be complete, and the slots still the requests' own.
         """
+        try:
+            return self._start(spans, selections, chunks)
+        except Exception:
+            # torch does not know that kernels write to pinned memory: none may run when that is given to somebody else.
+            if self._stream is not None:
+                self._stream.synchronize()
+            raise
+
+    def _start(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Read:
         if self._stream is None or self._copying is None or self._settled is None:
             begin = time.perf_counter()
             fetched = self._fetch(spans, selections, chunks)
