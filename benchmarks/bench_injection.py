@@ -68,14 +68,14 @@ class Vectors:
             # Three rows: their bytes are a multiple of three, so the texts can be put together.
             first = base64.b64encode(_small_halves(chooser, 3 * self._width)).decode()
             matrix = {"data": first + rest, "shape": [load.prompt_tokens, self._width], "dtype": "bfloat16"}
-            body = json.dumps({"input_embeds_b64": matrix, "sampling_params": sampling(load)})
+            body = json.dumps({"input_embeds_b64": matrix, "sampling_params": sampling(load.output_tokens)})
             yield Call("/generate", body.encode(), {})
 
     def lists(self, load: Load, _: int) -> Iterator[Call]:
         """Bodies with ``input_embeds``, all the same: the stock server has no prefix cache that could know it."""
         rows = [json.dumps([float(value) for value in row]) for row in self._rows[:32]]
         many = ",".join(rows[i % 32] for i in range(load.prompt_tokens))
-        body = f'{{"input_embeds": [{many}], "sampling_params": {json.dumps(sampling(load))}}}'
+        body = f'{{"input_embeds": [{many}], "sampling_params": {json.dumps(sampling(load.output_tokens))}}}'
         return itertools.repeat(Call("/generate", body.encode(), {}))
 
 

@@ -70,8 +70,8 @@ def _pooled(rows: torch.Tensor, slots: torch.Tensor, reduce: Reduce, tile: Tile,
 
 def _seconds(work: Callable[[], Any], repeats: int = 30) -> float:
     """The median of single runs on the device; the host stays ahead of it."""
-    for _ in range(5):
-        work()
+    warm = [work() for _ in range(repeats)]  # from now on so much pinned memory is there: getting it takes milliseconds
+    del warm
     pairs = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(repeats)]
     torch.cuda.synchronize()
     torch.cuda._sleep(20_000_000)  # noqa: SLF001 - the device waits some 10 ms, so that no launch is measured

@@ -31,6 +31,7 @@
 # TileSpec: (tile_train &) tests found | tile_up | tile_run, as often as there is time
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site
+python3 -c 'import sglang' || exit # this is another machine than the one that was prepared
 export PYTHONUNBUFFERED=1
 out=${OUT:-benchmarks/results}
 mkdir -p "$out"
@@ -95,8 +96,8 @@ calibrate() {
   local drafts="--speculative-algorithm EAGLE --speculative-draft-model-path $tiny/tiny-eagle
     --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
   timeout 570 python3 -m tessera.cli toploc calibrate --model-path "$tiny/tiny" --responses 250 --at-once 9 \
-    --honest '' --honest '--attention-backend triton' --honest '--disable-cuda-graph' --honest "$drafts" \
-    --server-args "$common" --keep "$out/toploc-responses.jsonl" --output "$out/toploc-calibrate.json" \
+    --honest= --honest='--attention-backend triton' --honest=--disable-cuda-graph --honest="$drafts" \
+    --server-args="$common" --keep "$out/toploc-responses.jsonl" --output "$out/toploc-calibrate.json" \
     --plot "$out/toploc-calibrate.png"
 }
 

@@ -109,15 +109,13 @@ def _measure_cell(
     out: TextIO,
 ) -> None:
     key = (cell.temperature, cell.kind, cell.clients, cell.setting)
-    sampling = {"max_new_tokens": options.output_tokens, "temperature": cell.temperature, "ignore_eos": True}
-    extra = {"sampling_params": sampling}
     tokens = len(next(prompts.draw(cell.kind, "length")))
-    load = Load(tokens, options.output_tokens, cell.clients, options.seconds)
+    load = Load(tokens, options.output_tokens, cell.clients, options.seconds, cell.temperature)
     # The same prompts for each setting, which are servers of their own; others for each load: nothing is cached.
     seed = f"{cell.temperature} {cell.clients} {cell.round}"
     if key not in seconds:
-        seconds[key] = typical_latency(url, load, extra, prompts.draw(cell.kind, f"first {seed}"))
-    result = run(url, load, extra, 0, seconds[key], prompts.draw(cell.kind, seed))
+        seconds[key] = typical_latency(url, load, {}, prompts.draw(cell.kind, f"first {seed}"))
+    result = run(url, load, {}, 0, seconds[key], prompts.draw(cell.kind, seed))
     record = cell._asdict() | result.record(load) | _speculation(result)
     if record["errors"] or record["cached_share"] > MOST_CACHED:
         raise SystemExit(f"not a fair measurement: {record}")

@@ -10,6 +10,12 @@ from tessera.cli import check, doctor, seams, serve, tilespec, toploc, verify
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
+    options = parser().parse_args(arguments)
+    return int(options.run(options))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all its commands; each sets ``run``."""
     parser = argparse.ArgumentParser(
         prog="tessera",
         description="Tessera extends a stock SGLang server. Start the server as always, for example:\n"
@@ -26,5 +32,4 @@ def main(arguments: list[str] | None = None) -> int:
     tilespec.add(commands)
     toploc.add(commands)
     verify.add(commands)
-    options = parser.parse_args(arguments)
-    return int(options.run(options))
+    return parser

@@ -29,9 +29,9 @@ temporary folder (TMPDIR). With --keep an interrupted run goes on where it was.
 
 example, one H200, a small model, 1,000 honest responses, 9 servers at once (350 s):
   tessera toploc calibrate --model-path MODEL --output thresholds.json --keep responses.jsonl --responses 250 \\
-    --honest '' --honest '--attention-backend triton' --honest '--disable-cuda-graph' \\
-    --honest '--speculative-algorithm EAGLE --speculative-draft-model-path DRAFT' --at-once 9 \\
-    --server-args '--attention-backend fa3 --mem-fraction-static 0.5 --max-total-tokens 65536'
+    --honest= --honest='--attention-backend triton' --honest=--disable-cuda-graph \\
+    --honest='--speculative-algorithm EAGLE --speculative-draft-model-path DRAFT' --at-once 9 \\
+    --server-args='--attention-backend fa3 --mem-fraction-static 0.5 --max-total-tokens 65536'
 then:
   python -m sglang.launch_server --model-path … --toploc-verification --toploc-thresholds thresholds.json
 """
@@ -55,13 +55,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     calibrate.add_argument("--responses", type=int, default=60, metavar="N", help="for each kind (default: 60)")
     calibrate.add_argument("--tokens", type=int, default=128, metavar="N", help="generated for each (default: 128)")
     calibrate.add_argument(
-        "--server-args", type=shlex.split, default=[], metavar="ARGS", help="options of every server, in one string"
+        "--server-args", type=shlex.split, default=[], metavar="ARGS", help="options of every server: --server-args='…'"
     )
     calibrate.add_argument(
         "--honest",
         action="append",
         metavar="ARGS",
-        help="further options of an honest prover; may be repeated (default: one prover with none)",
+        help="further options of an honest prover, as --honest='--an-option its-value'; may be repeated (default: one "
+        "prover with none)",
     )
     calibrate.add_argument(
         "--cheats",
