@@ -1,8 +1,8 @@
 """What a step in which requests finish costs the scheduler's thread: noting them, launching the read, sending it.
 
-Only the host's time counts, in microseconds a step: a server's GPU goes on meanwhile, but the next forward is launched
-later by as much. The row store is that of an 8B model with 32,768 KV slots; prompts have 128 tokens. Ends within a
-minute, on a GPU or without:
+In microseconds a step. The host's time matters, for the next forward is launched later by as much; a server's GPU goes
+on meanwhile. What the read takes on the GPU (`gpu_microseconds`) the forward after the next waits for. The row store is
+that of an 8B model with 32,768 KV slots; prompts have 128 tokens, or 512. Ends within a minute, on a GPU or without:
 
   python benchmarks/bench_step.py --out benchmarks/results/step.jsonl
 """
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import zmq
 
 from provenance import provenance, tell
 from tessera.delivery.outbox import Outbox
+from tessera.delivery.outcome import Vitals
 from tessera.embed.options import EmbedOptions
 from tessera.fingerprint.options import FingerprintOptions
 from tessera.rows.reader import RowReader
@@ -33,6 +35,7 @@ from tessera.rows.store import RowStore
 from tessera.states.options import StateOptions
 
 SLOTS, HIDDEN, PROMPT, TOPK = 32768, 4096, 128, 128
+REQUESTS = 64
 STEPS, WARM_UP = 200, 20
 FORWARD_SECONDS = 0.005
 """The main process takes what a step sent while the next forward runs; faster ones would pile up."""
@@ -59,26 +62,39 @@ def _measure() -> Iterator[dict[str, Any]]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     wires: dict[str, Any] = {"embed": EmbedOptions(), "states": StateOptions(), "fingerprints": FingerprintOptions()}
     wire = {name: options.to_wire() for name, options in wires.items()}
+    claim = FingerprintOptions(tail=2 * PROMPT).to_wire()
     cases = [
         *(Case("embedding", n, lambda key, i: Finished(key, i, PROMPT, 0, embed=wire["embed"])) for n in (1, 8, 64)),
         Case("raw rows", 1, lambda key, i: Finished(key, i, PROMPT, 0, states=wire["states"])),
-        Case("fingerprints", 1, lambda key, i: Finished(key, i, PROMPT, 0, fingerprints=wire["fingerprints"])),
+        Case("fingerprints", 1, lambda key, i: Finished(key, i, PROMPT, PROMPT, fingerprints=wire["fingerprints"])),
+        Case("verification", 16, lambda key, i: Finished(key, i, 4 * PROMPT, 0, fingerprints=claim)),
     ]
     store = RowStore(SLOTS, HIDDEN, torch.bfloat16, device)
     store.rows.fill_(1)
-    slots = torch.randperm(SLOTS, device=device).int()[: 64 * PROMPT].reshape(64, PROMPT)
+    slots = torch.randperm(SLOTS, device=device).int()[: REQUESTS * 4 * PROMPT].reshape(REQUESTS, 4 * PROMPT)
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{folder}/results"
         sink = multiprocessing.get_context("spawn").Process(target=_sink, args=(address,), daemon=True)
         sink.start()
-        outbox = Outbox(address)
-        service = RowService(RowReader(store.rows, slots, TOPK), outbox.put, lambda: store.broken, HIDDEN, TOPK)
         for case in cases:
-            yield _case(case, service, outbox)
+            figures: dict[str, float] = {}
+            for timed in (False, True):  # events that take the time take some themselves
+                seconds: list[float] = []
+                outbox = Outbox(address, partial(_vitals, seconds))
+                reader = RowReader(store.rows, slots, TOPK, timed=timed)
+                service = RowService(reader, outbox.put, lambda: store.broken, HIDDEN, TOPK)
+                figures = _case(case, service, outbox) | figures
+            gpu = round(1e6 * statistics.median(seconds[WARM_UP:]), 1)
+            yield {"case": case.name, "requests": case.requests, **figures, "gpu_microseconds": gpu}
         sink.terminate()
 
 
-def _case(case: Case, service: RowService, outbox: Outbox) -> dict[str, Any]:
+def _vitals(seconds: list[float], read_seconds: float) -> Vitals:
+    seconds.append(read_seconds)
+    return Vitals(read_seconds, 0, 0, 0)
+
+
+def _case(case: Case, service: RowService, outbox: Outbox) -> dict[str, float]:
     reads, sends = [], []
     for step in range(STEPS):
         begin = time.perf_counter()
@@ -94,8 +110,7 @@ def _case(case: Case, service: RowService, outbox: Outbox) -> dict[str, Any]:
         reads.append(launched - begin)
         time.sleep(FORWARD_SECONDS)
     figures = {"read": reads[WARM_UP:], "send": sends[WARM_UP:]}
-    medians = {f"{name}_microseconds": round(1e6 * statistics.median(times), 1) for name, times in figures.items()}
-    return {"case": case.name, "requests": case.requests, **medians}
+    return {f"{name}_microseconds": round(1e6 * statistics.median(times), 1) for name, times in figures.items()}
 
 
 def _sink(address: str) -> None:

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.pinned import table_and_output
 from tessera_kernels.pool_rows import Span
 
 
@@ -38,6 +39,7 @@ def _pool_kernel(  # type: ignore[no-untyped-def]
     spans,
     out,
     hidden_size,
+    out_stride,
     token_stride,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -79,18 +81,16 @@ def _pool_kernel(  # type: ignore[no-untyped-def]
             total += tile.to(tl.float32)
             position, slot = later, next_slot
         pooled = tl.sum(total, 0) / (end - start).to(tl.float32)
-    tl.store(out + span.to(tl.int64) * hidden_size + columns, pooled, mask=inside)
+    tl.store(out + span.to(tl.int64) * out_stride + columns, pooled, mask=inside)
 
 
 def pool_rows_triton(
     rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span], tile: Tile = TILE
 ) -> torch.Tensor:
-    """See `tessera_kernels.pool_rows.pool_rows`. One launch and no copies.
-
-    To launch a copy costs the host as much as the kernel; 32 bytes in and 4H out of each span are nothing to the bus.
-    """
+    """See `tessera_kernels.pool_rows.pool_rows`. One launch and no copies."""
     hidden_size = rows.shape[1]
-    table, out = _pinned(spans, hidden_size, pin_memory=rows.is_cuda)
+    table, memory = table_and_output(spans, -(-hidden_size // 2) * 8, pin_memory=rows.is_cuda)
+    out = memory.view(torch.float32)
     grid = (triton.cdiv(hidden_size, tile.columns), len(spans))
     _pool_kernel[grid](
         rows,
@@ -98,18 +98,10 @@ def pool_rows_triton(
         table,
         out,
         hidden_size,
+        out.stride(0),
         req_to_token.stride(0),
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         num_warps=tile.warps,
     )
-    return out
-
-
-def _pinned(spans: Sequence[Span], hidden_size: int, *, pin_memory: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The table of spans and the output, in one piece of memory: who keeps the output keeps the table."""
-    words = 2 * len(Span._fields)  # of a span in the table: float32 have 32 bits, its integers 64
-    memory = torch.empty(len(spans) * (words + hidden_size), dtype=torch.float32, pin_memory=pin_memory)
-    table, out = memory[: len(spans) * words].view(torch.int64), memory[len(spans) * words :]
-    table.numpy().reshape(-1, len(Span._fields))[:] = spans
-    return table, out.view(len(spans), hidden_size)
+    return out[:, :hidden_size]

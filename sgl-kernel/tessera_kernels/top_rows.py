@@ -42,8 +42,10 @@ def top_rows(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Ch
         topk: room for values, at least ``values`` of each chunk.
 
     Returns:
-        ``[len(chunks), topk * 6]`` bytes on the device of ``rows``: of each chunk the places (row in the chunk times H
-        plus column, uint32) of its values, then their bits (bfloat16), in any order; what follows ``values`` is zero.
+        ``[len(chunks), topk * 6]`` bytes on the host: of each chunk the places (row in the chunk times H plus column,
+        uint32) of its values, then their bits (bfloat16), in any order; what follows ``values`` is zero. Of rows on a
+        GPU it is pinned memory, which the kernel itself fills: it is complete once the current stream got there. Keep
+        it until then.
     """
     if rows.is_cuda:
         from tessera_kernels.top_rows_triton import top_rows_triton
@@ -53,16 +55,16 @@ def top_rows(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Ch
 
 
 def top_rows_torch(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Chunk], topk: int) -> torch.Tensor:
-    """The torch twin of the Triton kernel. Among values of equal magnitude it may choose others."""
-    out = torch.zeros((len(chunks), topk * (INDEX_BYTES + VALUE_BYTES)), dtype=torch.uint8, device=rows.device)
+    """The torch twin of the Triton kernel, complete at once. Among values of equal magnitude it may choose others."""
+    out = torch.zeros((len(chunks), topk * (INDEX_BYTES + VALUE_BYTES)), dtype=torch.uint8)
     for i, (request, start, end, mask, values) in enumerate(chunks):
         chunk = rows[req_to_token[request, start:end].long()].bfloat16()
         magnitudes = chunk.abs()
         magnitudes[~_counts(mask, end - start).to(rows.device)] = -1
         places = magnitudes.flatten().topk(values).indices
         bits = chunk.flatten()[places]
-        out[i, : values * INDEX_BYTES] = places.to(torch.int32).view(torch.uint8)
-        out[i, topk * INDEX_BYTES :][: values * VALUE_BYTES] = bits.view(torch.uint8)
+        out[i, : values * INDEX_BYTES] = places.to(torch.int32).view(torch.uint8).cpu()
+        out[i, topk * INDEX_BYTES :][: values * VALUE_BYTES] = bits.view(torch.uint8).cpu()
     return out
 
 

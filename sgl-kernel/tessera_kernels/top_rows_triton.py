@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.pinned import table_and_output
 from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES, Chunk
 
 TILE = 4096
@@ -117,6 +118,7 @@ def _top_kernel(  # type: ignore[no-untyped-def]
     rows,
     req_to_token,
     chunks,
+    tickets,
     candidate_places,
     candidate_values,
     filled,
@@ -132,9 +134,10 @@ def _top_kernel(  # type: ignore[no-untyped-def]
 ):
     """Program (c, s): segment s of chunk c, if it has so many.
 
-    ``chunks`` is ``[n, 8]``: request, start, rows, mask, values, rows of a segment, segments before, ticket (0).
+    ``chunks`` is ``[n, 7]``: request, start, rows, mask, values, rows of a segment, segments before. It and the output
+    are the host's; who is last is found out on the GPU, by ``tickets`` ``[n]``, zero.
     """
-    about = chunks + tl.program_id(0) * 8
+    about = chunks + tl.program_id(0) * 7
     length = tl.load(about + 2)
     step = tl.load(about + 5)
     first = tl.program_id(1) * step
@@ -154,7 +157,7 @@ def _top_kernel(  # type: ignore[no-untyped-def]
         tl.store(filled + own, wanted)
         segments = (length + step - 1) // step
         tl.debug_barrier()  # every thread's candidates are written before this program draws its ticket
-        ticket = tl.atomic_add(about + 7, 1, sem="acq_rel", scope="gpu")
+        ticket = tl.atomic_add(tickets + tl.program_id(0), 1, sem="acq_rel", scope="gpu")
         if ticket == segments - 1:
             entries = (segments * topk).to(tl.int32)
             begin = before * topk
@@ -166,22 +169,22 @@ def _top_kernel(  # type: ignore[no-untyped-def]
 
 
 def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Chunk], topk: int) -> torch.Tensor:
-    """See `tessera_kernels.top_rows.top_rows`. One host-to-device copy, one launch."""
+    """See `tessera_kernels.top_rows.top_rows`. One launch, and one that makes the tickets zero; no copies."""
     table, before, most = [], 0, 0
     for request, start, end, mask, values in chunks:
         step = max(ROWS_PER_SEGMENT, -(-(end - start) // MOST_SEGMENTS))
         segments = -(-(end - start) // step)
-        table.append((request, start, end - start, mask, values, step, before, 0))
+        table.append((request, start, end - start, mask, values, step, before))
         before, most = before + segments, max(most, segments)
-    on_device = torch.tensor(table, dtype=torch.int64, pin_memory=rows.is_cuda).to(rows.device, non_blocking=True)
     width = topk * (INDEX_BYTES + VALUE_BYTES)
-    aligned = -(-width // INDEX_BYTES) * INDEX_BYTES
-    out = torch.zeros((len(chunks), aligned), dtype=torch.uint8, device=rows.device)
+    about, out = table_and_output(table, -(-width // 8) * 8, pin_memory=rows.is_cuda)
+    out.zero_()
     places, bits = out[:, : topk * INDEX_BYTES].view(torch.int32), out[:, topk * INDEX_BYTES :].view(torch.int16)
     _top_kernel[(len(chunks), most)](
         rows,
         req_to_token,
-        on_device,
+        about,
+        torch.zeros(len(chunks), dtype=torch.int32, device=rows.device),
         torch.empty(before * topk, dtype=torch.int32, device=rows.device),
         torch.empty(before * topk, dtype=torch.int16, device=rows.device),
         torch.empty(before, dtype=torch.int32, device=rows.device),
@@ -196,4 +199,4 @@ def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequ
         TILE=TILE,
         num_warps=WARPS,
     )
-    return out[:, :width].contiguous()  # a copy only where topk is odd
+    return out[:, :width]

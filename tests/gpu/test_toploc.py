@@ -41,9 +41,9 @@ def test_the_largest(hidden: int, topk: int, dtype: torch.dtype) -> None:
         Chunk(r, s, e, m, values_proven(m, e - s, hidden, topk))
         for (r, s, e), m in zip(spans * 5, masks * 5, strict=True)
     ]
-    for _ in range(20):
-        found = top_rows(rows, slots, chunks, topk)
-    for chunk, row in zip(chunks, found, strict=True):
+    *_, found = [top_rows(rows, slots, chunks, topk) for _ in range(20)]  # all are kept until they are there
+    torch.cuda.synchronize()
+    for chunk, row in zip(chunks, found.cuda(), strict=True):
         out = row.clone()  # begins at a multiple of four bytes, as a view of them must
         places = out[: 4 * chunk.values].view(torch.int32).long()
         bits = out[4 * topk :][: 2 * chunk.values].view(torch.int16)

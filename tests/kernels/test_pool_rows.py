@@ -20,11 +20,13 @@ SHAPES += [(hidden, torch.bfloat16) for hidden in (2048, 4096, 8192)]
 
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory that a kernel is to write holds NaN, so that what it leaves out shows."""
+    """Memory that a kernel is to write holds ones in every bit, NaN, so that what it leaves out shows."""
     empty = torch.empty
 
     def nans(*args: Any, **kwargs: Any) -> torch.Tensor:
-        return empty(*args, **kwargs).fill_(float("nan"))
+        made = empty(*args, **kwargs)
+        made.view(torch.uint8).fill_(0xFF)
+        return made
 
     monkeypatch.setattr(torch, "empty", nans)
 

@@ -6,6 +6,7 @@ are exact in any order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 
@@ -18,8 +19,8 @@ value's 16 bits are a residue."""
 
 Residues = npt.NDArray[np.float64]
 
-_PRODUCTS = 2**18
-"""Entries of one table of powers, 2 MiB: larger ones leave the caches."""
+_ENTRIES = 2**18
+"""Entries of one table, 2 MiB: larger ones leave the caches."""
 
 
 def interpolate(x: Residues, y: Residues) -> Residues:
@@ -32,45 +33,69 @@ def interpolate(x: Residues, y: Residues) -> Residues:
         x: ``[n, k]`` residues, distinct in each row.
         y: ``[n, k]`` residues.
     """
-    return _in_parts(_interpolate, x, y)
+    return _in_parts(_interpolate, x, y, x.shape[1])
 
 
 def evaluate(coefficients: Residues, x: Residues) -> Residues:
     """Values ``[n, k]`` of n polynomials, each at k places of its own.
 
+    By baby steps and giant steps: with B about the root of k, coefficient a + B b belongs to x^a (x^B)^b, so that each
+    place needs 2 B powers, not k.
+
     Args:
         coefficients: ``[n, k]`` residues, ascending.
         x: ``[n, k]`` residues.
     """
-    return _in_parts(_evaluate, coefficients, x)
+    return _in_parts(_evaluate, coefficients, x, 3 * _baby_steps(x.shape[1]))
 
 
-def _in_parts(function: Callable[[Residues, Residues], Residues], first: Residues, second: Residues) -> Residues:
-    """Apply to so many rows at once that tables stay small."""
+def _in_parts(
+    function: Callable[[Residues, Residues], Residues], first: Residues, second: Residues, width: int
+) -> Residues:
+    """Apply to so many rows at once that their tables, ``[k, width]`` each, stay small."""
     n, k = first.shape
-    step = max(1, _PRODUCTS // (k * k))
+    step = max(1, _ENTRIES // (k * width))
     parts = [function(first[i : i + step], second[i : i + step]) for i in range(0, n, step)]
     return np.concatenate(parts) if parts else np.empty((0, k))
 
 
 def _interpolate(x: Residues, y: Residues) -> Residues:
     k = x.shape[1]
-    table = _powers(x)
     product = _product(x)
     derivative = _reduced(product[:, 1:] * np.arange(1, k + 1))
-    weights = _reduced(y * _inverses()[_times(table, derivative).astype(np.intp)])
-    sums = _times(table.transpose(0, 2, 1), weights)
+    weights = _reduced(y * _inverses()[_evaluate(derivative, x).astype(np.intp)])
     shifted = np.concatenate([product[:, 1:], np.zeros((len(x), k - 1))], axis=1)
-    return _times(np.lib.stride_tricks.sliding_window_view(shifted, k, axis=1), sums)
+    windows = np.lib.stride_tricks.sliding_window_view(shifted, k, axis=1)
+    return _reduced(np.matmul(windows, _power_sums(x, weights)[:, :, None])[:, :, 0])
 
 
 def _evaluate(coefficients: Residues, x: Residues) -> Residues:
-    return _times(_powers(x), coefficients)
+    n, k = x.shape
+    baby, giant = _steps(x)
+    padded = np.zeros((n, giant.shape[2] * baby.shape[2]))
+    padded[:, :k] = coefficients
+    blocks = padded.reshape(n, giant.shape[2], baby.shape[2]).transpose(0, 2, 1)
+    return _reduced((_reduced(np.matmul(baby, blocks)) * giant).sum(axis=2))
 
 
-def _times(matrices: Residues, vectors: Residues) -> Residues:
-    products: Residues = np.matmul(matrices, vectors[:, :, None])[:, :, 0]
-    return _reduced(products)
+def _power_sums(x: Residues, weights: Residues) -> Residues:
+    """``[n, k]``: the sums over i of w_i x_i^m, for m below k."""
+    n, k = x.shape
+    baby, giant = _steps(x)
+    weighted = _reduced(giant * weights[:, :, None])
+    return _reduced(np.matmul(weighted.transpose(0, 2, 1), baby)).reshape(n, -1)[:, :k]
+
+
+def _steps(x: Residues) -> tuple[Residues, Residues]:
+    """``[n, k, B]``: x_i to the powers below B, and ``[n, k, G]``: to the multiples of B, up to the power of k - 1."""
+    k = x.shape[1]
+    count = _baby_steps(k)
+    baby = _powers(x, count)
+    return baby, _powers(_reduced(baby[:, :, -1] * x), -(-k // count))
+
+
+def _baby_steps(k: int) -> int:
+    return math.isqrt(k - 1) + 1 if k else 1
 
 
 def _reduced(numbers: Residues) -> Residues:
@@ -79,13 +104,12 @@ def _reduced(numbers: Residues) -> Residues:
     return remainders
 
 
-def _powers(x: Residues) -> Residues:
-    """``[n, k, k]``: x_i to the power j, by doubling."""
-    n, k = x.shape
-    table = np.ones((n, k, k))
+def _powers(x: Residues, count: int) -> Residues:
+    """``[n, k, count]``: x_i to the power j, by doubling."""
+    table = np.ones((*x.shape, count))
     factor, width = x, 1
-    while width < k:
-        upto = min(2 * width, k)
+    while width < count:
+        upto = min(2 * width, count)
         table[:, :, width:upto] = _reduced(table[:, :, : upto - width] * factor[:, :, None])
         factor, width = _reduced(factor * factor), upto
     return table

@@ -27,7 +27,8 @@ class Fetched(NamedTuple):
     Attributes:
         vectors: pooled, ``[n, H]`` float32, on the host from the beginning.
         rows: raw rows ``[rows, H]`` of each selection, model dtype.
-        tops: values of largest magnitude of each chunk, ``[n, bytes]``: see `tessera_kernels.top_rows.top_rows`.
+        tops: values of largest magnitude of each chunk, ``[n, bytes]``: see `tessera_kernels.top_rows.top_rows`; on the
+            host from the beginning.
     """
 
     vectors: torch.Tensor
@@ -140,14 +141,14 @@ class RowReader:
             fetched = self._fetch(spans, selections, chunks)
             gathered.record(self._stream)
         torch.cuda.current_stream().wait_event(gathered)
-        if not (selections or chunks):  # vectors are on the host already
+        if not selections:  # vectors and values are on the host already
             return Read(fetched, Copies(fetched, begun, gathered, gathered))
         arrived = torch.cuda.Event()
         with torch.cuda.stream(self._copying):  # not on the stream of reads: the next forward waits for the next read
             self._copying.wait_event(gathered)
-            tops, *rows = map(_to_host, (fetched.tops, *fetched.rows))
+            rows = [_to_host(tensor) for tensor in fetched.rows]
             arrived.record(self._copying)
-        return Read(Fetched(fetched.vectors, rows, tops), Copies(fetched, begun, gathered, arrived))
+        return Read(fetched._replace(rows=rows), Copies(fetched, begun, gathered, arrived))
 
     def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Fetched:
         none = torch.empty((0, 0))
@@ -167,7 +168,5 @@ class RowReader:
 
 def _to_host(tensor: torch.Tensor) -> torch.Tensor:
     """Begin to copy it into pinned memory, which torch keeps for the next copy when this one is dropped."""
-    if not tensor.is_cuda:
-        return tensor
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return host.copy_(tensor, non_blocking=True)
