@@ -55,15 +55,20 @@ def load(sglang_version: str) -> dict[str, Entry]:
     return entries
 
 
-def current(seam: Seam) -> Entry:
-    """What the seam's target looks like in the installed SGLang.
+def current(seam: Seam) -> dict[str, Entry]:
+    """What the seam's target, and what it relies on besides, look like in the installed SGLang; by dotted path.
 
     Raises:
-        SourceMissing: it is gone.
+        SourceMissing: one of them is gone.
     """
-    definition = source.find(seam.target)
+    guards = {seam.target: seam.guard, **dict.fromkeys(seam.relied, Guard.BODY)}
+    return {path: _entry(path, guard) for path, guard in guards.items()}
+
+
+def _entry(path: str, guard: Guard) -> Entry:
+    definition = source.find(path)
     entry = Entry(parameters=source.parameters(definition), is_async=source.is_async(definition))
-    if seam.guard is Guard.BODY:
+    if guard is Guard.BODY:
         entry["body"] = source.body_hash(definition)
     return entry
 
@@ -75,13 +80,14 @@ def mismatches(seam: Seam, locked: dict[str, Entry]) -> list[str]:
         silent = [caller for caller in seam.callers if not _calls(caller, seam)]
     except source.SourceMissing as error:
         return [str(error)]
-    expected = locked.get(seam.target)
-    if expected is None:
-        return [f"{seam.target} is not in the lock file; run: tessera seams lock"]
+    unlocked = [f"{path} is not in the lock file; run: tessera seams lock" for path in found if path not in locked]
+    if unlocked:
+        return unlocked
     differing = [
-        f"{seam.target}: {key} was {expected.get(key)!s:.200}, is {found.get(key)!s:.200}"
+        f"{path}: {key} was {locked[path].get(key)!s:.200}, is {entry.get(key)!s:.200}"
+        for path, entry in found.items()
         for key in ("parameters", "is_async", "body")
-        if expected.get(key) != found.get(key)
+        if locked[path].get(key) != entry.get(key)
     ]
     return differing + [f"{caller} no longer calls {seam.target}" for caller in silent]
 
@@ -93,6 +99,6 @@ def _calls(caller: str, seam: Seam) -> bool:
 def write() -> Path:
     """Write the lock file of the installed version; to be reviewed before it is committed."""
     path = LOCKS / f"{installed_version()}.json"
-    entries = {seam.target: current(seam) for seam in SEAMS}
+    entries = {path: entry for seam in SEAMS for path, entry in current(seam).items()}
     path.write_text(json.dumps(entries, indent=1) + "\n")
     return path

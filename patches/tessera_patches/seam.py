@@ -49,6 +49,7 @@ class Seam:
         why: what it is for.
         remove_when: the upstream change that would make it unnecessary.
         callers: dotted paths in SGLang that must still call the target, or it would never run.
+        relied: dotted paths of what the handler extends, or whose inner workings it needs; locked with their bodies.
     """
 
     target: str
@@ -60,3 +61,4 @@ class Seam:
     why: str
     remove_when: str
     callers: tuple[str, ...] = ()
+    relied: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
 
 from tessera.tilespec.tiers import tiers
+from tessera_patches.tilespec_triton import can_be_ragged, make_ragged
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ def capture(model_runner: Any, steps: int) -> RaggedGraphs | None:
         backend = model_runner._get_attention_backend(init_new_workspace=True)
     finally:
         model_runner.init_new_workspace = before
+    make_ragged(backend)
     return RaggedGraphs(model_runner, backend, steps)
 
 
@@ -102,8 +104,9 @@ def check_eager(model_runner: Any) -> None:
 
 
 def _of_one_length(model_runner: Any) -> str | None:
-    if not model_runner.attn_backend.supports_ragged_verify_graph:
-        return f"{type(model_runner.attn_backend).__name__} has no ragged graphs"
+    backend = model_runner.attn_backend
+    if not backend.supports_ragged_verify_graph and not can_be_ragged(backend):
+        return f"{type(backend).__name__} has no ragged graphs"
     if model_runner.model_config.model_is_mrope:
         return "this model's positions have three axes"
     return None

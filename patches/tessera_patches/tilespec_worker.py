@@ -27,9 +27,7 @@ from tessera_patches.tilespec_verify import Cut, attach
 logger = logging.getLogger(__name__)
 
 _SGLANG = "sglang.srt.speculative.eagle_worker_v2"
-_WITHOUT = (
-    ". Out of memory: lower --mem-fraction-static. Anything else: --attention-backend triton does with fewer graphs"
-)
+_HINT = ". Out of memory: lower --mem-fraction-static, or capture fewer sizes (--cuda-graph-max-bs-decode)"
 _SWITCH = "Switch adaptive runtime state"
 """What SGLang logs whenever the number of steps changes: rarely in its own mode, all the time in ours."""
 
@@ -96,7 +94,7 @@ class SizedWorker:
         """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
         self.adaptive_controller = self._states
         try:
-            with _or_refuse("capturing graphs", _WITHOUT):
+            with _or_refuse("capturing graphs", _HINT):
                 super().init_cuda_graphs()  # type: ignore[misc]
                 self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, max(self._states.steps))
         finally:

@@ -33,7 +33,7 @@ def test_matches_the_lock(seam: Seam) -> None:
 @pytest.mark.parametrize("version", lock.supported_versions())
 def test_the_lock_holds_the_inventory_and_no_more(version: str) -> None:
     """A seam that went away leaves no entry."""
-    assert set(lock.load(version)) == {seam.target for seam in SEAMS}
+    assert set(lock.load(version)) == {path for seam in SEAMS for path in (seam.target, *seam.relied)}
 
 
 def test_one_module_owns_one_target() -> None:
@@ -52,11 +52,15 @@ def test_the_handler_exists(seam: Seam) -> None:
 
 def test_a_changed_function_is_refused() -> None:
     """Parameters, body, a caller that went away: each is named."""
-    seam = next(seam for seam in SEAMS if seam.guard is Guard.BODY and seam.callers)
-    entry = lock.current(seam)
-    for key, value in {"parameters": ["other"], "body": "0" * 64, "is_async": not entry["is_async"]}.items():
-        changed = {seam.target: {**entry, key: value}}
-        assert [line for line in lock.mismatches(seam, changed) if key in line]  # type: ignore[arg-type]
+    bodies = next(seam for seam in SEAMS if seam.guard is Guard.BODY and seam.callers)
+    relying = next(seam for seam in SEAMS if seam.relied)
+    for seam, path in ((bodies, bodies.target), (relying, relying.relied[-1])):
+        entries = lock.current(seam)
+        other = {"parameters": ["other"], "body": "0" * 64, "is_async": not entries[path]["is_async"]}
+        for key, value in other.items():
+            changed = {**entries, path: {**entries[path], key: value}}
+            (line,) = lock.mismatches(seam, changed)  # type: ignore[arg-type]
+            assert line.startswith(f"{path}: {key} was")
 
 
 def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,16 @@ SEAMS = (
         why="Drafts and verifies a number of tokens that is chosen in every step.",
         remove_when="SGLang lets plugins choose the worker (get_platform_worker_cls in 0.5.23).",
         callers=(f"{SCHEDULER}.maybe_init_draft_worker",),
+        relied=(
+            f"{SPECULATIVE}.eagle_worker_v2.EAGLEWorkerV2",
+            f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker",
+            f"{SPECULATIVE}.standalone_worker_v2.StandaloneWorkerV2",
+            f"{SPECULATIVE}.standalone_worker_v2.StandaloneDraftWorker",
+            f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",
+            f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
+            "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner",
+            "sglang.srt.layers.attention.triton_backend.TritonAttnBackend",
+        ),
     ),
     Seam(
         target=f"{SCHEDULER}.init_model_worker",

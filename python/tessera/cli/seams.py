@@ -54,10 +54,15 @@ def page() -> str:
     rows = [
         f"| `{seam.target.removeprefix('sglang.')}` | {seam.hook} | {where[seam.phase]} | {seam.feature or 'always'} "
         f"| {'parameters and body' if seam.guard is Guard.BODY else 'parameters'}"
-        f"{', callers' if seam.callers else ''} | {seam.why} | {seam.remove_when} |"
+        f"{', callers' if seam.callers else ''}{_relied(seam.relied)} | {seam.why} | {seam.remove_when} |"
         for seam in SEAMS
     ]
     return "\n".join([_INTRODUCTION, *rows])
+
+
+def _relied(paths: tuple[str, ...]) -> str:
+    names = ", ".join(f"`{path.split('.')[-1]}`" for path in paths)
+    return f"; bodies of {names}" if paths else ""
 
 
 _INTRODUCTION = """\

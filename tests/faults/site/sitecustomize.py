@@ -20,11 +20,11 @@ def _seam() -> None:
 
     original = lock.current
 
-    def changed(seam: Any) -> lock.Entry:
-        entry = original(seam)
+    def changed(seam: Any) -> dict[str, lock.Entry]:
+        entries = original(seam)
         if seam.target.endswith("ModelRunner.forward"):
-            entry["parameters"] = ["self", "renamed"]
-        return entry
+            entries[seam.target]["parameters"] = ["self", "renamed"]
+        return entries
 
     lock.current = changed
 
