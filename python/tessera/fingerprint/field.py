@@ -18,6 +18,8 @@ PRIME = 65_497
 value's 16 bits are a residue."""
 
 Residues = npt.NDArray[np.float64]
+_Steps = tuple[Residues, Residues]
+"""See `_steps`."""
 
 _ENTRIES = 2**18
 """Entries of one table, 2 MiB: larger ones leave the caches."""
@@ -46,7 +48,7 @@ def evaluate(coefficients: Residues, x: Residues) -> Residues:
         coefficients: ``[n, k]`` residues, ascending.
         x: ``[n, k]`` residues.
     """
-    return _in_parts(_evaluate, coefficients, x, 3 * _baby_steps(x.shape[1]))
+    return _in_parts(lambda part, places: _values(part, _steps(places)), coefficients, x, 3 * _baby_steps(x.shape[1]))
 
 
 def _in_parts(
@@ -60,33 +62,34 @@ def _in_parts(
 
 
 def _interpolate(x: Residues, y: Residues) -> Residues:
-    k = x.shape[1]
+    k, steps = x.shape[1], _steps(x)
     product = _product(x)
     derivative = _reduced(product[:, 1:] * np.arange(1, k + 1))
-    weights = _reduced(y * _inverses()[_evaluate(derivative, x).astype(np.intp)])
+    weights = _reduced(y * _inverses()[_values(derivative, steps).astype(np.intp)])
     shifted = np.concatenate([product[:, 1:], np.zeros((len(x), k - 1))], axis=1)
     windows = np.lib.stride_tricks.sliding_window_view(shifted, k, axis=1)
-    return _reduced(np.matmul(windows, _power_sums(x, weights)[:, :, None])[:, :, 0])
+    return _reduced(np.matmul(windows, _power_sums(weights, steps)[:, :, None])[:, :, 0])
 
 
-def _evaluate(coefficients: Residues, x: Residues) -> Residues:
-    n, k = x.shape
-    baby, giant = _steps(x)
+def _values(coefficients: Residues, steps: _Steps) -> Residues:
+    """``[n, k]``: the polynomials at the places whose powers are given."""
+    baby, giant = steps
+    n, k = coefficients.shape
     padded = np.zeros((n, giant.shape[2] * baby.shape[2]))
     padded[:, :k] = coefficients
     blocks = padded.reshape(n, giant.shape[2], baby.shape[2]).transpose(0, 2, 1)
     return _reduced((_reduced(np.matmul(baby, blocks)) * giant).sum(axis=2))
 
 
-def _power_sums(x: Residues, weights: Residues) -> Residues:
+def _power_sums(weights: Residues, steps: _Steps) -> Residues:
     """``[n, k]``: the sums over i of w_i x_i^m, for m below k."""
-    n, k = x.shape
-    baby, giant = _steps(x)
+    baby, giant = steps
+    n, k = weights.shape
     weighted = _reduced(giant * weights[:, :, None])
     return _reduced(np.matmul(weighted.transpose(0, 2, 1), baby)).reshape(n, -1)[:, :k]
 
 
-def _steps(x: Residues) -> tuple[Residues, Residues]:
+def _steps(x: Residues) -> _Steps:
     """``[n, k, B]``: x_i to the powers below B, and ``[n, k, G]``: to the multiples of B, up to the power of k - 1."""
     k = x.shape[1]
     count = _baby_steps(k)
