@@ -17,18 +17,21 @@
 #   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned)
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
-#   tile_train   TileSpec's pair: a target and an EAGLE head, into /tmp/pair    350 s (beside tests, if need be)
-#   tile_up      widened, and four servers with it                         360 s
-#   tile_run     its cells; repeat until all are measured                  550 s each time
+#   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
+#   tile_wait    until it is there
+#   tile_up      four servers with it; SETTINGS                            240 s
+#   tile_run     its cells; repeat until all are measured; KINDS, TILE_SECONDS, TILE_ONLY    1,000 s
+#   tile_down    stop them
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
 #   more_tests found          the other half                               450 s
-#   pair found                what needs two GPUs                          200 s
+#   pair found                what needs two GPUs; PAIR                    200 s
 #
 # One H200 for 30 minutes, every command within ten:
 #   quiet up embeddings small | encode states toploc | down up_injection injection | down huggingface; SUITES=... tests found
 # MoE: quiet moe | fp8 | tiny_moe moe_steps
-# TileSpec: (tile_train &) tests found | tile_up | tile_run, as often as there is time
+# TileSpec: tile_train | tile_up | tile_run, as often as there is time
+# All of it on four GPUs, in the background: gpu_four.sh
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site || exit
 export PYTHONUNBUFFERED=1
@@ -94,7 +97,7 @@ calibrate() {
     --cuda-graph-backend-prefill=disabled --mem-fraction-static 0.5 --max-total-tokens 60000"
   local drafts="--speculative-algorithm EAGLE --speculative-draft-model-path $tiny/tiny-eagle
     --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
-  timeout 570 python3 -m tessera.cli toploc calibrate --model-path "$tiny/tiny" --responses 250 --at-once 9 \
+  timeout "${SECONDS_EACH:-570}" python3 -m tessera.cli toploc calibrate --model-path "$tiny/tiny" --responses 250 --at-once 9 \
     --honest= --honest='--attention-backend triton' --honest=--disable-cuda-graph --honest="$drafts" \
     --server-args="$common" --keep "$out/toploc-responses.jsonl" --output "$out/toploc-calibrate.json" \
     --plot "$out/toploc-calibrate.png"
@@ -131,28 +134,39 @@ tiny_moe() {
 moe_steps() {
   python3 benchmarks/moe_shape.py /tmp/m30b-moe "${layers[@]}"
   python3 benchmarks/moe_shape.py /tmp/m30b-draft --draft
-  timeout 570 python3 benchmarks/bench_moe_steps.py --model /tmp/m30b-moe --draft /tmp/m30b-draft \
+  timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_moe_steps.py --model /tmp/m30b-moe --draft /tmp/m30b-draft \
     --out "$out/moe-steps.jsonl" --loads 128/256/16/10 128/256/32/10 "${expert_server[@]}" \
     --speculative-draft-attention-backend triton 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
 }
 
-# What comes before benchmarks/tilespec/gpu_session.md: one algorithm and four settings, in a session of its own.
+# TileSpec: see benchmarks/tilespec/gpu_session.md.
 tile_train() {
-  timeout 590 python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time 0.6 | tail -n 20
-  cp /tmp/pair/*.jsonl "$out"
+  local train=(python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time "${TRAIN_TIME:-0.6}")
+  "${train[@]}" || "${train[@]}" --no-compile
+  python3 -m tilespec.prompts --pair /tmp/pair --out /tmp/pair/prompts.json
+  python3 -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
+  cp /tmp/pair/*.jsonl /tmp/wide/agreement.jsonl "$out"
+  touch /tmp/pair/ready
+}
+
+tile_wait() { # until another one of these has trained the pair
+  until [[ -e /tmp/pair/ready ]]; do sleep 2; done
 }
 
 tile_up() {
-  python3 -m tilespec.prompts --pair /tmp/pair --out /tmp/pair/prompts.json
-  python3 -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k3 tile} | grep ready
-  cp /tmp/wide/agreement.jsonl /tmp/tilespec-logs/*tile*.log "$out"
+  cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
 }
 
-tile_run() {
-  python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out /tmp/eagle.jsonl --seconds 3 --limit 540
-  cp /tmp/eagle.jsonl "$out"
+tile_run() { # KINDS in this order; what was measured already is not measured again
+  local kind
+  for kind in ${KINDS:-mixed hard easy}; do
+    python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/${TILE_OUT:-tilespec-eagle.jsonl}" \
+      --kinds "$kind" --seconds 2 --limit "${TILE_SECONDS:-540}" ${TILE_ONLY:+--only $TILE_ONLY}
+  done
 }
+
+tile_down() { python3 -m tilespec.bench_tilespec down; }
 
 # Several processes at a time, each with servers of its own: what is measured here is right or wrong, not fast. SUITES
 # picks some by name, SECONDS_EACH says how long one may take; with two GPUs they take turns.
@@ -188,7 +202,7 @@ more_tests() {
   suite triton-tree tests/gpu/test_speculative.py -k "triton and tree"
 }
 
-pair() { devices=0,1 suite pair tests/gpu/test_tensor_parallel.py; }
+pair() { devices=${PAIR:-0,1} suite pair tests/gpu/test_tensor_parallel.py; }
 
 found() { # wait for all, pack the logs, say what they found
   wait

@@ -5,14 +5,17 @@
     python -m tilespec.bench_tilespec down
 
 `up` leaves the servers running, so that `run` may be called again: it takes up where --out ends, and stops before
---limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200; with
-`--gpus 2` they are spread over two. A server with TileSpec starts when the others are up: it measures the GPU's times.
+--limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200; they
+take turns on the GPUs of CUDA_VISIBLE_DEVICES, of which each value has servers of its own: several of these may run side
+by side. A server with TileSpec starts when the others are up: it measures the GPU's times.
 Every measurement is one JSON line; the first line says where the file comes from.
 """
 
 import argparse
 import itertools
 import json
+import os
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,7 +30,8 @@ from tessera.testing.server import Server
 from tilespec.prompts import Prompts, read_prompts
 from tilespec.settings import ALGORITHMS, NAMES, server_arguments
 
-STATE = Path("/tmp/tilespec-bench.json")  # noqa: S108 - on a machine of our own
+DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
+STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
 STAGGER_SECONDS = 4.0
 MOST_CACHED = 0.03
 """The share of prompt tokens that may come from the prefix cache: the first tokens of tags."""
@@ -129,9 +133,10 @@ def _speculation(result: Measured) -> dict[str, Any]:
     verified = sum(meta.get("spec_verify_ct", 0) for meta in metas)
     new = sum(meta["completion_tokens"] for meta in metas if meta.get("spec_verify_ct"))
     asked = sum(meta["prompt_tokens"] for meta in metas)
+    typical = statistics.median(meta["completion_tokens"] for meta in metas) if metas else 0
     return {
         "accept_length": round(new / verified, 4) if verified else None,
-        "tokens_per_second_per_request": round(1.0 / result.p50 * (metas[0]["completion_tokens"] if metas else 0), 2),
+        "tokens_per_second_per_request": round(typical / result.p50, 2),
         "cached_share": round(sum(meta["cached_tokens"] for meta in metas) / max(1, asked), 4),
     }
 
@@ -156,7 +161,7 @@ def _done(path: Path) -> set[Cell]:
 
 
 def _server(place: int, name: str, options: argparse.Namespace) -> Server:
-    env = {"CUDA_VISIBLE_DEVICES": str(place % options.gpus)} if gpu_present() else {}
+    env = {"CUDA_VISIBLE_DEVICES": DEVICES[place % len(DEVICES)]} if gpu_present() else {}
     log = options.logs / f"{options.algorithm.lower()}-{name}.log"
     return Server(options.models / "target", *_arguments(name, options), env=env, log_path=log, progress=print)
 
@@ -182,8 +187,7 @@ def _options() -> argparse.Namespace:
     start.add_argument("--models", type=Path, required=True, help="folder that pad_target wrote")
     start.add_argument("--settings", nargs="+", choices=NAMES, required=True, help="one server for each")
     start.add_argument("--algorithm", choices=ALGORITHMS, default="EAGLE")
-    start.add_argument("--gpus", type=int, default=1, help="spread the servers over so many (default 1)")
-    start.add_argument("--logs", type=Path, default=STATE.parent / "tilespec-logs", help="(default %(default)s)")
+    start.add_argument("--logs", type=Path, default=STATE.with_suffix(""), help="(default %(default)s)")
     start.add_argument("--start-seconds", type=float, default=400.0, help="patience with TileSpec (%(default)s)")
     start.add_argument("server_args", nargs="*", help="after --: further arguments of every server")
     go = actions.add_parser("run", help="measure; may be called again to go on")
