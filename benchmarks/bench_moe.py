@@ -232,7 +232,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("server_args", nargs="*", help="after --: arguments for all servers")
     options = parser.parse_args()
-    options.backends.sort(key=known.index)
+    options.backends = sorted(options.backends, key=known.index)
     return options
 
 

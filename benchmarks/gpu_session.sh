@@ -31,7 +31,7 @@
 #   quiet up embeddings small | encode states toploc | down up_injection injection | down huggingface; SUITES=... tests found
 # MoE: quiet moe | fp8 | tiny_moe moe_steps
 # TileSpec: tile_train | tile_up | tile_run, as often as there is time
-# All of it on four GPUs, in the background: gpu_four.sh
+# On two GPUs, in the background: gpu_two.sh
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site || exit
 export PYTHONUNBUFFERED=1

@@ -6,8 +6,8 @@
 
 `up` leaves the servers running, so that `run` may be called again: it takes up where --out ends, and stops before
 --limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200; they
-take turns on the GPUs of CUDA_VISIBLE_DEVICES, of which each value has servers of its own: several of these may run side
-by side. A server with TileSpec starts when the others are up: it measures the GPU's times.
+are spread over the GPUs of CUDA_VISIBLE_DEVICES, and each value of it has servers of its own: several of these may run
+side by side. A server with TileSpec starts when the others are up: it measures the GPU's times.
 Every measurement is one JSON line; the first line says where the file comes from.
 """
 
