@@ -20,7 +20,7 @@ train() { chain train 1 16-31 tile_train; }
 
 measure() {
   ROUNDS=3 chain figures 0 0-15 up embeddings toploc down huggingface up_injection injection down
-  SETTINGS="none k3 tile" KINDS="mixed" TILE_SECONDS=600 SUITES="tilespec-fa3 tilespec-triton" \
+  SETTINGS="none k3 tile" KINDS="mixed" TILE_SECONDS=600 devices=1 SUITES="tilespec-fa3 tilespec-triton" \
     chain tilespec 1 16-31 tile_wait tile_up tile_run tile_down tests found
 }
 
