@@ -162,7 +162,7 @@ tile_run() { # KINDS in this order; what was measured already is not measured ag
   local kind
   for kind in ${KINDS:-mixed hard easy}; do
     python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/${TILE_OUT:-tilespec-eagle.jsonl}" \
-      --kinds "$kind" --seconds 2 --limit "${TILE_SECONDS:-540}" ${TILE_ONLY:+--only $TILE_ONLY}
+      --kinds "$kind" --limit "${TILE_SECONDS:-540}" ${TILE_ONLY:+--only $TILE_ONLY}
   done
 }
 

@@ -1,11 +1,13 @@
-"""A steady closed loop of requests: so many clients, each sends its next one when the last was answered.
+"""Requests to a server in a window of time: in waves where tokens are decoded, in a closed loop where not.
 
-Requests that begin together end together, and so do their successors: one prefill for all of them instead of one for
-each, and 39 requests/s instead of 23 to 28 (32 clients, the same stock server, 128 tokens out each). Which of the two a
-window got decided its result. So answers have between half and three halves of the load's tokens, the same ones in each
-window, and clients start one after the other. What counts is a window that begins when all are under way; a request
-counts by its tokens, and by the part of it that lies in the window, for whole requests come in lumps (a spread of 10 %
-was measured that way).
+One-token requests are bound by prefill, and run in a closed loop: so many clients, each sends its next request when the
+last was answered; they start one after the other, and what counts is a window that begins when all are under way.
+
+Where answers are decoded, a closed loop measures how they happen to fall together: requests that begin together share a
+prefill, end together, and so do their successors, 39 requests/s; requests that begin alone take a prefill each, 23 to
+28 of the same server, and how long the host takes to launch one decides. With answers of different lengths the latter
+lasts, and windows of one server differ by 15 %. So all clients send at once, and again when all have their answers: a
+batch of states that a search expands. Waves are all alike, and bound by the GPU.
 
 Each window also says how much of the processors' time others had (`stolen`): on a host that is shared, the same load of
 the same server gave 28 to 65 requests/s, and no ratio of such windows means anything.
@@ -35,34 +37,33 @@ KEPT_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``clients`` at a time send prompts of ``prompt_tokens`` and get ``output_tokens`` on average, for ``seconds``."""
+    """``clients`` at a time send prompts of ``prompt_tokens`` and get ``output_tokens``, for ``seconds``."""
 
     prompt_tokens: int
     output_tokens: int
     clients: int
     seconds: float
-    temperature: float = 0.0
+
+    @property
+    def in_waves(self) -> bool:
+        """Whether all clients send together."""
+        return self.output_tokens > 1
 
     def __str__(self) -> str:
         return f"{self.prompt_tokens} in, {self.output_tokens} out, {self.clients} clients"
 
 
 class Call(NamedTuple):
-    """One request: where it goes, what it says, and its headers. Bytes are sent as they are.
-
-    ``size`` says how many of the load's requests it counts for.
-    """
+    """One request: where it goes, what it says, and its headers. Bytes are sent as they are."""
 
     path: str
     body: dict[str, Any] | bytes
     headers: dict[str, str]
-    size: float = 1.0
 
 
 class Answer(NamedTuple):
-    """One response: the call, when it began and ended (seconds), its length, its body (empty if large), its status."""
+    """One response: when it began and ended (seconds), its length, its body (empty if large), its status."""
 
-    call: Call
     begin: float
     end: float
     length: int
@@ -111,7 +112,8 @@ def run(
         load: what to send.
         extra: goes into each request's body.
         seed: of the random prompts.
-        request_seconds: about how long one request takes; clients start over this time, the window begins after twice.
+        request_seconds: about how long one request takes; in a closed loop clients start over this time, and the window
+            begins after twice.
         prompts: token ids of the prompts to send instead of random ones; it never ends.
         calls: what to send instead of /generate with prompts; it never ends.
     """
@@ -128,7 +130,7 @@ def typical_latency(
 ) -> float:
     """The median latency when each client sends one request at once: what `run` wants to know, and a warm-up."""
     calls = calls or _generate(load, prompts or random_prompts(load, 0))
-    answers = asyncio.run(_answers(url, load, extra, calls, stagger=0.0, until=time.perf_counter()))
+    answers = asyncio.run(_answers(url, load, extra, calls, until=time.perf_counter()))
     return percentile([answer.end - answer.begin for answer in answers], 0.5)
 
 
@@ -171,54 +173,78 @@ def random_prompts(load: Load, seed: int) -> Iterator[list[int]]:
 
 
 def _generate(load: Load, prompts: Iterator[list[int]]) -> Iterator[Call]:
-    chooser = random.Random("lengths of answers")
     for prompt in prompts:
-        tokens = chooser.randint(-(-load.output_tokens // 2), load.output_tokens + load.output_tokens // 2)
-        body = {"input_ids": prompt, "sampling_params": sampling(tokens, load.temperature)}
-        yield Call("/generate", body, {}, tokens / load.output_tokens)
+        yield Call("/generate", {"input_ids": prompt, "sampling_params": sampling(load.output_tokens)}, {})
 
 
-def sampling(tokens: int, temperature: float = 0.0) -> dict[str, Any]:
+def sampling(tokens: int) -> dict[str, Any]:
     """So many tokens, whatever they are."""
-    return {"max_new_tokens": tokens, "temperature": temperature, "ignore_eos": True}
+    return {"max_new_tokens": tokens, "temperature": 0.0, "ignore_eos": True}
 
 
 async def _run(url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], request_seconds: float) -> Measured:
-    before, begin = processor_time(), time.perf_counter() + 2 * request_seconds
-    answers = await _answers(url, load, extra, calls, stagger=request_seconds, until=begin + load.seconds)
+    before = processor_time()
+    if load.in_waves:
+        answers = await _answers(url, load, extra, calls, until=time.perf_counter() + load.seconds)
+        begin, end = min(answer.begin for answer in answers), max(answer.end for answer in answers)
+    else:
+        begin = time.perf_counter() + 2 * request_seconds
+        end = begin + load.seconds
+        answers = await _answers(url, load, extra, calls, until=end, stagger=request_seconds)
     stolen, total = (after - earlier for after, earlier in zip(processor_time(), before, strict=True))
-    return _summary(load, begin, answers, stolen / max(total, 1))
+    return _summary(load, begin, end, answers, stolen / max(total, 1))
 
 
 async def _answers(
-    url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], stagger: float, until: float
+    url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], until: float, stagger: float = 0.0
 ) -> list[Answer]:
+    """In waves, or of clients that start one after the other over ``stagger`` seconds; at least one of each client."""
     timeout = aiohttp.ClientTimeout(total=600)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-        clients = (_client(session, url, extra, calls, stagger * i / load.clients, until) for i in range(load.clients))
+    async with aiohttp.ClientSession(url, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+        if load.in_waves:
+            return await _waves(session, load.clients, extra, calls, until)
+        clients = (_client(session, extra, calls, stagger * i / load.clients, until) for i in range(load.clients))
         return [answer for group in await asyncio.gather(*clients) for answer in group]
 
 
+async def _waves(
+    session: aiohttp.ClientSession, clients: int, extra: dict[str, Any], calls: Iterator[Call], until: float
+) -> list[Answer]:
+    """At least one wave, and more until then. What the next one sends is made while the server works."""
+    answers: list[Answer] = []
+    sends = [_prepared(next(calls), extra) for _ in range(clients)]
+    while not answers or time.perf_counter() < until:
+        asked = [asyncio.create_task(_ask(session, *send)) for send in sends]
+        await asyncio.sleep(0.05)
+        sends = [_prepared(next(calls), extra) for _ in range(clients)]
+        answers += await asyncio.gather(*asked)
+    return answers
+
+
 async def _client(
-    session: aiohttp.ClientSession,
-    url: str,
-    extra: dict[str, Any],
-    calls: Iterator[Call],
-    delay: float,
-    until: float,
+    session: aiohttp.ClientSession, extra: dict[str, Any], calls: Iterator[Call], delay: float, until: float
 ) -> list[Answer]:
     """One client: at least one request, and more until then."""
     await asyncio.sleep(delay)
     answers: list[Answer] = []
     while not answers or time.perf_counter() < until:
-        call = next(calls)
-        begin = time.perf_counter()
-        content = call.body if isinstance(call.body, bytes) else json.dumps(call.body | extra).encode()
-        headers = {"content-type": "application/json", **call.headers}
-        raw, status = await _sent(session, f"{url}{call.path}", content, headers)
-        kept = raw if len(raw) <= KEPT_BYTES else b""
-        answers.append(Answer(call, begin, time.perf_counter(), len(raw), kept, status))
+        answers.append(await _ask(session, *_prepared(next(calls), extra)))
     return answers
+
+
+Send = tuple[str, bytes, dict[str, str]]
+"""A call as it is sent: path, body, headers."""
+
+
+def _prepared(call: Call, extra: dict[str, Any]) -> Send:
+    content = call.body if isinstance(call.body, bytes) else json.dumps(call.body | extra).encode()
+    return call.path, content, {"content-type": "application/json", **call.headers}
+
+
+async def _ask(session: aiohttp.ClientSession, path: str, content: bytes, headers: dict[str, str]) -> Answer:
+    begin = time.perf_counter()
+    raw, status = await _sent(session, path, content, headers)
+    return Answer(begin, time.perf_counter(), len(raw), raw if len(raw) <= KEPT_BYTES else b"", status)
 
 
 async def _sent(session: aiohttp.ClientSession, url: str, content: bytes, headers: dict[str, str]) -> tuple[bytes, int]:
@@ -241,11 +267,11 @@ def processor_time() -> tuple[int, int]:
     return ticks[7], sum(ticks)
 
 
-def _summary(load: Load, begin: float, answers: list[Answer], stolen: float) -> Measured:
-    end = begin + load.seconds
-    parts = ((max(min(a.end, end) - max(a.begin, begin), 0.0) / (a.end - a.begin), a.call.size) for a in answers)
-    rate = sum(part * size for part, size in parts) / load.seconds
-    inside = [answer for answer in answers if begin <= answer.end < end]
+def _summary(load: Load, begin: float, end: float, answers: list[Answer], stolen: float) -> Measured:
+    # A request counts by the part of it that lies in the window, for whole requests come in lumps: 10 %, measured.
+    parts = (max(min(a.end, end) - max(a.begin, begin), 0.0) / (a.end - a.begin) for a in answers)
+    rate = sum(parts) / (end - begin)
+    inside = [answer for answer in answers if begin <= answer.end <= end]
     if not inside:
         raise SystemExit(f"no request ended within the window of {load.seconds} s: make it longer")
     latencies = tuple(answer.end - answer.begin for answer in inside)

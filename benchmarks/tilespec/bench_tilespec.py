@@ -15,24 +15,26 @@ import argparse
 import itertools
 import json
 import os
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from load import Load, Measured, run, typical_latency
+from load import processor_time
 from provenance import provenance
 from rig import end
 from tessera.testing.launch import gpu_present
 from tessera.testing.server import Server
+from tilespec.decode import Decoded, Decoding, decode
 from tilespec.prompts import Prompts, read_prompts
 from tilespec.settings import ALGORITHMS, NAMES, server_arguments
 
 DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
 STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
 STAGGER_SECONDS = 4.0
+LONGEST_CELL = 15.0
+"""Seconds that a measurement may take, until a longer one was seen."""
 MOST_CACHED = 0.03
 """The share of prompt tokens that may come from the prefix cache: the first tokens of tags."""
 
@@ -80,7 +82,7 @@ def measure(options: argparse.Namespace) -> None:
     state = json.loads(STATE.read_text(encoding="utf-8"))
     prompts = read_prompts(options.prompts)
     done = _done(options.out)
-    seconds: dict[tuple[float, str, int, str], float] = {}
+    longest = LONGEST_CELL
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with options.out.open("a", encoding="utf-8") as out:
         if not done:
@@ -88,13 +90,14 @@ def measure(options: argparse.Namespace) -> None:
             first |= {"prompts": {"entropy": prompts.entropy, "looping": prompts.looping}}
             print(json.dumps(first), file=out, flush=True)
         for cell in _cells(options, list(state["running"])):
-            key = (cell.temperature, cell.kind, cell.clients, cell.setting)
-            # A first request of each client costs about one request's time, the measurement three and the window.
-            if time.monotonic() - begin + options.seconds + 6 * seconds.get(key, 2.0) > options.limit:
+            if cell in done:
+                continue
+            if time.monotonic() - begin + longest > options.limit:
                 print(f"out of time; call again to go on with {cell}", flush=True)
                 return
-            if cell not in done:
-                _measure_cell(cell, state["running"][cell.setting]["url"], prompts, seconds, options, out)
+            started = time.monotonic()
+            _measure_cell(cell, state["running"][cell.setting]["url"], prompts, options, out)
+            longest = max(longest, time.monotonic() - started)
     print("all cells are measured", flush=True)
 
 
@@ -104,40 +107,31 @@ def down(_: argparse.Namespace) -> None:
     STATE.unlink()
 
 
-def _measure_cell(
-    cell: Cell,
-    url: str,
-    prompts: Prompts,
-    seconds: dict[tuple[float, str, int, str], float],
-    options: argparse.Namespace,
-    out: TextIO,
-) -> None:
-    key = (cell.temperature, cell.kind, cell.clients, cell.setting)
-    tokens = len(next(prompts.draw(cell.kind, "length")))
-    load = Load(tokens, options.output_tokens, cell.clients, options.seconds, cell.temperature)
-    # The same prompts for each setting, which are servers of their own; others for each load: nothing is cached.
-    seed = f"{cell.temperature} {cell.clients} {cell.round}"
-    if key not in seconds:
-        seconds[key] = typical_latency(url, load, {}, prompts.draw(cell.kind, f"first {seed}"))
-    result = run(url, load, {}, 0, seconds[key], prompts.draw(cell.kind, seed))
-    record = cell._asdict() | result.record(load) | _speculation(result)
-    if record["errors"] or record["cached_share"] > MOST_CACHED:
+def _measure_cell(cell: Cell, url: str, prompts: Prompts, options: argparse.Namespace, out: TextIO) -> None:
+    load = Decoding(cell.clients, options.output_tokens, cell.temperature, options.seconds)
+    # The same prompts for each setting, which are servers of their own.
+    drawn = prompts.draw(cell.kind, f"{cell.temperature} {cell.clients} {cell.round}")
+    before = processor_time()
+    found = decode(url, load, drawn)
+    stolen, total = (after - earlier for after, earlier in zip(processor_time(), before, strict=True))
+    record = cell._asdict() | _record(found) | {"stolen": round(stolen / max(total, 1), 4)}
+    if record["cached_share"] > MOST_CACHED:
         raise SystemExit(f"not a fair measurement: {record}")
     print(json.dumps(record), file=out, flush=True)
     print(json.dumps({name: record[name] for name in (*cell._fields, "output_tokens_per_second", "accept_length")}))
 
 
-def _speculation(result: Measured) -> dict[str, Any]:
-    """What the answers' meta_info says: tokens per verification, and the share of prompt tokens that was cached."""
-    metas = [json.loads(body)["meta_info"] for body in result.bodies]
-    verified = sum(meta.get("spec_verify_ct", 0) for meta in metas)
-    new = sum(meta["completion_tokens"] for meta in metas if meta.get("spec_verify_ct"))
-    asked = sum(meta["prompt_tokens"] for meta in metas)
-    typical = statistics.median(meta["completion_tokens"] for meta in metas) if metas else 0
+def _record(found: Decoded) -> dict[str, Any]:
+    """Rate, tokens per verification of whole requests, and the share of prompt tokens that was cached."""
+    verified = sum(meta.get("spec_verify_ct", 0) for meta in found.metas)
+    new = sum(meta["completion_tokens"] for meta in found.metas if meta.get("spec_verify_ct"))
+    asked = sum(meta["prompt_tokens"] for meta in found.metas)
     return {
+        "output_tokens_per_second": round(found.tokens / found.seconds, 1),
+        "window_seconds": round(found.seconds, 3),
+        "requests": len(found.metas),
         "accept_length": round(new / verified, 4) if verified else None,
-        "tokens_per_second_per_request": round(typical / result.p50, 2),
-        "cached_share": round(sum(meta["cached_tokens"] for meta in metas) / max(1, asked), 4),
+        "cached_share": round(sum(meta["cached_tokens"] for meta in found.metas) / max(1, asked), 4),
     }
 
 
@@ -197,8 +191,8 @@ def _options() -> argparse.Namespace:
     go.add_argument("--kinds", nargs="+", default=["mixed", "hard", "easy"])
     go.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     go.add_argument("--rounds", type=int, default=1)
-    go.add_argument("--seconds", type=float, default=4.0, help="window of one measurement (default %(default)s)")
-    go.add_argument("--output-tokens", type=int, default=128)
+    go.add_argument("--seconds", type=float, default=2.0, help="least time of a measurement's windows (%(default)s)")
+    go.add_argument("--output-tokens", type=int, default=192, help="of each request (default %(default)s)")
     go.add_argument("--limit", type=float, default=540.0, help="stop before so many seconds (default %(default)s)")
     go.add_argument("--only", nargs="*", default=[], metavar="NAME=VALUE", help="of a cell, for example clients=64")
     actions.add_parser("down", help="stop the servers")

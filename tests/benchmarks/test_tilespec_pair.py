@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from tessera.testing.tiny import TINY
 from tilespec import pad_target, plot_tilespec, prompts, train_pair
+from tilespec.decode import Stream, together
 from tilespec.heads import Head
 from tilespec.llama import Llama
 from tilespec.recipe import SMOKE
@@ -107,6 +108,16 @@ def test_prompts_are_sorted_and_never_repeat(pair: Path, tmp_path: Path, monkeyp
     beginnings = {prompt[: len(found.before) + prompts.TAG_LENGTH] for prompt in first}
     assert len(beginnings) == 100
     assert all(len(prompt) == len(first[0]) for prompt in first)
+
+
+def test_only_what_is_decoded_by_all_together_counts() -> None:
+    """From the last one's first event to the first one's last; between events lengths grow evenly."""
+    early = Stream([0.0, 1.0, 3.0], [1, 11, 31], {})
+    late = Stream([1.5, 2.5, 4.0], [1, 9, 33], {})
+    tokens, seconds = together([early, late])
+    assert seconds == 1.5
+    assert tokens == 15.0 + 8.0 + 0.5 * 24 / 1.5
+    assert together([early, Stream([5.0, 6.0], [1, 9], {})]) == (0.0, 0.0)
 
 
 def test_figures_from_results(

@@ -49,8 +49,8 @@ def test_a_widened_pair_serves_the_same_tokens(
 
         prompts = Prompts({"mixed": texts}, {"mixed": 1.0}, {"mixed": 0.0}, [], list(range(100, 900)), [])
         prompts.write(tmp_path / "prompts.json")
-        once = ("run", "--prompts", tmp_path / "prompts.json", "--out", tmp_path / "out.jsonl", "--seconds", 4)
-        load = ("--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--output-tokens", 16)
+        once = ("run", "--prompts", tmp_path / "prompts.json", "--out", tmp_path / "out.jsonl", "--seconds", 1)
+        load = ("--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--output-tokens", 32)
         for _ in range(2):
             _main(monkeypatch, *once, *load)
     finally:

@@ -1,0 +1,77 @@
+"""What the benchmarks send: waves, and a closed loop, to a server of ours that notes when requests come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from aiohttp import web
+
+from load import Load, run, typical_latency
+
+SECONDS = 0.05
+
+
+class Sleepy:
+    """Answers after a while, each request a little later than the one before."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[float, float]] = []
+        self._number = itertools.count()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """`SECONDS`, and up to 30 ms more."""
+        begin = time.perf_counter()
+        await request.read()
+        await asyncio.sleep(SECONDS + next(self._number) % 4 * 0.01)
+        self.spans.append((begin, time.perf_counter()))
+        return web.Response(text="{}")
+
+    async def start(self) -> str:
+        """Listen; return the URL."""
+        app = web.Application()
+        app.router.add_post("/generate", self.answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return site.name
+
+
+@pytest.fixture
+def sleepy() -> Iterator[tuple[Sleepy, str]]:
+    """The server and its URL."""
+    server = Sleepy()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield server, asyncio.run_coroutine_threadsafe(server.start(), loop).result(timeout=5)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(timeout=5)
+
+
+def test_waves_do_not_overlap(sleepy: tuple[Sleepy, str]) -> None:
+    """Each begins when all requests of the one before have ended, and all of them count."""
+    server, url = sleepy
+    found = run(url, Load(4, 2, clients=4, seconds=0.3), {}, seed=0)
+    waves = [server.spans[i : i + 4] for i in range(0, len(server.spans), 4)]
+    assert len(waves) >= 2
+    assert all(len(wave) == 4 for wave in waves)
+    for before, after in itertools.pairwise(waves):
+        assert max(end for _, end in before) <= min(begin for begin, _ in after)
+    seconds = server.spans[-1][1] - server.spans[0][0]
+    assert found.requests_per_second == pytest.approx(len(server.spans) / seconds, rel=0.5)
+    assert len(found.latencies) == len(server.spans)
+
+
+def test_a_closed_loop_never_waits_for_others(sleepy: tuple[Sleepy, str]) -> None:
+    """Each client sends its next request when it has its answer: four are under way all the time."""
+    server, url = sleepy
+    load = Load(4, 1, clients=4, seconds=0.5)
+    run(url, load, {}, seed=0, request_seconds=typical_latency(url, load, {}))
+    ordered = sorted(server.spans[4:])
+    assert any(later[0] < earlier[1] < later[1] for earlier, later in itertools.pairwise(ordered))
