@@ -16,7 +16,7 @@ again, and --backends picks some. Claims, embeddings and logs lie in a folder be
 (plot_moe.py) are written at the end. Example:
 
   python benchmarks/moe_shape.py /models/30b-a3b --layers 8
-  python benchmarks/bench_moe.py --model /models/30b-a3b --out benchmarks/results/moe.jsonl -- --load-format dummy \
+  python benchmarks/bench_moe.py --model /models/30b-a3b --out benchmarks/results/moe.jsonl -- \
       --cuda-graph-bs-decode 8 16 24 32 --cuda-graph-backend-prefill=disabled \
       --mem-fraction-static 0.9 --max-total-tokens 65536
 

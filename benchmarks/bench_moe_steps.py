@@ -2,10 +2,10 @@
 
 Starts one server with --tile-spec and a trace, sends each load, and goes through the trace: for every measured step the
 profile's time and the corrected one, as it was known then, against the time that the step took. Writes one JSON line
-for each load. Example, with a small dummy draft:
+for each load. Example, with a small random draft:
 
   python benchmarks/bench_moe_steps.py --model /models/30b-a3b --draft /models/draft --out steps.jsonl -- \
-      --load-format dummy --attention-backend fa3 --speculative-draft-attention-backend triton
+      --attention-backend fa3 --speculative-draft-attention-backend triton
 
 On the CPU engine the profile is a made-up one (`tessera.tilespec.nominal`): the script runs there, its figures mean
 nothing.

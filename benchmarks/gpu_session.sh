@@ -111,9 +111,13 @@ fp8() { experts fp8 --fp8; }
 # once, SGLang's and ours, weighs up to six times as much. Graphs for what is measured only. DeepGEMM's kernels are compiled
 # when first seen and kept for later servers, not all at start.
 layers=(--layers 8)
-expert_server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
+expert_server=(-- --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
   --grammar-backend none --cuda-graph-bs-decode 8 16 24 32 --mem-fraction-static 0.9 --max-total-tokens 65536
   --sleep-on-idle "${prefill[@]}")
+
+shape() { # FOLDER OPTION...: unless it is there
+  [[ -e $1/model.safetensors.index.json ]] || python3 benchmarks/moe_shape.py "$@" 2>&1 | tail -n 1
+}
 
 expert_bench() { # ARGUMENT...: RUNNERS picks some
   command -v nvcc >/dev/null || export SGL_DG_USE_NVRTC=1
@@ -122,18 +126,17 @@ expert_bench() { # ARGUMENT...: RUNNERS picks some
 }
 
 experts() { # NAME OPTION...: the runners of a model of Qwen3-30B-A3B's shape
-  python3 benchmarks/moe_shape.py "/tmp/m30b-$1" "${layers[@]}" "${@:2}"
+  shape "/tmp/m30b-$1" "${layers[@]}" "${@:2}"
   expert_bench --model "/tmp/m30b-$1" --out "$out/$1.jsonl" "${expert_server[@]}"
 }
 
 tiny_moe() {
-  expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads \
-    -- "${expert_server[@]:3}"
+  expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads "${expert_server[@]}"
 }
 
 moe_steps() {
-  python3 benchmarks/moe_shape.py /tmp/m30b-moe "${layers[@]}"
-  python3 benchmarks/moe_shape.py /tmp/m30b-draft --draft
+  shape /tmp/m30b-moe "${layers[@]}"
+  shape /tmp/m30b-draft --draft
   timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_moe_steps.py --model /tmp/m30b-moe --draft /tmp/m30b-draft \
     --out "$out/moe-steps.jsonl" --loads 128/256/16/10 128/256/32/10 "${expert_server[@]}" \
     --speculative-draft-attention-backend triton 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
@@ -141,8 +144,7 @@ moe_steps() {
 
 # TileSpec: see benchmarks/tilespec/gpu_session.md.
 tile_train() {
-  local train=(python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time "${TRAIN_TIME:-0.6}")
-  "${train[@]}" || "${train[@]}" --no-compile
+  python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time "${TRAIN_TIME:-0.6}"
   python3 -m tilespec.prompts --pair /tmp/pair --out /tmp/pair/prompts.json
   python3 -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
   cp /tmp/pair/*.jsonl /tmp/wide/agreement.jsonl "$out"

@@ -1,12 +1,13 @@
-"""Make a folder with the shape of Qwen3-30B-A3B, for ``--load-format dummy``: configuration and tokenizer.
+"""Make a model of Qwen3-30B-A3B's shape: configuration, tokenizer, random weights.
 
 All 48 layers take 57 GiB in bfloat16; six servers side by side on one H200, as `bench_moe.py` starts them, need
 `--layers 12` or fewer: 8 take 10 GiB. Each layer is the real one: 128 experts of 768 neurons, 8 of them for each token.
 
   python benchmarks/moe_shape.py /models/30b-a3b --layers 8
 
-Dummy weights are small random numbers: good for times. Their routers hardly prefer any expert, so rows of two runners
-differ more than a trained model's; for agreement serve a trained one (`python/tessera/testing/models/tiny-moe`).
+The weights have a real model's scale and its routers preferences (`random_weights.py`); with SGLang's ``--load-format
+dummy`` all tokens wake the same experts, and the rows of all runners are the same. For agreement of a trained model
+serve `python/tessera/testing/models/tiny-moe`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+
+import random_weights
 from tessera.testing.tiny import TINY_MOE
 
 SHAPE: dict[str, Any] = {
@@ -67,14 +71,19 @@ FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "we
 """As in Qwen3-30B-A3B-FP8: scales by block, which `deep_gemm`, `cutlass` and `hpc_ops` want."""
 
 
-def make(folder: Path, layers: int, *, draft: bool = False, fp8: bool = False) -> None:
-    """Write the folder; its tokenizer is the tiny model's, whose ids all exist in the larger vocabulary."""
+def make(folder: Path, layers: int, *, draft: bool = False, fp8: bool = False) -> dict[str, Any]:
+    """Write the folder, without weights. The tokenizer is the tiny model's: its ids exist in the larger vocabulary.
+
+    Returns:
+        The configuration.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shape = DRAFT | {name: SHAPE[name] for name in SHARED} if draft else SHAPE | {"num_hidden_layers": layers}
     shape |= {"quantization_config": FP8} if fp8 else {}
     (folder / "config.json").write_text(json.dumps(shape, indent=2) + "\n", encoding="utf-8")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY_MOE / name, folder / name)
+    return shape
 
 
 def main() -> None:
@@ -85,8 +94,8 @@ def main() -> None:
     parser.add_argument("--draft", action="store_true", help="a small draft model instead, for bench_moe_steps.py")
     parser.add_argument("--fp8", action="store_true", help="with FP8 weights, scaled by blocks of 128 x 128")
     options = parser.parse_args()
-    make(options.folder, options.layers, draft=options.draft, fp8=options.fp8)
-    print(f"{options.folder}: serve it with --load-format dummy")
+    config = make(options.folder, options.layers, draft=options.draft, fp8=options.fp8)
+    random_weights.write(options.folder, config, "cuda" if torch.cuda.is_available() else "cpu")
 
 
 if __name__ == "__main__":

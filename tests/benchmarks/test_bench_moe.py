@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 import bench_moe
 import moe_shape
 import plot_moe
+import random_weights
 import rig
 
 COMMON: dict[str, Any] = {
@@ -132,11 +139,56 @@ def test_no_server_outlives_its_fleet(tmp_path: Path, monkeypatch: pytest.Monkey
         _ = servers[1].pid
 
 
+def test_all_runners_are_measured_unless_some_are_picked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference first, also where the command line has another order."""
+    common = ["bench_moe", "--model", "m", "--out", "o"]
+    monkeypatch.setattr(sys, "argv", common)
+    every = bench_moe._options().backends
+    assert every[0] == "triton"
+    assert len(every) > 10
+    monkeypatch.setattr(sys, "argv", [*common, "--backends", "cutlass", "triton"])
+    assert bench_moe._options().backends == ["triton", "cutlass"]
+
+
 def test_the_shape_is_the_real_ones(tmp_path: Path) -> None:
-    """30.5 billion parameters in 48 layers, by Hugging Face's own count."""
+    """30.5 billion parameters in 48 layers, by Hugging Face's own count; the weights that are written are these."""
     from in_process import parameters
 
-    moe_shape.make(tmp_path, 48)
+    for folder, layers, draft in ((tmp_path, 48, False), (tmp_path / "draft", 2, True)):
+        config = moe_shape.make(folder, layers, draft=draft)
+        sizes = [size for shard in random_weights.shard_sizes(config) for size in shard.values()]
+        assert parameters(folder) == sum(map(math.prod, sizes))
     assert parameters(tmp_path) == pytest.approx(30.53e9, rel=0.001)
-    moe_shape.make(tmp_path / "draft", 48, draft=True)
     assert 0.3e9 < parameters(tmp_path / "draft") < 0.4e9
+
+
+SMALL = {"vocab_size": 1024, "hidden_size": 256, "moe_intermediate_size": 128, "num_hidden_layers": 2, "num_experts": 8}
+
+
+def test_random_weights_are_a_models(tmp_path: Path) -> None:
+    """Hugging Face finds each under its name; states neither vanish nor grow, and each token has experts of its own."""
+    config = moe_shape.make(tmp_path, 2) | SMALL | {"num_attention_heads": 4, "num_experts_per_tok": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    random_weights.write(tmp_path, config, "cpu")
+    model, found = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, output_loading_info=True)
+    assert not any(found[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    tokens = torch.randint(8, 1000, (1, 64), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        out = model(tokens, output_router_logits=True, output_hidden_states=True)
+    assert 0.5 < out.hidden_states[-2].std() < 4.0
+    chosen = out.router_logits[-1].topk(2).indices.sort().values
+    assert len({tuple(row) for row in chosen.tolist()}) > 10
+
+
+def test_fp8_weights_are_the_same_ones_rounded(tmp_path: Path) -> None:
+    """By blocks of 128 x 128; embeddings, norms and routers stay bfloat16."""
+    for name, extra in (("bfloat16", {}), ("fp8", {"quantization_config": moe_shape.FP8})):
+        config = moe_shape.make(tmp_path / name, 2) | SMALL | extra
+        random_weights.write(tmp_path / name, config, "cpu")
+    plain, rounded = (load_file(tmp_path / name / "model-00001.safetensors") for name in ("bfloat16", "fp8"))
+    weight = "model.layers.0.mlp.experts.3.down_proj.weight"
+    scale = rounded[f"{weight}_scale_inv"].repeat_interleave(128, 0).repeat_interleave(128, 1)
+    assert scale.shape == plain[weight].shape == (256, 128)
+    torch.testing.assert_close(rounded[weight].float() * scale, plain[weight].float(), rtol=0.07, atol=1e-3)
+    kept = {name for name, tensor in rounded.items() if tensor.dtype == torch.bfloat16}
+    assert kept == {name for name in plain if "norm" in name or "mlp.gate." in name}
