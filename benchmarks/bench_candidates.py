@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import statistics
@@ -27,7 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
-from provenance import provenance
+from provenance import note, provenance, tell
 from rig import serve
 from tessera.client import AsyncClient, Client
 
@@ -77,7 +76,7 @@ def main() -> None:
     options = _options()
     with ExitStack() as stack, options.out.open("w") as out:
         url = options.url or serve(stack, "ours", options.model, options.server_args, options.out.with_suffix(".log"))
-        print(json.dumps(provenance() | {"server_args": options.server_args}), file=out, flush=True)
+        note(provenance() | {"server_args": options.server_args}, out)
         seconds = _measure(url, options, out)
         for way in WAYS:
             rounds = len(seconds[way])
@@ -89,8 +88,7 @@ def main() -> None:
                 "least": round(min(ratios), 3),
                 "most": round(max(ratios), 3),
             }
-            print(json.dumps({"summary": line}), file=out, flush=True)
-            print(json.dumps(line), flush=True)
+            tell({"summary": line}, out)
 
 
 def _measure(url: str, options: argparse.Namespace, out: TextIO) -> dict[str, list[float]]:
@@ -105,7 +103,7 @@ def _measure(url: str, options: argparse.Namespace, out: TextIO) -> dict[str, li
             took = time.perf_counter() - begin
             if number >= 0:
                 seconds[way].append(took)
-                print(json.dumps({"round": number, "way": way, "seconds": round(took, 4)}), file=out, flush=True)
+                note({"round": number, "way": way, "seconds": round(took, 4)}, out)
     return seconds
 
 

@@ -16,7 +16,6 @@ Both servers stay up; only one is under load at a time. Writes a JSON line for e
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import statistics
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from load import Load, Measured, load_of, percentile, take_turns, warm_up
-from provenance import provenance
+from provenance import note, provenance, tell
 from rig import serve_all
 
 EMBED = {"return_embedding": {"encoding_format": "base64"}}
@@ -38,11 +37,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers live in sessions of their own: stop them
     with ExitStack() as servers, options.out.open("w") as out:
         urls = _start(servers, options)
-        print(json.dumps(provenance() | {"server_args": options.server_args}), file=out, flush=True)
+        note(provenance() | {"server_args": options.server_args}, out)
         for load in options.loads:
             for line in _summary(load, _measure(urls, load, options, out)):
-                print(json.dumps({"summary": line}), file=out, flush=True)
-                print(json.dumps(line), flush=True)
+                tell({"summary": line}, out)
 
 
 def _start(servers: ExitStack, options: argparse.Namespace) -> dict[str, str]:
@@ -56,7 +54,7 @@ def _measure(urls: dict[str, str], load: Load, options: argparse.Namespace, out:
     measured: dict[str, list[Measured]] = {case: [] for case in CASES}
     for case, number, result in take_turns(cases, load, options.rounds, request_seconds):
         measured[case].append(result)
-        print(json.dumps({"case": case, "round": number} | result.record(load)), file=out, flush=True)
+        note({"case": case, "round": number} | result.record(load), out)
     return measured
 
 

@@ -33,7 +33,7 @@ import httpx
 
 import in_process
 import streams
-from load import FIRST_ID, LAST_ID, Call, Load, Measured, run, typical_latency
+from load import FIRST_ID, LAST_ID, Call, Load, Measured, run, turns, typical_latency
 from provenance import provenance, tell
 from rig import serve_all
 
@@ -164,14 +164,11 @@ def _take_turns(rounds: int, load: Load, cases: Cases) -> Generator[Record, None
     """Measure each case so many times, in a different order each round. Returns the results by case."""
     seconds = max(run(url, load, {}, 0, calls=calls).p50 for url, calls in cases.values())
     measured: dict[str, list[Measured]] = {case: [] for case in cases}
-    names = list(cases)
-    for number in range(rounds):
-        turn = number % len(names)
-        for case in names[turn:] + names[:turn]:
-            url, calls = cases[case]
-            result = run(url, load, {}, 1 + number, seconds, calls=calls)
-            measured[case].append(result)
-            yield {"case": case, "round": number, **result.record(load)}
+    for number, case in turns(list(cases), rounds):
+        url, calls = cases[case]
+        result = run(url, load, {}, 1 + number, seconds, calls=calls)
+        measured[case].append(result)
+        yield {"case": case, "round": number, **result.record(load)}
     return measured
 
 

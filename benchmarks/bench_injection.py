@@ -34,8 +34,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from load import Call, Load, Measured, load_of, percentile, random_prompts, run, sampling, typical_latency
-from provenance import provenance
+from load import Call, Load, Measured, load_of, percentile, random_prompts, run, sampling, turns, typical_latency
+from provenance import note, provenance, tell
 from rig import serve_all
 
 POSITIONS = (100, 101, 102, 300)
@@ -93,7 +93,7 @@ def main() -> None:
     begin = time.perf_counter()
     with ExitStack() as servers, options.out.open("w") as out:
         stock, ours = serve_all(servers, options, "stock-uncached", "injecting")
-        print(json.dumps(provenance() | {"server_args": options.server_args}), file=out, flush=True)
+        note(provenance() | {"server_args": options.server_args}, out)
         _all(options, {"stock": stock, "ours": ours}, out)
         print(f"done after {time.perf_counter() - begin:.0f} s", flush=True)
 
@@ -132,19 +132,16 @@ def _measure(
     seconds = {case: warm_up(case) for case in sends}
     measured: dict[str, list[Measured]] = {case: [] for case in sends}
     cases = list(sends)
-    for round_number in range(rounds):
-        turn = round_number % len(cases)
-        for case in cases[turn:] + cases[:turn]:
-            result = send(case, 100 + 10 * round_number + cases.index(case))  # never the same prompts twice
-            measured[case].append(result)
-            print(json.dumps({"case": case, "round": round_number} | result.record(load)), file=out, flush=True)
+    for number, case in turns(cases, rounds):
+        result = send(case, 100 + 10 * number + cases.index(case))  # never the same prompts twice
+        measured[case].append(result)
+        note({"case": case, "round": number} | result.record(load), out)
     return measured
 
 
 def _tell(out: TextIO, load: Load, measured: dict[str, list[Measured]], base: str) -> None:
     for line in _summary(load, measured, base):
-        print(json.dumps({"summary": line}), file=out, flush=True)
-        print(json.dumps(line), flush=True)
+        tell({"summary": line}, out)
 
 
 def _summary(load: Load, measured: dict[str, list[Measured]], base: str) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,6 @@ weights of an 8B Llama):
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import signal
 import statistics
@@ -33,7 +32,7 @@ from typing import Any, TextIO
 import httpx
 
 from load import FIRST_ID, LAST_ID, Load, Measured, load_of, take_turns, warm_up
-from provenance import provenance
+from provenance import note, provenance, tell
 from rig import serve_all
 
 PROVEN = {"return_toploc_fingerprints": True}
@@ -49,7 +48,7 @@ def main() -> None:
     begin = time.perf_counter()
     with ExitStack() as servers, options.out.open("w") as out:
         stock, ours = serve_all(servers, options, "stock", "ours")
-        _write(out, provenance() | {"server_args": options.server_args})
+        note(provenance() | {"server_args": options.server_args}, out)
         for together in options.together:  # first: it is short, and needs no quiet neighbour
             _verification(ours, together, options, out)
         for load in options.loads:
@@ -63,7 +62,7 @@ def _throughput(urls: dict[str, str], load: Load, rounds: int, out: TextIO) -> N
     measured: dict[str, list[Measured]] = {case: [] for case in CASES}
     for case, number, result in take_turns(cases, load, rounds, request_seconds):
         measured[case].append(result)
-        _write(out, {"case": case, "round": number} | result.record(load))
+        note({"case": case, "round": number} | result.record(load), out)
     plain = measured["stock"]
     for case in CASES:
         shares = [a.requests_per_second / b.requests_per_second for a, b in zip(measured[case], plain, strict=True)]
@@ -77,7 +76,7 @@ def _throughput(urls: dict[str, str], load: Load, rounds: int, out: TextIO) -> N
             "added_step_microseconds": round(longer / load.output_tokens * 1e6, 1),
             "errors": sum(result.errors for result in measured[case]),
         }
-        _write(out, {"summary": summary})
+        tell({"summary": summary}, out)
 
 
 def _verification(url: str, together: int, options: argparse.Namespace, out: TextIO) -> None:
@@ -100,7 +99,7 @@ def _verification(url: str, together: int, options: argparse.Namespace, out: Tex
             seconds["tokens"] = sum(map(len, tokens))
             if i:  # the first warms up
                 results.append(seconds)
-                _write(out, {"case": "verification", "together": together, "round": i} | seconds)
+                note({"case": "verification", "together": together, "round": i} | seconds, out)
     summary = {
         "verification_together": together,
         "input_tokens_per_second_of_prefill": round(statistics.median(r["prefill"] / r["verify"] for r in results), 4),
@@ -109,7 +108,7 @@ def _verification(url: str, together: int, options: argparse.Namespace, out: Tex
         "claims": together * len(results),
         "verified_tokens_per_second": round(statistics.median(r["tokens"] / r["verify"] for r in results)),
     }
-    _write(out, {"summary": summary})
+    tell({"summary": summary}, out)
 
 
 def _timed(client: httpx.Client, work: Callable[[httpx.Client, Any], Any], what: Any) -> tuple[float, Any]:
@@ -141,12 +140,6 @@ def _prefill(client: httpx.Client, tokens: list[list[int]]) -> dict[str, int]:
     body = {"input_ids": tokens, "sampling_params": {"max_new_tokens": 0}}
     client.post("/generate", json=body).raise_for_status()
     return {}
-
-
-def _write(out: TextIO, line: dict[str, Any]) -> None:
-    print(json.dumps(line), file=out, flush=True)
-    if "summary" in line:
-        print(json.dumps(line), flush=True)
 
 
 def _options() -> argparse.Namespace:

@@ -22,6 +22,7 @@
 #   tile_up      four servers with it; SETTINGS                            240 s
 #   tile_run     its cells; repeat until all are measured; KINDS, TILE_SECONDS, TILE_ONLY    1,000 s
 #   tile_down    stop them
+#   tile_times   what a step costs the scheduler's thread; no server        30 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
 #   more_tests found          the other half                               450 s
@@ -31,7 +32,7 @@
 #   quiet up embeddings small | encode states toploc | down up_injection injection | down huggingface; SUITES=... tests found
 # MoE: quiet moe | fp8 | tiny_moe moe_steps
 # TileSpec: tile_train | tile_up | tile_run, as often as there is time
-# On two GPUs, in the background: gpu_two.sh
+# On two or four GPUs, in the background: gpu_chains.sh
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site || exit
 export PYTHONUNBUFFERED=1
@@ -134,10 +135,10 @@ tiny_moe() {
   expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads "${expert_server[@]}"
 }
 
-moe_steps() {
-  shape /tmp/m30b-moe "${layers[@]}"
+moe_steps() { # one server at a time: with so few layers that six fit, a step would be bound by the host
+  shape /tmp/m30b-steps --layers 24
   shape /tmp/m30b-draft --draft
-  timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_moe_steps.py --model /tmp/m30b-moe --draft /tmp/m30b-draft \
+  timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_moe_steps.py --model /tmp/m30b-steps --draft /tmp/m30b-draft \
     --out "$out/moe-steps.jsonl" --loads 128/256/16/10 128/256/32/10 "${expert_server[@]}" \
     --speculative-draft-attention-backend triton 2>&1 | grep --line-buffered -v 'server starting' | tail -n 40
 }
@@ -167,6 +168,8 @@ tile_run() { # KINDS in this order; what was measured already is not measured ag
       --kinds "$kind" --limit "${TILE_SECONDS:-540}" ${TILE_ONLY:+--only $TILE_ONLY}
   done
 }
+
+tile_times() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }
 
 tile_down() { python3 -m tilespec.bench_tilespec down; }
 

@@ -152,11 +152,17 @@ def take_turns(cases: Cases, load: Load, rounds: int, request_seconds: float) ->
     No prompt is sent twice: it would be cached.
     """
     names = list(cases)
+    for number, name in turns(names, rounds):
+        url, extra = cases[name]
+        yield name, number, run(url, load, extra, 100 + 10 * number + names.index(name), request_seconds)
+
+
+def turns(names: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """The round and a name: each once a round, another one first each time."""
     for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            url, extra = cases[name]
-            yield name, number, run(url, load, extra, 100 + 10 * number + names.index(name), request_seconds)
+        first = number % len(names)
+        for name in (*names[first:], *names[:first]):
+            yield number, name
 
 
 def percentile(latencies: Sequence[float], share: float) -> float:

@@ -24,10 +24,15 @@ def provenance() -> dict[str, Any]:
     }
 
 
+def note(record: dict[str, Any], out: TextIO) -> None:
+    """Write one line."""
+    print(json.dumps(record), file=out, flush=True)
+
+
 def tell(record: dict[str, Any], out: TextIO) -> None:
     """Write one line, and show it."""
-    for stream in (out, sys.stdout):
-        print(json.dumps(record), file=stream, flush=True)
+    note(record, out)
+    note(record, sys.stdout)
 
 
 def _tessera() -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from load import processor_time
-from provenance import provenance
+from provenance import note, provenance
 from rig import end
 from tessera.testing.launch import gpu_present
 from tessera.testing.server import Server
@@ -88,7 +88,7 @@ def measure(options: argparse.Namespace) -> None:
         if not done:
             first = provenance() | {name: state[name] for name in ("algorithm", "arguments")}
             first |= {"prompts": {"entropy": prompts.entropy, "looping": prompts.looping}}
-            print(json.dumps(first), file=out, flush=True)
+            note(first, out)
         for cell in _cells(options, list(state["running"])):
             if cell in done:
                 continue
@@ -117,7 +117,7 @@ def _measure_cell(cell: Cell, url: str, prompts: Prompts, options: argparse.Name
     record = cell._asdict() | _record(found) | {"stolen": round(stolen / max(total, 1), 4)}
     if record["cached_share"] > MOST_CACHED:
         raise SystemExit(f"not a fair measurement: {record}")
-    print(json.dumps(record), file=out, flush=True)
+    note(record, out)
     print(json.dumps({name: record[name] for name in (*cell._fields, "output_tokens_per_second", "accept_length")}))
 
 

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Chains of steps of gpu_session.sh in the background, one for each GPU of a host, with sixteen cores each: a command that
+# borrows the host may end before them. Prepared as gpu_session.sh wants it. Results and each chain's log.txt lie in
+# /tmp/out/NAME.
+#
+#   gpu_chains.sh train   TileSpec's pair on GPU 1; it needs no FlashAttention 3 and may start before the rest
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: the figures, and half of TileSpec's settings
+#   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
+#   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
+#
+# A borrowed host goes back when nothing runs on it for 30 s. So send the commands at once, three looks of 500 s with them.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+chain() { # NAME GPU CORES STEP...
+  local name=$1 gpu=$2 cores=$3
+  mkdir -p "/tmp/out/$name"
+  CUDA_VISIBLE_DEVICES=$gpu OUT=/tmp/out/$name TILE_SECONDS=1500 SECONDS_EACH=560 setsid taskset -c "$cores" \
+    bash benchmarks/gpu_session.sh "${@:4}" >"/tmp/out/$name/log.txt" 2>&1 </dev/null &
+}
+
+train() { chain train 1 16-31 tile_train; }
+
+figures=(up tile_times embeddings small toploc down up_injection injection down)
+
+two() {
+  SETTINGS="k2 k5 k7 tile" chain figures 0 0-15 "${figures[@]}" tile_wait tile_up tile_run
+  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run
+}
+
+four() {
+  chain figures 0 0-15 "${figures[@]}" moe tiny_moe
+  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run
+  devices=2 SUITES="tilespec-fa3 tilespec-triton" SETTINGS="k2 k5 tile" \
+    chain tilespec-b 2 32-47 tests found tile_wait tile_up tile_run
+  SETTINGS="none k7 tile tile-useless" chain tilespec-c 3 48-63 moe_steps tile_wait tile_up tile_run tile_down fp8
+}
+
+look() {
+  sleep "${LOOK_SECONDS:-1}"
+  local log
+  for log in /tmp/out/*/log.txt; do
+    echo "--- $log"
+    tail -c 20000 "$log" | tr '\r' '\n' | cut -c 1-300 | tail -n "${LOOK_LINES:-10}"
+  done
+  tar -C /tmp -cJf "$OUT/out.tar.xz" --exclude='*-responses.jsonl' --exclude='*.npy' --exclude='*-claims.json' out
+}
+
+"$1"
