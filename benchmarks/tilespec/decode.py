@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import numpy as np
 
-STREAM_INTERVAL = 4
+STREAM_INTERVAL = 8
 """An event when a length is 1 more than a multiple of this: a server's process for events keeps up with 128 streams."""
 MOST_WAVES = 8
 

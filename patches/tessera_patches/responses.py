@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -30,7 +30,10 @@ def with_rows(original: Callable[..., Outputs], manager: Any, obj: Any, request:
     if not (wanted.rows or wanted.ids) or config.inbox is None:
         return original(manager, obj, request)
     inbox, key = config.inbox, wanted.token + obj.rid
-    inbox.expect(key)
+    if wanted.fingerprints is not None and wanted.claim is None:
+        inbox.expect(key, fingerprints.begun)
+    else:
+        inbox.expect(key)
     outputs = original(manager, obj, request)
     outputs = _with_rows(outputs, wanted, Mail(inbox, key), stream=obj.stream, least=_least(obj.sampling_params))
     # Not in a finally of the generator: one that SGLang never starts would never run it.
@@ -52,7 +55,7 @@ async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: boo
             if reason is None:
                 await _add_fingerprints(meta, wanted, mail)
             elif reason.get("type") != "abort" and wanted.rows and meta["completion_tokens"] >= least:
-                meta.update(await _fields(await mail.last(), wanted, meta["prompt_tokens"]))
+                meta.update(await _fields(await mail.rest(), wanted, meta["prompt_tokens"]))
         except TesseraError as error:
             if not stream:
                 raise
@@ -68,12 +71,13 @@ async def _add_fingerprints(meta: dict[str, Any], wanted: Asked, mail: Mail) -> 
     """Into a chunk of a stream: the fingerprints that it completes."""
     if wanted.fingerprints is None or wanted.claim is not None:
         return
-    points = await mail.points(complete(meta["completion_tokens"]))
-    if points:
-        meta[fingerprints.FINGERPRINTS] = await fingerprints.built(points)
+    parts = await mail.early(complete(meta["completion_tokens"]))
+    if parts:
+        meta[fingerprints.FINGERPRINTS] = await fingerprints.built(parts)
 
 
-async def _fields(delivered: Delivered, wanted: Asked, prompt_tokens: int) -> dict[str, Any]:
+async def _fields(parts: Sequence[Delivered], wanted: Asked, prompt_tokens: int) -> dict[str, Any]:
+    delivered = parts[-1]
     outcome, dtype = delivered.outcome, delivered.dtype
     fields: dict[str, Any] = {}
     if wanted.embed is not None and outcome.embedding_tokens is not None:
@@ -89,9 +93,10 @@ async def _fields(delivered: Delivered, wanted: Asked, prompt_tokens: int) -> di
         if config.metrics is not None:
             config.metrics.returned(shape[0])
     if wanted.fingerprints is not None and wanted.claim is None:
-        fields[fingerprints.FINGERPRINTS] = await fingerprints.built(delivered.points)
+        fields[fingerprints.FINGERPRINTS] = await fingerprints.built(parts)
     if wanted.fingerprints is not None and wanted.claim is not None:
-        result = await fingerprints.validated(wanted.claim, delivered.points, wanted.fingerprints)
+        points = [chunk for part in parts for chunk in part.points]
+        result = await fingerprints.validated(wanted.claim, points, wanted.fingerprints)
         fields[fingerprints.RESULT] = result
     return fields
 

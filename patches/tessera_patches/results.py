@@ -1,4 +1,4 @@
-"""Results: read the rows of requests that finish, or stream and have completed a fingerprint; send what was read.
+"""Results: read the rows of requests that finish, or have completed a fingerprint; send what was read.
 
 Scheduler process.
 """
@@ -17,7 +17,9 @@ from tessera_patches import runtime
 _PROVEN = "tessera_proven"
 """The attribute of SGLang's ``Req`` that says how many of its fingerprints were read; a retracted request keeps it."""
 _watched: dict[str, Any] = {}
-"""Streams that want fingerprints, by request id."""
+"""Running requests that want fingerprints, by request id."""
+_MANY = 16
+"""So many requests with a complete fingerprint are worth a read of their own, though nobody waits for it yet."""
 
 
 def note_finished(processor: Any, req: Any) -> None:
@@ -34,11 +36,11 @@ def note_finished(processor: Any, req: Any) -> None:
         )
 
 
-def watch_streams(processor: Any, batch: Any, result: Any) -> None:
-    """BEFORE ``process_batch_result_prefill``: streams that want fingerprints send each once it is complete."""
+def watch_proven(processor: Any, batch: Any, result: Any) -> None:
+    """BEFORE ``process_batch_result_prefill``: requests that want fingerprints have them read while they run."""
     if runtime.service is None:
         return
-    _watched.update({req.rid: req for req in batch.reqs if req.stream and _wants_fingerprints(req)})
+    _watched.update({req.rid: req for req in batch.reqs if _wants_fingerprints(req)})
     for rid in [rid for rid, req in _watched.items() if req.finished() or req.is_retracted]:
         del _watched[rid]
 
@@ -60,13 +62,24 @@ def _note_progress(service: RowService, req: Any) -> None:
 
 
 def read_rows(streamer: Any, *args: Any, **kwargs: Any) -> None:
-    """BEFORE ``SchedulerOutputStreamer.stream_output``: the step's last act, before the next forward is launched."""
-    if runtime.service is None:
+    """BEFORE ``SchedulerOutputStreamer.stream_output``: the step's last act, before the next forward is launched.
+
+    A stream's fingerprint is read once it is complete. Others wait until something is read anyway, or many are
+    complete: when requests that began together end together, only their last ones are left to be built.
+    """
+    service = runtime.service
+    if service is None:
         return
-    for req in _watched.values():
-        if len(req.output_ids) > CHUNK_ROWS * getattr(req, _PROVEN, 0) and not (req.finished() or req.is_retracted):
-            _note_progress(runtime.service, req)
-    runtime.service.flush()
+    ready = [req for req in _watched.values() if _has_complete(req)]
+    if service.noted or len(ready) >= _MANY or any(req.stream for req in ready):
+        for req in ready:
+            _note_progress(service, req)
+    service.flush()
+
+
+def _has_complete(req: Any) -> bool:
+    unread = len(req.output_ids) > CHUNK_ROWS * getattr(req, _PROVEN, 0)
+    return unread and not (req.finished() or req.is_retracted)
 
 
 def send_arrived(scheduler: Any, *args: Any) -> None:

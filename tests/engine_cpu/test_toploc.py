@@ -6,6 +6,7 @@ import base64
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,38 @@ def validate(server: Server, meta: Any, claim: Any) -> Any:
 def test_fingerprints_are_the_librarys(server: Server) -> None:
     """Prompt, 32 rows, 32 rows, the rest: byte by byte what the library builds from the raw states."""
     meta = generate(server, prompt_of(50, 1), return_hidden_states=True, hidden_states_format="base64")
+    assert meta[FINGERPRINTS] == _librarys(meta, 50)
+    assert [len(one) for one in meta[FINGERPRINTS]] == [344] * 4
+    assert (len(meta["input_ids"]), len(meta["output_ids"])) == (50, 70)
+
+
+def test_fingerprints_of_many_that_run_together(server: Server) -> None:
+    """So many that they are read while the requests run; some end early, and one leaves."""
+    lengths = {50 + i: 40 + i % 3 * 30 for i in range(24)}
+
+    def prove(length: int) -> Any:
+        if length == 60:
+            body = {"input_ids": prompt_of(60, 60), "return_toploc_fingerprints": True}
+            with suppress(httpx.ReadTimeout):
+                httpx.post(f"{server.url}/generate", json=body, timeout=0.5)
+            return None
+        asked = {"return_hidden_states": True, "hidden_states_format": "base64"}
+        return generate(server, prompt_of(length, length), lengths[length], **asked)
+
+    with ThreadPoolExecutor(len(lengths)) as pool:
+        for length, meta in zip(lengths, pool.map(prove, lengths), strict=True):
+            if meta is not None:
+                assert meta[FINGERPRINTS] == _librarys(meta, length)
+                assert len(meta[FINGERPRINTS]) == 1 + -(-(lengths[length] - 1) // 32)
+
+
+def _librarys(meta: Any, prompt_tokens: int) -> list[str]:
+    """What the library builds from an answer's raw states."""
     states = meta["hidden_states"]
     content = bytearray(base64.b64decode(states["data"]))
     rows = torch.frombuffer(content, dtype=getattr(torch, states["dtype"])).reshape(states["shape"]).bfloat16()
-    assert meta[FINGERPRINTS] == build_proofs_base64([rows[:50], *rows[50:]], 32, 128)
-    assert [len(one) for one in meta[FINGERPRINTS]] == [344] * 4
-    assert (len(meta["input_ids"]), len(meta["output_ids"])) == (50, 70)
+    proofs: list[str] = build_proofs_base64([rows[:prompt_tokens], *rows[prompt_tokens:]], 32, 128)
+    return proofs
 
 
 def test_validation_as_in_the_guide(server: Server) -> None:

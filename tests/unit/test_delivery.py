@@ -11,8 +11,9 @@ import torch
 
 from tessera.delivery import inbox as inbox_module
 from tessera.delivery.inbox import Inbox
+from tessera.delivery.mail import Mail
 from tessera.delivery.outbox import Outbox
-from tessera.delivery.outcome import Outcome, Vitals, all_finite, pack, unpack
+from tessera.delivery.outcome import Delivered, Outcome, Vitals, all_finite, pack, unpack
 from tessera.rows.reader import Fetched, Read
 
 
@@ -125,10 +126,40 @@ def test_steps_are_sent_in_their_order() -> None:
         outbox.put([Outcome("b", 1)], Read(fetched([[2.0]])))
         outbox.send()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(inbox._expected["b"].get(), 0.2)
+            await asyncio.wait_for(inbox._expected["b"][0].get(), 0.2)
         outbox.send(wait=True)
         vectors = [(await inbox.take(rid)).vector for rid in "ab"]
         assert [None if vector is None else vector.tolist() for vector in vectors] == [[1.0], [2.0]]
+        inbox._socket.close()
+
+    asyncio.run(exchange())
+
+
+def test_what_arrives_early_is_prepared_before_anybody_takes_it() -> None:
+    """Parts of a running request, then the last: prepared in their order when they come, taken together."""
+
+    async def exchange() -> None:
+        inbox = Inbox()
+        outbox = Outbox(inbox.address)
+        prepared: list[Outcome] = []
+        both = asyncio.Event()
+
+        def prepare(delivered: Delivered) -> Delivered:
+            prepared.append(delivered.outcome)
+            if len(prepared) == 2:
+                both.set()
+            return delivered
+
+        inbox.expect("a", prepare)
+        mail = Mail(inbox, "a")
+        parts = [Outcome("a", more=True), Outcome("a", more=True), Outcome("a", 2)]
+        for part in parts[:2]:
+            outbox.put([part], None)
+        outbox.send()
+        await asyncio.wait_for(both.wait(), 5)
+        outbox.put(parts[2:], Read(fetched([[1.0]])))
+        outbox.send()
+        assert [part.outcome for part in await mail.rest()] == prepared == parts
         inbox._socket.close()
 
     asyncio.run(exchange())

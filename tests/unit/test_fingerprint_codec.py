@@ -18,7 +18,7 @@ from tessera.errors import BadFingerprint
 from tessera.fingerprint import codec
 from tessera.fingerprint.chunks import layout
 from tessera.fingerprint.codec import Points
-from tessera.fingerprint.field import PRIME, evaluate, interpolate
+from tessera.fingerprint.field import PRIME, _reduced, evaluate, interpolate
 
 
 def top(rows: torch.Tensor, k: int) -> Points:
@@ -72,6 +72,13 @@ def test_polynomials(k: int, n: int, seed: int) -> None:
         for c, e in zip(coefficients, elsewhere, strict=True)
     ]
     assert evaluate(coefficients, elsewhere).tolist() == expected
+
+
+def test_residues_are_exact_up_to_their_bound() -> None:
+    """Where floating point rounds a quotient: at multiples of the prime, just below and above them, up to 2**44."""
+    multiples = np.random.default_rng(0).integers(0, 2**44 // PRIME, 100_000) * PRIME
+    numbers = np.concatenate([multiples + i for i in (0, 1, PRIME - 1)] + [-np.arange(PRIME)])
+    assert (_reduced(numbers.astype(float)) == numbers % PRIME).all()
 
 
 def test_the_modulus_tells_places_apart() -> None:

@@ -19,6 +19,8 @@ from tessera.limits import DELIVERY_SECONDS
 
 _PREFIX = "tessera-"
 
+Prepare = Callable[[Delivered], Delivered]
+
 
 class Inbox:
     """Receives outcomes from the scheduler and hands each to the request that expects it.
@@ -33,7 +35,7 @@ class Inbox:
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.bind(self.address)
-        self._expected: dict[str, asyncio.Queue[Delivered]] = {}
+        self._expected: dict[str, tuple[asyncio.Queue[Delivered], Prepare]] = {}
         self._receiver: asyncio.Task[None] | None = None
         self.watch: Callable[[Vitals], None] = lambda _: None
         """Told how the row store is."""
@@ -43,15 +45,20 @@ class Inbox:
         if self._receiver is None or self._receiver.done():
             self._receiver = asyncio.create_task(self._receive())
 
-    def expect(self, key: str) -> None:
-        """Announce a request, before the scheduler can have finished it. Call in the event loop."""
+    def expect(self, key: str, prepare: Prepare = lambda delivered: delivered) -> None:
+        """Announce a request, before the scheduler can have finished it. Call in the event loop.
+
+        Args:
+            key: the request's.
+            prepare: what is done with each of its outcomes when it arrives, though nobody takes it yet.
+        """
         self.open()
-        self._expected[key] = asyncio.Queue()
+        self._expected[key] = asyncio.Queue(), prepare
 
     async def take(self, key: str) -> Delivered:
         """The next outcome of a request that has finished, or got so far; a failure where nothing comes in time."""
         try:
-            return await asyncio.wait_for(self._expected[key].get(), DELIVERY_SECONDS)
+            return await asyncio.wait_for(self._expected[key][0].get(), DELIVERY_SECONDS)
         except TimeoutError:
             message = "the request finished on a path on which its rows are not collected; send it again"
             return Delivered(Outcome(key, code=ROWS_NOT_COLLECTED, message=message))
@@ -67,9 +74,9 @@ class Inbox:
             if vitals is not None:
                 self.watch(vitals)
             for delivered in arrived:
-                waiting = self._expected.get(delivered.outcome.key)
-                if waiting is not None:
-                    waiting.put_nowait(delivered)
+                waiting, prepare = self._expected.get(delivered.outcome.key, (None, None))
+                if waiting is not None and prepare is not None:
+                    waiting.put_nowait(prepare(delivered))
 
 
 def _sweep() -> None:

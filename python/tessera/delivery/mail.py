@@ -5,7 +5,6 @@ from __future__ import annotations
 from tessera.delivery.inbox import Inbox
 from tessera.delivery.outcome import Delivered
 from tessera.errors import RequestFailed
-from tessera.fingerprint.codec import Points
 
 
 class Mail:
@@ -23,36 +22,36 @@ class Mail:
         self._last: Delivered | None = None
         self._failure: RequestFailed | None = None
 
-    async def points(self, upto: int) -> list[Points]:
-        """The top values of its chunks that were not taken yet, once the first ``upto`` of all are there.
+    async def early(self, upto: int) -> list[Delivered]:
+        """The outcomes that were not taken yet, once the first ``upto`` of all chunks are there.
 
         Raises:
             RequestFailed: they could not be read.
         """
-        found: list[Points] = []
+        found: list[Delivered] = []
         while self._received < upto and self._last is None:
             delivered = await self._next()
             if delivered.outcome.more:
-                found += delivered.points
+                found.append(delivered)
                 self._received += len(delivered.points)
             else:
                 self._last = delivered
         return found
 
-    async def last(self) -> Delivered:
-        """What belongs to the request as a whole, and the top values of its chunks that were not taken yet.
+    async def rest(self) -> list[Delivered]:
+        """The outcomes that were not taken yet; the last one has what belongs to the request as a whole.
 
         Raises:
             RequestFailed: it could not be read.
         """
-        early: tuple[Points, ...] = ()
+        found: list[Delivered] = []
         while self._last is None:
             delivered = await self._next()
             if delivered.outcome.more:
-                early += delivered.points
+                found.append(delivered)
             else:
                 self._last = delivered
-        return self._last._replace(points=early + self._last.points)
+        return [*found, self._last]
 
     async def _next(self) -> Delivered:
         """After a failure nothing that comes is whole."""

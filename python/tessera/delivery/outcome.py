@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -70,6 +70,7 @@ class Delivered(NamedTuple):
         rows: the bytes of its raw rows.
         dtype: the name of their dtype.
         points: the top values of each of its chunks.
+        building: the fingerprints of these, once they are built; None where none are to be.
     """
 
     outcome: Outcome
@@ -77,6 +78,7 @@ class Delivered(NamedTuple):
     rows: Frame | None = None
     dtype: str = ""
     points: tuple[Points, ...] = ()
+    building: Awaitable[list[str]] | None = None
 
 
 class Vitals(NamedTuple):

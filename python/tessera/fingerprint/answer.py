@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.delivery.outcome import Delivered
 from tessera.errors import BadFingerprint
 from tessera.fingerprint import codec, verifier
 from tessera.fingerprint.builder import shared
@@ -17,9 +18,14 @@ FINGERPRINTS = "toploc_verification_fingerprints"
 RESULT = "toploc_verification_fingerprint_validation_result"
 
 
-async def built(points: Sequence[Points]) -> list[str]:
-    """``toploc_verification_fingerprints`` of these chunks."""
-    return await shared().build(points)
+def begun(delivered: Delivered) -> Delivered:
+    """Begin to build the fingerprints of what has arrived."""
+    return delivered._replace(building=shared().build(delivered.points)) if delivered.points else delivered
+
+
+async def built(parts: Sequence[Delivered]) -> list[str]:
+    """``toploc_verification_fingerprints`` of these parts, in order."""
+    return [text for part in parts if part.building is not None for text in await part.building]
 
 
 async def validated(claim: str | tuple[str, ...], points: Sequence[Points], options: FingerprintOptions) -> str:

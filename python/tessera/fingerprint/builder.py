@@ -30,21 +30,21 @@ class Builder:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         threading.Thread(target=self._run, name="tessera-fingerprints", daemon=True).start()
 
-    async def build(self, points: Sequence[Points]) -> list[str]:
-        """One fingerprint for each, in base64."""
-        return await self._do(points, None)  # type: ignore[return-value]
+    def build(self, points: Sequence[Points]) -> asyncio.Future[list[str]]:
+        """Begin with one fingerprint for each. Call in the event loop; the result is base64."""
+        return self._begun(points, None)  # type: ignore[return-value]
 
     async def verify(self, claimed: Sequence[Fingerprint], own: Sequence[Points]) -> list[Distance]:
         """See `tessera.fingerprint.verifier.distances`."""
-        return await self._do(own, claimed)  # type: ignore[return-value]
+        return await self._begun(own, claimed)  # type: ignore[return-value]
 
-    async def _do(self, points: Sequence[Points], claimed: Sequence[Fingerprint] | None) -> list[str] | list[Distance]:
-        if not points:
-            return []
+    def _begun(
+        self, points: Sequence[Points], claimed: Sequence[Fingerprint] | None
+    ) -> asyncio.Future[list[str] | list[Distance]]:
         loop = asyncio.get_running_loop()
         job = _Job(points, claimed, loop, loop.create_future())
         self._jobs.put(job)
-        return await job.result
+        return job.result
 
     def _run(self) -> None:
         while True:
