@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tessera.delivery.outcome import Delivered
 from tessera.errors import BadFingerprint
 from tessera.fingerprint import codec, verifier
 from tessera.fingerprint.builder import shared
@@ -13,6 +13,9 @@ from tessera.fingerprint.codec import Fingerprint, Points
 from tessera.fingerprint.options import CLAIM_FIELD, FingerprintOptions
 from tessera.fingerprint.verifier import Distance
 from tessera.limits import MAX_TOPK
+
+if TYPE_CHECKING:  # the client wants the names of fields, and has nothing of the server's
+    from tessera.delivery.outcome import Delivered
 
 FINGERPRINTS = "toploc_verification_fingerprints"
 RESULT = "toploc_verification_fingerprint_validation_result"
