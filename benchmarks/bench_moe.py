@@ -44,7 +44,7 @@ import httpx
 import moe_agreement
 from load import Load, load_of, take_turns, warm_up
 from plot_moe import records, write
-from provenance import provenance
+from provenance import note, provenance
 from rig import Fleet, new_server
 from tessera.testing.server import Server, ServerStartError
 
@@ -73,7 +73,7 @@ def main() -> None:
 
     def add(backend: str, found: dict[str, Any]) -> None:
         with options.out.open("a") as out:
-            print(json.dumps({"backend": backend} | found | common), file=out)
+            note({"backend": backend} | found | common, out)
         print(f"{time.perf_counter() - begin:.0f} s", json.dumps({"backend": backend} | found), flush=True)
 
     try:

@@ -20,7 +20,7 @@
 #   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
 #   tile_wait    until it is there
 #   tile_up      four servers with it; SETTINGS                            240 s
-#   tile_run     its cells; repeat until all are measured; KINDS, TILE_SECONDS, TILE_ONLY    1,000 s
+#   tile_run     its cells; repeat until all are measured; TILE_SECONDS    1,000 s
 #   tile_down    stop them
 #   tile_times   what a step costs the scheduler's thread; no server        30 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
@@ -145,7 +145,7 @@ moe_steps() { # one server at a time: with so few layers that six fit, a step wo
 
 # TileSpec: see benchmarks/tilespec/gpu_session.md.
 tile_train() {
-  python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time "${TRAIN_TIME:-0.6}"
+  python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time 0.6
   python3 -m tilespec.prompts --pair /tmp/pair --out /tmp/pair/prompts.json
   python3 -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
   cp /tmp/pair/*.jsonl /tmp/wide/agreement.jsonl "$out"
@@ -161,12 +161,9 @@ tile_up() {
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
 }
 
-tile_run() { # KINDS in this order; what was measured already is not measured again
-  local kind
-  for kind in ${KINDS:-mixed hard easy}; do
-    python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/${TILE_OUT:-tilespec-eagle.jsonl}" \
-      --kinds "$kind" --limit "${TILE_SECONDS:-540}" ${TILE_ONLY:+--only $TILE_ONLY}
-  done
+tile_run() { # what was measured already is not measured again
+  python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-eagle.jsonl" \
+    --limit "${TILE_SECONDS:-540}"
 }
 
 tile_times() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }

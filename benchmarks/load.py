@@ -23,10 +23,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+
+from processors import processor_time, stolen_since
 
 FIRST_ID, LAST_ID = 5, 1000
 """Random prompts are made of these token ids: low ones exist in every vocabulary, that of the tiny model too."""
@@ -197,8 +198,7 @@ async def _run(url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call
         begin = time.perf_counter() + 2 * request_seconds
         end = begin + load.seconds
         answers = await _answers(url, load, extra, calls, until=end, stagger=request_seconds)
-    stolen, total = (after - earlier for after, earlier in zip(processor_time(), before, strict=True))
-    return _summary(load, begin, end, answers, stolen / max(total, 1))
+    return _summary(load, begin, end, answers, stolen_since(before))
 
 
 async def _answers(
@@ -221,7 +221,7 @@ async def _waves(
     sends = [_prepared(next(calls), extra) for _ in range(clients)]
     while not answers or time.perf_counter() < until:
         asked = [asyncio.create_task(_ask(session, *send)) for send in sends]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # until all are sent
         sends = [_prepared(next(calls), extra) for _ in range(clients)]
         answers += await asyncio.gather(*asked)
     return answers
@@ -267,12 +267,6 @@ async def _sent(session: aiohttp.ClientSession, url: str, content: bytes, header
             print(f"sent again: {error}", file=sys.stderr, flush=True)
 
 
-def processor_time() -> tuple[int, int]:
-    """What was stolen so far and what there was, of all processors, in ticks (proc_stat(5))."""
-    ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()[1:9]]
-    return ticks[7], sum(ticks)
-
-
 def _summary(load: Load, begin: float, end: float, answers: list[Answer], stolen: float) -> Measured:
     # A request counts by the part of it that lies in the window, for whole requests come in lumps: 10 %, measured.
     parts = (max(min(a.end, end) - max(a.begin, begin), 0.0) / (a.end - a.begin) for a in answers)
@@ -289,7 +283,7 @@ def _summary(load: Load, begin: float, end: float, answers: list[Answer], stolen
         p99=round(percentile(latencies, 0.99), 4),
         kilobytes_per_response=round(sum(answer.length for answer in inside) / len(inside) / 1000, 2),
         errors=sum(answer.status != HTTPStatus.OK for answer in answers),
-        stolen=round(stolen, 4),
+        stolen=stolen,
         latencies=latencies,
         bodies=tuple(answer.body for answer in inside),
     )

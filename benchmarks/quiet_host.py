@@ -16,7 +16,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from load import processor_time
+from processors import processor_time, stolen_since
 
 PROCESSES, SECONDS = 8, 4.0
 MOST_STOLEN = 0.01
@@ -27,11 +27,11 @@ def main() -> None:
     before = processor_time()
     with ProcessPoolExecutor(PROCESSES) as pool:
         durations = list(pool.map(_work, [SECONDS] * PROCESSES))
-    stolen, total = (after - earlier for after, earlier in zip(processor_time(), before, strict=True))
+    stolen = stolen_since(before)
     typical = statistics.median(each for own in durations for each in own)
     lost = [1 - len(own) * typical / SECONDS for own in durations]
     found = {
-        "stolen": round(stolen / max(total, 1), 4),
+        "stolen": stolen,
         "lost_median": round(statistics.median(lost), 4),
         "lost_most": round(max(lost), 4),
         "work_microseconds": round(typical * 1e6, 1),

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from load import processor_time
+from processors import processor_time, stolen_since
 from provenance import note, provenance
 from rig import end
 from tessera.testing.launch import gpu_present
@@ -40,7 +40,7 @@ MOST_CACHED = 0.03
 
 
 class Cell(NamedTuple):
-    """One thing to measure; the order is that of the run, so that settings alternate."""
+    """One thing to measure."""
 
     temperature: float
     kind: str
@@ -113,8 +113,7 @@ def _measure_cell(cell: Cell, url: str, prompts: Prompts, options: argparse.Name
     drawn = prompts.draw(cell.kind, f"{cell.temperature} {cell.clients} {cell.round}")
     before = processor_time()
     found = decode(url, load, drawn)
-    stolen, total = (after - earlier for after, earlier in zip(processor_time(), before, strict=True))
-    record = cell._asdict() | _record(found) | {"stolen": round(stolen / max(total, 1), 4)}
+    record = cell._asdict() | _record(found) | {"stolen": stolen_since(before)}
     if record["cached_share"] > MOST_CACHED:
         raise SystemExit(f"not a fair measurement: {record}")
     note(record, out)
@@ -138,8 +137,8 @@ def _record(found: Decoded) -> dict[str, Any]:
 def _cells(options: argparse.Namespace, settings: list[str]) -> Iterator[Cell]:
     """In order: each load with every setting, the first setting another one each time."""
     wanted = dict(pair.split("=", 1) for pair in options.only)
-    loads = itertools.product(range(options.rounds), options.temperatures, options.kinds, options.clients)
-    for turn, (number, temperature, kind, clients) in enumerate(loads):
+    loads = itertools.product(range(options.rounds), options.kinds, options.temperatures, options.clients)
+    for turn, (number, kind, temperature, clients) in enumerate(loads):
         first = turn % len(settings)
         for setting in settings[first:] + settings[:first]:
             cell = Cell(temperature, kind, clients, number, setting)

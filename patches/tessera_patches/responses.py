@@ -30,7 +30,7 @@ def with_rows(original: Callable[..., Outputs], manager: Any, obj: Any, request:
     if not (wanted.rows or wanted.ids) or config.inbox is None:
         return original(manager, obj, request)
     inbox, key = config.inbox, wanted.token + obj.rid
-    if wanted.fingerprints is not None and wanted.claim is None:
+    if wanted.proven:
         inbox.expect(key, fingerprints.begun)
     else:
         inbox.expect(key)
@@ -69,7 +69,7 @@ async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: boo
 
 async def _add_fingerprints(meta: dict[str, Any], wanted: Asked, mail: Mail) -> None:
     """Into a chunk of a stream: the fingerprints that it completes."""
-    if wanted.fingerprints is None or wanted.claim is not None:
+    if not wanted.proven:
         return
     parts = await mail.early(complete(meta["completion_tokens"]))
     if parts:
@@ -92,7 +92,7 @@ async def _fields(parts: Sequence[Delivered], wanted: Asked, prompt_tokens: int)
             fields["hidden_states"] = hidden_states(rows, dtype, shape, wanted.states, prompt_tokens)
         if config.metrics is not None:
             config.metrics.returned(shape[0])
-    if wanted.fingerprints is not None and wanted.claim is None:
+    if wanted.proven:
         fields[fingerprints.FINGERPRINTS] = await fingerprints.built(parts)
     if wanted.fingerprints is not None and wanted.claim is not None:
         points = [chunk for part in parts for chunk in part.points]

@@ -68,6 +68,11 @@ class Asked(NamedTuple):
     token: str = ""
 
     @property
+    def proven(self) -> bool:
+        """Whether fingerprints of the answer are built, not verified."""
+        return self.fingerprints is not None and self.claim is None
+
+    @property
     def rows(self) -> bool:
         """Whether an outcome of the row store belongs to the answer."""
         return self.embed is not None or self.states is not None or self.fingerprints is not None

@@ -126,7 +126,7 @@ def test_steps_are_sent_in_their_order() -> None:
         outbox.put([Outcome("b", 1)], Read(fetched([[2.0]])))
         outbox.send()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(inbox._expected["b"][0].get(), 0.2)
+            await asyncio.wait_for(inbox._expected["b"].arrived.get(), 0.2)
         outbox.send(wait=True)
         vectors = [(await inbox.take(rid)).vector for rid in "ab"]
         assert [None if vector is None else vector.tolist() for vector in vectors] == [[1.0], [2.0]]

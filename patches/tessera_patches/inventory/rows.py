@@ -126,7 +126,7 @@ SEAMS = (
         feature="rows",
         handler="tessera_patches.results:watch_proven",
         guard=Guard.PARAMETERS,
-        why="Learns which streams want a fingerprint with the chunk that completes it.",
+        why="Learns which requests want fingerprints, to read each while they run.",
         remove_when="SGLang calls plugins when a request starts to generate.",
         callers=(f"{SCHEDULER}.process_batch_result",),
     ),

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import zmq
 import zmq.asyncio
@@ -20,6 +21,13 @@ from tessera.limits import DELIVERY_SECONDS
 _PREFIX = "tessera-"
 
 Prepare = Callable[[Delivered], Delivered]
+
+
+class _Expected(NamedTuple):
+    """What has arrived for a request, and what is done with it first."""
+
+    arrived: asyncio.Queue[Delivered]
+    prepare: Prepare
 
 
 class Inbox:
@@ -35,7 +43,7 @@ class Inbox:
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.bind(self.address)
-        self._expected: dict[str, tuple[asyncio.Queue[Delivered], Prepare]] = {}
+        self._expected: dict[str, _Expected] = {}
         self._receiver: asyncio.Task[None] | None = None
         self.watch: Callable[[Vitals], None] = lambda _: None
         """Told how the row store is."""
@@ -53,12 +61,12 @@ class Inbox:
             prepare: what is done with each of its outcomes when it arrives, though nobody takes it yet.
         """
         self.open()
-        self._expected[key] = asyncio.Queue(), prepare
+        self._expected[key] = _Expected(asyncio.Queue(), prepare)
 
     async def take(self, key: str) -> Delivered:
         """The next outcome of a request that has finished, or got so far; a failure where nothing comes in time."""
         try:
-            return await asyncio.wait_for(self._expected[key][0].get(), DELIVERY_SECONDS)
+            return await asyncio.wait_for(self._expected[key].arrived.get(), DELIVERY_SECONDS)
         except TimeoutError:
             message = "the request finished on a path on which its rows are not collected; send it again"
             return Delivered(Outcome(key, code=ROWS_NOT_COLLECTED, message=message))
@@ -74,9 +82,9 @@ class Inbox:
             if vitals is not None:
                 self.watch(vitals)
             for delivered in arrived:
-                waiting, prepare = self._expected.get(delivered.outcome.key, (None, None))
-                if waiting is not None and prepare is not None:
-                    waiting.put_nowait(prepare(delivered))
+                expected = self._expected.get(delivered.outcome.key)
+                if expected is not None:
+                    expected.arrived.put_nowait(expected.prepare(delivered))
 
 
 def _sweep() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from tessera.delivery.inbox import Inbox
 from tessera.delivery.outcome import Delivered
 from tessera.errors import RequestFailed
@@ -19,7 +21,7 @@ class Mail:
         self._inbox = inbox
         self._key = key
         self._received = 0
-        self._last: Delivered | None = None
+        self._last: tuple[Delivered, ...] = ()
         self._failure: RequestFailed | None = None
 
     async def early(self, upto: int) -> list[Delivered]:
@@ -29,13 +31,13 @@ class Mail:
             RequestFailed: they could not be read.
         """
         found: list[Delivered] = []
-        while self._received < upto and self._last is None:
+        while self._received < upto and not self._last:
             delivered = await self._next()
             if delivered.outcome.more:
                 found.append(delivered)
                 self._received += len(delivered.points)
             else:
-                self._last = delivered
+                self._last = (delivered,)
         return found
 
     async def rest(self) -> list[Delivered]:
@@ -44,14 +46,7 @@ class Mail:
         Raises:
             RequestFailed: it could not be read.
         """
-        found: list[Delivered] = []
-        while self._last is None:
-            delivered = await self._next()
-            if delivered.outcome.more:
-                found.append(delivered)
-            else:
-                self._last = delivered
-        return [*found, self._last]
+        return [*await self.early(sys.maxsize), *self._last]
 
     async def _next(self) -> Delivered:
         """After a failure nothing that comes is whole."""
