@@ -31,6 +31,7 @@ from typing import Any, TextIO
 
 import httpx
 
+from frozen import freeze
 from load import FIRST_ID, LAST_ID, Load, Measured, load_of, take_turns, warm_up
 from provenance import note, provenance, tell
 from rig import serve_all
@@ -97,9 +98,11 @@ def _verification(url: str, together: int, options: argparse.Namespace, out: Tex
                 seconds[name], found = _timed(client, way, what)
                 seconds.update(found)
             seconds["tokens"] = sum(map(len, tokens))
-            if i:  # the first warms up
+            if i:
                 results.append(seconds)
                 note({"case": "verification", "together": together, "round": i} | seconds, out)
+            else:  # the first warms up
+                freeze([url])
     summary = {
         "verification_together": together,
         "input_tokens_per_second_of_prefill": round(statistics.median(r["prefill"] / r["verify"] for r in results), 4),

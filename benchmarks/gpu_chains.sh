@@ -15,25 +15,27 @@ cd "$(dirname "$0")/.."
 chain() { # NAME GPU CORES STEP...
   local name=$1 gpu=$2 cores=$3
   mkdir -p "/tmp/out/$name"
-  CUDA_VISIBLE_DEVICES=$gpu OUT=/tmp/out/$name TILE_SECONDS=1500 SECONDS_EACH=560 setsid taskset -c "$cores" \
+  CUDA_VISIBLE_DEVICES=$gpu OUT=/tmp/out/$name TILE_SECONDS=${TILE_SECONDS:-780} SECONDS_EACH=560 setsid taskset -c "$cores" \
     bash benchmarks/gpu_session.sh "${@:4}" >"/tmp/out/$name/log.txt" 2>&1 </dev/null &
 }
 
 train() { chain train 1 16-31 tile_train; }
 
-figures=(up tile_times embeddings small toploc down up_injection injection down)
+figures=(up tile_times embeddings toploc down up_injection injection down)
 
 two() {
-  SETTINGS="k2 k5 k7 tile" chain figures 0 0-15 "${figures[@]}" tile_wait tile_up tile_run
-  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run
+  SETTINGS="k2 k5 k7 tile" chain figures 0 0-15 "${figures[@]}" tile_wait tile_up tile_run tile_down
+  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down
 }
 
 four() {
-  chain figures 0 0-15 "${figures[@]}" moe tiny_moe
-  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run
-  devices=2 SUITES="tilespec-fa3 tilespec-triton" SETTINGS="k2 k5 tile" \
-    chain tilespec-b 2 32-47 tests found tile_wait tile_up tile_run
-  SETTINGS="none k7 tile tile-useless" chain tilespec-c 3 48-63 moe_steps tile_wait tile_up tile_run tile_down fp8
+  chain figures 0 0-15 "${figures[@]}"
+  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down
+  devices=2 SUITES="tilespec-fa3 tilespec-triton tilespec-trees" SETTINGS="k2 k5 k7 tile" \
+    chain tilespec-b 2 32-47 tests found tile_wait tile_up tile_run tile_down
+  # Only runners that serve: one that fails takes a minute or five to do so.
+  RUNNERS="triton cutlass deep_gemm triton_kernel" SETTINGS="none k3 tile tile-useless" TRACE=1 TILE_SECONDS=420 \
+    chain tilespec-c 3 48-63 moe tile_wait tile_up tile_run tile_down fp8
 }
 
 look() {

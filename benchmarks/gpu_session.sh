@@ -19,9 +19,9 @@
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
 #   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
 #   tile_wait    until it is there
-#   tile_up      four servers with it; SETTINGS                            240 s
-#   tile_run     its cells; repeat until all are measured; TILE_SECONDS    1,000 s
-#   tile_down    stop them
+#   tile_up      four servers with it; SETTINGS, TRACE                     330 s
+#   tile_run     its cells; repeat until all are measured; TILE_SECONDS    600 s
+#   tile_down    stop them; bring back traces and cost profiles
 #   tile_times   what a step costs the scheduler's thread; no server        30 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
@@ -157,18 +157,24 @@ tile_wait() { # until another one of these has trained the pair
 }
 
 tile_up() {
-  python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k3 tile} | grep ready
+  python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k3 tile} ${TRACE:+--trace} | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
 }
 
 tile_run() { # what was measured already is not measured again
   python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-eagle.jsonl" \
-    --limit "${TILE_SECONDS:-540}"
+    --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}"
 }
 
 tile_times() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }
 
-tile_down() { python3 -m tilespec.bench_tilespec down; }
+tile_down() {
+  python3 -m tilespec.bench_tilespec down
+  # What was chosen, if TRACE was set, and what the choices relied on.
+  for file in "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*.trace.jsonl ~/.cache/tessera/tilespec/*.json; do
+    [[ ! -e $file ]] || xz -T8 -c "$file" >"$out/$(basename "$file").xz"
+  done
+}
 
 # Several processes at a time, each with servers of its own: what is measured here is right or wrong, not fast. SUITES
 # picks some by name, SECONDS_EACH says how long one may take; with two GPUs they take turns.
@@ -190,8 +196,9 @@ tests() {
   suite exact tests/gpu/test_toploc.py -k exact
   suite injection tests/gpu/test_injection.py tests/gpu/test_injection_lora.py
   suite tilespec tests/gpu/test_tilespec.py -k "not dice"
-  suite tilespec-fa3 tests/gpu/test_tilespec.py -k "dice and fa3"
-  suite tilespec-triton tests/gpu/test_tilespec.py -k "dice and triton"
+  suite tilespec-fa3 tests/gpu/test_tilespec.py -k "dice and fa3 and not tree"
+  suite tilespec-triton tests/gpu/test_tilespec.py -k "dice and triton and not tree"
+  suite tilespec-trees tests/gpu/test_tilespec.py -k "dice and tree"
 }
 
 more_tests() {

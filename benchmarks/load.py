@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
+from frozen import freeze
 from processors import processor_time, stolen_since
 
 FIRST_ID, LAST_ID = 5, 1000
@@ -129,9 +130,13 @@ def typical_latency(
     prompts: Iterator[list[int]] | None = None,
     calls: Iterator[Call] | None = None,
 ) -> float:
-    """The median latency when each client sends one request at once: what `run` wants to know, and a warm-up."""
+    """The median latency when each client sends one request at once: what `run` wants to know, and a warm-up.
+
+    What the server holds afterwards is kept from Python's garbage collector.
+    """
     calls = calls or _generate(load, prompts or random_prompts(load, 0))
     answers = asyncio.run(_answers(url, load, extra, calls, until=time.perf_counter()))
+    freeze([url])
     return percentile([answer.end - answer.begin for answer in answers], 0.5)
 
 

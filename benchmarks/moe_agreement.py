@@ -22,7 +22,7 @@ from tessera.fingerprint.thresholds import Thresholds
 from tessera.testing import prover
 
 PROMPTS, LONGEST = 48, 512
-CLAIMS, CLAIM_TOKENS = 24, 64
+CLAIMS, CLAIM_TOKENS = 96, 64
 SECONDS = 120.0
 """How long an answer may take; a runner's kernels may be compiled when a shape is first seen."""
 

@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from frozen import freeze
 from processors import processor_time, stolen_since
 from provenance import note, provenance
 from rig import end
@@ -33,6 +34,7 @@ from tilespec.settings import ALGORITHMS, NAMES, server_arguments
 DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
 STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
 STAGGER_SECONDS = 4.0
+WARM_UP_CLIENTS = 16
 LONGEST_CELL = 15.0
 """Seconds that a measurement may take, until a longer one was seen."""
 MOST_CACHED = 0.03
@@ -84,6 +86,7 @@ def measure(options: argparse.Namespace) -> None:
     done = _done(options.out)
     longest = LONGEST_CELL
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    _warm_up([server["url"] for server in state["running"].values()], prompts, options)
     with options.out.open("a", encoding="utf-8") as out:
         if not done:
             first = provenance() | {name: state[name] for name in ("algorithm", "arguments")}
@@ -96,7 +99,11 @@ def measure(options: argparse.Namespace) -> None:
                 print(f"out of time; call again to go on with {cell}", flush=True)
                 return
             started = time.monotonic()
-            _measure_cell(cell, state["running"][cell.setting]["url"], prompts, options, out)
+            try:
+                _measure_cell(cell, state["running"][cell.setting]["url"], prompts, options, out)
+            except RuntimeError as error:
+                print(f"{cell}: {error}", flush=True)
+                note(cell._asdict() | {"failed": str(error)}, out)
             longest = max(longest, time.monotonic() - started)
     print("all cells are measured", flush=True)
 
@@ -105,6 +112,14 @@ def down(_: argparse.Namespace) -> None:
     """Stop the servers that `up` left running."""
     end([server["pid"] for server in json.loads(STATE.read_text(encoding="utf-8"))["running"].values()])
     STATE.unlink()
+
+
+def _warm_up(urls: list[str], prompts: Prompts, options: argparse.Namespace) -> None:
+    """A wave to each server: kernels are compiled, and TileSpec has seen drafts that are accepted, or that are not."""
+    wave = Decoding(WARM_UP_CLIENTS, options.output_tokens, temperature=0.0, seconds=0.0)
+    for url in urls:
+        decode(url, wave, prompts.draw(options.kinds[0], "warm-up"))
+    freeze(urls)
 
 
 def _measure_cell(cell: Cell, url: str, prompts: Prompts, options: argparse.Namespace, out: TextIO) -> None:
@@ -160,7 +175,12 @@ def _server(place: int, name: str, options: argparse.Namespace) -> Server:
 
 
 def _arguments(name: str, options: argparse.Namespace) -> tuple[str, ...]:
-    return (*server_arguments(name, options.algorithm, options.models, gpu=gpu_present()), *options.server_args)
+    trace = ("--tile-spec-trace", str(options.logs / f"{name}.trace.jsonl"))
+    return (
+        *server_arguments(name, options.algorithm, options.models, gpu=gpu_present()),
+        *(trace if options.trace and _is_tile(name) else ()),
+        *options.server_args,
+    )
 
 
 def _is_tile(name: str) -> bool:
@@ -182,6 +202,7 @@ def _options() -> argparse.Namespace:
     start.add_argument("--algorithm", choices=ALGORITHMS, default="EAGLE")
     start.add_argument("--logs", type=Path, default=STATE.with_suffix(""), help="(default %(default)s)")
     start.add_argument("--start-seconds", type=float, default=400.0, help="patience with TileSpec (%(default)s)")
+    start.add_argument("--trace", action="store_true", help="TileSpec's servers record their steps beside the logs")
     start.add_argument("server_args", nargs="*", help="after --: further arguments of every server")
     go = actions.add_parser("run", help="measure; may be called again to go on")
     go.add_argument("--prompts", type=Path, required=True, help="file that prompts.py wrote")

@@ -71,6 +71,8 @@ def read(paths: Iterable[Path]) -> tuple[Ratios, list[dict[str, Any]]]:
         starts.append(first)
         rounds: dict[tuple[Place, int], dict[str, float]] = defaultdict(dict)
         for record in records:
+            if RATE not in record:
+                continue  # what failed says why
             place = Place(first["algorithm"], record["temperature"], record["kind"], record["clients"])
             rounds[place, record["round"]][record["setting"]] = record[RATE]
         for (place, _), rates in rounds.items():

@@ -13,8 +13,9 @@ ALGORITHMS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft"}
 
 COMMON = (
     *("--dtype", "bfloat16"),
-    *("--max-running-requests", "128"),  # with speculation SGLang's default is 48
-    *("--max-total-tokens", "65536"),  # 128 requests of 400 tokens; four servers share one GPU
+    # With speculation SGLang's default is 48. More than the clients: of 128 in 128 places one waited for another's end.
+    *("--max-running-requests", "160"),
+    *("--max-total-tokens", "98304"),  # 128 requests of 450 tokens, and room; four servers share one GPU
     *("--mem-fraction-static", "0.9"),  # of what is free; the line above is the limit that counts
     *("--cuda-graph-bs-decode", *map(str, (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128))),
     "--disable-prefill-cuda-graph",

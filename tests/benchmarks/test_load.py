@@ -21,6 +21,7 @@ class Sleepy:
 
     def __init__(self) -> None:
         self.spans: list[tuple[float, float]] = []
+        self.frozen = 0
         self._number = itertools.count()
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -31,10 +32,16 @@ class Sleepy:
         self.spans.append((begin, time.perf_counter()))
         return web.Response(text="{}")
 
+    async def freeze(self, _: web.Request) -> web.Response:
+        """SGLang's endpoint that keeps its garbage collector quiet."""
+        self.frozen += 1
+        return web.Response()
+
     async def start(self) -> str:
         """Listen; return the URL."""
         app = web.Application()
         app.router.add_post("/generate", self.answer)
+        app.router.add_post("/freeze_gc", self.freeze)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -73,5 +80,6 @@ def test_a_closed_loop_never_waits_for_others(sleepy: tuple[Sleepy, str]) -> Non
     server, url = sleepy
     load = Load(4, 1, clients=4, seconds=0.5)
     run(url, load, {}, seed=0, request_seconds=typical_latency(url, load, {}))
+    assert server.frozen == 1
     ordered = sorted(server.spans[4:])
     assert any(later[0] < earlier[1] < later[1] for earlier, later in itertools.pairwise(ordered))
