@@ -14,7 +14,7 @@ from tessera_patches.apply import refusing
 
 
 class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
-    """REPLACEs ``TorchNativeAttnBackend``: verifies drafted tokens, be they chains, trees, or chains cut to length."""
+    """REPLACEs ``TorchNativeAttnBackend``: verifies drafted tokens, be they chains or trees, whole or cut to size."""
 
     def __init__(self, runner: Any) -> None:
         refusal = refused_model(runner.sliding_window_size)
@@ -32,7 +32,7 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
         drafts = forward_batch.spec_info
         layout = drafts.ragged_verify_layout
         lens = torch.full_like(forward_batch.seq_lens, drafts.draft_token_num) if layout is None else layout.verify_lens
-        mask = drafts.custom_mask if layout is None and drafts.tree_topk != 1 else None
+        mask = drafts.custom_mask if drafts.tree_topk != 1 else None
         kv = self._cached(k, v, layer, forward_batch, save_kv_cache)
         return verify_attention(_heads(q, layer), kv, lens, mask, layer.scaling).flatten(1)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera_patches import tilespec_verify, tilespec_worker
+from tessera_patches import tilespec_trees, tilespec_verify
+from tessera_patches.tilespec_tree_worker import SizedTrees
+from tessera_patches.tilespec_worker import SizedWorker, sized
 
 
 def sized_worker(original: Callable[..., type], algorithm: Any, server_args: Any) -> type:
     """AROUND ``SpeculativeAlgorithm.create_worker``: SGLang's worker for the algorithm, with TileSpec on top."""
-    return tilespec_worker.sized(original(algorithm, server_args))
+    mixin = SizedTrees if server_args.speculative_eagle_topk > 1 else SizedWorker
+    return sized(original(algorithm, server_args), mixin)
 
 
 def profile(result: None, scheduler: Any) -> None:
@@ -31,7 +34,15 @@ def prepare_verify(
 def sample(
     original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any = None
 ) -> Any:
-    """AROUND ``eagle_sample``: it sees full chains again, which end where the verification ended."""
+    """AROUND ``eagle_sample``: it sees full drafts again, which end where the verification ended."""
+    accepted = _sample(original, verify_input, batch, logits_output, grammar_mask)
+    tree = tilespec_trees.tree_of(verify_input)
+    if tree is not None:
+        tree.accepted = accepted[2]
+    return accepted
+
+
+def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Any:
     cut = tilespec_verify.cut_of(verify_input)
     if cut is not None:
         tilespec_verify.restore(cut, verify_input, batch, logits_output)

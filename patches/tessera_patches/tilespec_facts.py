@@ -55,6 +55,8 @@ def facts(args: Any, steps: list[int], batch_sizes: list[int], tiers: list[int])
         "model": _model(args.model_path),
         "draft": _model(args.speculative_draft_model_path),
         "options": {name: _plain(getattr(args, name, None)) for name in _OPTIONS},
+        "forwards": args.speculative_num_steps,
+        "topk": args.speculative_eagle_topk,
         "steps": steps,
         "batch_sizes": batch_sizes,
         "tiers": tiers,

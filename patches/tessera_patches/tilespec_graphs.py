@@ -14,6 +14,7 @@ from typing import Any
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
 
+from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.tiers import tiers
 from tessera_patches.tilespec_triton import can_be_ragged, make_ragged
 
@@ -26,15 +27,15 @@ class RaggedGraphs(DecodeCudaGraphRunner):
     Args:
         model_runner: of the target.
         attn_backend: no other graphs may use it.
-        steps: the most drafted tokens of a request.
+        shape: the most that is drafted for a request.
     """
 
-    def __init__(self, model_runner: Any, attn_backend: Any, steps: int) -> None:
+    def __init__(self, model_runner: Any, attn_backend: Any, shape: DraftShape) -> None:
         super().__init__(
             model_runner,
             attn_backend=attn_backend,
-            speculative_num_steps=steps,
-            speculative_num_draft_tokens=steps + 1,
+            speculative_num_steps=shape.forwards,
+            speculative_num_draft_tokens=shape.nodes,
         )
 
     @property
@@ -57,7 +58,7 @@ class RaggedGraphs(DecodeCudaGraphRunner):
             self.capture_bs, self.captured_req_width = sizes, width
 
     def get_spec_info(self, num_tokens: int) -> Any:
-        """What a capture verifies: chains of about equal length."""
+        """What a capture verifies: drafts of about equal size."""
         spec_info = super().get_spec_info(num_tokens)
         lens = build_capture_verify_lens(
             num_tokens=num_tokens,
@@ -75,13 +76,14 @@ class RaggedGraphs(DecodeCudaGraphRunner):
         return tiers(max(self.capture_bs) * self.captured_req_width)
 
 
-def capture(model_runner: Any, steps: int) -> RaggedGraphs | None:
-    """Capture them; None where there are no graphs, or where attention or model know chains of one length only."""
+def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
+    """Capture them; None where there are no graphs, or where attention or model know drafts of one size only."""
     if model_runner.decode_cuda_graph_runner is None:
         return None
-    reason = _of_one_length(model_runner)
+    reason = _of_one_size(model_runner, shape)
     if reason is not None:
-        logger.warning("tessera: %s: --tile-spec verifies chains of one length, which it chooses", reason)
+        what = "whole trees or none" if shape.trees else "chains of one length, which it chooses"
+        logger.warning("tessera: %s: --tile-spec verifies %s", reason, what)
         return None
     before = model_runner.init_new_workspace
     try:
@@ -89,24 +91,26 @@ def capture(model_runner: Any, steps: int) -> RaggedGraphs | None:
     finally:
         model_runner.init_new_workspace = before
     make_ragged(backend)
-    return RaggedGraphs(model_runner, backend, steps)
+    return RaggedGraphs(model_runner, backend, shape)
 
 
-def check_eager(model_runner: Any) -> None:
-    """Some attention backends would verify a ragged batch as if its chains were of one length, and say nothing.
+def check_eager(model_runner: Any, shape: DraftShape) -> None:
+    """Some attention backends would verify a ragged batch as if its drafts were of one size, and say nothing.
 
     Raises:
         RuntimeError: this one would.
     """
-    if not model_runner.attn_backend.supports_ragged_verify_graph and model_runner.device != "cpu":
+    ragged = model_runner.attn_backend.supports_ragged_verify_graph and not shape.trees
+    if not ragged and model_runner.device != "cpu":
         name = type(model_runner.attn_backend).__name__
         raise RuntimeError(f"tessera: a verification in part on {name}, which has none; this is a bug of --tile-spec")
 
 
-def _of_one_length(model_runner: Any) -> str | None:
+def _of_one_size(model_runner: Any, shape: DraftShape) -> str | None:
     backend = model_runner.attn_backend
-    if not backend.supports_ragged_verify_graph and not can_be_ragged(backend):
-        return f"{type(backend).__name__} has no ragged graphs"
+    chains = backend.supports_ragged_verify_graph and not shape.trees
+    if not chains and not can_be_ragged(backend):
+        return f"{type(backend).__name__} has no ragged graphs{' of trees' if shape.trees else ''}"
     if model_runner.model_config.model_is_mrope:
         return "this model's positions have three axes"
     return None

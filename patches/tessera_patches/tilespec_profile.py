@@ -104,8 +104,8 @@ def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
                 if extends.captured_req_width != steps + 1:
                     raise RuntimeError(f"the draft-extend of {steps} drafted tokens was captured for another number")
                 extend[steps + 1] = _timed(extends, vocabularies[0])
-                # The first token comes with the draft-extend: one step is no forward of its own.
-                drafts = None if steps == 1 else _graphs(state.cuda_graph_runner, _DRAFT)
+                # The first tokens come with the draft-extend: one step is no forward of its own.
+                drafts = None if state.speculative_num_steps == 1 else _graphs(state.cuda_graph_runner, _DRAFT)
                 draft[steps] = Curve([1], [0.0]) if drafts is None else _timed(drafts, vocabularies[1])
     tiers = None if ragged is None else _timed(ragged, vocabularies[0], ragged.capture_num_tokens)
     return CostTable(

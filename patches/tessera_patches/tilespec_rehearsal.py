@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from sglang.srt.managers.schedule_batch import ScheduleBatch
+from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.speculative.eagle_info import EagleDraftInput
@@ -112,9 +113,8 @@ def longest(worker: Any, bs: int) -> int:
 
 
 def _ahead(worker: Any) -> int:
-    """Tokens behind the context that a step writes."""
-    most: int = max(worker._states.steps)
-    return 2 * (most + 1)
+    """KV slots behind the context that SGLang reserves for a step."""
+    return int(get_alloc_reserve_per_decode(worker.server_args))
 
 
 def _spread(worker: Any, bs: int, context: int) -> torch.Tensor:
@@ -134,8 +134,8 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
     drafts, device = worker.draft_worker, worker.device
     size, dtype = get_draft_recurrent_hidden_state_spec(drafts.draft_runner)
     return EagleDraftInput(
-        topk_p=torch.full((bs, 1), 0.5, device=device),
-        topk_index=torch.randint(vocabulary(drafts), (bs, 1), device=device),
+        topk_p=torch.full((bs, worker.topk), 1 / (1 + worker.topk), device=device),
+        topk_index=torch.randint(vocabulary(drafts), (bs, worker.topk), device=device),
         hidden_states=None if size is None else torch.randn(bs, size, device=device).to(dtype),
         bonus_tokens=torch.randint(worker.target_worker.model_config.vocab_size, (bs,), device=device),
         num_tokens_per_req=1,

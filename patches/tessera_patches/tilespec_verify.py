@@ -1,7 +1,7 @@
-"""Verify chains of different lengths in one forward: pack the chosen tokens, run, and put the results back.
+"""Verify drafts of different sizes in one forward: pack the chosen tokens, run, and put the results back.
 
 SGLang has the layout, the attention and the graphs for this (``ragged_verify.py``), for its DSpark drafts alone. Its
-EAGLE path before and after the forward knows chains of one length, so that is what it is given back.
+EAGLE path before and after the forward knows drafts of one size, so that is what it is given back.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sglang.srt.utils.async_probe import sanitize_nan_logits
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import VerifyRows, pack_verify
 from tessera_kernels.scatter_verify import scatter_verify
+from tessera_patches.tilespec_trees import lay_out, tree_of
 
 _ATTRIBUTE = "tessera_cut"
 
@@ -65,6 +66,9 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
         draft_token_num=width,
         device=batch.device,
     )
+    tree = tree_of(verify_input)
+    if tree is not None:
+        lay_out(tree, verify_input, batch.seq_lens, cut.plan, runner.attn_backend)
     cut.dense = VerifyRows(verify_input.draft_token, verify_input.positions, locations)
     packed = VerifyRows(*(one.new_empty(cut.rows, dtype=torch.int64) for one in cut.dense))
     pack_verify(cut.dense, cut.plan.qo_indptr, bs, packed)
@@ -89,9 +93,9 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
 
 
 def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
-    """Give back what `prepare` took, all but the logits: full chains, each ending where its verification ended.
+    """Give back what `prepare` took, all but the logits: full drafts, each ending where its verification ended.
 
-    Hidden states of rows that were not verified are zero.
+    Trees were cut in `prepare` already. Hidden states of rows that were not verified are zero.
     """
     if cut.dense is None:
         raise RuntimeError("a verification in part that was never prepared")
@@ -99,8 +103,9 @@ def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None
     indptr, lens = cut.plan.qo_indptr, cut.plan.verify_lens[:bs]
     if logits_output.hidden_states is not None:
         logits_output.hidden_states = _dense(logits_output.hidden_states, indptr, bs, width, 0)
-    last = torch.arange(width, device=lens.device) >= lens.unsqueeze(1) - 1
-    verify_input.retrieve_next_token.masked_fill_(last, -1)
+    if tree_of(verify_input) is None:
+        last = torch.arange(width, device=lens.device) >= lens.unsqueeze(1) - 1
+        verify_input.retrieve_next_token.masked_fill_(last, -1)
     _, verify_input.positions, batch.out_cache_loc = cut.dense
     batch.input_ids = verify_input.draft_token
     verify_input.ragged_verify_layout = None

@@ -13,15 +13,17 @@ from sglang.srt.runtime_context import get_context
 
 from tessera import config
 from tessera.tilespec.calibration import Calibration, edges
-from tessera.tilespec.candidates import candidates
+from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.policy import Choice
 from tessera.tilespec.refusals import refused_model
-from tessera.tilespec.scores import NO_DRAFT, Scores
+from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_patches import tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
+from tessera_patches.tilespec_drafts import scored_chains
 from tessera_patches.tilespec_verify import Cut, attach
 
 logger = logging.getLogger(__name__)
@@ -39,24 +41,26 @@ class States:
     force. What it does not do is decide; `SizedWorker` does.
     """
 
-    def __init__(self, worker: Any, steps: list[int]) -> None:
+    def __init__(self, worker: Any, shape: DraftShape) -> None:
         self._worker = worker
         self.built: dict[int, Any] = {}
-        self.steps = steps
+        self.shape = shape
+        self.steps = shape.drafted
 
     def register(self, state: Any) -> None:
         """Take a state that exists."""
-        self.built[state.speculative_num_steps] = state
+        self.built[state.speculative_num_draft_tokens - 1] = state
 
     def init_states(self, cuda_graph_bs: list[int] | None) -> None:
         """Build the others."""
         for steps in self.steps:
             if steps not in self.built:
-                self.register(self._worker.build_adaptive_runtime_state(steps, steps + 1, cuda_graph_bs=cuda_graph_bs))
+                widths = self.shape.state(steps)
+                self.register(self._worker.build_adaptive_runtime_state(*widths, cuda_graph_bs=cuda_graph_bs))
 
     def activate(self, steps: int) -> None:
         """Put a state in force."""
-        if steps != self._worker.speculative_num_steps:
+        if steps + 1 != self._worker.speculative_num_draft_tokens:
             log = get_context()._overrides_log
             before = len(log)
             self._worker.apply_runtime_state(self.built[steps])
@@ -69,12 +73,20 @@ class SizedWorker:
     The draft's probabilities, the table that turns them into chances of acceptance, and the outcome stay on the device
     (`Scores`). The host decides two numbers a step, how many tokens to draft for each request and how many to verify in
     all; the device decides whose.
+
+    Attributes:
+        scores_class: what keeps the draft's side.
+        scored: makes SGLang's draft worker fill it.
     """
+
+    scores_class = Scores
+    scored = staticmethod(scored_chains)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.adaptive_controller = None
-        self._states = States(self, candidates(self.speculative_num_steps))
+        shape = DraftShape(self.speculative_num_steps, self.topk, self.speculative_num_draft_tokens)
+        self._states = States(self, shape)
         self._choice: Choice | None = None
         self._kv_tokens = 0
 
@@ -85,10 +97,13 @@ class SizedWorker:
             raise SystemExit(refusing(refusal))
         super().alloc_memory_pool(**kwargs)  # type: ignore[misc]
         requests, depths = self.req_to_token_pool.req_to_token.shape[0], max(self._states.steps)
-        table = torch.from_numpy(Calibration(depths).logits())
+        table = torch.from_numpy(self._new_calibration().logits())
         model = AcceptanceModel.create(torch.from_numpy(edges()), table, requests, self.device)
-        self._scores = Scores(requests, depths, self.device, model)
-        _score_drafts(self._draft_worker, self._scores)
+        self._scores = self.scores_class(requests, depths, self.device, model)
+        # SGLang's workers create their draft worker themselves: it becomes one of ours afterwards.
+        drafts = self._draft_worker
+        drafts.__class__ = self.scored(type(drafts))
+        drafts.scores = self._scores
 
     def init_cuda_graphs(self: Any) -> None:
         """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
@@ -96,7 +111,7 @@ class SizedWorker:
         try:
             with _or_refuse("capturing graphs", _HINT):
                 super().init_cuda_graphs()  # type: ignore[misc]
-                self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, max(self._states.steps))
+                self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, self._states.shape)
         finally:
             self.adaptive_controller = None
         logging.getLogger(_SGLANG).addFilter(lambda record: _SWITCH not in record.getMessage())
@@ -104,9 +119,7 @@ class SizedWorker:
     def profile(self: Any) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
         with _or_refuse("measuring steps"):
-            known = tilespec_profile.profile(
-                self, self._states.built, self._graphs, Calibration(max(self._states.steps))
-            )
+            known = tilespec_profile.profile(self, self._states.built, self._graphs, self._new_calibration())
         self._scores.refit(known.calibration.logits())
         device, trace = torch.device(self.device).type, config.flags.tile_spec_trace
         tally = Tally(self.server_args.served_model_name) if self.server_args.enable_metrics else None
@@ -131,17 +144,17 @@ class SizedWorker:
         choice = self._choice
         if batch.forward_mode.is_idle() or choice is None or choice.steps == 0:
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
-        bs, steps = len(batch.seq_lens), choice.steps
+        bs, steps, verify_input = len(batch.seq_lens), choice.steps, batch.spec_info
         plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens)
         graphs = None if choice.tier is None else self._graphs
         if graphs is not None:  # also for all tokens: a greater size can be cheaper
-            attach(batch.spec_info, Cut(plan, choice.tokens, choice.tier))
+            attach(verify_input, Cut(plan, choice.tokens, choice.tier))
         elif choice.tokens < bs * (steps + 1):
-            tilespec_graphs.check_eager(self.target_worker.model_runner)
-            attach(batch.spec_info, Cut(plan, choice.tokens, choice.tokens))
+            tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
+            attach(verify_input, Cut(plan, choice.tokens, choice.tokens))
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
-        self._scores.observe(bs, steps, batch.req_pool_indices, plan, result.accept_lens)
+        self._learn(verify_input, batch.req_pool_indices, plan, result.accept_lens)
         self._decider.drafted(steps, plan)
         # SGLang counts them by request, in meta_info; it copies them on another stream, after the plan is used again.
         result.cap_lens = plan.verify_lens[:bs].clone()
@@ -150,7 +163,15 @@ class SizedWorker:
     def _stub_skipped_draft_extend(self: Any, batch: Any, batch_output: Any) -> None:
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""
         super()._stub_skipped_draft_extend(batch, batch_output)  # type: ignore[misc]
-        batch_output.next_draft_input.topk_p.fill_(NO_DRAFT)
+        self._scores.undraft(batch_output.next_draft_input.topk_p, batch_output.next_draft_input.topk_index)
+
+    def _new_calibration(self: Any) -> Calibration:
+        """What is known of acceptance before anything was tried."""
+        return Calibration(max(self._states.steps), trees=self._states.shape.trees)
+
+    def _learn(self: Any, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, accept_lens: Any) -> None:
+        steps = verify_input.draft_token_num - 1
+        self._scores.observe(len(requests), steps, requests, plan, accept_lens)
 
 
 @contextlib.contextmanager
@@ -163,106 +184,6 @@ def _or_refuse(doing: str, hint: str = "") -> Iterator[None]:
         raise SystemExit(refusing(f"--tile-spec: {doing} failed: {error}{hint}")) from error
 
 
-def sized(worker: type) -> type:
+def sized(worker: type, mixin: type[SizedWorker]) -> type:
     """``worker`` with TileSpec on top."""
-    return type(f"Sized{worker.__name__}", (SizedWorker, worker), {})
-
-
-def _scored(kind: Any) -> type:
-    """SGLang's draft worker ``kind``, which also notes the probability of every drafted token.
-
-    SGLang computes it only where it samples drafts, and otherwise puts 1. It is taken where the logits are: between the
-    draft model's forwards, and captured with them where there are graphs.
-    """
-
-    class ScoredDrafts(kind):
-        scores: Scores
-        chains: dict[int, tuple[Any, Any]]
-        _topk1_parents_prealloc: Any
-        _topk1_score_indices_prealloc: Any
-
-        def _rebuild_topk1_chain_buffers(self) -> None:
-            """SGLang makes these constants anew whenever the number of steps changes: here, once for each."""
-            if self.speculative_num_steps not in self.chains:
-                super()._rebuild_topk1_chain_buffers()
-                made = self._topk1_parents_prealloc, self._topk1_score_indices_prealloc
-                self.chains[self.speculative_num_steps] = made
-            constants = self.chains[self.speculative_num_steps]
-            self._topk1_parents_prealloc, self._topk1_score_indices_prealloc = constants
-
-        def _capture_cuda_graphs(self) -> None:
-            """Capture draft-extends at their own width.
-
-            SGLang takes that of the command line in its adaptive mode too, and then runs other widths without a graph.
-            """
-            args = self.draft_runner.server_args
-            width = args.speculative_num_draft_tokens
-            args.override("tessera", speculative_num_draft_tokens=self.speculative_num_draft_tokens)
-            try:
-                super()._capture_cuda_graphs()
-            finally:
-                args.override("tessera", speculative_num_draft_tokens=width)
-
-        def draft(self, batch: Any) -> Any:
-            """Draft for a batch; the first token's probability comes with the batch."""
-            self.scores.first(batch.spec_info.topk_p)
-            return super().draft(batch)
-
-        def draft_forward(self, forward_batch: Any) -> Any:
-            """All forwards of a draft."""
-            self.scores.begin()
-            with _tapped(self.draft_runner, "forward") as outputs:
-                outputs.on = self.scores.next
-                return super().draft_forward(forward_batch)
-
-        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
-            """Runs the draft model over the verified tokens, and picks the first token of the next draft."""
-            graphs = self.cuda_graph_runner_for_draft_extend
-            with _tapped(self.draft_runner, "forward") as eager, _tapped(graphs, "execute") as replayed:
-                super()._draft_extend_for_decode(batch, batch_result)
-            logits = (eager.last or replayed.last).next_token_logits
-            batch_result.next_draft_input.topk_p = self.scores.probability(logits)
-
-    return ScoredDrafts
-
-
-class _Tap:
-    """Sees each output of a function.
-
-    Attributes:
-        last: the last one.
-        on: called with each.
-    """
-
-    def __init__(self) -> None:
-        self.last: Any = None
-        self.on: Any = None
-
-
-@contextlib.contextmanager
-def _tapped(owner: Any, name: str) -> Iterator[_Tap]:
-    """Watch a method of an object for a while; of None there is nothing to see."""
-    tap = _Tap()
-    if owner is None:
-        yield tap
-        return
-    original = getattr(owner, name)
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        output = original(*args, **kwargs)
-        tap.last = getattr(output, "logits_output", output)
-        if tap.on is not None:
-            tap.on(tap.last.next_token_logits)
-        return output
-
-    setattr(owner, name, watched)
-    try:
-        yield tap
-    finally:
-        delattr(owner, name)
-
-
-def _score_drafts(draft_worker: Any, scores: Scores) -> None:
-    """SGLang's workers create their draft worker themselves: it becomes one of ours afterwards."""
-    draft_worker.__class__ = _scored(type(draft_worker))
-    draft_worker.scores, draft_worker.chains = scores, {}
+    return type(f"Sized{worker.__name__}", (mixin, worker), {})

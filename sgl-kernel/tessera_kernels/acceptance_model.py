@@ -2,6 +2,9 @@
 
 The probability that the draft token at a depth is accepted, given that those before it were, is
 ``sigmoid(logits[depth, bin(confidence)] + offsets[request])``. `tessera.tilespec.calibration` fits the table.
+
+For trees the table has one row, and what is looked up is a node's path score, the product of the confidences from the
+root to it: it gives the probability that the whole path is accepted.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import torch
 
 
 class AcceptanceModel(NamedTuple):
-    """Device tensors. ``S``: the greatest depth; ``BINS``: a power of two; ``R``: rows of the request pool."""
+    """Device tensors. ``S``: the greatest depth, 1 for trees; ``BINS``: a power of two; ``R``: rows of the pool."""
 
     edges: torch.Tensor
     """float32 ``[BINS - 1]``, ascending: bin i holds ``edges[i-1] <= confidence < edges[i]``."""
@@ -39,14 +42,20 @@ def bins_torch(model: AcceptanceModel, confidence: torch.Tensor) -> torch.Tensor
     return torch.bucketize(confidence.nan_to_num(0.0), model.edges, right=True)
 
 
-def acceptance_torch(model: AcceptanceModel, confidence: torch.Tensor, requests: torch.Tensor) -> torch.Tensor:
-    """The conditional acceptance of each draft token, float32 ``[bs, s]``.
+def acceptance_torch(
+    model: AcceptanceModel, confidence: torch.Tensor, requests: torch.Tensor, *, paths: bool = False
+) -> torch.Tensor:
+    """The conditional acceptance of each draft token of a chain, or that of the path to each node of a tree.
+
+    Float32 ``[bs, s]``.
 
     Args:
         model: the model.
         confidence: float32 ``[bs, s]``.
         requests: ``[bs]``, each request's row of the pool.
+        paths: the confidences are path scores, all looked up in the table's first row.
     """
-    depth = torch.arange(confidence.shape[1], device=confidence.device)
+    columns = torch.arange(confidence.shape[1], device=confidence.device)
+    depth = torch.zeros_like(columns) if paths else columns
     logit = model.logits[depth, bins_torch(model, confidence)]
     return torch.sigmoid(logit + model.offsets[requests.long()].unsqueeze(1))

@@ -14,7 +14,7 @@ def acceptance(confidence, edges, logits, offset, BINS: tl.constexpr, LEVELS: tl
         confidence: block of float32.
         edges: pointer to the edges.
         logits: pointer to the depth's row of the table.
-        offset: block of float32, each request's offset.
+        offset: float32, each request's offset, of a shape that fits the block.
         BINS: bins.
         LEVELS: log2(BINS).
     """

@@ -18,10 +18,10 @@ class VerifyPlan(NamedTuple):
     qo_indptr: torch.Tensor
     """int32 ``[slots + 1]``: where each request's tokens begin in the packed batch; the total behind bs."""
     survival: torch.Tensor
-    """float32 ``[bs, s]``: probability that this draft token and all before it are accepted; non-increasing."""
+    """float32 ``[bs, s]``: probability that this draft token and all that it continues are accepted; non-increasing."""
     histogram: torch.Tensor
-    """int32 ``[2, S, 64]``: by depth and bin of survival, how many draft tokens there are, and the sum of their
-    survivals in units of 2^-20. 0 at depths that were not drafted."""
+    """int32 ``[2, S, 64]``: by column (depth, or rank of a tree's node) and bin of survival, how many draft tokens
+    there are, and the sum of their survivals in units of 2^-20. 0 in columns that were not drafted."""
 
     @classmethod
     def create(cls, slots: int, steps: int, depths: int, device: str) -> VerifyPlan:
@@ -35,12 +35,19 @@ class VerifyPlan(NamedTuple):
 
 
 def allocate_verify(
-    confidence: torch.Tensor, requests: torch.Tensor, model: AcceptanceModel, tokens: int, plan: VerifyPlan
+    confidence: torch.Tensor,
+    requests: torch.Tensor,
+    model: AcceptanceModel,
+    tokens: int,
+    plan: VerifyPlan,
+    *,
+    paths: bool = False,
 ) -> None:
     """Give each request its anchor, and the rest of ``tokens`` to the draft tokens with the greatest survival.
 
-    Survival is the running product of the calibrated conditional acceptance over the depths, so what is chosen is a
-    prefix of each request's draft. Ties go to the lesser depth, then to the earlier request. Then
+    Survival is the running product of the calibrated conditional acceptance over the depths of a chain, and the running
+    minimum of the calibrated acceptance of paths over the nodes of a tree. So what is chosen is a prefix of each
+    request's draft. Ties go to the lesser column, then to the earlier request. Then
     ``sum(verify_lens) == min(tokens, bs * (s + 1))``.
 
     One launch on a GPU, on the current stream, without a host sync; `allocate_verify_torch` elsewhere.
@@ -50,10 +57,11 @@ def allocate_verify(
             column: the request has no draft in truth (its worker was not asked for one). Its tokens come last, and the
             histogram leaves it out.
         requests: ``[bs]`` int32 or int64, each request's row of the pool.
-        model: the acceptance model, with S at least s.
+        model: the acceptance model, with S at least s; for ``paths`` its first row is enough.
         tokens: what the batch verifies in all, at least bs.
         plan: written. ``survival`` may have more rows than bs and more columns than s; they stay as they are. Buffers
             of one size for all batches keep the kernel at one compilation.
+        paths: drafts are trees: ``confidence`` has the path scores of a request's nodes, in descending order.
 
     Raises:
         ValueError: fewer tokens than requests.
@@ -63,21 +71,28 @@ def allocate_verify(
     if confidence.is_cuda:
         from tessera_kernels.allocate_verify_triton import allocate_verify_triton
 
-        allocate_verify_triton(confidence, requests, model, tokens, plan)
+        allocate_verify_triton(confidence, requests, model, tokens, plan, paths=paths)
     else:
-        allocate_verify_torch(confidence, requests, model, tokens, plan)
+        allocate_verify_torch(confidence, requests, model, tokens, plan, paths=paths)
 
 
 def allocate_verify_torch(
-    confidence: torch.Tensor, requests: torch.Tensor, model: AcceptanceModel, tokens: int, plan: VerifyPlan
+    confidence: torch.Tensor,
+    requests: torch.Tensor,
+    model: AcceptanceModel,
+    tokens: int,
+    plan: VerifyPlan,
+    *,
+    paths: bool = False,
 ) -> None:
     """The torch twin of the Triton kernel: same arguments, same result up to the rounding of the sigmoid."""
     bs, steps = confidence.shape
     drafted = ~(confidence[:, :1] < 0)
-    survival = acceptance_torch(model, confidence, requests).cumprod(1) * drafted
+    acceptance = acceptance_torch(model, confidence, requests, paths=paths)
+    survival = (acceptance.cummin(1).values if paths else acceptance.cumprod(1)) * drafted
     plan.survival[:bs, :steps] = survival
-    by_depth = survival.t().flatten()
-    chosen = by_depth.argsort(descending=True, stable=True)[: tokens - bs] % bs
+    by_column = survival.t().flatten()
+    chosen = by_column.argsort(descending=True, stable=True)[: tokens - bs] % bs
     lens = 1 + torch.bincount(chosen, minlength=bs)
     plan.verify_lens.zero_()
     plan.verify_lens[:bs] = lens

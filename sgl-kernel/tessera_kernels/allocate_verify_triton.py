@@ -14,7 +14,26 @@ from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 # Float bits of survivals, which lie in 0 to 1, are below this; so many halvings find one of them.
 _BEYOND_ONE = tl.constexpr(0x3F800001)
 _HALVINGS = tl.constexpr(30)
-ELEMENTS_OF_FOUR_WARPS = 1024
+_WARPS = ((1024, 4), (8192, 8))
+"""Up to so many elements of the block, so many warps; 16 beyond."""
+
+
+@triton.jit
+def _requests(confidence, requests, offsets, row, live, confidence_stride):  # type: ignore[no-untyped-def]
+    """Each request's offset, and whether it has a draft in truth."""
+    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
+    drafted = live & ~(tl.load(confidence + row * confidence_stride, mask=live, other=0.0) < 0)
+    return tl.load(offsets + request, mask=live, other=0.0), drafted
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _count(  # type: ignore[no-untyped-def]
+    bins, survival, counted, depths, H_BINS: tl.constexpr, H_SCALE: tl.constexpr
+):
+    """Add to the histogram; ``bins`` points to the first bin of each survival's column."""
+    cell = bins + tl.minimum((survival * H_BINS).to(tl.int32), H_BINS - 1)
+    tl.atomic_add(cell, 1, mask=counted, sem="relaxed")
+    tl.atomic_add(cell + depths * H_BINS, (survival * H_SCALE + 0.5).to(tl.int32), mask=counted, sem="relaxed")
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -42,9 +61,7 @@ def _survivals(  # type: ignore[no-untyped-def]
     row = tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     live = row < bs
-    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
-    offset = tl.load(offsets + request, mask=live, other=0.0)
-    drafted = live & ~(tl.load(confidence + row * confidence_stride, mask=live, other=0.0) < 0)
+    offset, drafted = _requests(confidence, requests, offsets, row, live, confidence_stride)
     running = tl.where(drafted, 1.0, 0.0)
     block = tl.full((ROWS, COLUMNS), -1.0, tl.float32)
     for depth in range(steps):
@@ -54,12 +71,48 @@ def _survivals(  # type: ignore[no-untyped-def]
         tl.store(survival_out + row * survival_stride + depth, running, mask=live)
         here = (column == depth)[None, :] & live[:, None]
         block = tl.where(here, running[:, None], block)
-        place = tl.minimum((running * H_BINS).to(tl.int32), H_BINS - 1)
-        amount = (running * H_SCALE + 0.5).to(tl.int32)
-        cell = histogram + depth * H_BINS + place
-        tl.atomic_add(cell, 1, mask=drafted, sem="relaxed")
-        tl.atomic_add(cell + depths * H_BINS, amount, mask=drafted, sem="relaxed")
+        _count(histogram + depth * H_BINS, running, drafted, depths, H_BINS, H_SCALE)
     return block
+
+
+@triton.jit
+def _lesser(a, b):  # type: ignore[no-untyped-def]
+    return tl.minimum(a, b)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _path_survivals(  # type: ignore[no-untyped-def]
+    confidence,
+    requests,
+    edges,
+    logits,
+    offsets,
+    survival_out,
+    histogram,
+    bs,
+    confidence_stride,
+    survival_stride,
+    depths,
+    steps,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BINS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    H_BINS: tl.constexpr,
+    H_SCALE: tl.constexpr,
+):
+    """The same for trees, all nodes at once: each has its own path score, and a minimum rounds nothing."""
+    row = tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    live = row < bs
+    node = live[:, None] & (column < steps)[None, :]
+    offset, drafted = _requests(confidence, requests, offsets, row, live, confidence_stride)
+    score = tl.load(confidence + row[:, None] * confidence_stride + column[None, :], mask=node, other=0.0)
+    _, accepted = acceptance(score, edges, logits, offset[:, None], BINS, LEVELS)
+    survival = tl.where(drafted[:, None], tl.associative_scan(accepted, 1, _lesser), 0.0)
+    tl.store(survival_out + row[:, None] * survival_stride + column[None, :], survival, mask=node)
+    _count(histogram + column[None, :] * H_BINS, survival, node & drafted[:, None], depths, H_BINS, H_SCALE)
+    return tl.where(node, survival, -1.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -107,12 +160,14 @@ def _allocate_kernel(  # type: ignore[no-untyped-def]
     H_BINS: tl.constexpr,
     H_SCALE: tl.constexpr,
     H_CELLS: tl.constexpr,
+    PATHS: tl.constexpr,
 ):
     """One program for the whole batch: it needs every survival to find the least that is still verified."""
     cell = tl.arange(0, H_CELLS)
     tl.store(histogram + cell, 0, mask=cell < 2 * depths * H_BINS)
     tl.debug_barrier()  # zeros are in place before any thread adds to them
-    block = _survivals(
+    survivals: tl.constexpr = _path_survivals if PATHS else _survivals
+    block = survivals(
         confidence,
         requests,
         edges,
@@ -140,13 +195,19 @@ def _allocate_kernel(  # type: ignore[no-untyped-def]
 
 
 def allocate_verify_triton(
-    confidence: torch.Tensor, requests: torch.Tensor, model: AcceptanceModel, tokens: int, plan: VerifyPlan
+    confidence: torch.Tensor,
+    requests: torch.Tensor,
+    model: AcceptanceModel,
+    tokens: int,
+    plan: VerifyPlan,
+    *,
+    paths: bool = False,
 ) -> None:
     """See `tessera_kernels.allocate_verify.allocate_verify`. One launch of one program."""
     bs, steps = confidence.shape
     slots = plan.verify_lens.shape[0]
-    rows, columns = triton.next_power_of_2(slots), triton.next_power_of_2(model.logits.shape[0])
-    depths, bins = model.logits.shape
+    depths, bins = plan.histogram.shape[1], model.logits.shape[1]
+    rows, columns = triton.next_power_of_2(slots), triton.next_power_of_2(depths)
     _allocate_kernel[(1,)](
         confidence,
         requests,
@@ -171,5 +232,6 @@ def allocate_verify_triton(
         H_BINS=HISTOGRAM_BINS,
         H_SCALE=int(1 / HISTOGRAM_UNIT),
         H_CELLS=triton.next_power_of_2(2 * depths * HISTOGRAM_BINS),
-        num_warps=4 if rows * columns <= ELEMENTS_OF_FOUR_WARPS else 8,
+        PATHS=paths,
+        num_warps=next((warps for elements, warps in _WARPS if rows * columns <= elements), 16),
     )

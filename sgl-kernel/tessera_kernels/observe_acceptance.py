@@ -63,5 +63,10 @@ def observe_acceptance_torch(
     model.counts[0, :steps].scatter_add_(1, places, tested.t().int())
     model.counts[1, :steps].scatter_add_(1, places, succeeded.t().int())
     gradient = torch.where(tested, succeeded.float() - expected, 0).sum(1)
+    follow_torch(model, requests, gradient)
+
+
+def follow_torch(model: AcceptanceModel, requests: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Move the offsets of ``requests`` ``[bs]`` along the gradient ``[bs]`` of their log-likelihood (in place)."""
     offset = OFFSET_KEPT * model.offsets[requests.long()] + OFFSET_RATE * gradient
     model.offsets[requests.long()] = offset.clamp(-OFFSET_LIMIT, OFFSET_LIMIT)

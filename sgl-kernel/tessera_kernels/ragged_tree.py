@@ -44,7 +44,7 @@ def ragged_tree(
     Args:
         parent_list: int64 ``[bs, topk * (depth - 1) + 1]``, or ``[bs, 0]`` where depth is 1: by group of ``topk``
             candidates, the candidate that they continue.
-        selected_index: int64 ``[bs, N - 1]``: the candidates kept as nodes 1 to n-1, ascending, in front; what is
+        selected_index: int64 ``[bs, N - 1]``: the candidates kept as nodes 1 to n-1, in any order, in front; what is
             behind them is ignored. A node whose parent is not kept is linked to nothing.
         seq_lens: ``[bs]`` int32 or int64, accepted length of each sequence.
         verify_lens: int32 ``[bs]`` or longer, nodes to keep, the root included: 1 to N.

@@ -58,10 +58,11 @@ def test_another_runner_is_another_profile(option: str, monkeypatch: pytest.Monk
     device = SimpleNamespace(name="some GPU", multi_processor_count=132, total_memory=1, uuid="none")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
-    plain = dict.fromkeys(tilespec_facts._OPTIONS, "triton")
+    plain: dict[str, object] = dict.fromkeys(tilespec_facts._OPTIONS, "triton")
     plain |= {"model_path": "target", "speculative_draft_model_path": "draft"}
+    plain |= {"speculative_num_steps": 1, "speculative_eagle_topk": 1}
 
-    def key(args: dict[str, str]) -> str:
+    def key(args: dict[str, object]) -> str:
         return cache.key(tilespec_facts.facts(SimpleNamespace(**args), [0, 1], [1], []))
 
     assert key(plain) != key(plain | {option: "flashinfer_cutlass"})

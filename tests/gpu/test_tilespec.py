@@ -29,6 +29,7 @@ DICE = {"TESSERA_TEST_FAULT": "dice", "PYTHONPATH": os.pathsep.join((str(SITE), 
 STRAINED = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 SHOWN = {"SGLANG_LOG_DECODE_GRAPH_KEY": "true"}
 CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
+TREE = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8")
 LIMITS = (*SMALL, "--max-total-tokens", "20000", "--max-running-requests", "16")
 GRAPHS = (
     "--cuda-graph-bs-decode",
@@ -56,10 +57,10 @@ TOLERANCE = {TRITON: 0.1, FA3: 0.5}
 token from a wrong row is several below."""
 
 
-def start(pool: ServerPool, backend: tuple[str, ...], drafts: str, **env: str) -> Server:
+def start(pool: ServerPool, backend: tuple[str, ...], drafts: str, shape: tuple[str, ...], **env: str) -> Server:
     """A server that sizes its drafts."""
     return pool.get(
-        *LIMITS, *GRAPHS, *backend, "--speculative-algorithm", *DRAFTS[drafts], *CHAIN, "--tile-spec", env=env
+        *LIMITS, *GRAPHS, *backend, "--speculative-algorithm", *DRAFTS[drafts], *shape, "--tile-spec", env=env
     )
 
 
@@ -90,11 +91,37 @@ def prompts() -> list[tuple[list[int], int]]:
 def test_dice_do_not_change_the_tokens(
     server_pool: ServerPool, hf: HuggingFace, backend: tuple[str, ...], drafts: str
 ) -> None:
-    """Every number of drafted tokens, and every size of ragged graph, beside the uniform ones.
+    """Every number of drafted tokens, and every size of ragged graph, beside the uniform ones."""
+    server = start(server_pool, backend, drafts, CHAIN, **DICE, **STRAINED, **SHOWN)
+    check_tokens(server, hf, drafts, TOLERANCE[backend])
+    assert ragged_graphs(server)
+
+
+@pytest.mark.parametrize(
+    ("backend", "drafts"),
+    [(TRITON, "standalone"), (TRITON, "eagle"), (TRITON, "eagle3"), (FA3, "eagle3")],
+    ids=["triton-standalone", "triton-eagle", "triton-eagle3", "fa3-eagle3"],
+)
+def test_dice_do_not_change_the_tokens_of_trees(
+    server_pool: ServerPool, hf: HuggingFace, backend: tuple[str, ...], drafts: str
+) -> None:
+    """Plain steps, whole trees, and with triton every size of ragged graph."""
+    server = start(server_pool, backend, drafts, TREE, **DICE, **STRAINED, **SHOWN)
+    check_tokens(server, hf, f"{drafts} trees", TOLERANCE[backend])
+    assert ragged_graphs(server) == (backend is TRITON)
+    assert ("verifies whole trees or none" in server.log) == (backend is FA3)
+
+
+def ragged_graphs(server: Server) -> bool:
+    """Whether a verification ran in one."""
+    return any("worker=target" in line and "(num_tokens)" in line for line in server.log.splitlines())
+
+
+def check_tokens(server: Server, hf: HuggingFace, name: str, tolerance: float) -> None:
+    """Each token is the target's, and drafts were accepted.
 
     Some ask for log-probabilities, or sample: then the logits are spread, and the batch is not greedy as a whole.
     """
-    server = start(server_pool, backend, drafts, **DICE, **STRAINED, **SHOWN)
 
     def ask(place: int, prompt: list[int], tokens: int) -> dict[str, Any]:
         if place % 10 == 9:
@@ -111,15 +138,14 @@ def test_dice_do_not_change_the_tokens(
             worst = max(worst, shortfall(hf, prompt, answer["output_ids"]))
     metas = [answer["meta_info"] for answer in answers]
     accepted = sum(meta["spec_num_correct_drafts"] for meta in metas)
-    print(f"\nMEASURED {drafts}: {accepted} drafts accepted, worst shortfall {worst:.4f}")  # noqa: T201 - run by hand
-    assert worst <= TOLERANCE[backend]
+    print(f"\nMEASURED {name}: {accepted} drafts accepted, worst shortfall {worst:.4f}")  # noqa: T201 - run by hand
+    assert worst <= tolerance
     assert accepted > 20
-    assert any("worker=target" in line and "(num_tokens)" in line for line in server.log.splitlines()), "ragged graphs"
 
 
 def test_the_tokens_of_a_server_without_speculation(server_pool: ServerPool, hf: HuggingFace) -> None:
     """The policy by itself, and a plain server: alike, but where rounding decides between tokens that are as likely."""
-    tile = start(server_pool, TRITON, "standalone")
+    tile = start(server_pool, TRITON, "standalone", CHAIN)
     plain = server_pool.get(*LIMITS, *GRAPHS, *TRITON)
     work = prompts()[:12]
     found = [[generate(server, *item)["output_ids"] for item in work] for server in (tile, plain)]
@@ -134,7 +160,7 @@ def test_the_profile_is_known_at_the_second_start(server_pool: ServerPool, tmp_p
     """Measured once; then found, checked and used. Both starts say how long it took."""
     lines = []
     for spare in ("TESSERA_FIRST", "TESSERA_SECOND"):  # the pool starts a new server where the environment differs
-        server = start(server_pool, FA3, "eagle", TESSERA_CACHE=str(tmp_path), **{spare: "1"})
+        server = start(server_pool, FA3, "eagle", CHAIN, TESSERA_CACHE=str(tmp_path), **{spare: "1"})
         lines += [line for line in server.log.splitlines() if "tessera: the cost profile" in line]
     print("\nMEASURED " + "\n".join(lines))  # noqa: T201 - run by hand
     assert len(lines) == 2

@@ -33,6 +33,7 @@ def test_every_kernel_compiles() -> None:
         "_pack_kernel",
         "_scatter_kernel",
         "_observe_kernel",
+        "_observe_tree_kernel",
         "_tree_kernel",
     }
     assert set(run.stdout.split()) == kernels
@@ -70,6 +71,7 @@ def launch_everything() -> None:
     from tessera_kernels.allocate_verify_triton import allocate_verify_triton
     from tessera_kernels.draft_confidence_triton import draft_confidence_triton
     from tessera_kernels.observe_acceptance_triton import observe_acceptance_triton
+    from tessera_kernels.observe_tree_triton import observe_tree_triton
     from tessera_kernels.pack_verify import VerifyRows
     from tessera_kernels.pack_verify_triton import pack_verify_triton
     from tessera_kernels.pool_rows import Reduce, Span
@@ -92,6 +94,12 @@ def launch_everything() -> None:
         observe_acceptance_triton(confidence, requests, ints, ints, model)
         rows = VerifyRows(*torch.empty((3, bs * (depths + 1)), dtype=torch.int64).unbind())
         pack_verify_triton(rows, ints, bs, rows)
+    for bs, nodes in ((1, 2), (64, 8), (512, 32)):
+        model = AcceptanceModel.create(torch.empty(31), torch.empty((1, 32)), 600, "cpu")
+        scores, requests = torch.empty((bs, nodes - 1)), torch.empty(bs, dtype=torch.int64)
+        plan = VerifyPlan.create(bs, nodes - 1, nodes - 1, "cpu")
+        allocate_verify_triton(scores, requests, model, 2 * bs, plan, paths=True)
+        observe_tree_triton(scores, requests, ints, torch.empty((bs, 6), dtype=torch.int32), model)
     for nodes in (2, 8, 64):
         index = torch.empty((3, 2, nodes), dtype=torch.int64)
         tree = RaggedTree._make([*index.unbind(), longs.flatten(), torch.empty(9, dtype=torch.bool)])

@@ -50,7 +50,7 @@ class Trees:
             candidate = self.integer(0, candidates - 1)
             if candidate not in kept and self.continued(b, candidate) in (None, *kept):
                 kept.append(candidate)
-        return sorted(kept)
+        return sorted(kept) if self.integer(0, 1) else kept  # by their index, or only behind what they continue
 
     def continued(self, b: int, candidate: int) -> int | None:
         """The candidate that this one continues; None is the root."""

@@ -18,7 +18,7 @@ from tessera.errors import BadFingerprint
 from tessera.fingerprint import codec
 from tessera.fingerprint.chunks import layout
 from tessera.fingerprint.codec import Points
-from tessera.fingerprint.field import PRIME, _reduced, evaluate, interpolate
+from tessera.fingerprint.field import PRIME, _balanced, _positive, evaluate, interpolate
 
 
 def top(rows: torch.Tensor, k: int) -> Points:
@@ -75,10 +75,25 @@ def test_polynomials(k: int, n: int, seed: int) -> None:
 
 
 def test_residues_are_exact_up_to_their_bound() -> None:
-    """Where floating point rounds a quotient: at multiples of the prime, just below and above them, up to 2**44."""
-    multiples = np.random.default_rng(0).integers(0, 2**44 // PRIME, 100_000) * PRIME
-    numbers = np.concatenate([multiples + i for i in (0, 1, PRIME - 1)] + [-np.arange(PRIME)])
-    assert (_reduced(numbers.astype(float)) == numbers % PRIME).all()
+    """Where floating point rounds a quotient: at multiples of the prime and halves of it, just below and above them."""
+    multiples = np.random.default_rng(0).integers(-(2**53) // PRIME, 2**53 // PRIME, 100_000) * PRIME
+    half = PRIME // 2
+    numbers = np.concatenate([multiples + i for i in (0, 1, -1, half, half + 1)] + [-np.arange(PRIME)])
+    found = _balanced(numbers.astype(float))
+    assert np.abs(found).max() <= half + 1
+    assert (_positive(found) == numbers % PRIME).all()
+
+
+@pytest.mark.parametrize("k", [128, 256, 257, 512])
+def test_large_residues_do_not_round(k: int) -> None:
+    """Sums are greatest where all residues are: the powers of such a place, times coefficients with their signs."""
+    half = PRIME // 2
+    places = np.array([[half, half + 1, PRIME - 2, 2, *range(5, k + 1)]], float)
+    for place in places[0, :4].astype(int).tolist():
+        powers = [pow(place, i, PRIME) for i in range(k)]
+        signs = [half if power <= half else half + 1 for power in powers]
+        found = evaluate(np.array([signs], float), places)[0, places[0] == place]
+        assert found.tolist() == [sum(a * b for a, b in zip(signs, powers, strict=True)) % PRIME]
 
 
 def test_the_modulus_tells_places_apart() -> None:

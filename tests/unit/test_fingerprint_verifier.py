@@ -14,7 +14,7 @@ from tessera.fingerprint import codec
 from tessera.fingerprint.chunks import ALL_ROWS, chosen_rows, complete, count, layout, values_proven
 from tessera.fingerprint.codec import Bits, Points
 from tessera.fingerprint.thresholds import Thresholds
-from tessera.fingerprint.verifier import NO_MATCH, Distance, as_text, distance, distances
+from tessera.fingerprint.verifier import NO_MATCH, Distance, as_text, compared, distances
 
 
 def bits(*values: float) -> Bits:
@@ -35,8 +35,10 @@ def bits(*values: float) -> Bits:
     ],
 )
 def test_distance(claimed: list[float], own: list[float], expected: Distance) -> None:
-    """Exponents and signs by equality, mantissas by difference; an even median is a mean."""
-    assert distance(bits(*claimed), bits(*own)) == expected
+    """Exponents and signs by equality, mantissas by difference; an even median is a mean. Each row by itself."""
+    theirs, ours = bits(*claimed), bits(*own)
+    found = compared(np.stack([ours, theirs]), np.stack([ours, ours]))
+    assert found == [Distance(0, 0, 0), expected]
 
 
 def test_distances_of_different_sizes() -> None:

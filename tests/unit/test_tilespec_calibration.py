@@ -80,10 +80,23 @@ def test_old_counts_fade() -> None:
     seen = counts(0, 0)
     for rate in (1.0, 0.0):
         for _ in range(40):
-            seen = seen + counts(100, 100 * rate)
+            seen = seen + counts(200, 200 * rate)
             table.absorb(seen)
     assert table.acceptance().max() < 0.1
     assert (table.mean() < 0.02).all()
+
+
+def test_depths_that_are_seldom_tried_follow_the_one_before() -> None:
+    """What they once said of other traffic fades with the first depth's trials, whether they are tried or not."""
+    table = Calibration(DEPTHS)
+    seen = counts(500, 500)
+    table.absorb(seen)
+    assert table.acceptance()[2].min() > 0.9
+    for _ in range(40):
+        seen[0, 0] += 200
+        table.absorb(seen)
+    assert table.acceptance().max() < 0.1
+    assert table.acceptance()[2] == pytest.approx(table.acceptance()[0], abs=0.01)
 
 
 @pytest.mark.parametrize("bias", [-2.0, 0.0, 1.5])
@@ -109,7 +122,7 @@ def test_the_truth_is_found_through_the_whole_loop(bias: float) -> None:
         if step % 32 == 0:
             table.absorb(model.counts.numpy())
             model.logits.copy_(torch.from_numpy(table.logits()))
-    seen = table.trials > 100
+    seen = table.trials > 60
     identity = calibration.identity()
     truth_of_bin = 1 / (1 + np.exp(-(np.log(identity / (1 - identity)) + bias)))
     assert seen[0].sum() > 10

@@ -166,7 +166,6 @@ FINE = {
     [
         ("speculative_algorithm", None, "--speculative-algorithm"),
         ("speculative_algorithm", "NGRAM", "--speculative-algorithm"),
-        ("speculative_eagle_topk", 4, "--speculative-eagle-topk above 1 "),
         ("speculative_adaptive", True, "--speculative-adaptive"),
         ("speculative_use_rejection_sampling", True, "--speculative-use-rejection-sampling"),
         ("enable_deterministic_inference", True, "--enable-deterministic-inference"),
@@ -189,6 +188,14 @@ def test_what_does_not_go_with_it_is_refused_by_name(name: str, value: object, o
     (line,) = refused(SimpleNamespace(**(FINE | {name: value})))
     assert option in line
     assert "--tile-spec" in line
+
+
+def test_more_nodes_than_candidates_are_refused() -> None:
+    """A draft of 3 steps with 2 branches has 2 + 2 * 4 candidates beside the root."""
+    tree = FINE | {"speculative_eagle_topk": 2, "speculative_num_steps": 3, "speculative_num_draft_tokens": 11}
+    assert refused(SimpleNamespace(**tree)) == []
+    (line,) = refused(SimpleNamespace(**(tree | {"speculative_num_draft_tokens": 12})))
+    assert line.startswith("--speculative-num-draft-tokens cannot be combined with --tile-spec")
 
 
 def test_a_model_with_state_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -42,18 +41,26 @@ def distances(fingerprints: Sequence[Fingerprint], own: Sequence[Points]) -> lis
     for k in {len(one.places) for one in own}:
         chosen = [i for i, one in enumerate(own) if len(one.places) == k]
         claimed = values_at([fingerprints[i] for i in chosen], np.stack([own[i].places for i in chosen]))
-        found |= {i: distance(theirs, own[i].bits) for i, theirs in zip(chosen, claimed, strict=True)}
+        found |= zip(chosen, compared(claimed, np.stack([own[i].bits for i in chosen])), strict=True)
     return [found[i] for i in range(len(own))]
 
 
-def distance(claimed: Bits, own: Bits) -> Distance:
-    """Compare the bits of values at the same places, ``[k]`` each."""
+def compared(claimed: Bits, own: Bits) -> list[Distance]:
+    """Compare the bits of values at the same places, ``[n, k]`` each, row by row."""
+    k = own.shape[1]
     zeros = ((claimed | own) & MAGNITUDE) == 0
     same = (((claimed ^ own) & SIGN_AND_EXPONENT) == 0) | zeros
-    errors = np.abs((claimed & MANTISSA).astype(int) - (own & MANTISSA).astype(int))[same].tolist()
-    if not errors:
-        return Distance(len(own), NO_MATCH, NO_MATCH)
-    return Distance(len(own) - len(errors), statistics.fmean(errors), float(statistics.median(errors)))
+    errors = np.abs((claimed & MANTISSA).astype(np.int64) - (own & MANTISSA))
+    counts = same.sum(1)
+    some = np.maximum(counts, 1)
+    means = (errors * same).sum(1) / some
+    ordered = np.sort(np.where(same, errors, MANTISSA + 1), axis=1)  # what does not count comes last
+    rows = np.arange(len(own))
+    medians = (ordered[rows, (some - 1) // 2] + ordered[rows, some // 2]) / 2
+    return [
+        Distance(k - count, mean, median) if count else Distance(k, NO_MATCH, NO_MATCH)
+        for count, mean, median in zip(counts.tolist(), means.tolist(), medians.tolist(), strict=True)
+    ]
 
 
 def as_text(found: Sequence[Distance], *, one: bool) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tessera.inject.injection import ADD, MATCHED, Injection
+from tessera.inject.injection import ADD, MATCHED, Injection, joined
 
 
 class Plan(NamedTuple):
@@ -53,11 +53,10 @@ def plan(pieces: Sequence[Piece], device: torch.device | str) -> Plan | None:
             vectors.append(injection.vectors[first:last])
     if not positions:
         return None
-    widest = torch.float32 if len({own.dtype for own in vectors}) > 1 else vectors[0].dtype
     kinds = np.concatenate(flags)
     return Plan(
         _to_device(torch.from_numpy(np.concatenate(positions)), device),
-        _to_device(torch.cat([own.to(widest) for own in vectors]), device),
+        joined(vectors, pin_memory=torch.device(device).type == "cuda").to(device, non_blocking=True),
         _to_device(torch.from_numpy(kinds), device) if kinds.any() else None,
     )
 

@@ -159,7 +159,8 @@ def _parse(content: object) -> Profile:
     if not isinstance(body["facts"], dict):
         raise ValueError("the facts are not an object")  # noqa: TRY004 - wrong content, not a wrong call
     costs = CostTable.from_json(body["costs"])
-    return Profile(body["facts"], costs, Calibration.from_json(body["calibration"], max(costs.steps)))
+    trees = body["facts"].get("topk", 1) > 1
+    return Profile(body["facts"], costs, Calibration.from_json(body["calibration"], max(costs.steps), trees=trees))
 
 
 def _canonical(value: object) -> bytes:

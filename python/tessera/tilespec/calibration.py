@@ -1,7 +1,8 @@
 """How likely a draft token is accepted, by depth and confidence: learnt while serving, from censored counts.
 
 The device counts trials and successes (`tessera_kernels.observe_acceptance`); this fits the table that it looks up
-(`tessera_kernels.acceptance_model`). Shapes: ``S`` depths, ``BINS`` bins of confidence.
+(`tessera_kernels.acceptance_model`). Shapes: ``S`` depths, ``BINS`` bins of confidence. Trees have one row for all
+nodes, by the score of their paths.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ BINS = 32
 """Bins of confidence, equal in its logit: drafts are often sure, and 0.99 is not 0.999."""
 _FIRST_EDGE, _LAST_EDGE = -3.5, 6.5  # logits: 0.03 and 0.9985
 PRIOR_TRIALS = 20.0
-"""Weight of the prior in each bin. It says that a draft is right as often as it is sure (EAGLE-2, arXiv 2406.16858)."""
-HALF_LIFE = 4096.0
-"""Trials of a depth after which what was counted before weighs half: traffic changes."""
+"""Weight of the prior in each bin. For the first depth it says that a draft is right as often as it is sure (EAGLE-2,
+arXiv 2406.16858), for each other one that it is right as often as at the depth before."""
+HALF_LIFE = 2048.0
+"""Trials of the first depth after which what was counted before weighs half, at every depth: traffic changes. Deep
+drafts are tried seldom; with a half-life of their own they would tell of earlier traffic for long. Of trees, trials of
+a node."""
 FIRST_GUESS = 0.7
 """Mean conditional acceptance before anything was tried."""
 MAX_LOGIT = 7.0
@@ -39,12 +43,19 @@ def identity() -> Array:
 
 
 class Calibration:
-    """Counts that fade, and the table fitted to them."""
+    """Counts that fade, and the table fitted to them.
 
-    def __init__(self, depths: int) -> None:
-        self.trials: Array = np.zeros((depths, BINS))
-        self.successes: Array = np.zeros((depths, BINS))
-        self._seen: npt.NDArray[np.int32] = np.zeros((2, depths, BINS), np.int32)
+    Args:
+        depths: the most draft tokens of a request.
+        trees: they are the nodes of a tree, which share one row.
+    """
+
+    def __init__(self, depths: int, *, trees: bool = False) -> None:
+        rows = 1 if trees else depths
+        self._columns = depths // rows
+        self.trials: Array = np.zeros((rows, BINS))
+        self.successes: Array = np.zeros((rows, BINS))
+        self._seen: npt.NDArray[np.int32] = np.zeros((2, rows, BINS), np.int32)
 
     def absorb(self, counts: npt.NDArray[np.int32]) -> None:
         """Take over what the device has counted since the last call.
@@ -55,18 +66,22 @@ class Calibration:
         """
         new = (counts.view(np.uint32) - self._seen.view(np.uint32)).astype(np.float64)
         self._seen = counts.copy()
-        kept = 0.5 ** (new[0].sum(1, keepdims=True) / HALF_LIFE)
+        kept = 0.5 ** (new[0, 0].sum() / (HALF_LIFE * self._columns))
         self.trials = self.trials * kept + new[0]
         self.successes = self.successes * kept + new[1]
 
     def acceptance(self) -> Array:
         """The table, ``[S, BINS]``: P(accepted | those before it accepted, confidence in the bin).
 
-        A Beta prior of `PRIOR_TRIALS` centred on the confidence itself, then the closest table (least squares, weighted
-        by trials) that does not fall with the confidence.
+        A Beta prior of `PRIOR_TRIALS`, then the closest table (least squares, weighted by trials) that does not fall
+        with the confidence.
         """
         weight = self.trials + PRIOR_TRIALS
-        return _isotonic((self.successes + PRIOR_TRIALS * identity()) / weight, weight)
+        found = np.empty_like(weight)
+        prior = identity()
+        for depth, successes in enumerate(self.successes):
+            prior = found[depth] = (successes + PRIOR_TRIALS * prior) / weight[depth]
+        return _isotonic(found, weight)
 
     def logits(self) -> npt.NDArray[np.float32]:
         """The table as the device takes it: float32 ``[S, BINS]``."""
@@ -74,19 +89,22 @@ class Calibration:
         return np.asarray(np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT), np.float32)
 
     def mean(self) -> Array:
-        """Mean conditional acceptance of each depth, ``[S]``; a depth that was seldom tried leans on the one before."""
+        """Mean conditional acceptance of each depth, ``[S]``; a depth that was seldom tried leans on the one before.
+
+        Of trees: that of all nodes, for each. Their survivals are counted, and not guessed from this, after one step.
+        """
         means = np.empty(len(self.trials))
         guess = FIRST_GUESS
         for depth, (trials, successes) in enumerate(zip(self.trials.sum(1), self.successes.sum(1), strict=True)):
             guess = means[depth] = (successes + PRIOR_TRIALS * guess) / (trials + PRIOR_TRIALS)
-        return means
+        return means.repeat(self._columns)
 
     def to_json(self) -> dict[str, Any]:
         """What the cache keeps, for a warm start."""
         return {"trials": self.trials.round(3).tolist(), "successes": self.successes.round(3).tolist()}
 
     @classmethod
-    def from_json(cls, content: object, depths: int) -> Calibration:
+    def from_json(cls, content: object, depths: int, *, trees: bool = False) -> Calibration:
         """Restore what `to_json` gave.
 
         Raises:
@@ -94,10 +112,11 @@ class Calibration:
         """
         if not isinstance(content, dict):
             raise ValueError("the calibration is not an object")  # noqa: TRY004 - wrong content, not a wrong call
-        trials, successes = (_table(content.get(name), name, depths) for name in ("trials", "successes"))
+        restored = cls(depths, trees=trees)
+        rows = len(restored.trials)
+        trials, successes = (_table(content.get(name), name, rows) for name in ("trials", "successes"))
         if (successes > trials).any():
             raise ValueError("the calibration has more successes than trials")
-        restored = cls(depths)
         restored.trials, restored.successes = trials, successes
         return restored
 

@@ -50,7 +50,7 @@ class Decider:
         tally: Tally | None = None,
     ) -> None:
         self.calibration = calibration
-        self._survivals = Survivals(len(calibration.trials), costs.steps, calibration.mean())
+        self._survivals = Survivals(max(costs.steps), costs.steps, calibration.mean())
         self.policy = Policy(costs, self._survivals)
         self._scores = scores
         self._histograms: Mailbox[int] = Mailbox()

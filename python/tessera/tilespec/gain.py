@@ -1,7 +1,7 @@
 """How many draft tokens a step may expect to have accepted, by how many it verifies.
 
-Shapes: ``S`` depths, ``BINS`` bins of survival (the probability that a draft token and all before it in its request are
-accepted), as `tessera_kernels.allocate_verify` counts them.
+Shapes: ``S`` depths (of a tree: drafted nodes, the likeliest first), ``BINS`` bins of survival (the probability that a
+draft token and all that it continues are accepted), as `tessera_kernels.allocate_verify` counts them.
 """
 
 from __future__ import annotations

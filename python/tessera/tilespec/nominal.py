@@ -11,7 +11,7 @@ _KNEE = 64
 
 
 def nominal(steps: Sequence[int], requests: int) -> CostTable:
-    """Units of one plain forward: a draft step costs a tenth, and beyond a knee tokens cost in proportion.
+    """Units of one plain forward: a drafted token costs a tenth, and beyond a knee tokens cost in proportion.
 
     Args:
         steps: the numbers of draft steps to choose from.

@@ -35,7 +35,7 @@ class Choice(NamedTuple):
     """What the next step does."""
 
     steps: int
-    """Draft steps; 0 is plain decoding."""
+    """Draft steps, or drafted nodes of a tree; 0 is plain decoding."""
     tier: int | None
     """Tokens of the ragged graph; None is a uniform step of width ``steps + 1``."""
     tokens: int

@@ -11,8 +11,24 @@ ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 stage at which their number could be chosen."""
 _RANKS = "ranks could decide differently"
 
+
+def _trees(args: Any) -> bool:
+    return (args.speculative_eagle_topk or 1) > 1
+
+
+def _most_nodes(args: Any) -> int:
+    """Candidates of a whole draft: the first step has one group of them, each other one for each branch."""
+    topk: int = args.speculative_eagle_topk
+    steps: int = args.speculative_num_steps
+    return topk + (steps - 1) * topk * topk
+
+
 REFUSALS = (
-    Refusal("--speculative-eagle-topk above 1", above_one("speculative_eagle_topk"), "it sizes chains, use 1"),
+    Refusal(
+        "--speculative-num-draft-tokens",
+        lambda args: _trees(args) and args.speculative_num_draft_tokens - 1 > _most_nodes(args),
+        "trees of so few steps and branches have fewer nodes",
+    ),
     Refusal("--speculative-adaptive", is_set("speculative_adaptive"), "it chooses the number of steps itself"),
     Refusal("--speculative-use-rejection-sampling", is_set("speculative_use_rejection_sampling"), "not yet tested"),
     Refusal(

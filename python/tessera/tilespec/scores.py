@@ -41,6 +41,10 @@ class Scores:
         """Take the probability ``[bs, 1]`` of each request's first drafted token."""
         self._confidence[: probability.shape[0], :1].copy_(probability)
 
+    def undraft(self, topk_p: torch.Tensor, topk_index: torch.Tensor) -> None:  # noqa: ARG002 - a chain has one
+        """Say of first tokens ``[bs, topk]`` that nobody drafted them (in place)."""
+        topk_p.fill_(NO_DRAFT)
+
     def begin(self) -> None:
         """A draft begins."""
         self._depth = 0
@@ -63,9 +67,12 @@ class Scores:
 
         The plan is overwritten by the next call, on the current stream.
         """
-        plan = next(plan for slots, plan in self._plans.items() if slots >= bs)
+        plan = self._plan(bs)
         allocate_verify(self._confidence[:bs, :steps], requests, self.model, tokens, plan)
         return plan
+
+    def _plan(self, bs: int) -> VerifyPlan:
+        return next(plan for slots, plan in self._plans.items() if slots >= bs)
 
     def observe(self, bs: int, steps: int, requests: torch.Tensor, plan: VerifyPlan, accept_lens: torch.Tensor) -> None:
         """Learn from the outcome of a step: `tessera_kernels.observe_acceptance.observe_acceptance`."""

@@ -33,7 +33,7 @@ def build_tree_kernel_efficient_cpu(
     Args:
         parent_list: int64 ``[B, topk * (depth - 1) + 1]``, or ``[B, 0]`` where depth is 1: by group of ``topk``
             candidates, the candidate that they continue.
-        selected_index: int64 ``[B, N - 1]``, the candidates chosen as nodes 1 to N-1, ascending.
+        selected_index: int64 ``[B, N - 1]``, the candidates chosen as nodes 1 to N-1, in any order.
         verified_seq_len: ``[B]``, the accepted length of each sequence.
         tree_mask: bool, written. Mode 1: ``[B * N * N]``. Mode 0: ``[sum(seq_len + N) * N]``, of which only the
             columns of the tree are written.

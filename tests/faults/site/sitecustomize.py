@@ -131,6 +131,28 @@ def _dice() -> None:
     Policy.choose = diced  # type: ignore[method-assign]
 
 
-_FAULTS = {"dice": _dice, "version": _version, "seam": _seam, "taken": _taken, "bug": _bug, "pooling": _pooling}
+def _halves() -> None:
+    """TileSpec always drafts all it can, and verifies half of it."""
+    from tessera.tilespec.policy import Choice, Policy
+
+    choose = Policy.choose
+
+    def halved(self: Policy, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
+        choice = choose(self, bs, kv_tokens, fresh=fresh)
+        most = max(self.steps)
+        return choice._replace(steps=most, tier=None, tokens=bs * (most + 1) // 2)
+
+    Policy.choose = halved  # type: ignore[method-assign]
+
+
+_FAULTS = {
+    "dice": _dice,
+    "halves": _halves,
+    "version": _version,
+    "seam": _seam,
+    "taken": _taken,
+    "bug": _bug,
+    "pooling": _pooling,
+}
 if "TESSERA_TEST_FAULT" in os.environ:
     _FAULTS[os.environ["TESSERA_TEST_FAULT"]]()
