@@ -100,16 +100,17 @@ def test_the_policy_is_in_force(
     """By itself: drafts for one request, verifies less than all for many, and leaves a trace that can be replayed."""
     trace = tmp_path / "trace.jsonl"
     counted = ("--enable-metrics", "--tile-spec-trace", str(trace))
-    server = server_pool.get(*SERVERS[drafts], "--tile-spec", *counted)
+    server = server_pool.get(*SERVERS[drafts], "--tile-spec", *counted, env=DICE | {"TESSERA_TEST_FAULT": "timeless"})
     prompt = hf.tokenizer(TEXTS[1])["input_ids"]
     alone = generate(server, prompt, 100)
     assert alone["output_ids"] == hf.favourites([*prompt, *alone["output_ids"][:-1]])[len(prompt) - 1 :]
     assert alone["meta_info"]["spec_verify_ct"] < 60
     chooser = random.Random(2)
     with ThreadPoolExecutor(40) as threads:
-        noise = [[chooser.randrange(8, 1000) for _ in range(20)] for _ in range(40)]
-        answers = list(threads.map(lambda ids: generate(server, ids, 40), noise))
-    for ids, answer in zip(noise, answers, strict=True):
+        noise = [[chooser.randrange(8, 1000) for _ in range(20)] for _ in range(20)]
+        prompts = [*noise, *[[*ids[:4], *prompt] for ids in noise]]
+        answers = list(threads.map(lambda ids: generate(server, ids, 40), prompts))
+    for ids, answer in zip(prompts, answers, strict=True):
         output = answer["output_ids"]
         assert output == hf.favourites([*ids, *output[:-1]])[len(ids) - 1 :]
     records = list(Trace(trace).records())
