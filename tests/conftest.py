@@ -31,6 +31,7 @@ SERVERS = (
     "experts",
 )
 LOG_LINES = 40
+SITE = Path(__file__).parent / "site"
 # Modules of `sglang.srt.models` that servers of the tests need. Importing the 200 others is a fifth of each start.
 MODELS = ("llama", "llama_eagle", "llama_eagle3", "qwen3_moe")
 
@@ -55,6 +56,7 @@ def pytest_configure() -> None:
     """End on SIGTERM as on Ctrl-C, or servers would live on, in sessions of their own. Keep their starts short."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("SGLANG_DISABLED_MODEL_ARCHS", ",".join(_unused_models()))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

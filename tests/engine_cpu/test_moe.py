@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import random
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,10 +23,8 @@ from tessera.testing.server import Server
 from tessera.testing.tiny import TINY_DRAFT, TINY_MOE
 
 FLOAT32_ERROR = 1e-5
-SITE = Path(__file__).parents[1] / "faults" / "site"
 ENV = {
     "TESSERA_TEST_FAULT": "dice",
-    "PYTHONPATH": str(SITE),
     "SGLANG_TEST_RETRACT": "true",
     "SGLANG_TEST_RETRACT_INTERVAL": "7",
 }

@@ -20,7 +20,6 @@ from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Record, Trace
 
 MODELS = TINY_DRAFT.parent
-SITE = Path(__file__).parents[1] / "faults" / "site"
 TEXTS = [
     "def main():\n    import",
     "class Foo(object):\n    def __init__(self",
@@ -30,7 +29,7 @@ TEXTS = [
 CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
 TREE = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8")
 HIDDEN = "--enable-return-hidden-states"
-DICE = {"TESSERA_TEST_FAULT": "dice", "PYTHONPATH": str(SITE)}
+DICE = {"TESSERA_TEST_FAULT": "dice"}
 STRAINED = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 
 
@@ -100,7 +99,7 @@ def test_the_policy_is_in_force(
     """By itself: drafts for one request, verifies less than all for many, and leaves a trace that can be replayed."""
     trace = tmp_path / "trace.jsonl"
     counted = ("--enable-metrics", "--tile-spec-trace", str(trace))
-    server = server_pool.get(*SERVERS[drafts], "--tile-spec", *counted, env=DICE | {"TESSERA_TEST_FAULT": "timeless"})
+    server = server_pool.get(*SERVERS[drafts], "--tile-spec", *counted, env={"TESSERA_TEST_FAULT": "timeless"})
     prompt = hf.tokenizer(TEXTS[1])["input_ids"]
     alone = generate(server, prompt, 100)
     assert alone["output_ids"] == hf.favourites([*prompt, *alone["output_ids"][:-1]])[len(prompt) - 1 :]
@@ -123,8 +122,7 @@ def test_the_policy_is_in_force(
 
 def test_the_likeliest_nodes_are_verified(server_pool: ServerPool, hf: HuggingFace) -> None:
     """Half of each tree gives most of what whole ones give, which is 3.3 tokens a step; the wrong half gives 1.2."""
-    env = DICE | {"TESSERA_TEST_FAULT": "halves"}
-    server = server_pool.get(*SERVERS["standalone-trees"], "--tile-spec", env=env)
+    server = server_pool.get(*SERVERS["standalone-trees"], "--tile-spec", env={"TESSERA_TEST_FAULT": "halves"})
     steps = 0
     for prompt in hf.tokenizer(TEXTS)["input_ids"]:
         answer = generate(server, prompt, 60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,8 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-SITE = Path(__file__).parents[1] / "faults" / "site"
-DICE = {"TESSERA_TEST_FAULT": "dice", "PYTHONPATH": os.pathsep.join((str(SITE), os.environ.get("PYTHONPATH", "")))}
+DICE = {"TESSERA_TEST_FAULT": "dice"}
 STRAINED = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 SHOWN = {"SGLANG_LOG_DECODE_GRAPH_KEY": "true"}
 CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")

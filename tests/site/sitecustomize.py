@@ -1,7 +1,11 @@
-"""Breaks Tessera in the way that TESSERA_TEST_FAULT names. Python imports this first in every process of the server."""
+"""Python imports this first in every process of the tests' servers: it breaks Tessera as TESSERA_TEST_FAULT says.
+
+And it keeps starts short: looking for garbage is a fifth of what the engine's imports take.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Any
@@ -162,5 +166,6 @@ _FAULTS = {
     "bug": _bug,
     "pooling": _pooling,
 }
+gc.set_threshold(50_000, 20, 100)
 if "TESSERA_TEST_FAULT" in os.environ:
     _FAULTS[os.environ["TESSERA_TEST_FAULT"]]()
