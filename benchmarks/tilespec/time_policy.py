@@ -68,7 +68,6 @@ def launches(device: str) -> Calls:
     scores = Scores(BS, DEPTH, device, AcceptanceModel.create(torch.from_numpy(edges()), table, BS, device))
     requests = torch.arange(BS, device=device)
     accepted = torch.ones(BS, dtype=torch.int32, device=device)
-    probability = torch.full((BS, 1), 0.5, device=device)
     plan = scores.allocate(BS, DEPTH, requests, TOKENS)
     rows = BS * (DEPTH + 1)
 
@@ -85,7 +84,6 @@ def launches(device: str) -> Calls:
         mailbox.receive()
 
     return {
-        "take the first tokens' probabilities": lambda: scores.first(probability),
         "allocate": lambda: scores.allocate(BS, DEPTH, requests, TOKENS),
         "pack": lambda: pack_verify(dense, plan.qo_indptr, BS, packed),
         "spread the predicted tokens": lambda: scatter_verify(packed.tokens, plan.qo_indptr, BS, ids, -1),

@@ -53,14 +53,9 @@ def scored_chains(kind: Any) -> type:
             constants = self.chains[self.speculative_num_steps]
             self._topk1_parents_prealloc, self._topk1_score_indices_prealloc = constants
 
-        def draft(self, batch: Any) -> Any:
-            """Draft for a batch; the first token's probability comes with the batch."""
-            self.scores.first(batch.spec_info.topk_p)
-            return super().draft(batch)
-
         def draft_forward(self, forward_batch: Any) -> Any:
-            """All forwards of a draft."""
-            self.scores.begin()
+            """All forwards of a draft; the first token's probability comes with the batch."""
+            self.scores.begin(forward_batch.spec_info.topk_p)
             with _tapped(self.draft_runner, "forward") as outputs:
                 outputs.on = self.scores.next
                 return super().draft_forward(forward_batch)

@@ -45,7 +45,7 @@ def step(subject: Decider, own: Scores, bs: int, accepted: float, chooser: np.ra
     steps = choice.steps
     if steps:
         requests = torch.arange(bs)
-        own.first(torch.full((bs, 1), accepted))
+        own.begin(torch.full((bs, 1), accepted))
         own._confidence[:bs, :steps] = accepted
         plan = own.allocate(bs, steps, requests, choice.tokens)
         right = chooser.random((bs, steps)) < accepted

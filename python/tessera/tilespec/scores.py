@@ -37,16 +37,13 @@ class Scores:
         """Requests ``[bs]`` begin: what rows of the pool knew of earlier ones is gone."""
         self.model.offsets.index_fill_(0, requests.long(), 0.0)
 
-    def first(self, probability: torch.Tensor) -> None:
-        """Take the probability ``[bs, 1]`` of each request's first drafted token."""
-        self._confidence[: probability.shape[0], :1].copy_(probability)
-
     def undraft(self, topk_p: torch.Tensor, topk_index: torch.Tensor) -> None:  # noqa: ARG002 - a chain has one
         """Say of first tokens ``[bs, topk]`` that nobody drafted them (in place)."""
         topk_p.fill_(NO_DRAFT)
 
-    def begin(self) -> None:
-        """A draft begins."""
+    def begin(self, probability: torch.Tensor) -> None:
+        """A draft begins: take the probability ``[bs, 1]`` of each request's first drafted token."""
+        self._confidence[: probability.shape[0], :1].copy_(probability)
         self._depth = 0
 
     def next(self, logits: torch.Tensor) -> None:
