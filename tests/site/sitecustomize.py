@@ -153,7 +153,7 @@ def _timeless() -> None:
     """TileSpec believes its profile, whatever a step took: what else a machine does changes no choice."""
     from tessera.tilespec.policy import Policy
 
-    Policy.observe = lambda *_: None  # type: ignore[method-assign, assignment]
+    Policy.observe = lambda *_: None  # type: ignore[method-assign]
 
 
 _FAULTS = {
