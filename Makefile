@@ -10,6 +10,10 @@ RUN := $(VENV)/bin/python
 # The same examples each time: without this profile, Hypothesis tries others in every run. Plugins by name: of those that
 # pytest finds by itself it rewrites every module, Hypothesis' and schemathesis' too, which takes two seconds.
 PYTEST := $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p pytest_timeout -p hypothesispytest
+# Two at a time: what starts servers is grouped by server (tests/conftest.py), so that each starts once.
+TWO := -p xdist.plugin -n 2 --dist loadgroup
+# Tensors of the tests are small, and OpenMP's threads wait for each other by turning in circles.
+test-unit test-kernels test-rest: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
 .PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe clean
@@ -28,18 +32,18 @@ demo: venv ## start a real server, send real requests, show what comes back
 
 test: lint test-unit test-kernels test-rest ## lint, then every test that needs no GPU
 
-# One thread, for tensors are small; and no handlers on torch's 40 loggers, put there and taken away for every test.
+# No handlers on torch's 40 loggers, put there and taken away for every test.
 test-unit: venv ## the tests that need no engine (seconds)
 	@echo "== unit tests"
-	@OMP_NUM_THREADS=1 $(PYTEST) -p no:logging tests/unit
+	@$(PYTEST) -p no:logging tests/unit
 
 test-kernels: venv ## the Triton kernels, in Triton's interpreter (a minute)
 	@echo "== kernels in Triton's interpreter"
-	@$(PYTEST) tests/kernels -m "not gpu"
+	@$(PYTEST) $(TWO) tests/kernels -m "not gpu"
 
 test-rest: venv ## every other test that needs no GPU: starts real servers (minutes)
 	@echo "== contract and engine tests (real servers on this machine: minutes)"
-	@$(PYTEST) tests --ignore=tests/unit --ignore=tests/kernels -m "not gpu"
+	@$(PYTEST) $(TWO) tests --ignore=tests/unit --ignore=tests/kernels -m "not gpu"
 
 lint: venv ## ruff check, ruff format --check, mypy --strict
 	@echo "== ruff"

@@ -59,22 +59,42 @@ def pytest_configure() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in the engine's folders, so that no test there can forget it; put tests of one server together."""
+    """Mark what lies in the engine's folders, so that no test there can forget it; put tests of one server together.
+
+    Where two processes share the tests (pytest-xdist), those of one server, or of one file, stay in one of them.
+    """
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in ENGINE_FOLDERS:
             item.add_marker(pytest.mark.engine)
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_turn)
 
 
 def _turn(item: pytest.Item) -> tuple[int, bool]:
     """Place of a test's last server in `SERVERS`; there, tests that need an earlier one beside it come first."""
+    places = _places(item)
+    return (places[-1], len(places) == 1) if places else (-1, True)
+
+
+def _group(item: pytest.Item) -> str:
+    """The first server that a test needs, with its parameter if it has one; or the test's file."""
+    places = _places(item)
+    if not places:
+        return item.path.stem
+    name = SERVERS[places[0]]
+    callspec = getattr(item, "callspec", None)
+    return f"{name}-{callspec.params[name]}" if callspec and name in callspec.params else name
+
+
+def _places(item: pytest.Item) -> list[int]:
+    """Where a test's servers are in `SERVERS`, ascending."""
     names = set(getattr(item, "fixturenames", ()))
     if callspec := getattr(item, "callspec", None):
         names.update(value for value in callspec.params.values() if isinstance(value, str))
-    places = [place for place, server in enumerate(SERVERS) if server in names]
-    return (places[-1], len(places) == 1) if places else (-1, True)
+    return [place for place, server in enumerate(SERVERS) if server in names]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,6 +115,8 @@ def server_pool(pytestconfig: pytest.Config) -> Iterator[ServerPool]:
     """Real servers by their options; tests that ask for equal options share one."""
     common_args = tuple(pytestconfig.getoption("--server-args"))
     log_dir = pytestconfig.getoption("--server-log-dir")
+    if log_dir is not None:
+        log_dir /= os.environ.get("PYTEST_XDIST_WORKER", "")  # each process counts its own servers
     with ServerPool(common_args=common_args, log_dir=log_dir, progress=_printer(pytestconfig)) as pool:
         pytestconfig.stash[_pool_key] = pool
         yield pool
