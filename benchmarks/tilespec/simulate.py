@@ -1,8 +1,10 @@
 """The policy at work on simulated drafts: against every fixed setting, under the cost of an 8B on an H200.
 
 No GPU and no model: confidences and acceptances are drawn, the rest is the code that serves (allocation, observation,
-calibration, survivals, policy, each with its lag). Times of verification are near those measured for an 8B's GEMMs on
-an H200, with attention over the cached tokens added. It shows whether choices are good, not how fast a server is.
+calibration, survivals, correction, policy, each with its lag). Times of verification are near those measured for an
+8B's GEMMs on an H200, with attention over the cached tokens added. The profile is off, by another factor for each kind
+of step, times jitter by 3 %, and one in fifty has a pause in it. It shows whether choices are good, not how fast a
+server is.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tessera.tilespec import calibration
 from tessera.tilespec.calibration import Calibration
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.gain import Survivals
-from tessera.tilespec.policy import Policy
+from tessera.tilespec.policy import Choice, Policy
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
 from tessera_kernels.observe_acceptance import observe_acceptance
@@ -33,6 +35,7 @@ GEMM_TOKENS = (1, 32, 64, 128, 192, 256, 257, 320, 321, 447, 448, 449, 512, 513,
 GEMM_MS = (4.0, 4.0, 4.45, 4.8, 5.9, 6.8, 7.5, 8.2, 8.9, 11.0, 14.8, 11.2, 12.0, 13.5, 26.0)
 DRAFT_MS, EXTEND_MS, HOST_MS, KV_MS = 0.35, 0.45, 0.3, 131072 / 4.0e12 * 1e3
 KV_PER_REQUEST = 1000
+JITTER, PAUSES = 0.03, 0.02
 WORLDS = {"easy": 0.92, "mixed": 0.75, "hard": 0.5, "useless": 0.0}
 
 
@@ -83,23 +86,36 @@ class World:
         return torch.from_numpy(told).float(), taken
 
 
-def fixed(world: World, costs: CostTable, steps: int, rounds: int) -> float:
+class Clock:
+    """What steps take in truth, by kind, and what is measured."""
+
+    def __init__(self, policy: Policy, off: float, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.factors = np.exp(self.rng.normal(0, off, policy.correction.factors.shape))
+
+    def measured(self, seconds: float) -> float:
+        """A step that takes so long, by the device's clock."""
+        pause = self.rng.exponential(1.0) if self.rng.random() < PAUSES else 0.0
+        return seconds * float(np.exp(self.rng.normal(0, JITTER))) * (1 + pause)
+
+
+def fixed(world: World, policy: Policy, clock: Clock, steps: int, rounds: int) -> float:
     """Tokens in a second of one setting."""
     row = STEPS.index(steps)
-    kv = world.bs * KV_PER_REQUEST * costs.kv_seconds[steps]
-    seconds = float(costs.around_verify(world.bs)[row] + costs.verify_uniform(world.bs)[row]) + kv
+    options, profiled, _, _ = policy.evaluate(world.bs, world.bs * KV_PER_REQUEST)
+    seconds = float(profiled[row, 0] * clock.factors[options.kinds[row, 0]])
     accepted = sum(int(world.draft()[1][:, :steps].cumprod(1).sum()) for _ in range(rounds))
     return (world.bs * rounds + accepted) / (seconds * rounds)
 
 
-def tilespec(world: World, costs: CostTable, rounds: int) -> tuple[float, Counter[str]]:
+def tilespec(world: World, policy: Policy, clock: Clock, rounds: int) -> tuple[float, Counter[str]]:
     """Tokens in a second of the policy, from a cold start, and what it chose."""
     bs = world.bs
     table = Calibration(DEPTHS)
     model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), torch.from_numpy(table.logits()), bs, "cpu")
-    survivals = Survivals(DEPTHS, STEPS, table.mean())
-    policy = Policy(costs, survivals)
+    survivals = policy.survivals
     requests = torch.arange(bs)
+    timed: deque[tuple[Choice, float]] = deque()
     late: deque[tuple[npt.NDArray[np.int32], int] | None] = deque([None] * LAG)
     tokens, seconds = 0, 0.0
     chosen: Counter[str] = Counter()
@@ -107,13 +123,17 @@ def tilespec(world: World, costs: CostTable, rounds: int) -> tuple[float, Counte
         news = late.popleft()
         if news:
             survivals.update(*news)
+        if len(timed) > LAG:
+            policy.observe(*timed.popleft())
         if step % REFIT == REFIT - 1:
             table.absorb(model.counts.numpy())
             model.logits.copy_(torch.from_numpy(table.logits()))
             survivals.assume(table.mean())
         choice = policy.choose(bs, bs * KV_PER_REQUEST)
         chosen[f"{choice.steps}{'' if choice.tier is None else f' in {choice.tier}'}"] += 1
-        tokens, seconds = tokens + bs, seconds + choice.profiled
+        took = choice.profiled * float(clock.factors[choice.kind])
+        timed.append((choice, clock.measured(took)))
+        tokens, seconds = tokens + bs, seconds + took
         late.append(None)
         if choice.steps:
             confidence, taken = world.draft()
@@ -133,15 +153,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1500, help="steps of each run")
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64, 128])
+    parser.add_argument("--off", type=float, default=0.05, help="how far the profile is off (default %(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("drafts    requests  none  best fixed      tilespec  over best  over none  over k=3  chosen")
     for name, mean in WORLDS.items():
         for bs in options.requests:
-            costs = cost_table(256)
-            rates = {s: fixed(World(mean, bs, 1), costs, s, max(300, 4000 // bs)) for s in STEPS}
+            policy = Policy(cost_table(256), Survivals(DEPTHS, STEPS, Calibration(DEPTHS).mean()))
+            clock = Clock(policy, options.off, bs)
+            rates = {s: fixed(World(mean, bs, 1), policy, clock, s, max(300, 4000 // bs)) for s in STEPS}
             best = max(rates, key=lambda s: rates[s])
-            got, chosen = tilespec(World(mean, bs, 1), costs, options.rounds)
+            got, chosen = tilespec(World(mean, bs, 1), policy, clock, options.rounds)
             top = ", ".join(f"{what}: {n / options.rounds:.0%}" for what, n in chosen.most_common(4))
             print(
                 f"{name:9} {bs:8d} {rates[0]:5.0f}  {rates[best]:6.0f} (k={best}) {got:10.0f} "

@@ -99,7 +99,7 @@ def test_the_policy_is_in_force(
     """By itself: drafts for one request, verifies less than all for many, and leaves a trace that can be replayed."""
     trace = tmp_path / "trace.jsonl"
     counted = ("--enable-metrics", "--tile-spec-trace", str(trace))
-    server = server_pool.get(*SERVERS[drafts], "--tile-spec", *counted, env={"TESSERA_TEST_FAULT": "timeless"})
+    server = server_pool.get(*SERVERS[drafts], "--tile-spec", *counted)
     prompt = hf.tokenizer(TEXTS[1])["input_ids"]
     alone = generate(server, prompt, 100)
     assert alone["output_ids"] == hf.favourites([*prompt, *alone["output_ids"][:-1]])[len(prompt) - 1 :]

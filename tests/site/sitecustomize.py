@@ -150,15 +150,7 @@ def _halves() -> None:
     Policy.choose = halved  # type: ignore[method-assign]
 
 
-def _timeless() -> None:
-    """TileSpec believes its profile, whatever a step took: what else a machine does changes no choice."""
-    from tessera.tilespec.policy import Policy
-
-    Policy.observe = lambda *_: None  # type: ignore[method-assign]
-
-
 _FAULTS = {
-    "timeless": _timeless,
     "dice": _dice,
     "halves": _halves,
     "version": _version,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tessera.tilespec import gain
 from tessera.tilespec import policy as policies
-from tessera.tilespec.costs import MOST_CORRECTION, Correction, CostTable, Curve
+from tessera.tilespec.costs import FIRST, RATE, SURPRISE, Correction, CostTable, Curve
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.whole_steps import completed
@@ -231,9 +231,9 @@ def test_correction() -> None:
     for measured in (float("nan"), 0.0, -1.0, float("inf")):
         correction.observe(1, 1.0, measured)
     np.testing.assert_array_equal(correction.factors, before)
-    for _ in range(1000):
-        correction.observe(2, 1.0, 1e9)
-    assert correction.factors[2] <= MOST_CORRECTION
+    correction.observe(2, 1.0, 1e9)  # a pause of the host, say
+    assert correction.factors[2] <= before[2] * (1 + RATE * SURPRISE) + 1e-9
+    assert correction.measured.tolist() == [400, 400, 401, 0, 0]
 
 
 def test_correction_changes_the_choice() -> None:
@@ -246,6 +246,22 @@ def test_correction_changes_the_choice() -> None:
         policy.observe(choice, choice.profiled * (1.6 if choice.tier == first.tier else 1.0))
     assert first.tier == 10
     assert chosen(policy).tier != 10
+
+
+@pytest.mark.parametrize(("truth", "steps", "trials"), [(0.8, 1, None), (1.0, 3, FIRST)])
+def test_what_was_never_timed_is_tried(truth: float, steps: int, trials: int | None) -> None:
+    """One draft step promises 10 % less than three by the profile, and is chosen if it takes a fifth less in truth."""
+    policy = Policy(simple_costs(draft=0.2, ragged=False), told(chain(0.7, 0.7, 0.7), [0, 1, 3], 3))
+    assert chosen(policy).steps == 3
+    choices = [policy.choose(4, 0)]
+    for _ in range(800):
+        policy.observe(choices[-1], choices[-1].profiled * (truth if choices[-1].steps == 1 else 1.0))
+        choices.append(policy.choose(4, 0))
+    assert chosen(policy).steps == steps
+    tried = [choice for choice in choices if choice.exploring and choice.steps == 1]
+    assert trials in (None, len(tried))  # what is known is not tried again
+    lost = sum(choice.seconds - (4 + choice.gain) / (4 * 2.533 / 1.6) for choice in tried)
+    assert lost <= policies.EXPLORED_SHARE * sum(choice.seconds for choice in choices) + policies.MOST_SAVED * 1.6
 
 
 def test_a_curve_keeps_its_peaks_and_goes_on() -> None:

@@ -23,9 +23,14 @@ Array = npt.NDArray[np.float64]
 
 SCHEMA = 2
 RATE = 0.05
-"""Weight of one measurement in the correction of its kind of step."""
-MOST_CORRECTION = 4.0
-"""A step that took longer by more than this factor had another reason than its kind: a pause of the host, say."""
+"""Least weight of one measurement in the correction of its kind of step; the first ones weigh more."""
+FIRST = 4
+"""Measurements until a kind's time counts as known."""
+SURPRISE = 0.1
+"""A measurement counts as at most so far from what is known: one step in a hundred is stopped by something else (the
+host collects garbage), and takes twice as long, whatever its kind."""
+FIRST_SURPRISE = 0.25
+"""The same for the first measurements."""
 MEDIAN_INTERVAL = 16
 """Measurements between two looks at what the kinds have in common."""
 
@@ -190,12 +195,15 @@ class Correction:
 
     Args:
         kinds: how many kinds of steps there are; the caller numbers them.
+
+    Attributes:
+        factors: what to multiply the profile's seconds by, for each kind.
+        measured: how often each kind was measured.
     """
 
     def __init__(self, kinds: int) -> None:
         self.factors: Array = np.ones(kinds)
-        """What to multiply the profile's seconds by."""
-        self._ran = np.zeros(kinds, bool)
+        self.measured = np.zeros(kinds, np.int64)
         self._observed = 0
 
     def observe(self, kind: int, profiled: float, measured: float) -> None:
@@ -208,9 +216,12 @@ class Correction:
         """
         if not (profiled > 0 and 0 < measured < np.inf):
             return
-        ratio = min(max(measured / profiled, 1 / MOST_CORRECTION), MOST_CORRECTION)
-        self.factors[kind] += RATE * (ratio - self.factors[kind])
-        self._ran[kind] = True
+        known, times = float(self.factors[kind]), int(self.measured[kind])
+        most = 1 + (SURPRISE if times >= FIRST else FIRST_SURPRISE)
+        ratio = min(max(measured / profiled, known / most), known * most)
+        self.factors[kind] += max(RATE, 1 / (times + 2)) * (ratio - known)
+        self.measured[kind] += 1
         self._observed += 1
         if self._observed % MEDIAN_INTERVAL == 0:
-            self.factors[~self._ran] = np.median(self.factors[self._ran])
+            ran = self.measured > 0
+            self.factors[~ran] = np.median(self.factors[ran])

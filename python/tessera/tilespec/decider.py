@@ -35,7 +35,7 @@ class Decider:
         costs: the profile of this server.
         scores: the device's side; its table is refitted from what it counts.
         calibration: what is known of acceptance already.
-        device: type of the device that runs the steps.
+        device: type of the device that runs the steps. Without a GPU ``costs`` are nominal, and no time corrects them.
         trace: a file to record every choice in; None records nothing.
         tally: counts every choice; None counts nothing.
     """
@@ -56,6 +56,7 @@ class Decider:
         self._histograms: Mailbox[int] = Mailbox()
         self._counts: Mailbox[None] = Mailbox()
         self._watch: Stopwatch[Record] = Stopwatch(device)
+        self._corrects = device == "cuda"
         self._drafts = 0
         self._fresh = False
         self._trace = None if trace is None else TraceWriter(trace, costs, calibration.mean())
@@ -102,7 +103,8 @@ class Decider:
 
     def _take_in_times(self) -> None:
         for seconds, record in self._watch.receive():
-            self.policy.observe(record.choice, seconds)
+            if self._corrects:
+                self.policy.observe(record.choice, seconds)
             self._record(record, seconds)
 
     def _record(self, record: Record | None, seconds: float | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tessera.tilespec.costs import Array, Correction, CostTable
+from tessera.tilespec.costs import FIRST, Array, Correction, CostTable
 from tessera.tilespec.gain import Survivals
 
 RAGGED_ADVANTAGE = 1.02
@@ -26,6 +26,12 @@ EXPLORED_SHARE = 0.01
 """Time that may be lost to looking at what is not chosen."""
 EXPLORATION_INTERVAL = 64
 """Steps between two explorations, at least."""
+TRIAL_INTERVAL = 4
+"""Steps between two trials of what was never timed, at least: times come two steps late."""
+PROMISE = 0.85
+"""The goodput that must be expected of a trial, of the best option's. Profiles are hardly further off."""
+MOST_SAVED = 0.5
+"""What may be saved up for trials, in steps."""
 BURST = 8
 """Steps of an exploration that leaves plain decoding. Plain steps do not run the draft model, so that its KV cache has
 holes and there is no first token: only requests that have just begun show what drafts are worth."""
@@ -87,6 +93,8 @@ class Policy:
         self._evidence = 0.0
         self._credit = 0.0
         self._since_exploration = 0
+        self._trial_credit = 0.0
+        self._since_trial = 0
         self._burst = 0
 
     def choose(self, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
@@ -100,6 +108,8 @@ class Policy:
         options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
         row, column = self._best((bs + gain) / seconds * options.possible)
         row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh)
+        if row and not exploring:
+            row, column, exploring = self._try(row, column, gain, seconds, options, bs)
         if not exploring:
             self._present = row
         return Choice(
@@ -175,6 +185,31 @@ class Policy:
         self._since_exploration = 0
         self._burst = 0 if row else BURST
         return other, 0, True
+
+    def _try(
+        self, row: int, column: int, gain: Array, seconds: Array, options: Options, bs: int
+    ) -> tuple[int, int, bool]:
+        """Replace the choice by the most promising option that was hardly ever timed, when the loss is saved up.
+
+        What is never chosen keeps the profile's time: where that is too long, it would never be chosen. Plain decoding
+        is left out, for its holes in the draft model's KV cache cost more than its time.
+        """
+        present = float(seconds[row, column])
+        self._trial_credit = min(self._trial_credit + EXPLORED_SHARE * present, MOST_SAVED * present)
+        self._since_trial += 1
+        measured = self.correction.measured[options.kinds]
+        if self._since_trial < TRIAL_INTERVAL or measured[row, column] < FIRST:
+            return row, column, False
+        goodput = (bs + gain) / seconds * options.possible
+        unknown = (measured < FIRST) & (goodput >= PROMISE * goodput[row, column])
+        unknown[0] = False
+        other, size = divmod(int((goodput * unknown).argmax()), goodput.shape[1])
+        loss = float(seconds[other, size] - (bs + gain[other, size]) / goodput[row, column])
+        if not unknown[other, size] or self._trial_credit < loss:
+            return row, column, False
+        self._trial_credit -= max(loss, 0.0)
+        self._since_trial = 0
+        return other, size, True
 
     def _prepare(self, bs: int) -> Options:
         steps = np.array(self.steps)
