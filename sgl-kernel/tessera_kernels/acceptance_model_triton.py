@@ -23,3 +23,18 @@ def acceptance(confidence, edges, logits, offset, BINS: tl.constexpr, LEVELS: tl
         edge = tl.load(edges + place + (BINS >> (level + 1)) - 1)
         place += tl.where(edge <= confidence, BINS >> (level + 1), 0)  # NaN is never beyond an edge
     return place, tl.sigmoid(tl.load(logits + place) + offset)
+
+
+@triton.jit
+def requests_of(confidence, requests, offsets, row, live, confidence_stride):  # type: ignore[no-untyped-def]
+    """Of each live row its request's row of the pool and offset, and whether it has a draft in truth."""
+    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
+    drafted = live & ~(tl.load(confidence + row * confidence_stride, mask=live, other=0.0) < 0)
+    return request, tl.load(offsets + request, mask=live, other=0.0), drafted
+
+
+@triton.jit
+def follow(offsets, request, offset, gradient, live, kept, rate, limit):  # type: ignore[no-untyped-def]
+    """Move the offsets of requests along the gradient of their log-likelihood: `follow_torch` is its twin."""
+    moved = kept * offset + rate * gradient
+    tl.store(offsets + request, tl.minimum(tl.maximum(moved, -limit), limit), mask=live)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.acceptance_model_triton import acceptance
+from tessera_kernels.acceptance_model_triton import acceptance, requests_of
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 
@@ -16,14 +16,6 @@ _BEYOND_ONE = tl.constexpr(0x3F800001)
 _HALVINGS = tl.constexpr(30)
 _WARPS = ((1024, 4), (8192, 8))
 """Up to so many elements of the block, so many warps; 16 beyond."""
-
-
-@triton.jit
-def _requests(confidence, requests, offsets, row, live, confidence_stride):  # type: ignore[no-untyped-def]
-    """Each request's offset, and whether it has a draft in truth."""
-    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
-    drafted = live & ~(tl.load(confidence + row * confidence_stride, mask=live, other=0.0) < 0)
-    return tl.load(offsets + request, mask=live, other=0.0), drafted
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -61,7 +53,7 @@ def _survivals(  # type: ignore[no-untyped-def]
     row = tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     live = row < bs
-    offset, drafted = _requests(confidence, requests, offsets, row, live, confidence_stride)
+    _request, offset, drafted = requests_of(confidence, requests, offsets, row, live, confidence_stride)
     running = tl.where(drafted, 1.0, 0.0)
     block = tl.full((ROWS, COLUMNS), -1.0, tl.float32)
     for depth in range(steps):
@@ -106,7 +98,7 @@ def _path_survivals(  # type: ignore[no-untyped-def]
     column = tl.arange(0, COLUMNS)
     live = row < bs
     node = live[:, None] & (column < steps)[None, :]
-    offset, drafted = _requests(confidence, requests, offsets, row, live, confidence_stride)
+    _request, offset, drafted = requests_of(confidence, requests, offsets, row, live, confidence_stride)
     score = tl.load(confidence + row[:, None] * confidence_stride + column[None, :], mask=node, other=0.0)
     _, accepted = acceptance(score, edges, logits, offset[:, None], BINS, LEVELS)
     survival = tl.where(drafted[:, None], tl.associative_scan(accepted, 1, _lesser), 0.0)

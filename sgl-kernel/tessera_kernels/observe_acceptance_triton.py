@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.acceptance_model_triton import acceptance
+from tessera_kernels.acceptance_model_triton import acceptance, follow, requests_of
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 
 REQUESTS_PER_PROGRAM = 128
@@ -37,11 +37,9 @@ def _observe_kernel(  # type: ignore[no-untyped-def]
     """Program i observes requests ``i * ROWS ..``; no other program has the same ones."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = row < bs
-    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
+    request, offset, drafted = requests_of(confidence, requests, offsets, row, live, confidence_stride)
     verified = tl.load(verify_lens + row, mask=live, other=1)
     accepted = tl.load(accept_lens + row, mask=live, other=1)
-    offset = tl.load(offsets + request, mask=live, other=0.0)
-    drafted = live & ~(tl.load(confidence + row * confidence_stride, mask=live, other=0.0) < 0)
     gradient = tl.zeros((ROWS,), tl.float32)
     for depth in range(steps):
         sure = tl.load(confidence + row * confidence_stride + depth, mask=live, other=0.0)
@@ -52,8 +50,7 @@ def _observe_kernel(  # type: ignore[no-untyped-def]
         tl.atomic_add(cell, 1, mask=tested, sem="relaxed")
         tl.atomic_add(cell + depths * BINS, 1, mask=succeeded, sem="relaxed")
         gradient += tl.where(tested, succeeded.to(tl.float32) - expected, 0.0)
-    offset = kept * offset + rate * gradient
-    tl.store(offsets + request, tl.minimum(tl.maximum(offset, -limit), limit), mask=live)
+    follow(offsets, request, offset, gradient, live, kept, rate, limit)
 
 
 def observe_acceptance_triton(

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.acceptance_model_triton import acceptance
+from tessera_kernels.acceptance_model_triton import acceptance, follow, requests_of
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 
 REQUESTS_PER_PROGRAM = 32
@@ -40,10 +40,8 @@ def _observe_tree_kernel(  # type: ignore[no-untyped-def]
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     live = row < bs
-    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
+    request, offset, drafted = requests_of(scores, requests, offsets, row, live, scores_stride)
     verified = tl.load(verify_lens + row, mask=live, other=1)
-    offset = tl.load(offsets + request, mask=live, other=0.0)
-    drafted = live & ~(tl.load(scores + row * scores_stride, mask=live, other=0.0) < 0)
     tested = drafted[:, None] & ((column < COLUMNS)[None, :] & (column[None, :] < verified[:, None] - 1))
     score = tl.load(scores + row[:, None] * scores_stride + column[None, :], mask=tested, other=0.0)
     place, expected = acceptance(score, edges, logits, offset[:, None], BINS, LEVELS)
@@ -57,8 +55,7 @@ def _observe_tree_kernel(  # type: ignore[no-untyped-def]
     tl.atomic_add(counts + place, 1, mask=tested, sem="relaxed")
     tl.atomic_add(counts + successes + place, 1, mask=succeeded, sem="relaxed")
     gradient = tl.sum(tl.where(tested, succeeded.to(tl.float32) - expected, 0.0), 1)
-    offset = kept * offset + rate * gradient
-    tl.store(offsets + request, tl.minimum(tl.maximum(offset, -limit), limit), mask=live)
+    follow(offsets, request, offset, gradient, live, kept, rate, limit)
 
 
 def observe_tree_triton(

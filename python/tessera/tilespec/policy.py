@@ -106,10 +106,11 @@ class Policy:
             fresh: a prefill came directly before.
         """
         options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
-        row, column = self._best((bs + gain) / seconds * options.possible)
+        goodput = (bs + gain) / seconds * options.possible
+        row, column = self._best(goodput)
         row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh)
         if row and not exploring:
-            row, column, exploring = self._try(row, column, gain, seconds, options, bs)
+            row, column, exploring = self._try(row, column, goodput, seconds, options)
         if not exploring:
             self._present = row
         return Choice(
@@ -186,9 +187,7 @@ class Policy:
         self._burst = 0 if row else BURST
         return other, 0, True
 
-    def _try(
-        self, row: int, column: int, gain: Array, seconds: Array, options: Options, bs: int
-    ) -> tuple[int, int, bool]:
+    def _try(self, row: int, column: int, goodput: Array, seconds: Array, options: Options) -> tuple[int, int, bool]:
         """Replace the choice by the most promising option that was hardly ever timed, when the loss is saved up.
 
         What is never chosen keeps the profile's time: where that is too long, it would never be chosen. Plain decoding
@@ -197,17 +196,16 @@ class Policy:
         present = float(seconds[row, column])
         self._trial_credit = min(self._trial_credit + EXPLORED_SHARE * present, MOST_SAVED * present)
         self._since_trial += 1
-        measured = self.correction.measured[options.kinds]
-        if self._since_trial < TRIAL_INTERVAL or measured[row, column] < FIRST:
+        if self._since_trial < TRIAL_INTERVAL or self.correction.measured[options.kinds[row, column]] < FIRST:
             return row, column, False
-        goodput = (bs + gain) / seconds * options.possible
+        measured = self.correction.measured[options.kinds]
         unknown = (measured < FIRST) & (goodput >= PROMISE * goodput[row, column])
         unknown[0] = False
         other, size = divmod(int((goodput * unknown).argmax()), goodput.shape[1])
-        loss = float(seconds[other, size] - (bs + gain[other, size]) / goodput[row, column])
+        loss = float(seconds[other, size] * max(1 - goodput[other, size] / goodput[row, column], 0))
         if not unknown[other, size] or self._trial_credit < loss:
             return row, column, False
-        self._trial_credit -= max(loss, 0.0)
+        self._trial_credit -= loss
         self._since_trial = 0
         return other, size, True
 
