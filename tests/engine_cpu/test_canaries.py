@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -35,15 +35,16 @@ def test_canaries_beside_aborts(server: Server, hf: HuggingFace) -> None:
         body = {"input_ids": [9] * 30, "rid": rid, "sampling_params": sampling, "return_embedding": {"over": "all"}}
         return httpx.post(f"{server.url}/generate", json=body, timeout=240)
 
-    def abort_them() -> None:
-        for rid in rids:
-            time.sleep(0.2)
-            httpx.post(f"{server.url}/abort_request", json={"rid": rid}, timeout=60).raise_for_status()
+    def abort_them(aborted: list[Future[httpx.Response]]) -> None:
+        for rid, request in zip(rids, aborted, strict=True):
+            while not request.done():  # it may not have arrived yet
+                time.sleep(0.2)
+                httpx.post(f"{server.url}/abort_request", json={"rid": rid}, timeout=60).raise_for_status()
 
     flock = canaries(120, vocabulary=1000, seed=6)
     with ThreadPoolExecutor(len(rids) + 1) as pool:
         aborted = [pool.submit(long_request, rid) for rid in rids]
-        aborting = pool.submit(abort_them)
+        aborting = pool.submit(abort_them, aborted)
         verdicts = judge(flock, fly(server.url, flock, at_once=16), hf)
         aborting.result()
     for request in aborted:
