@@ -4,7 +4,7 @@
 # /tmp/out/NAME.
 #
 #   gpu_chains.sh train   TileSpec's pair on GPU 1; it needs no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: the figures, and half of TileSpec's settings
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: kernels, figures, and some of TileSpec's settings
 #   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -24,14 +24,15 @@ train() { chain train 1 16-31 tile_train; }
 figures=(up tile_times embeddings toploc down up_injection injection down)
 
 two() {
-  SETTINGS="k2 k5 k7 tile" chain figures 0 0-15 "${figures[@]}" tile_wait tile_up tile_run tile_down
-  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down
+  devices=0 SUITES=kernels SETTINGS="none tile-useless" TILE_SECONDS=200 \
+    chain figures 0 0-15 tests found "${figures[@]}" tile_wait tile_up tile_run tile_down
+  SETTINGS="none k3 k7 tile" TRACE=1 chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down
 }
 
 four() {
   chain figures 0 0-15 "${figures[@]}"
   SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down
-  devices=2 SUITES="tilespec-fa3 tilespec-triton tilespec-trees" SETTINGS="k2 k5 k7 tile" \
+  devices=2 SUITES="kernels tilespec-fa3 tilespec-triton tilespec-trees" SETTINGS="k2 k5 k7 tile" \
     chain tilespec-b 2 32-47 tests found tile_wait tile_up tile_run tile_down
   # Only runners that serve: one that fails takes a minute or five to do so.
   RUNNERS="triton cutlass deep_gemm triton_kernel" SETTINGS="none k3 tile tile-useless" TRACE=1 TILE_SECONDS=420 \

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, deque
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from tessera.tilespec import calibration
-from tessera.tilespec.calibration import Calibration
+from tessera.tilespec.calibration import Calibration, fit_is_due
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Choice, Policy
@@ -30,7 +31,6 @@ Floats = npt.NDArray[np.float64]
 STEPS = (0, 1, 2, 3, 5, 7)
 DEPTHS = max(STEPS)
 LAG = 2
-REFIT = 32
 GEMM_TOKENS = (1, 32, 64, 128, 192, 256, 257, 320, 321, 447, 448, 449, 512, 513, 1024)
 GEMM_MS = (4.0, 4.0, 4.45, 4.8, 5.9, 6.8, 7.5, 8.2, 8.9, 11.0, 14.8, 11.2, 12.0, 13.5, 26.0)
 DRAFT_MS, EXTEND_MS, HOST_MS, KV_MS = 0.35, 0.45, 0.3, 131072 / 4.0e12 * 1e3
@@ -117,15 +117,16 @@ def tilespec(world: World, policy: Policy, clock: Clock, rounds: int) -> tuple[f
     requests = torch.arange(bs)
     timed: deque[tuple[Choice, float]] = deque()
     late: deque[tuple[npt.NDArray[np.int32], int] | None] = deque([None] * LAG)
-    tokens, seconds = 0, 0.0
+    tokens, seconds, drafts, fit_next = 0, 0.0, 0, False
     chosen: Counter[str] = Counter()
-    for step in range(rounds):
+    for _ in range(rounds):
         news = late.popleft()
         if news:
             survivals.update(*news)
         if len(timed) > LAG:
             policy.observe(*timed.popleft())
-        if step % REFIT == REFIT - 1:
+        if fit_next:
+            fit_next = False
             table.absorb(model.counts.numpy())
             model.logits.copy_(torch.from_numpy(table.logits()))
             survivals.assume(table.mean())
@@ -136,6 +137,8 @@ def tilespec(world: World, policy: Policy, clock: Clock, rounds: int) -> tuple[f
         tokens, seconds = tokens + bs, seconds + took
         late.append(None)
         if choice.steps:
+            drafts += 1
+            fit_next = fit_is_due(drafts)
             confidence, taken = world.draft()
             plan = VerifyPlan.create(bs, choice.steps, DEPTHS, "cpu")
             allocate_verify(confidence[:, : choice.steps], requests, model, choice.tokens, plan)
@@ -148,26 +151,48 @@ def tilespec(world: World, policy: Policy, clock: Clock, rounds: int) -> tuple[f
     return tokens / seconds, chosen
 
 
+@dataclass
+class Run:
+    """One world: tokens in a second of the policy and of each fixed setting, and what was chosen how often."""
+
+    got: float
+    fixed: dict[int, float]
+    chosen: Counter[str]
+
+    @property
+    def over_best(self) -> float:
+        """Of the best fixed setting."""
+        return self.got / max(self.fixed.values())
+
+
+def simulate(mean: float, bs: int, seed: int, rounds: int, off: float) -> Run:
+    """Requests, times and a profile of their own."""
+    policy = Policy(cost_table(256), Survivals(DEPTHS, STEPS, Calibration(DEPTHS).mean()))
+    clock = Clock(policy, off, seed)
+    rates = {s: fixed(World(mean, bs, seed), policy, clock, s, max(400, 6000 // bs)) for s in STEPS}
+    got, chosen = tilespec(World(mean, bs, seed), policy, clock, rounds)
+    return Run(got, rates, chosen)
+
+
 def main() -> None:
     """Print a line for each kind of draft and number of requests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1500, help="steps of each run")
-    parser.add_argument("--requests", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64, 128])
+    parser.add_argument("--rounds", type=int, default=1000, help="steps of each run, the first ones included")
+    parser.add_argument("--requests", type=int, nargs="+", default=[1, 8, 64], help="requests that run at once")
+    parser.add_argument("--worlds", type=int, default=12, help="runs of each (default %(default)s)")
     parser.add_argument("--off", type=float, default=0.05, help="how far the profile is off (default %(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("drafts    requests  none  best fixed      tilespec  over best  over none  over k=3  chosen")
+    print("drafts   requests  over best: mean, worst  over none  over k=3  chosen")
     for name, mean in WORLDS.items():
         for bs in options.requests:
-            policy = Policy(cost_table(256), Survivals(DEPTHS, STEPS, Calibration(DEPTHS).mean()))
-            clock = Clock(policy, options.off, bs)
-            rates = {s: fixed(World(mean, bs, 1), policy, clock, s, max(300, 4000 // bs)) for s in STEPS}
-            best = max(rates, key=lambda s: rates[s])
-            got, chosen = tilespec(World(mean, bs, 1), policy, clock, options.rounds)
-            top = ", ".join(f"{what}: {n / options.rounds:.0%}" for what, n in chosen.most_common(4))
+            runs = [simulate(mean, bs, seed, options.rounds, options.off) for seed in range(options.worlds)]
+            over = [run.over_best for run in runs]
+            over_none, over_k3 = (np.mean([run.got / run.fixed[s] for run in runs]) for s in (0, 3))
+            chosen = sum((run.chosen for run in runs), Counter[str]())
+            top = ", ".join(f"{what}: {n / chosen.total():.0%}" for what, n in chosen.most_common(4))
             print(
-                f"{name:9} {bs:8d} {rates[0]:5.0f}  {rates[best]:6.0f} (k={best}) {got:10.0f} "
-                f"{got / rates[best]:10.3f} {got / rates[0]:10.3f} {got / rates[3]:9.3f}  {top}",
+                f"{name:8} {bs:8d} {np.mean(over):16.3f} {min(over):6.3f} {over_none:10.3f} {over_k3:9.3f}  {top}",
                 flush=True,
             )
 

@@ -2,9 +2,9 @@
 
     python -m tilespec.time_policy --out time-policy.jsonl
 
-The decision needs no GPU. What is launched is timed until the call returns, with nothing else under way; without a GPU
-the kernels' torch twins run, and their times mean nothing. The last line is the sum over what a step of ragged chains
-does.
+Launches are timed until the call returns, with nothing else under way; without a GPU the kernels' torch twins run, and
+their times mean nothing. Means count: only one decision in `LOOK_INTERVAL` looks at all options, and the calibration is
+fitted every `FIT_INTERVAL` steps. The last line is the sum over what a step of ragged chains does.
 """
 
 from __future__ import annotations
@@ -13,34 +13,31 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from provenance import note, provenance, tell
 from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.costs import CostTable, Curve
-from tessera.tilespec.gain import Survivals
-from tessera.tilespec.mailbox import Mailbox
-from tessera.tilespec.policy import Policy
+from tessera.tilespec.decider import Decider
 from tessera.tilespec.scores import Scores
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.histogram import HISTOGRAM_BINS
 from tessera_kernels.pack_verify import VerifyRows, pack_verify
 from tessera_kernels.scatter_verify import scatter_verify
 
 STEPS = (0, 1, 2, 3, 5, 7)
 BS, DEPTH, TOKENS, HIDDEN = 64, 7, 256, 4096
-TIMES = 300
+WARM_UP, TIMES = 64, 512
 
 Calls = dict[str, Callable[[], object]]
 
 
-def decisions() -> Calls:
-    """What numpy does."""
+def cost_table() -> CostTable:
+    """A profile of 40 tiers."""
     by_batch = {s: Curve([1, 64], [4e-3, 4e-3 + 5e-4 * s]) for s in STEPS}
-    costs = CostTable(
+    return CostTable(
         tiers=Curve(range(16, 656, 16), np.linspace(4e-3, 14e-3, 40).tolist()),
         slots=None,
         uniform={s + 1: curve for s, curve in by_batch.items()},
@@ -50,22 +47,14 @@ def decisions() -> Calls:
         host_seconds=1e-4,
         batch_sizes=[1, 2, 4, 8, 16, 32, 64],
     )
-    policy = Policy(costs, Survivals(DEPTH, STEPS, np.full(DEPTH, 0.7)))
-    survival = np.random.default_rng(0).beta(2, 1, (BS, DEPTH)).cumprod(1)
-    histogram = np.zeros((2, DEPTH, HISTOGRAM_BINS), np.int32)
-    places = np.broadcast_to(np.arange(DEPTH), survival.shape), (survival * HISTOGRAM_BINS).astype(int)
-    np.add.at(histogram[0], places, 1)
-    np.add.at(histogram[1], places, (survival * 2**20).astype(int))
-    return {
-        "choose": lambda: policy.choose(BS, 100_000),
-        "take in a histogram": lambda: policy.survivals.update(histogram, DEPTH),
-    }
 
 
-def launches(device: str) -> Calls:
-    """What is launched beside SGLang's own work, in a step that verifies a part."""
-    table = torch.from_numpy(Calibration(DEPTH).logits())
+def parts_of_a_step(device: str) -> Calls:
+    """What a step that verifies a part does beside SGLang's own work, in order."""
+    calibration = Calibration(DEPTH)
+    table = torch.from_numpy(calibration.logits())
     scores = Scores(BS, DEPTH, device, AcceptanceModel.create(torch.from_numpy(edges()), table, BS, device))
+    decider = Decider(cost_table(), scores, calibration, device)
     requests = torch.arange(BS, device=device)
     accepted = torch.ones(BS, dtype=torch.int32, device=device)
     plan = scores.allocate(BS, DEPTH, requests, TOKENS)
@@ -77,31 +66,27 @@ def launches(device: str) -> Calls:
     dense, packed = ints(rows), ints(TOKENS)
     states = torch.zeros((TOKENS, HIDDEN), dtype=torch.bfloat16, device=device)
     spread, ids = states.new_empty((rows, HIDDEN)), dense.tokens.clone()
-    mailbox: Mailbox[int] = Mailbox()
-
-    def post() -> None:
-        mailbox.send(plan.histogram, DEPTH)
-        mailbox.receive()
-
     return {
+        "take in what has arrived, and choose": lambda: decider.choose(BS, 100_000),
         "allocate": lambda: scores.allocate(BS, DEPTH, requests, TOKENS),
         "pack": lambda: pack_verify(dense, plan.qo_indptr, BS, packed),
         "spread the predicted tokens": lambda: scatter_verify(packed.tokens, plan.qo_indptr, BS, ids, -1),
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
         "observe": lambda: scores.observe(BS, DEPTH, requests, plan, accepted),
-        "send the histogram, receive one": post,
+        "send the histogram": lambda: decider.drafted(DEPTH, plan),
     }
 
 
-def median(call: Callable[[], object], wait: Callable[[], None]) -> float:
-    """Median microseconds of a call on this thread."""
-    seconds = []
-    for _ in range(TIMES):
+def measure(parts: Calls, wait: Callable[[], None]) -> dict[str, npt.NDArray[np.float64]]:
+    """Microseconds of each part in each of `WARM_UP` + `TIMES` steps, on this thread; nothing else is under way."""
+    times: dict[str, list[float]] = {what: [] for what in parts}
+    for _ in range(WARM_UP + TIMES):
         wait()
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds)) * 1e6
+        for what, call in parts.items():
+            start = time.perf_counter()
+            call()
+            times[what].append((time.perf_counter() - start) * 1e6)
+    return {what: np.array(one[WARM_UP:]) for what, one in times.items()}
 
 
 def main() -> None:
@@ -115,14 +100,11 @@ def main() -> None:
         if device == "cuda":
             torch.cuda.synchronize()
 
-    total = 0.0
+    steps = measure(parts_of_a_step(device), wait)
     with options.out.open("w", encoding="utf-8") as out:
-        note(provenance() | {"requests": BS, "drafts": DEPTH, "tokens": TOKENS}, out)
-        for what, call in (decisions() | launches(device)).items():
-            found: dict[str, Any] = {"what": what, "microseconds": round(median(call, wait), 1)}
-            total += found["microseconds"]
-            tell(found, out)
-        tell({"what": "all of a step of ragged chains", "microseconds": round(total, 1)}, out)
+        note(provenance() | {"requests": BS, "drafts": DEPTH, "tokens": TOKENS, "steps": TIMES}, out)
+        for what, times in (steps | {"all of a step of ragged chains": np.sum([*steps.values()], axis=0)}).items():
+            tell({"what": what, "mean_us": round(times.mean(), 1), "median_us": round(np.median(times), 1)}, out)
 
 
 if __name__ == "__main__":

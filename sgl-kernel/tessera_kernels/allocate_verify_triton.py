@@ -10,10 +10,13 @@ from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.acceptance_model_triton import acceptance, requests_of
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
+from tessera_kernels.launch import Launcher, power_of_2
 
 # Float bits of survivals, which lie in 0 to 1, are below this; so many halvings find one of them.
 _BEYOND_ONE = tl.constexpr(0x3F800001)
 _HALVINGS = tl.constexpr(30)
+_HISTOGRAM_SCALE = int(1 / HISTOGRAM_UNIT)
+_NUMBERS = ["bs", "wanted", "slots", "confidence_stride", "survival_stride", "depths", "steps"]
 _WARPS = ((1024, 4), (8192, 8))
 """Up to so many elements of the block, so many warps; 16 beyond."""
 
@@ -127,7 +130,8 @@ def _top(block, wanted, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ign
     return tl.sum(above + tl.where(rank < left, tie, 0), 1)
 
 
-@triton.jit(do_not_specialize=["bs", "wanted", "slots", "steps"])  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def _allocate_kernel(  # type: ignore[no-untyped-def]
     confidence,
     requests,
@@ -199,31 +203,22 @@ def allocate_verify_triton(
     bs, steps = confidence.shape
     slots = plan.verify_lens.shape[0]
     depths, bins = plan.histogram.shape[1], model.logits.shape[1]
-    rows, columns = triton.next_power_of_2(slots), triton.next_power_of_2(depths)
-    _allocate_kernel[(1,)](
-        confidence,
-        requests,
-        model.edges,
-        model.logits,
-        model.offsets,
-        plan.survival,
-        plan.histogram,
-        plan.verify_lens,
-        plan.qo_indptr,
-        bs,
-        min(tokens - bs, bs * steps),
-        slots,
-        confidence.stride(0),
-        plan.survival.stride(0),
-        depths,
-        steps,
-        ROWS=rows,
-        COLUMNS=columns,
-        BINS=bins,
-        LEVELS=bins.bit_length() - 1,
-        H_BINS=HISTOGRAM_BINS,
-        H_SCALE=int(1 / HISTOGRAM_UNIT),
-        H_CELLS=triton.next_power_of_2(2 * depths * HISTOGRAM_BINS),
-        PATHS=paths,
+    rows, columns = power_of_2(slots), power_of_2(depths)
+    histogram_cells = power_of_2(2 * depths * HISTOGRAM_BINS)
+    _allocate_kernel(
+        (1, 1, 1),
+        (
+            confidence,
+            requests,
+            model.edges,
+            model.logits,
+            model.offsets,
+            plan.survival,
+            plan.histogram,
+            plan.verify_lens,
+            plan.qo_indptr,
+        ),
+        (bs, min(tokens - bs, bs * steps), slots, confidence.stride(0), plan.survival.stride(0), depths, steps),
+        (rows, columns, bins, bins.bit_length() - 1, HISTOGRAM_BINS, _HISTOGRAM_SCALE, histogram_cells, paths),
         num_warps=next((warps for elements, warps in _WARPS if rows * columns <= elements), 16),
     )

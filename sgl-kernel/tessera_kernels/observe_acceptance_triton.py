@@ -8,12 +8,15 @@ import triton.language as tl
 
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.acceptance_model_triton import acceptance, follow, requests_of
+from tessera_kernels.launch import Launcher
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 
 REQUESTS_PER_PROGRAM = 128
+_NUMBERS = ["bs", "confidence_stride", "depths", "steps", "kept", "rate", "limit"]
 
 
-@triton.jit(do_not_specialize=["bs", "steps"])  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def _observe_kernel(  # type: ignore[no-untyped-def]
     confidence,
     requests,
@@ -63,24 +66,9 @@ def observe_acceptance_triton(
     """See `tessera_kernels.observe_acceptance.observe_acceptance`. One launch."""
     bs, steps = confidence.shape
     depths, bins = model.logits.shape
-    _observe_kernel[(triton.cdiv(bs, REQUESTS_PER_PROGRAM),)](
-        confidence,
-        requests,
-        verify_lens,
-        accept_lens,
-        model.edges,
-        model.logits,
-        model.offsets,
-        model.counts,
-        bs,
-        confidence.stride(0),
-        depths,
-        steps,
-        OFFSET_KEPT,
-        OFFSET_RATE,
-        OFFSET_LIMIT,
-        ROWS=REQUESTS_PER_PROGRAM,
-        BINS=bins,
-        LEVELS=bins.bit_length() - 1,
-        num_warps=4,
+    _observe_kernel(
+        (-(-bs // REQUESTS_PER_PROGRAM), 1, 1),
+        (confidence, requests, verify_lens, accept_lens, model.edges, model.logits, model.offsets, model.counts),
+        (bs, confidence.stride(0), depths, steps, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
+        (REQUESTS_PER_PROGRAM, bins, bins.bit_length() - 1),
     )

@@ -8,12 +8,15 @@ import triton.language as tl
 
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.acceptance_model_triton import acceptance, follow, requests_of
+from tessera_kernels.launch import Launcher, power_of_2
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 
 REQUESTS_PER_PROGRAM = 32
+_NUMBERS = ["bs", "scores_stride", "path", "successes", "kept", "rate", "limit"]
 
 
-@triton.jit(do_not_specialize=["bs", "path"])  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def _observe_tree_kernel(  # type: ignore[no-untyped-def]
     scores,
     requests,
@@ -68,26 +71,10 @@ def observe_tree_triton(
     """See `tessera_kernels.observe_tree.observe_tree`. One launch."""
     bs, columns = scores.shape
     bins = model.logits.shape[1]
-    _observe_tree_kernel[(triton.cdiv(bs, REQUESTS_PER_PROGRAM),)](
-        scores,
-        requests,
-        verify_lens,
-        accept_index,
-        model.edges,
-        model.logits,
-        model.offsets,
-        model.counts,
-        bs,
-        scores.stride(0),
-        accept_index.shape[1],
-        model.counts.stride(0),
-        OFFSET_KEPT,
-        OFFSET_RATE,
-        OFFSET_LIMIT,
-        ROWS=REQUESTS_PER_PROGRAM,
-        COLUMNS=columns,
-        BLOCK=triton.next_power_of_2(columns),
-        BINS=bins,
-        LEVELS=bins.bit_length() - 1,
-        num_warps=4,
+    path, successes = accept_index.shape[1], model.counts.stride(0)
+    _observe_tree_kernel(
+        (-(-bs // REQUESTS_PER_PROGRAM), 1, 1),
+        (scores, requests, verify_lens, accept_index, model.edges, model.logits, model.offsets, model.counts),
+        (bs, scores.stride(0), path, successes, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
+        (REQUESTS_PER_PROGRAM, columns, power_of_2(columns), bins, bins.bit_length() - 1),
     )

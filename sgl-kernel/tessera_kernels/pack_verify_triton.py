@@ -6,11 +6,13 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.launch import Launcher
 from tessera_kernels.pack_verify import VerifyRows
 
 ROWS_PER_PROGRAM = 128
 
 
+@Launcher
 @triton.jit(do_not_specialize=["bs", "rows"])  # type: ignore[untyped-decorator]
 def _pack_kernel(  # type: ignore[no-untyped-def]
     tokens,
@@ -45,14 +47,10 @@ def _pack_kernel(  # type: ignore[no-untyped-def]
 def pack_verify_triton(dense: VerifyRows, qo_indptr: torch.Tensor, bs: int, packed: VerifyRows) -> None:
     """See `tessera_kernels.pack_verify.pack_verify`. One launch."""
     rows = packed.tokens.shape[0]
-    _pack_kernel[(triton.cdiv(rows, ROWS_PER_PROGRAM),)](
-        *dense,
-        qo_indptr,
-        *packed,
-        bs,
-        rows,
-        WIDTH=dense.tokens.shape[0] // bs,
-        ROWS=ROWS_PER_PROGRAM,
-        LEVELS=qo_indptr.shape[0].bit_length(),  # not of bs: each value is compiled once
-        num_warps=4,
+    levels = qo_indptr.shape[0].bit_length()  # not of bs: each value is compiled once
+    _pack_kernel(
+        (-(-rows // ROWS_PER_PROGRAM), 1, 1),
+        (*dense, qo_indptr, *packed),
+        (bs, rows),
+        (dense.tokens.shape[0] // bs, ROWS_PER_PROGRAM, levels),
     )

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.launch import Launcher
 from tessera_kernels.pinned import table_and_output
 from tessera_kernels.pool_rows import Span
 
@@ -32,15 +33,16 @@ def _nan_max(a, b):  # type: ignore[no-untyped-def]
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=["token_stride"])  # type: ignore[untyped-decorator]
 def _pool_kernel(  # type: ignore[no-untyped-def]
     rows,
     req_to_token,
     spans,
     out,
-    hidden_size,
-    out_stride,
     token_stride,
+    HIDDEN_SIZE: tl.constexpr,
+    OUT_STRIDE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -51,7 +53,7 @@ def _pool_kernel(  # type: ignore[no-untyped-def]
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     span = tl.program_id(1)
-    inside = columns < hidden_size
+    inside = columns < HIDDEN_SIZE
     request = tl.load(spans + span * 4)
     start = tl.load(spans + span * 4 + 1)
     end = tl.load(spans + span * 4 + 2)
@@ -65,7 +67,7 @@ def _pool_kernel(  # type: ignore[no-untyped-def]
             later = position + ROWS
             next_slot = tl.load(slots_of_request + later, mask=later < end, other=0)
             mask = (position < end)[:, None] & inside[None, :]
-            row = rows + slot.to(tl.int64)[:, None] * hidden_size
+            row = rows + slot.to(tl.int64)[:, None] * HIDDEN_SIZE
             tile = tl.load(row + columns[None, :], mask=mask, other=float("-inf"))
             best = _nan_max(best, tile.to(tl.float32))
             position, slot = later, next_slot
@@ -76,12 +78,12 @@ def _pool_kernel(  # type: ignore[no-untyped-def]
             later = position + ROWS
             next_slot = tl.load(slots_of_request + later, mask=later < end, other=0)
             mask = (position < end)[:, None] & inside[None, :]
-            row = rows + slot.to(tl.int64)[:, None] * hidden_size
+            row = rows + slot.to(tl.int64)[:, None] * HIDDEN_SIZE
             tile = tl.load(row + columns[None, :], mask=mask, other=0.0)
             total += tile.to(tl.float32)
             position, slot = later, next_slot
         pooled = tl.sum(total, 0) / (end - start).to(tl.float32)
-    tl.store(out + span.to(tl.int64) * out_stride + columns, pooled, mask=inside)
+    tl.store(out + span.to(tl.int64) * OUT_STRIDE + columns, pooled, mask=inside)
 
 
 def pool_rows_triton(
@@ -91,17 +93,11 @@ def pool_rows_triton(
     hidden_size = rows.shape[1]
     table, memory = table_and_output(spans, -(-hidden_size // 2) * 8, pin_memory=rows.is_cuda)
     out = memory.view(torch.float32)
-    grid = (triton.cdiv(hidden_size, tile.columns), len(spans))
-    _pool_kernel[grid](
-        rows,
-        req_to_token,
-        table,
-        out,
-        hidden_size,
-        out.stride(0),
-        req_to_token.stride(0),
-        ROWS=tile.rows,
-        COLUMNS=tile.columns,
+    _pool_kernel(
+        (-(-hidden_size // tile.columns), len(spans), 1),
+        (rows, req_to_token, table, out),
+        (req_to_token.stride(0),),
+        (hidden_size, out.stride(0), tile.rows, tile.columns),
         num_warps=tile.warps,
     )
     return out[:, :hidden_size]

@@ -6,12 +6,15 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.launch import Launcher, power_of_2
 from tessera_kernels.ragged_tree import RaggedTree
 
 NODES_OF_ONE_WARP = 16
+_NUMBERS = ["parent_stride", "selected_stride", "topk", "depth"]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def _tree_kernel(  # type: ignore[no-untyped-def]
     parent_list,
     selected_index,
@@ -85,19 +88,10 @@ def ragged_tree_triton(
 ) -> None:
     """See `tessera_kernels.ragged_tree.ragged_tree`. One launch."""
     bs, nodes = tree.node_index.shape
-    _tree_kernel[(bs,)](
-        parent_list,
-        selected_index,
-        seq_lens,
-        verify_lens,
-        mask_indptr,
-        *tree,
-        parent_list.stride(0),
-        selected_index.stride(0),
-        topk,
-        depth,
-        PREFIX=prefix_in_mask,
-        NODES=nodes,
-        BLOCK=triton.next_power_of_2(nodes),
+    _tree_kernel(
+        (bs, 1, 1),
+        (parent_list, selected_index, seq_lens, verify_lens, mask_indptr, *tree),
+        (parent_list.stride(0), selected_index.stride(0), topk, depth),
+        (prefix_in_mask, nodes, power_of_2(nodes)),
         num_warps=1 if nodes <= NODES_OF_ONE_WARP else 4,
     )

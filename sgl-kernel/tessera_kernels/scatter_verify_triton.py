@@ -6,34 +6,37 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.launch import Launcher, power_of_2
+
 MAX_COLUMNS = 1024
 ELEMENTS_PER_PROGRAM = 2048
 
 
-@triton.jit(do_not_specialize=["bs"])  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=["bs", "fill"])  # type: ignore[untyped-decorator]
 def _scatter_kernel(  # type: ignore[no-untyped-def]
     packed,
     qo_indptr,
     dense,
     bs,
-    columns,
     fill,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    TILE: tl.constexpr,
 ):
-    """Program (i, c) writes dense rows ``i * ROWS ..`` in columns ``c * COLUMNS ..``."""
+    """Program (i, c) writes dense rows ``i * ROWS ..`` in columns ``c * TILE ..``."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     request = row // WIDTH
     within = row % WIDTH
     live = request < bs
     begin = tl.load(qo_indptr + request, mask=live, other=0)
     end = tl.load(qo_indptr + request + 1, mask=live, other=0)
     verified = live & (within < end - begin)
-    inside = (column < columns)[None, :]
-    source = (begin + within).to(tl.int64)[:, None] * columns + column[None, :]
-    target = row.to(tl.int64)[:, None] * columns + column[None, :]
+    inside = (column < COLUMNS)[None, :]
+    source = (begin + within).to(tl.int64)[:, None] * COLUMNS + column[None, :]
+    target = row.to(tl.int64)[:, None] * COLUMNS + column[None, :]
     value = tl.load(packed + source, mask=verified[:, None] & inside, other=0)
     value = tl.where(verified[:, None], value, tl.full((ROWS, 1), fill, tl.float32).to(packed.dtype.element_ty))
     tl.store(dense + target, value, mask=live[:, None] & inside)
@@ -44,17 +47,11 @@ def scatter_verify_triton(
 ) -> None:
     """See `tessera_kernels.scatter_verify.scatter_verify`. One launch."""
     columns = packed[0].numel()
-    tile = min(triton.next_power_of_2(columns), MAX_COLUMNS)
+    tile = min(power_of_2(columns), MAX_COLUMNS)
     rows = ELEMENTS_PER_PROGRAM // tile
-    grid = (triton.cdiv(dense.shape[0], rows), triton.cdiv(columns, tile))
-    _scatter_kernel[grid](
-        packed,
-        qo_indptr,
-        dense,
-        bs,
-        columns,
-        float(fill),
-        WIDTH=dense.shape[0] // bs,
-        ROWS=rows,
-        COLUMNS=tile,
+    _scatter_kernel(
+        (-(-dense.shape[0] // rows), -(-columns // tile), 1),
+        (packed, qo_indptr, dense),
+        (bs, float(fill)),
+        (dense.shape[0] // bs, rows, columns, tile),
     )

@@ -37,6 +37,21 @@ def test_before_anything_was_tried_a_draft_is_as_good_as_it_is_sure() -> None:
     np.testing.assert_allclose(Calibration(DEPTHS).acceptance()[1], calibration.identity())
 
 
+def test_what_all_bins_have_in_common_is_found_first() -> None:
+    """A draft that is sure and always wrong: after two dozen tokens nothing of it is believed, in no bin."""
+    table = Calibration(DEPTHS)
+    few = np.zeros(BINS)
+    few[[10, 12, 14, 18, 20, 22]] = 4
+    assert calibration.identity()[16] > 0.8
+    table.absorb(counts(few, 0))
+    assert table.acceptance()[0, 16] < 0.3
+    assert table.acceptance()[-1, 16] < 0.1  # each depth shifts what the one before it says
+    sure = np.zeros(BINS)
+    sure[-1] = 500
+    table.absorb(counts(sure, sure * 0.99))
+    assert table.acceptance()[0, -1] > 0.97  # where a bin has counts of its own, they decide
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_isotonic_fit(seed: int) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.tilespec.calibration import Calibration, edges
+from tessera.tilespec.calibration import FIT_INTERVAL, Calibration, edges
 from tessera.tilespec.candidates import candidates
-from tessera.tilespec.decider import FIT_INTERVAL, Decider
+from tessera.tilespec.decider import Decider
 from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.refusals import refused, refused_model
@@ -63,6 +63,22 @@ def test_it_settles_on_what_drafts_are_worth(accepted: float, most: float) -> No
     steps = [step(subject, own, 1, accepted, chooser) for _ in range(8 * FIT_INTERVAL)]
     late = np.mean(steps[-FIT_INTERVAL:])
     assert late <= most if accepted < 0.5 else late == most
+
+
+def test_a_draft_that_is_sure_and_never_right_is_found_out_at_once() -> None:
+    """One request: before two dozen tokens are out, for a short answer has no more."""
+    subject, own = decider()
+    steps = []
+    for _ in range(24):
+        choice = subject.choose(1, 100)
+        steps.append(choice.steps)
+        if choice.steps:
+            own._confidence[:1] = 0.97
+            plan = own.allocate(1, choice.steps, torch.arange(1), choice.tokens)
+            own.observe(1, choice.steps, torch.arange(1), plan, torch.ones(1, dtype=torch.int32))
+            subject.drafted(choice.steps, plan)
+    assert steps[0] == DEPTHS
+    assert steps[-4:] == [0] * 4
 
 
 def test_calibration_follows_the_outcomes() -> None:

@@ -42,9 +42,10 @@ def record_a_run(file: Path, steps: int) -> Policy:
             if step == 20:
                 mean = [0.9, 0.8, 0.7]
                 policy.survivals.assume(np.array(mean))
-            choice = policy.choose(8, 1000 * step)
+            fresh = step % 10 == 0
+            choice = policy.choose(8, 1000 * step, fresh=fresh)
             measured = choice.profiled * 1.1
-            writer.write(Record(8, 1000 * step, choice, seen, mean, int(choice.gain), measured))
+            writer.write(Record(8, 1000 * step, choice, seen, mean, int(choice.gain), measured, fresh))
             policy.observe(choice, measured)
             seen = mean = None
             if choice.steps:

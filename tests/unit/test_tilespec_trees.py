@@ -11,9 +11,9 @@ import torch
 
 from tessera.tilespec import cache
 from tessera.tilespec.cache import Profile, ProfileUnusable
-from tessera.tilespec.calibration import HALF_LIFE, Calibration, edges
+from tessera.tilespec.calibration import FIT_INTERVAL, HALF_LIFE, Calibration, edges
 from tessera.tilespec.candidates import DraftShape
-from tessera.tilespec.decider import FIT_INTERVAL, Decider
+from tessera.tilespec.decider import Decider
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.trace import Trace
 from tessera.tilespec.tree_scores import UNDRAFTED, TreeScores

@@ -7,6 +7,7 @@ nodes, by the score of their paths.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,17 @@ BINS = 32
 _FIRST_EDGE, _LAST_EDGE = -3.5, 6.5  # logits: 0.03 and 0.9985
 PRIOR_TRIALS = 20.0
 """Weight of the prior in each bin. For the first depth it says that a draft is right as often as it is sure (EAGLE-2,
-arXiv 2406.16858), for each other one that it is right as often as at the depth before."""
+arXiv 2406.16858), for each other one that it is right as often as at the depth before; either way shifted by what all
+bins of the depth have in common, or a draft that is sure and always wrong would have to be found out bin by bin."""
+SHIFT_SPREAD = 2.0
+"""Standard deviation, in logits, of how far a depth may be expected to lie from its prior."""
+_SHIFT_ROUNDS, _LONGEST_STRIDE = 4, 1.5
 HALF_LIFE = 2048.0
 """Trials of the first depth after which what was counted before weighs half, at every depth: traffic changes. Deep
 drafts are tried seldom; with a half-life of their own they would tell of earlier traffic for long. Of trees, trials of
 a node."""
+FIT_INTERVAL = 64
+FIRST_FITS = (4, 8, 16, 32)
 FIRST_GUESS = 0.7
 """Mean conditional acceptance before anything was tried."""
 MAX_LOGIT = 7.0
@@ -40,6 +47,11 @@ def identity() -> Array:
     """The prior, ``[BINS]``: the confidence in the middle of each bin."""
     step = (_LAST_EDGE - _FIRST_EDGE) / (BINS - 2)
     return _sigmoid(_FIRST_EDGE + step * (np.arange(BINS) - 0.5))
+
+
+def fit_is_due(steps: int) -> bool:
+    """Whether to fit the table again after so many drafting steps: often at first, for a bad draft costs every step."""
+    return steps % FIT_INTERVAL == 0 or steps in FIRST_FITS
 
 
 class Calibration:
@@ -73,13 +85,14 @@ class Calibration:
     def acceptance(self) -> Array:
         """The table, ``[S, BINS]``: P(accepted | those before it accepted, confidence in the bin).
 
-        A Beta prior of `PRIOR_TRIALS`, then the closest table (least squares, weighted by trials) that does not fall
-        with the confidence.
+        A shifted Beta prior of `PRIOR_TRIALS`, then the closest table (least squares, weighted by trials) that does not
+        fall with the confidence.
         """
         weight = self.trials + PRIOR_TRIALS
         found = np.empty_like(weight)
         prior = identity()
-        for depth, successes in enumerate(self.successes):
+        for depth, (trials, successes) in enumerate(zip(self.trials, self.successes, strict=True)):
+            prior = _shifted(prior, trials, successes)
             prior = found[depth] = (successes + PRIOR_TRIALS * prior) / weight[depth]
         return _isotonic(found, weight)
 
@@ -133,6 +146,21 @@ def _table(value: object, name: str, depths: int) -> Array:
 
 def _sigmoid(logit: npt.NDArray[np.floating[Any]]) -> Array:
     return np.asarray(1 / (1 + np.exp(-logit)), np.float64)
+
+
+def _shifted(prior: Array, trials: Array, successes: Array) -> Array:
+    """Move the logits of ``[BINS]`` chances by the one number that explains the counts best (Newton's method)."""
+    odds = prior / (1 - prior)
+    right = successes.sum()
+    shift = 0.0
+    for _ in range(_SHIFT_ROUNDS):
+        expected = 1 - 1 / (1 + odds * math.exp(shift))
+        hits = trials * expected
+        guessed = hits.sum()
+        slope = right - guessed - shift / SHIFT_SPREAD**2
+        curvature = guessed - hits @ expected + 1 / SHIFT_SPREAD**2
+        shift += min(max(slope / curvature, -_LONGEST_STRIDE), _LONGEST_STRIDE)
+    return np.asarray(1 - 1 / (1 + odds * math.exp(shift)), np.float64)
 
 
 def _isotonic(values: Array, weights: Array) -> Array:

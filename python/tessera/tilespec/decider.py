@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tessera.tilespec.calibration import Calibration
+from tessera.tilespec.calibration import Calibration, fit_is_due
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.mailbox import Mailbox
@@ -15,9 +15,6 @@ from tessera.tilespec.stopwatch import Stopwatch
 from tessera.tilespec.tally import Tally
 from tessera.tilespec.trace import Record, Seen, TraceWriter
 from tessera_kernels.allocate_verify import VerifyPlan
-
-FIT_INTERVAL = 32
-"""Drafting steps between two fits of the calibration table."""
 
 
 @dataclass(slots=True)
@@ -67,8 +64,9 @@ class Decider:
         """Decide the step that is about to begin, of ``bs`` requests with ``kv_tokens`` cached in all."""
         self._take_in()
         choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
+        learnt = self._learnt
+        self._watch.start(Record(bs, kv_tokens, choice, learnt.seen, learnt.mean, fresh=self._fresh))
         self._fresh = False
-        self._watch.start(Record(bs, kv_tokens, choice, self._learnt.seen, self._learnt.mean))
         self._learnt = _Learnt()
         return choice
 
@@ -85,7 +83,7 @@ class Decider:
         """A draft of ``steps`` tokens was verified in part or in full, and its outcome observed, on this stream."""
         self._histograms.send(plan.histogram, steps)
         self._drafts += 1
-        if self._drafts % FIT_INTERVAL == 0:
+        if fit_is_due(self._drafts):
             self._counts.send(self._scores.model.counts, None)
 
     def _take_in(self) -> None:

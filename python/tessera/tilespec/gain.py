@@ -17,7 +17,9 @@ from tessera_kernels.histogram import HISTOGRAM_UNIT
 Array = npt.NDArray[np.float64]
 
 MEMORY_REQUESTS = 32.0
-"""A step of this many requests replaces half of what was known: few requests in a step tell little."""
+"""News of this many requests replace half of what was known: few requests tell little."""
+FIRST_REQUESTS = 4.0
+"""What is assumed at the beginning counts as so many."""
 _UNITS = np.array([1.0, HISTOGRAM_UNIT]).reshape(2, 1, 1)
 
 
@@ -36,6 +38,9 @@ class Survivals:
         self.stretch: Array = np.arange(len(steps), dtype=np.float64) * (depths + 1)
         self._starts = self.stretch[:, None]
         self._curves = np.zeros((2, len(steps), BINS + 1))
+        self._counts = np.zeros((2, depths, BINS), np.int64)
+        self._drafted = 0
+        self._known = FIRST_REQUESTS
         self._rates = np.zeros((2, depths, BINS))
         self.assume(mean)
         self._rates[:, :, -1] = mean.cumprod()
@@ -45,28 +50,23 @@ class Survivals:
 
     def assume(self, mean: Array) -> None:
         """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted."""
+        self._settle()
+        self._known = max(self._known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
         self._deeper: dict[int, tuple[Array, Array]] = {}
 
     def update(self, histogram: npt.NDArray[np.int32], drafted: int) -> None:
-        """Take in the histogram of a step.
+        """Take in the histogram of a step. Costs nothing much until somebody looks at the result.
 
         Args:
             histogram: int32 ``[2, S, BINS]`` as `tessera_kernels.allocate_verify.VerifyPlan` has it. Requests that had
                 no draft are not in it; one without any says nothing.
             drafted: its draft steps, at least 1. Depths that were not drafted are extrapolated from the last that was.
         """
-        bs = int(histogram[0, 0].sum())
-        if bs == 0:
-            return
-        weight = 1 / (bs + MEMORY_REQUESTS)
-        fresh = histogram * (_UNITS * weight)
-        if drafted < fresh.shape[1]:
-            move, shrink = self._deeper.get(drafted) or self._prepare(drafted)
-            fresh[:, drafted:] = (fresh[:, drafted - 1] @ move).reshape(2, -1, BINS) * shrink
-        self._rates *= 1 - bs * weight
-        self._rates += fresh
-        self._accumulate()
+        if drafted != self._drafted:
+            self._settle()
+        self._drafted = drafted
+        self._counts += histogram
 
     def gain(self, drafts: Array) -> Array:
         """Expected accepted draft tokens for each request.
@@ -74,12 +74,30 @@ class Survivals:
         Args:
             drafts: flat, for each entry the draft tokens verified per request, plus the `stretch` of its steps.
         """
+        self._settle()
         return np.asarray(np.interp(drafts, self._curves[0].ravel(), self._curves[1].ravel()))
 
     @property
     def uniform(self) -> Array:
         """The same where all draft tokens are verified, for each of the ``steps``."""
+        self._settle()
         return self._curves[1, :, -1]
+
+    def _settle(self) -> None:
+        """Work in what was counted since."""
+        requests = int(self._counts[0, 0].sum())
+        if requests == 0:
+            return
+        weight = 1 / (requests + self._known)
+        self._known = min(self._known + requests, MEMORY_REQUESTS)
+        fresh = self._counts * (_UNITS * weight)
+        if self._drafted < fresh.shape[1]:
+            move, shrink = self._deeper.get(self._drafted) or self._prepare(self._drafted)
+            fresh[:, self._drafted :] = (fresh[:, self._drafted - 1] @ move).reshape(2, -1, BINS) * shrink
+        self._rates *= 1 - requests * weight
+        self._rates += fresh
+        self._counts[:] = 0
+        self._accumulate()
 
     def _prepare(self, drafted: int) -> tuple[Array, Array]:
         """How items of the last drafted depth spread over the bins of deeper ones, and what their survivals lose."""

@@ -17,12 +17,13 @@ MOST = 8
 class Mailbox(Generic[Tag]):
     """Copies of one tensor as it was at some moments, each with a tag, in order.
 
-    Runs on one thread. The copy is on the current stream; a host buffer is used again once its copy was received.
+    Runs on one thread. The copy is on the current stream; a host buffer and its event are used again once the copy was
+    received.
     """
 
     def __init__(self) -> None:
         self._under_way: deque[tuple[torch.Tensor, torch.cuda.Event | None, Tag]] = deque()
-        self._free: list[torch.Tensor] = []
+        self._free: list[tuple[torch.Tensor, torch.cuda.Event]] = []
 
     def send(self, tensor: torch.Tensor, tag: Tag) -> None:
         """Copy ``tensor`` as it will be on the current stream. Dropped where `MOST` are under way: none is needed."""
@@ -31,9 +32,11 @@ class Mailbox(Generic[Tag]):
             return
         if len(self._under_way) >= MOST:
             return
-        host = self._free.pop() if self._free else torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        if self._free:
+            host, arrived = self._free.pop()
+        else:
+            host, arrived = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True), torch.cuda.Event()
         host.copy_(tensor, non_blocking=True)
-        arrived = torch.cuda.Event()
         arrived.record()
         self._under_way.append((host, arrived, tag))
 
@@ -47,5 +50,5 @@ class Mailbox(Generic[Tag]):
             self._under_way.popleft()
             found.append((host.numpy().copy(), tag))
             if arrived is not None:
-                self._free.append(host)
+                self._free.append((host, arrived))
         return found

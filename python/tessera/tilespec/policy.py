@@ -22,8 +22,13 @@ RAGGED_ADVANTAGE = 1.02
 SWITCH_EVIDENCE = 0.1
 """Other draft steps must promise this much over the present ones, summed over consecutive steps: 10 % once, or 1 % ten
 times. Survivals are estimates and jitter; an advantage that is small but stays is taken all the same."""
+LOOK_INTERVAL = 4
+"""Steps between two looks at all options while the batch keeps its size. What is known changes slowly, and a look takes
+as much of the scheduler's thread as it takes to launch several kernels."""
 EXPLORED_SHARE = 0.01
 """Time that may be lost to looking at what is not chosen."""
+EXPLORED_SHARE_OF_PLAIN = 0.005
+"""The same where nothing is drafted: an operator whose draft is useless should hardly notice it."""
 EXPLORATION_INTERVAL = 64
 """Steps between two explorations, at least."""
 TRIAL_INTERVAL = 4
@@ -95,25 +100,32 @@ class Policy:
         self._since_exploration = 0
         self._trial_credit = 0.0
         self._since_trial = 0
+        self._plain_trial = 0
         self._burst = 0
+        self._held: tuple[int, Choice] | None = None
+        self._elapsed = 0
 
     def choose(self, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
         """The best option for ``bs`` requests with ``kv_tokens`` cached in all, or now and then an exploration.
+
+        The same as before in most steps: see `LOOK_INTERVAL`.
 
         Args:
             bs: requests, at least 1.
             kv_tokens: tokens of theirs in the KV cache.
             fresh: a prefill came directly before.
         """
+        self._elapsed += 1
+        if self._held is not None and self._elapsed < LOOK_INTERVAL and self._held[0] == bs and not fresh:
+            return self._held[1]
         options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
         goodput = (bs + gain) / seconds * options.possible
         row, column = self._best(goodput)
         row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh)
         if row and not exploring:
             row, column, exploring = self._try(row, column, goodput, seconds, options)
-        if not exploring:
-            self._present = row
-        return Choice(
+        self._elapsed = 0
+        choice = Choice(
             self.steps[row],
             int(options.tiers[column - 1]) if column else None,
             int(options.tokens[row, column]),
@@ -123,6 +135,10 @@ class Policy:
             int(options.kinds[row, column]),
             exploring,
         )
+        if not exploring:
+            self._present = row
+        self._held = None if exploring else (bs, choice)
+        return choice
 
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
@@ -178,8 +194,9 @@ class Policy:
         chosen = float(seconds[row, column])
         worth = float((bs + gain[other, 0]) * chosen / (bs + gain[row, column]))
         loss = max(float(seconds[other, 0]) - worth, 0.0) * (1 if row else BURST)
-        self._credit = min(self._credit + EXPLORED_SHARE * chosen, loss)
-        self._since_exploration += 1
+        share = EXPLORED_SHARE if row else EXPLORED_SHARE_OF_PLAIN
+        self._credit = min(self._credit + share * chosen * self._elapsed, loss)
+        self._since_exploration += self._elapsed
         if self._since_exploration < EXPLORATION_INTERVAL or self._credit < loss or not (row or fresh):
             return row, column, False
         self._credit = 0.0
@@ -191,22 +208,28 @@ class Policy:
         """Replace the choice by the most promising option that was hardly ever timed, when the loss is saved up.
 
         What is never chosen keeps the profile's time: where that is too long, it would never be chosen. Plain decoding
-        is left out, for its holes in the draft model's KV cache cost more than its time.
+        is tried for as many steps as it takes, and only once: it leaves requests without a draft for a step, and holes
+        in the draft model's KV cache.
         """
+        if self._plain_trial:
+            self._plain_trial -= 1
+            return 0, 0, True
         present = float(seconds[row, column])
-        self._trial_credit = min(self._trial_credit + EXPLORED_SHARE * present, MOST_SAVED * present)
-        self._since_trial += 1
+        earned = EXPLORED_SHARE * present * self._elapsed
+        self._trial_credit = min(self._trial_credit + earned, MOST_SAVED * present)
+        self._since_trial += self._elapsed
         if self._since_trial < TRIAL_INTERVAL or self.correction.measured[options.kinds[row, column]] < FIRST:
             return row, column, False
         measured = self.correction.measured[options.kinds]
         unknown = (measured < FIRST) & (goodput >= PROMISE * goodput[row, column])
-        unknown[0] = False
         other, size = divmod(int((goodput * unknown).argmax()), goodput.shape[1])
         loss = float(seconds[other, size] * max(1 - goodput[other, size] / goodput[row, column], 0))
+        loss *= 1 if other else FIRST + 1
         if not unknown[other, size] or self._trial_credit < loss:
             return row, column, False
         self._trial_credit -= loss
         self._since_trial = 0
+        self._plain_trial = 0 if other else FIRST - 1
         return other, size, True
 
     def _prepare(self, bs: int) -> Options:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
-from tessera.tilespec.trace import Trace
+from tessera.tilespec.trace import Record, Trace
 from tessera_kernels.histogram import HISTOGRAM_BINS
 
 
@@ -84,25 +84,24 @@ def replay(trace: Trace) -> Replay:
     """
     steps = trace.costs.steps
     depths = len(trace.mean)
-    policy = Policy(trace.costs, Survivals(depths, steps, trace.mean))
+    # One looks in every step, the other decides, which looks when it likes: what came in between counts as one.
+    watching, policy = both = [Policy(trace.costs, Survivals(depths, steps, trace.mean)) for _ in range(2)]
     static = [Outcome("no speculation" if s == 0 else f"static k={s}") for s in steps]
     uniform, tilespec, recorded = Outcome("best uniform"), Outcome("tilespec"), Outcome("recorded")
     agreement = Agreement()
     count = 0
     for record in trace.records():
         count += 1
-        if record.seen is not None:
-            histogram = record.seen.histogram((2, depths, HISTOGRAM_BINS))
-            policy.survivals.update(histogram, record.seen.drafted)
-        if record.mean is not None:
-            policy.survivals.assume(_means(record.mean, depths))
+        for one in both:
+            _learn(one.survivals, record, depths)
         bs = record.bs
-        _, _, seconds, gain = policy.evaluate(bs, record.kv_tokens)
+        _, _, seconds, gain = watching.evaluate(bs, record.kv_tokens)
         for row, outcome in enumerate(static):
             outcome.add(bs, gain[row, 0], seconds[row, 0], bs * (steps[row] + 1), str(steps[row]))
         best = int(((bs + gain[:, 0]) / seconds[:, 0]).argmax())
         uniform.add(bs, gain[best, 0], seconds[best, 0], bs * (steps[best] + 1), str(steps[best]))
-        for outcome, choice in ((tilespec, policy.choose(bs, record.kv_tokens)), (recorded, record.choice)):
+        again = policy.choose(bs, record.kv_tokens, fresh=record.fresh)
+        for outcome, choice in ((tilespec, again), (recorded, record.choice)):
             label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
             outcome.add(bs, choice.gain, choice.seconds, choice.tokens, label)
         if record.accepted is not None:
@@ -110,8 +109,16 @@ def replay(trace: Trace) -> Replay:
             agreement.accepted += record.accepted
         if record.measured is not None:
             agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
-            policy.observe(record.choice, record.measured)
+            for one in both:
+                one.observe(record.choice, record.measured)
     return Replay([*static, uniform, tilespec, recorded], agreement, count)
+
+
+def _learn(survivals: Survivals, record: Record, depths: int) -> None:
+    if record.seen is not None:
+        survivals.update(record.seen.histogram((2, depths, HISTOGRAM_BINS)), record.seen.drafted)
+    if record.mean is not None:
+        survivals.assume(_means(record.mean, depths))
 
 
 def _means(values: list[float], depths: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

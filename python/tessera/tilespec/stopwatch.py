@@ -23,6 +23,7 @@ class Stopwatch(Generic[Tag]):
         self._last: tuple[torch.cuda.Event | float, Tag] | None = None
         self._under_way: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tag]] = deque()
         self._done: list[tuple[float, Tag]] = []
+        self._free: list[torch.cuda.Event] = []
 
     def start(self, tag: Tag) -> None:
         """A step begins; the one before has ended."""
@@ -46,11 +47,12 @@ class Stopwatch(Generic[Tag]):
         while self._under_way and self._under_way[0][1].query():
             begin, end, tag = self._under_way.popleft()
             done.append((begin.elapsed_time(end) / 1e3, tag))
+            self._free.append(begin)  # as the end of the step before it was read already
         return done
 
     def _now(self) -> torch.cuda.Event | float:
         if not self._cuda:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
+        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
         event.record()
         return event

@@ -16,7 +16,7 @@ from tessera.limits import MAX_TRACE_BYTES, MAX_TRACE_LINE
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.policy import Choice
 
-SCHEMA = 2
+SCHEMA = 3
 _END = {"end": "the trace is full"}
 
 
@@ -58,6 +58,8 @@ class Record:
     """Draft tokens accepted, where known."""
     measured: float | None = None
     """Seconds, where measured."""
+    fresh: bool = False
+    """A prefill came directly before."""
 
 
 class TraceWriter:

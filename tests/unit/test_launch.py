@@ -1,0 +1,82 @@
+"""Launches of compiled kernels: a compilation is used again for what it was made for, and for nothing else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tessera_kernels.launch import Launcher, power_of_2
+
+
+class Jit:
+    """Stands for a ``triton.jit`` function: says what is called, and with what."""
+
+    __name__ = "kernel"
+
+    def __init__(self, *, specialized: str = "") -> None:
+        self.calls: list[tuple[str, Any, tuple[Any, ...]]] = []
+        self.compilations = 0
+        names = ("a", "b", "n", "SIZE")
+        self.params = [SimpleNamespace(name=name, do_not_specialize=name != specialized) for name in names]
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Any:
+        def launch(*arguments: Any, num_warps: int) -> Any:
+            self.calls.append((f"jit {num_warps}", grid, arguments))
+            self.compilations += 1
+            return Compiled(self, f"compiled {self.compilations}")
+
+        return launch
+
+
+class Compiled:
+    """Stands for a compilation."""
+
+    def __init__(self, jit: Jit, name: str) -> None:
+        self.jit, self.name = jit, name
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Any:
+        return lambda *arguments: self.jit.calls.append((self.name, grid, arguments))
+
+
+def test_what_differs_is_compiled_and_what_does_not_is_not() -> None:
+    """Types, constants and warps differ; numbers, sizes and the grid do not."""
+    jit = Jit()
+    launch = Launcher(jit)
+    ints, floats = torch.zeros(64, dtype=torch.int32), torch.zeros(64)
+    launch((1, 1, 1), (ints, floats), (5,), (8,))
+    launch((2, 3, 1), (ints, torch.zeros(7)), (16,), (8,))
+    launch((1, 1, 1), (ints, floats), (5,), (4,))
+    launch((1, 1, 1), (floats, floats), (5,), (8,))
+    launch((1, 1, 1), (ints, floats), (5,), (8,), num_warps=8)
+    launch((1, 1, 1), (floats, floats), (1,), (8,))
+    assert [what for what, _, _ in jit.calls] == ["jit 4", "compiled 1", "jit 4", "jit 4", "jit 8", "compiled 3"]
+    _, grid, arguments = jit.calls[1]
+    assert grid == (2, 3, 1)
+    assert arguments[0] is ints
+    assert arguments[2:] == (16, 8)
+
+
+def test_pointers_that_are_not_aligned_are_left_to_triton() -> None:
+    """It compiles loads for pointers that are multiples of 16, which would be wrong for others."""
+    jit = Jit()
+    launch = Launcher(jit)
+    whole = torch.zeros(64)
+    for first in (whole, whole[1:], whole, whole[4:], whole[1:]):
+        launch((1, 1, 1), (first, whole), (5,), (8,))
+    assert [what for what, _, _ in jit.calls] == ["jit 4", "jit 4", "compiled 1", "compiled 1", "jit 4"]
+
+
+def test_a_number_that_triton_would_specialize_is_refused() -> None:
+    """At the first launch, by name."""
+    tensor = torch.zeros(4)
+    with pytest.raises(TypeError, match="name n in do_not_specialize"):
+        Launcher(Jit(specialized="n"))((1, 1, 1), (tensor, tensor), (5,), (8,))
+
+
+@pytest.mark.parametrize(("number", "power"), [(1, 1), (2, 2), (3, 4), (64, 64), (65, 128)])
+def test_power_of_2(number: int, power: int) -> None:
+    """From the number up."""
+    assert power_of_2(number) == power
