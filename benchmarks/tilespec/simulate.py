@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,8 @@ GEMM_MS = (4.0, 4.0, 4.45, 4.8, 5.9, 6.8, 7.5, 8.2, 8.9, 11.0, 14.8, 11.2, 12.0,
 DRAFT_MS, EXTEND_MS, HOST_MS, KV_MS = 0.35, 0.45, 0.3, 131072 / 4.0e12 * 1e3
 KV_PER_REQUEST = 1000
 JITTER, PAUSES = 0.03, 0.02
-WORLDS = {"easy": 0.92, "mixed": 0.75, "hard": 0.5, "useless": 0.0}
+WORLDS = {name: [(mean, False)] for name, mean in (("easy", 0.92), ("mixed", 0.75), ("hard", 0.5), ("useless", 0.0))}
+TURNS = [(0.9, False), (0.9, True)] * 3
 
 
 def milliseconds(tokens: Floats) -> Floats:
@@ -68,9 +70,10 @@ def cost_table(largest: int) -> CostTable:
 class World:
     """Requests whose drafts are accepted with probabilities of their own, of which the confidence tells a part."""
 
-    def __init__(self, mean: float, bs: int, seed: int) -> None:
+    def __init__(self, mean: float, sampled: bool, bs: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.mean = mean
+        self.sampled = sampled
         self.spread = self.rng.normal(0, 0.7, (bs, 1))
         self.bs = bs
 
@@ -82,6 +85,8 @@ class World:
         base = np.log(self.mean / (1 - self.mean)) * 1.3
         logit = base + self.spread + self.rng.normal(0, 1.8, (self.bs, DEPTHS))
         told = 1 / (1 + np.exp(-(1.2 * logit + self.rng.normal(0, 0.8, logit.shape))))
+        if self.sampled:  # the draft is as sure, the target takes others
+            logit = 0.5 * logit - 0.5
         taken = self.rng.random(logit.shape) < 1 / (1 + np.exp(-logit))
         return torch.from_numpy(told).float(), taken
 
@@ -108,46 +113,63 @@ def fixed(world: World, policy: Policy, clock: Clock, steps: int, rounds: int) -
     return (world.bs * rounds + accepted) / (seconds * rounds)
 
 
-def tilespec(world: World, policy: Policy, clock: Clock, rounds: int) -> tuple[float, Counter[str]]:
-    """Tokens in a second of the policy, from a cold start, and what it chose."""
-    bs = world.bs
-    table = Calibration(DEPTHS)
-    model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), torch.from_numpy(table.logits()), bs, "cpu")
-    survivals = policy.survivals
-    requests = torch.arange(bs)
+class Kind:
+    """What is known of the drafts of one kind of requests, on the device and on the host."""
+
+    def __init__(self, bs: int) -> None:
+        self.table = Calibration(DEPTHS)
+        edges, logits = (torch.from_numpy(array) for array in (calibration.edges(), self.table.logits()))
+        self.model = AcceptanceModel.create(edges, logits, bs, "cpu")
+        self.survivals = Survivals(DEPTHS, STEPS, self.table.mean())
+        self._drafts, self._fit_next = 0, False
+
+    def fit(self) -> None:
+        """Before a step, if it is time."""
+        if self._fit_next:
+            self.table.absorb(self.model.counts.numpy())
+            self.model.logits.copy_(torch.from_numpy(self.table.logits()))
+            self.survivals.assume(self.table.mean())
+            self._fit_next = False
+
+    def verify(self, world: World, choice: Choice) -> tuple[int, npt.NDArray[np.int32]]:
+        """Draft, verify and learn: accepted tokens, and the histogram."""
+        requests, steps = torch.arange(world.bs), choice.steps
+        confidence, taken = world.draft()
+        plan = VerifyPlan.create(world.bs, steps, DEPTHS, "cpu")
+        allocate_verify(confidence[:, :steps], requests, self.model, choice.tokens, plan)
+        accepted = np.minimum(taken[:, :steps].cumprod(1).sum(1), plan.verify_lens.numpy() - 1)
+        lens = torch.from_numpy(accepted + 1).int()
+        observe_acceptance(confidence[:, :steps], requests, plan.verify_lens, lens, self.model)
+        self._drafts += 1
+        self._fit_next = fit_is_due(self._drafts)
+        return int(accepted.sum()), plan.histogram.numpy()
+
+
+def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, rounds: int) -> tuple[float, Counter[str]]:
+    """Tokens in a second of the policy with new requests, and what it chose."""
+    kind.model.offsets.zero_()
+    policy.turn(kind.survivals)
     timed: deque[tuple[Choice, float]] = deque()
     late: deque[tuple[npt.NDArray[np.int32], int] | None] = deque([None] * LAG)
-    tokens, seconds, drafts, fit_next = 0, 0.0, 0, False
+    tokens, seconds = 0, 0.0
     chosen: Counter[str] = Counter()
     for _ in range(rounds):
         news = late.popleft()
         if news:
-            survivals.update(*news)
+            kind.survivals.update(*news)
         if len(timed) > LAG:
             policy.observe(*timed.popleft())
-        if fit_next:
-            fit_next = False
-            table.absorb(model.counts.numpy())
-            model.logits.copy_(torch.from_numpy(table.logits()))
-            survivals.assume(table.mean())
-        choice = policy.choose(bs, bs * KV_PER_REQUEST)
+        kind.fit()
+        choice = policy.choose(world.bs, world.bs * KV_PER_REQUEST)
         chosen[f"{choice.steps}{'' if choice.tier is None else f' in {choice.tier}'}"] += 1
         took = choice.profiled * float(clock.factors[choice.kind])
         timed.append((choice, clock.measured(took)))
-        tokens, seconds = tokens + bs, seconds + took
+        tokens, seconds = tokens + world.bs, seconds + took
         late.append(None)
         if choice.steps:
-            drafts += 1
-            fit_next = fit_is_due(drafts)
-            confidence, taken = world.draft()
-            plan = VerifyPlan.create(bs, choice.steps, DEPTHS, "cpu")
-            allocate_verify(confidence[:, : choice.steps], requests, model, choice.tokens, plan)
-            accepted = np.minimum(taken[:, : choice.steps].cumprod(1).sum(1), plan.verify_lens.numpy() - 1)
-            observe_acceptance(
-                confidence[:, : choice.steps], requests, plan.verify_lens, torch.from_numpy(accepted + 1).int(), model
-            )
-            tokens += int(accepted.sum())
-            late[-1] = plan.histogram.numpy(), choice.steps
+            accepted, histogram = kind.verify(world, choice)
+            tokens += accepted
+            late[-1] = histogram, choice.steps
     return tokens / seconds, chosen
 
 
@@ -165,13 +187,29 @@ class Run:
         return self.got / max(self.fixed.values())
 
 
-def simulate(mean: float, bs: int, seed: int, rounds: int, off: float) -> Run:
-    """Requests, times and a profile of their own."""
-    policy = Policy(cost_table(256), Survivals(DEPTHS, STEPS, Calibration(DEPTHS).mean()))
+def simulate(traffic: Sequence[tuple[float, bool]], bs: int, seed: int, rounds: int, off: float) -> list[Run]:
+    """Requests, times and a profile of their own, from a cold start.
+
+    Args:
+        traffic: for one turn after the other, how often drafts are right, and whether the target samples.
+        bs: requests that run at once.
+        seed: of everything.
+        rounds: steps of a turn.
+        off: how far the profile is off.
+    """
+    kinds = {sampled: Kind(bs) for _, sampled in traffic}
+    policy = Policy(cost_table(256), kinds[traffic[0][1]].survivals)
     clock = Clock(policy, off, seed)
-    rates = {s: fixed(World(mean, bs, seed), policy, clock, s, max(400, 6000 // bs)) for s in STEPS}
-    got, chosen = tilespec(World(mean, bs, seed), policy, clock, rounds)
-    return Run(got, rates, chosen)
+    worlds = {turn: World(*turn, bs, seed) for turn in traffic}
+    rates = {
+        turn: {s: fixed(World(*turn, bs, seed), policy, clock, s, max(400, 6000 // bs)) for s in STEPS}
+        for turn in worlds
+    }
+    runs = []
+    for turn in traffic:
+        got, chosen = tilespec(policy, clock, worlds[turn], kinds[turn[1]], rounds)
+        runs.append(Run(got, rates[turn], chosen))
+    return runs
 
 
 def main() -> None:
@@ -181,12 +219,17 @@ def main() -> None:
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 8, 64], help="requests that run at once")
     parser.add_argument("--worlds", type=int, default=12, help="runs of each (default %(default)s)")
     parser.add_argument("--off", type=float, default=0.05, help="how far the profile is off (default %(default)s)")
+    parser.add_argument("--turns", action="store_true", help="greedy and sampled requests in turn, three times each")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("drafts   requests  over best: mean, worst  over none  over k=3  chosen")
-    for name, mean in WORLDS.items():
+    for name, traffic in ({"in turn": TURNS} if options.turns else WORLDS).items():
         for bs in options.requests:
-            runs = [simulate(mean, bs, seed, options.rounds, options.off) for seed in range(options.worlds)]
+            runs = [
+                run
+                for seed in range(options.worlds)
+                for run in simulate(traffic, bs, seed, options.rounds, options.off)
+            ]
             over = [run.over_best for run in runs]
             over_none, over_k3 = (np.mean([run.got / run.fixed[s] for run in runs]) for s in (0, 3))
             chosen = sum((run.chosen for run in runs), Counter[str]())

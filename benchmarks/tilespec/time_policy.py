@@ -51,10 +51,10 @@ def cost_table() -> CostTable:
 
 def parts_of_a_step(device: str) -> Calls:
     """What a step that verifies a part does beside SGLang's own work, in order."""
-    calibration = Calibration(DEPTH)
-    table = torch.from_numpy(calibration.logits())
+    known = Calibration(DEPTH), Calibration(DEPTH)
+    table = torch.from_numpy(known[0].logits())
     scores = Scores(BS, DEPTH, device, AcceptanceModel.create(torch.from_numpy(edges()), table, BS, device))
-    decider = Decider(cost_table(), scores, calibration, device)
+    decider = Decider(cost_table(), scores, known, device)
     requests = torch.arange(BS, device=device)
     accepted = torch.ones(BS, dtype=torch.int32, device=device)
     plan = scores.allocate(BS, DEPTH, requests, TOKENS)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tessera.tilespec import cache
 from tessera.tilespec.cache import Profile
-from tessera.tilespec.calibration import Calibration
+from tessera.tilespec.calibration import Calibrations
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
@@ -39,7 +39,7 @@ _LENGTHS = (1 / 16, 1 / 2, 1)
 _SHORT = 16
 
 
-def profile(worker: Any, states: dict[int, Any], ragged: Any, calibration: Calibration) -> Profile:
+def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Calibrations) -> Profile:
     """The profile of a worker: from the cache if a spot check agrees with it, else measured and kept there.
 
     Afterwards every kernel of every kind of step has run once.
@@ -48,12 +48,12 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibration: Calib
         worker: whose graphs exist.
         states: SGLang's runtime states by number of drafted tokens.
         ragged: graphs for verifications in part, or None.
-        calibration: kept with a new profile.
+        calibrations: kept with a new profile.
     """
     begin = time.perf_counter()
     if torch.device(worker.device).type != "cuda":
         _rehearse(worker, states, None)
-        return Profile({}, nominal(sorted(states), worker.req_to_token_pool.req_to_token.shape[0]), calibration)
+        return Profile({}, nominal(sorted(states), worker.req_to_token_pool.req_to_token.shape[0]), calibrations)
     sizes = sorted(_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     facts = tilespec_facts.facts(worker.server_args, sorted(states), sizes, tiers)
@@ -62,7 +62,7 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibration: Calib
         # Graphs before rehearsals: these leave their long contexts in the buffers of the graphs.
         graphs = _graph_costs(worker, states, ragged)
         _rehearse(worker, states, ragged)
-        found = Profile(facts, _whole_steps(worker, graphs), calibration)
+        found = Profile(facts, _whole_steps(worker, graphs), calibrations)
         cache.save(found)
     else:
         _rehearse(worker, states, ragged)

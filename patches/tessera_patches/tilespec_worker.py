@@ -12,9 +12,10 @@ from sglang.srt.configs.hybrid_arch import mambaish_config
 from sglang.srt.runtime_context import get_context
 
 from tessera import config
-from tessera.tilespec.calibration import Calibration, edges
+from tessera.tilespec.calibration import Calibration, Traffic, edges
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.decider import Decider
+from tessera.tilespec.keeper import Keeper
 from tessera.tilespec.policy import Choice
 from tessera.tilespec.refusals import refused_model
 from tessera.tilespec.scores import Scores
@@ -89,6 +90,7 @@ class SizedWorker:
         self._states = States(self, shape)
         self._choice: Choice | None = None
         self._kv_tokens = 0
+        self._traffic = Traffic.GREEDY
 
     def alloc_memory_pool(self: Any, **kwargs: Any) -> None:
         """Also the scores, which the draft's graphs write."""
@@ -119,11 +121,14 @@ class SizedWorker:
     def profile(self: Any) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
         with _or_refuse("measuring steps"):
-            known = tilespec_profile.profile(self, self._states.built, self._graphs, self._new_calibration())
-        self._scores.refit(known.calibration.logits())
+            unknown = self._new_calibration(), self._new_calibration()
+            known = tilespec_profile.profile(self, self._states.built, self._graphs, unknown)
+        for traffic, calibration in zip(Traffic, known.calibrations, strict=True):
+            self._scores.refit(traffic, calibration.logits())
         device, trace = torch.device(self.device).type, config.flags.tile_spec_trace
         tally = Tally(self.server_args.served_model_name) if self.server_args.enable_metrics else None
-        self._decider = Decider(known.costs, self._scores, known.calibration, device, trace, tally)
+        keep = Keeper(known) if known.facts else None  # nominal costs are not cached, nor is what is learnt with them
+        self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, keep)
 
     def forward_batch_generation(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """One step of the scheduler: a prefill, or draft, verify and extend."""
@@ -132,11 +137,12 @@ class SizedWorker:
             self._decider.interrupted()
         else:  # the device knows the lengths of now; the host knows those of a step ago
             self._kv_tokens = sum(request.kv_committed_len for request in batch.reqs)
+            self._traffic = Traffic.GREEDY if batch.sampling_info.is_all_greedy else Traffic.SAMPLED
         return super().forward_batch_generation(batch, *args, **kwargs)  # type: ignore[misc]
 
     def activate_step_by_batch(self: Any, batch_size: int) -> None:
         """SGLang calls this before each draft."""
-        self._choice = self._decider.choose(batch_size, self._kv_tokens)
+        self._choice = self._decider.choose(batch_size, self._kv_tokens, self._traffic)
         self._states.activate(self._choice.steps)
 
     def verify(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:

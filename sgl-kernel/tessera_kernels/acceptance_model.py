@@ -36,6 +36,10 @@ class AcceptanceModel(NamedTuple):
             torch.zeros((2, *logits.shape), dtype=torch.int32, device=device),
         )
 
+    def sibling(self) -> AcceptanceModel:
+        """Another table, as it is now, and counts of its own, for the same requests with the same offsets."""
+        return self._replace(logits=self.logits.clone(), counts=torch.zeros_like(self.counts))
+
 
 def bins_torch(model: AcceptanceModel, confidence: torch.Tensor) -> torch.Tensor:
     """The bin of each confidence, int64; NaN is in bin 0."""

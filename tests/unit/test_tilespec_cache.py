@@ -14,8 +14,9 @@ from tessera.cli import main
 from tessera.limits import MAX_PROFILE_BYTES
 from tessera.tilespec import cache
 from tessera.tilespec.cache import Profile, ProfileUnusable
-from tessera.tilespec.calibration import BINS, Calibration
+from tessera.tilespec.calibration import BINS, Calibration, Calibrations
 from tessera.tilespec.costs import CostTable, Curve
+from tessera.tilespec.keeper import Keeper
 
 FACTS: dict[str, Any] = {"gpu": "NVIDIA H200", "model": "abc", "tiers": [64, 128], "tp": 1}
 
@@ -32,9 +33,14 @@ def profile() -> Profile:
         host_seconds=1e-4,
         batch_sizes=[1, 64],
     )
-    calibration = Calibration(3)
-    calibration.absorb(np.full((2, 3, BINS), 7, np.int32))
-    return Profile(FACTS, costs, calibration)
+    return Profile(FACTS, costs, learnt(7))
+
+
+def learnt(trials: int) -> Calibrations:
+    """From so many trials of greedy requests, and none of others."""
+    greedy = Calibration(3)
+    greedy.absorb(np.full((2, 3, BINS), trials, np.int32))
+    return greedy, Calibration(3)
 
 
 @pytest.fixture(autouse=True)
@@ -64,24 +70,43 @@ def test_a_profile_is_found_again(folder: Path) -> None:
     found = cache.load(FACTS)
     assert found is not None
     assert found.costs.to_json() == profile().costs.to_json()
-    np.testing.assert_allclose(found.calibration.acceptance(), profile().calibration.acceptance())
+    for one, known in zip(found.calibrations, profile().calibrations, strict=True):
+        np.testing.assert_allclose(one.acceptance(), known.acceptance())
     assert cache.load({**FACTS, "tp": 2}) is None
     assert cache.profiles() == [file]
     assert [path.name for path in folder.iterdir()] == [file.name]
+
+
+def test_what_was_learnt_is_kept_for_the_next_start(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By a thread of its own, in the profile's file; where that cannot be written, a warning says so."""
+    file = cache.save(profile())
+    keeper = Keeper(profile())
+    keeper(learnt(50))
+    keeper.wait()
+    found = cache.load(FACTS)
+    assert found is not None
+    assert [int(one.trials.sum()) for one in found.calibrations] == [50 * 3 * BINS, 0]
+    assert found.costs.to_json() == profile().costs.to_json()
+    folder.rename(folder.with_name("gone"))
+    folder.write_text("a file where the folder was")
+    keeper(learnt(60))
+    keeper.wait()
+    assert "is not kept for the next start" in caplog.text
+    assert not file.exists()
 
 
 def damage(file: Path) -> dict[str, bytes]:
     """Ways in which a file can be wrong, and one that is another server's."""
     content = file.read_bytes()
     parsed = json.loads(content)
-    moved = cache.save(Profile({**FACTS, "tp": 2}, profile().costs, profile().calibration)).read_bytes()
+    moved = cache.save(Profile({**FACTS, "tp": 2}, profile().costs, profile().calibrations)).read_bytes()
     costs = {**parsed["costs"], "kv_seconds": 0.5}
     return {
         "empty": b"",
         "cut": content[: len(content) // 2],
         "no JSON": b"\xff\xfe",
         "deep": b"[" * 100_000,
-        "other schema": json.dumps({**parsed, "schema": 2}).encode(),
+        "other schema": json.dumps({**parsed, "schema": cache.SCHEMA - 1}).encode(),
         "changed": json.dumps({**parsed, "costs": costs}).encode(),
         "list": b"[]",
         "large": content + b" " * MAX_PROFILE_BYTES,
@@ -119,7 +144,7 @@ def test_spot_check() -> None:
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     """The newest profile as a table."""
-    older = cache.save(Profile({**FACTS, "tp": 2}, profile().costs, profile().calibration))
+    older = cache.save(Profile({**FACTS, "tp": 2}, profile().costs, profile().calibrations))
     os.utime(older, (1, 1))
     file = cache.save(profile())
     assert main(["tilespec", "show"]) == 0

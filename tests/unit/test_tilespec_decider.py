@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.tilespec.calibration import FIT_INTERVAL, Calibration, edges
+from tessera.tilespec.calibration import FIT_INTERVAL, Calibration, Calibrations, Traffic, edges
 from tessera.tilespec.candidates import candidates
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.mailbox import Mailbox
@@ -35,8 +35,8 @@ def scores() -> Scores:
 
 def decider(trace: Path | None = None) -> tuple[Decider, Scores]:
     """A decider of the CPU engine's nominal costs."""
-    own = scores()
-    return Decider(nominal(candidates(DEPTHS), REQUESTS), own, Calibration(DEPTHS), "cpu", trace), own
+    own, known = scores(), (Calibration(DEPTHS), Calibration(DEPTHS))
+    return Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", trace), own
 
 
 def step(subject: Decider, own: Scores, bs: int, accepted: float, chooser: np.random.Generator) -> int:
@@ -91,10 +91,62 @@ def test_calibration_follows_the_outcomes() -> None:
         own.observe(16, DEPTHS, torch.arange(16), plan, lens)
         subject.drafted(DEPTHS, plan)
         subject.choose(16, 0)
-    assert subject.calibration.mean()[0] == pytest.approx(0.5, abs=0.05)
-    assert subject.calibration.mean()[1] == pytest.approx(1.0, abs=0.05)
+    assert subject.calibrations[Traffic.GREEDY].mean()[0] == pytest.approx(0.5, abs=0.05)
+    assert subject.calibrations[Traffic.GREEDY].mean()[1] == pytest.approx(1.0, abs=0.05)
     sure = int(np.searchsorted(edges(), 0.99, side="right"))
     assert own.model.logits[0, sure] < 1.0  # 4.6 before
+
+
+def outcome(subject: Decider, own: Scores, traffic: Traffic, accepted: int) -> int:
+    """One step of 16 requests whose drafts are all sure; so many of each are accepted. Returns its draft steps."""
+    steps = subject.choose(16, 0, traffic).steps
+    if steps:
+        own._confidence.fill_(0.9)
+        plan = own.allocate(16, steps, torch.arange(16), 16 * (steps + 1))
+        own.observe(16, steps, torch.arange(16), plan, torch.full((16,), min(accepted, steps) + 1, dtype=torch.int32))
+        subject.drafted(steps, plan)
+        own.forget(torch.arange(16))
+    return steps
+
+
+def test_greedy_and_sampled_requests_are_learnt_apart() -> None:
+    """Each kind's table is in force as soon as the kind is back, and is not touched by the other's outcomes."""
+    subject, own = decider()
+    for _ in range(4):
+        late = {
+            traffic: [outcome(subject, own, traffic, accepted) for _ in range(60)][3]
+            for traffic, accepted in ((Traffic.GREEDY, DEPTHS), (Traffic.SAMPLED, 0))
+        }
+    assert late[Traffic.GREEDY] > 0
+    assert late[Traffic.SAMPLED] == 0
+    greedy, sampled = (one.mean()[0] for one in subject.calibrations)
+    assert greedy > 0.98
+    assert sampled < 0.1
+    sure = int(np.searchsorted(edges(), 0.9, side="right"))
+    assert own.models[Traffic.GREEDY].logits[0, sure] > 3
+    assert own.models[Traffic.SAMPLED].logits[0, sure] < -2
+    assert own.models[Traffic.GREEDY].offsets is own.models[Traffic.SAMPLED].offsets
+
+
+def test_what_is_learnt_is_handed_on_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was then."""
+    monkeypatch.setattr("tessera.tilespec.decider.KEEP_INTERVAL", 5)  # fits: four early ones, and one
+    own = scores()
+    kept: list[Calibrations] = []
+    known = Calibration(DEPTHS), Calibration(DEPTHS)
+    subject = Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", keep=kept.append)
+    trials = []
+    for _ in range(2 * FIT_INTERVAL - 1):
+        own._confidence.fill_(0.9)
+        plan = own.allocate(4, DEPTHS, torch.arange(4), 4 * (DEPTHS + 1))
+        own.observe(4, DEPTHS, torch.arange(4), plan, torch.full((4,), DEPTHS + 1, dtype=torch.int32))
+        subject.drafted(DEPTHS, plan)
+        subject.choose(4, 0)
+        trials.append(known[Traffic.GREEDY].trials.sum())
+    (calibrations,) = kept
+    assert 0 < calibrations[Traffic.GREEDY].trials.sum() == trials[-1]
+    assert calibrations[Traffic.GREEDY] is not known[Traffic.GREEDY]
+    assert calibrations[Traffic.SAMPLED].trials.sum() == 0
 
 
 def test_trace_has_every_step(tmp_path: Path) -> None:

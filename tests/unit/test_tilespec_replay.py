@@ -15,7 +15,7 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
 from tessera.tilespec.replay import replay
-from tessera.tilespec.trace import Record, Seen, Trace, TraceWriter
+from tessera.tilespec.trace import Mean, Record, Seen, Trace, TraceWriter
 from tessera_kernels.histogram import HISTOGRAM_BINS
 
 STEPS = [0, 1, 3]
@@ -40,8 +40,8 @@ def record_a_run(file: Path, steps: int) -> Policy:
         seen = mean = None
         for step in range(steps):
             if step == 20:
-                mean = [0.9, 0.8, 0.7]
-                policy.survivals.assume(np.array(mean))
+                mean = Mean([0.9, 0.8, 0.7])
+                policy.survivals.assume(np.array(mean.values))
             fresh = step % 10 == 0
             choice = policy.choose(8, 1000 * step, fresh=fresh)
             measured = choice.profiled * 1.1

@@ -30,9 +30,10 @@ class Served:
     def __init__(self, trace: Path | None = None) -> None:
         table = torch.from_numpy(Calibration(NODES, trees=True).logits())
         model = AcceptanceModel.create(torch.from_numpy(edges()), table, REQUESTS, "cpu")
+        known = Calibration(NODES, trees=True)
         self.scores = TreeScores(REQUESTS, NODES, "cpu", model)
         costs = nominal(SHAPE.drafted, REQUESTS)
-        self.decider = Decider(costs, self.scores, Calibration(NODES, trees=True), "cpu", trace)
+        self.decider = Decider(costs, self.scores, (known, known.copy()), "cpu", trace)
         self.rng = torch.Generator().manual_seed(1)
 
     def step(self, bs: int, first: float, accepted: float) -> tuple[int, int]:
@@ -104,9 +105,10 @@ def test_requests_without_a_draft_come_last_and_teach_nothing() -> None:
 def test_a_profile_of_trees_has_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes back; as one of chains it would be damaged."""
     monkeypatch.setenv("TESSERA_CACHE", str(tmp_path))
-    profile = Profile({"topk": 4}, nominal(SHAPE.drafted, 4), Calibration(NODES, trees=True))
+    known = Calibration(NODES, trees=True)
+    profile = Profile({"topk": 4}, nominal(SHAPE.drafted, 4), (known, known.copy()))
     file = cache.save(profile)
-    assert cache.read(file).calibration.trials.shape == (1, 32)
+    assert [one.trials.shape for one in cache.read(file).calibrations] == [(1, 32)] * 2
     with pytest.raises(ProfileUnusable, match="are not 7 x 32 counts"):
         cache.read(cache.save(replace(profile, facts={"topk": 1})))
 

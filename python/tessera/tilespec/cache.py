@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tessera.limits import MAX_PROFILE_BYTES
-from tessera.tilespec.calibration import Calibration
+from tessera.tilespec.calibration import Calibration, Calibrations, Traffic
 from tessera.tilespec.costs import CostTable
 from tessera_kernels.cpu import cache
 
-SCHEMA = 1
+SCHEMA = 2
 SPOT_TOLERANCE = 0.10
 """How far a spot measurement may be from the profile."""
 _VARIABLE = "TESSERA_CACHE"
@@ -36,12 +36,12 @@ class Profile:
     Attributes:
         facts: what the key is made of.
         costs: the profile.
-        calibration: for a warm start.
+        calibrations: for a warm start.
     """
 
     facts: Mapping[str, Any]
     costs: CostTable
-    calibration: Calibration
+    calibrations: Calibrations
 
     @property
     def key(self) -> str:
@@ -84,7 +84,7 @@ def save(profile: Profile) -> Path:
     body = {
         "facts": dict(profile.facts),
         "costs": profile.costs.to_json(),
-        "calibration": profile.calibration.to_json(),
+        "calibrations": [one.to_json() for one in profile.calibrations],
     }
     checksum = hashlib.sha256(_canonical(body)).hexdigest()
     content = json.dumps({"schema": SCHEMA, "sha256": checksum, **body}, indent=1).encode()
@@ -153,14 +153,18 @@ def spot_check(profiled: Sequence[float], measured: Sequence[float]) -> str:
 def _parse(content: object) -> Profile:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ValueError(f"not a profile of schema {SCHEMA}")
-    body = {name: content.get(name) for name in ("facts", "costs", "calibration")}
+    body = {name: content.get(name) for name in ("facts", "costs", "calibrations")}
     if content.get("sha256") != hashlib.sha256(_canonical(body)).hexdigest():
         raise ValueError("damaged: the checksum is another")
     if not isinstance(body["facts"], dict):
         raise ValueError("the facts are not an object")  # noqa: TRY004 - wrong content, not a wrong call
     costs = CostTable.from_json(body["costs"])
     trees = body["facts"].get("topk", 1) > 1
-    return Profile(body["facts"], costs, Calibration.from_json(body["calibration"], max(costs.steps), trees=trees))
+    known = body["calibrations"]
+    if not isinstance(known, list) or len(known) != len(Traffic):
+        raise ValueError("there is not one calibration for each kind of traffic")
+    greedy, sampled = (Calibration.from_json(one, max(costs.steps), trees=trees) for one in known)
+    return Profile(body["facts"], costs, (greedy, sampled))
 
 
 def _canonical(value: object) -> bytes:

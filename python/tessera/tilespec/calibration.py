@@ -8,6 +8,8 @@ nodes, by the score of their paths.
 from __future__ import annotations
 
 import math
+from copy import copy
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,21 @@ FIRST_GUESS = 0.7
 MAX_LOGIT = 7.0
 """Probabilities stay within 0.0009 and 0.9991, so that a product over depths is never 0 and a request's offset can
 still move it."""
+
+
+class Traffic(IntEnum):
+    """What a batch asks for; what is known of drafts is known of each kind on its own.
+
+    A target that takes its likeliest token agrees with a draft more often, and more surely, than one that samples.
+    """
+
+    GREEDY = 0
+    SAMPLED = 1
+    """By at least one request."""
+
+
+Calibrations = tuple["Calibration", "Calibration"]
+"""By `Traffic`."""
 
 
 def edges() -> npt.NDArray[np.float32]:
@@ -111,6 +128,10 @@ class Calibration:
         for depth, (trials, successes) in enumerate(zip(self.trials.sum(1), self.successes.sum(1), strict=True)):
             guess = means[depth] = (successes + PRIOR_TRIALS * guess) / (trials + PRIOR_TRIALS)
         return means.repeat(self._columns)
+
+    def copy(self) -> Calibration:
+        """What is known now."""
+        return copy(self)  # arrays are replaced, never changed
 
     def to_json(self) -> dict[str, Any]:
         """What the cache keeps, for a warm start."""

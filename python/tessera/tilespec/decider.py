@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tessera.tilespec.calibration import Calibration, fit_is_due
+from tessera.tilespec.calibration import Calibrations, Traffic, fit_is_due
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.mailbox import Mailbox
@@ -13,8 +14,11 @@ from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.stopwatch import Stopwatch
 from tessera.tilespec.tally import Tally
-from tessera.tilespec.trace import Record, Seen, TraceWriter
+from tessera.tilespec.trace import Mean, Record, Seen, TraceWriter
 from tessera_kernels.allocate_verify import VerifyPlan
+
+KEEP_INTERVAL = 64
+"""Fits between two that are kept for the next start: half a minute or so. To write one is 20 ms of Python."""
 
 
 @dataclass(slots=True)
@@ -22,7 +26,7 @@ class _Learnt:
     """What came in since the last choice, for the trace."""
 
     seen: Seen | None = None
-    mean: list[float] | None = None
+    mean: Mean | None = None
 
 
 class Decider:
@@ -31,41 +35,51 @@ class Decider:
     Args:
         costs: the profile of this server.
         scores: the device's side; its table is refitted from what it counts.
-        calibration: what is known of acceptance already.
+        calibrations: what is known of acceptance already.
         device: type of the device that runs the steps. Without a GPU ``costs`` are nominal, and no time corrects them.
         trace: a file to record every choice in; None records nothing.
         tally: counts every choice; None counts nothing.
+        keep: is given what is known of acceptance now and then; must not wait.
     """
 
     def __init__(
         self,
         costs: CostTable,
         scores: Scores,
-        calibration: Calibration,
+        calibrations: Calibrations,
         device: str,
         trace: Path | None = None,
         tally: Tally | None = None,
+        keep: Callable[[Calibrations], None] | None = None,
     ) -> None:
-        self.calibration = calibration
-        self._survivals = Survivals(max(costs.steps), costs.steps, calibration.mean())
-        self.policy = Policy(costs, self._survivals)
+        self.calibrations = calibrations
+        self._traffic = Traffic.GREEDY
+        means = [calibration.mean() for calibration in calibrations]
+        self._survivals = [Survivals(max(costs.steps), costs.steps, mean) for mean in means]
+        self.policy = Policy(costs, self._survivals[self._traffic])
         self._scores = scores
-        self._histograms: Mailbox[int] = Mailbox()
-        self._counts: Mailbox[None] = Mailbox()
+        self._histograms: Mailbox[tuple[int, Traffic]] = Mailbox()
+        self._counts: Mailbox[Traffic] = Mailbox()
         self._watch: Stopwatch[Record] = Stopwatch(device)
         self._corrects = device == "cuda"
-        self._drafts = 0
+        self._drafts = [0 for _ in Traffic]
+        self._fits = 0
+        self._keep = keep
         self._fresh = False
-        self._trace = None if trace is None else TraceWriter(trace, costs, calibration.mean())
+        self._trace = None if trace is None else TraceWriter(trace, costs, means[self._traffic])
         self._tally = tally
         self._learnt = _Learnt()
 
-    def choose(self, bs: int, kv_tokens: int) -> Choice:
+    def choose(self, bs: int, kv_tokens: int, traffic: Traffic = Traffic.GREEDY) -> Choice:
         """Decide the step that is about to begin, of ``bs`` requests with ``kv_tokens`` cached in all."""
         self._take_in()
+        if traffic != self._traffic:
+            self._traffic = traffic
+            self._scores.use(traffic)
+            self.policy.turn(self._survivals[traffic])
         choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
         learnt = self._learnt
-        self._watch.start(Record(bs, kv_tokens, choice, learnt.seen, learnt.mean, fresh=self._fresh))
+        self._watch.start(Record(bs, kv_tokens, choice, learnt.seen, learnt.mean, fresh=self._fresh, traffic=traffic))
         self._fresh = False
         self._learnt = _Learnt()
         return choice
@@ -81,23 +95,29 @@ class Decider:
 
     def drafted(self, steps: int, plan: VerifyPlan) -> None:
         """A draft of ``steps`` tokens was verified in part or in full, and its outcome observed, on this stream."""
-        self._histograms.send(plan.histogram, steps)
-        self._drafts += 1
-        if fit_is_due(self._drafts):
-            self._counts.send(self._scores.model.counts, None)
+        self._histograms.send(plan.histogram, (steps, self._traffic))
+        self._drafts[self._traffic] += 1
+        if fit_is_due(self._drafts[self._traffic]):
+            self._counts.send(self._scores.model.counts, self._traffic)
 
     def _take_in(self) -> None:
-        for histogram, steps in self._histograms.receive():
-            self._survivals.update(histogram, steps)
+        for histogram, (steps, traffic) in self._histograms.receive():
+            self._survivals[traffic].update(histogram, steps)
             if self._trace is not None:
-                self._learnt.seen = Seen.of(histogram, steps)
+                self._learnt.seen = Seen.of(histogram, steps, traffic)
         self._take_in_times()
-        for counts, _ in self._counts.receive():
-            self.calibration.absorb(counts)
-            self._survivals.assume(self.calibration.mean())
-            self._scores.refit(self.calibration.logits())
+        for counts, traffic in self._counts.receive():
+            calibration = self.calibrations[traffic]
+            calibration.absorb(counts)
+            mean = calibration.mean()
+            self._survivals[traffic].assume(mean)
+            self._scores.refit(traffic, calibration.logits())
             if self._trace is not None:
-                self._learnt.mean = self.calibration.mean().tolist()
+                self._learnt.mean = Mean(mean.tolist(), traffic)
+            self._fits += 1
+            if self._keep is not None and self._fits % KEEP_INTERVAL == 0:
+                greedy, sampled = self.calibrations
+                self._keep((greedy.copy(), sampled.copy()))
 
     def _take_in_times(self) -> None:
         for seconds, record in self._watch.receive():

@@ -140,6 +140,11 @@ class Policy:
         self._held = None if exploring else (bs, choice)
         return choice
 
+    def turn(self, survivals: Survivals) -> None:
+        """Drafts promise something else from here on: another kind of requests."""
+        self.survivals = survivals
+        self._held = None
+
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
         options = self._options.get(bs) or self._prepare(bs)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tessera.tilespec.calibration import Traffic
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
 from tessera.tilespec.trace import Record, Trace
@@ -67,6 +68,27 @@ class Agreement:
         self.profiled_off += abs(profiled - measured)
 
 
+class Follower:
+    """A policy that is told what the server's was told."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._depths = len(trace.mean)
+        self._survivals = [Survivals(self._depths, trace.costs.steps, trace.mean) for _ in Traffic]
+        self._traffic: int = Traffic.GREEDY
+        self.policy = Policy(trace.costs, self._survivals[self._traffic])
+
+    def learn(self, record: Record) -> None:
+        """Take in what came before a choice; IndexError or ValueError if it cannot be."""
+        if record.seen is not None:
+            histogram = record.seen.histogram((2, self._depths, HISTOGRAM_BINS))
+            self._survivals[Traffic(record.seen.traffic)].update(histogram, record.seen.drafted)
+        if record.mean is not None:
+            self._survivals[Traffic(record.mean.traffic)].assume(_means(record.mean.values, self._depths))
+        if record.traffic != self._traffic:
+            self._traffic = Traffic(record.traffic)
+            self.policy.turn(self._survivals[self._traffic])
+
+
 @dataclass
 class Replay:
     """The result: one outcome for each policy, and how far expectations were right."""
@@ -83,9 +105,8 @@ def replay(trace: Trace) -> Replay:
         ValueError: the trace is damaged.
     """
     steps = trace.costs.steps
-    depths = len(trace.mean)
     # One looks in every step, the other decides, which looks when it likes: what came in between counts as one.
-    watching, policy = both = [Policy(trace.costs, Survivals(depths, steps, trace.mean)) for _ in range(2)]
+    watching, policy = both = [Follower(trace) for _ in range(2)]
     static = [Outcome("no speculation" if s == 0 else f"static k={s}") for s in steps]
     uniform, tilespec, recorded = Outcome("best uniform"), Outcome("tilespec"), Outcome("recorded")
     agreement = Agreement()
@@ -93,14 +114,14 @@ def replay(trace: Trace) -> Replay:
     for record in trace.records():
         count += 1
         for one in both:
-            _learn(one.survivals, record, depths)
+            one.learn(record)
         bs = record.bs
-        _, _, seconds, gain = watching.evaluate(bs, record.kv_tokens)
+        _, _, seconds, gain = watching.policy.evaluate(bs, record.kv_tokens)
         for row, outcome in enumerate(static):
             outcome.add(bs, gain[row, 0], seconds[row, 0], bs * (steps[row] + 1), str(steps[row]))
         best = int(((bs + gain[:, 0]) / seconds[:, 0]).argmax())
         uniform.add(bs, gain[best, 0], seconds[best, 0], bs * (steps[best] + 1), str(steps[best]))
-        again = policy.choose(bs, record.kv_tokens, fresh=record.fresh)
+        again = policy.policy.choose(bs, record.kv_tokens, fresh=record.fresh)
         for outcome, choice in ((tilespec, again), (recorded, record.choice)):
             label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
             outcome.add(bs, choice.gain, choice.seconds, choice.tokens, label)
@@ -110,15 +131,8 @@ def replay(trace: Trace) -> Replay:
         if record.measured is not None:
             agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
             for one in both:
-                one.observe(record.choice, record.measured)
+                one.policy.observe(record.choice, record.measured)
     return Replay([*static, uniform, tilespec, recorded], agreement, count)
-
-
-def _learn(survivals: Survivals, record: Record, depths: int) -> None:
-    if record.seen is not None:
-        survivals.update(record.seen.histogram((2, depths, HISTOGRAM_BINS)), record.seen.drafted)
-    if record.mean is not None:
-        survivals.assume(_means(record.mean, depths))
 
 
 def _means(values: list[float], depths: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

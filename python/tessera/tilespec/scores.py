@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tessera.tilespec.calibration import Traffic
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
 from tessera_kernels.draft_confidence import draft_confidence
@@ -23,7 +24,11 @@ class Scores:
         requests: rows of SGLang's request pool; no batch is larger.
         depths: the most tokens that are drafted for a request.
         device: where the models run.
-        model: the acceptance model.
+        model: the acceptance model to begin with.
+
+    Attributes:
+        models: by `tessera.tilespec.calibration.Traffic`; they share the requests' offsets.
+        model: the one in force.
     """
 
     def __init__(self, requests: int, depths: int, device: str, model: AcceptanceModel) -> None:
@@ -31,7 +36,12 @@ class Scores:
         self._index = torch.zeros(requests, dtype=torch.int64, device=device)
         self._depth = 0
         self._plans = _plans(requests, depths, device)
+        self.models = (model, model.sibling())
         self.model = model
+
+    def use(self, traffic: Traffic) -> None:
+        """From here on batches are of this kind."""
+        self.model = self.models[traffic]
 
     def forget(self, requests: torch.Tensor) -> None:
         """Requests ``[bs]`` begin: what rows of the pool knew of earlier ones is gone."""
@@ -79,13 +89,14 @@ class Scores:
         """Nothing has been drafted, verified or learnt so far."""
         self._confidence.zero_()
         self.model.offsets.zero_()
-        self.model.counts.zero_()
+        for model in self.models:
+            model.counts.zero_()
 
-    def refit(self, logits: npt.NDArray[np.float32]) -> None:
+    def refit(self, traffic: Traffic, logits: npt.NDArray[np.float32]) -> None:
         """Take another table ``[S, BINS]``, from the current stream's next step on."""
         table = torch.from_numpy(logits)
-        pinned = table.pin_memory() if self.model.logits.is_cuda else table
-        self.model.logits.copy_(pinned, non_blocking=True)
+        target = self.models[traffic].logits
+        target.copy_(table.pin_memory() if target.is_cuda else table, non_blocking=True)
 
 
 def _plans(requests: int, depths: int, device: str) -> dict[int, VerifyPlan]:

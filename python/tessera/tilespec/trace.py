@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.limits import MAX_TRACE_BYTES, MAX_TRACE_LINE
+from tessera.tilespec.calibration import Traffic
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.policy import Choice
 
@@ -26,12 +27,13 @@ class Seen:
 
     drafted: int
     cells: list[list[int]]
+    traffic: int = Traffic.GREEDY
 
     @classmethod
-    def of(cls, histogram: npt.NDArray[np.int32], drafted: int) -> Seen:
+    def of(cls, histogram: npt.NDArray[np.int32], drafted: int, traffic: Traffic = Traffic.GREEDY) -> Seen:
         """From ``[2, S, BINS]`` as the kernel writes it."""
         places = np.argwhere(histogram)
-        return cls(drafted, np.column_stack([places, histogram[tuple(places.T)]]).tolist())
+        return cls(drafted, np.column_stack([places, histogram[tuple(places.T)]]).tolist(), traffic)
 
     def histogram(self, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
         """Back to the array; an IndexError or ValueError if the cells are not in it."""
@@ -44,6 +46,14 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """Mean conditional acceptance by depth, where it changed."""
+
+    values: list[float]
+    traffic: int = Traffic.GREEDY
+
+
+@dataclass(frozen=True)
 class Record:
     """One step: what was learnt before it, what was chosen, and what came of it."""
 
@@ -52,14 +62,16 @@ class Record:
     choice: Choice
     seen: Seen | None = None
     """Since the last record."""
-    mean: list[float] | None = None
-    """Mean conditional acceptance by depth, where it changed after that."""
+    mean: Mean | None = None
+    """Changed after that."""
     accepted: int | None = None
     """Draft tokens accepted, where known."""
     measured: float | None = None
     """Seconds, where measured."""
     fresh: bool = False
     """A prefill came directly before."""
+    traffic: int = Traffic.GREEDY
+    """A `tessera.tilespec.calibration.Traffic`."""
 
 
 class TraceWriter:
@@ -129,8 +141,8 @@ class Trace:
                 return
             try:
                 choice = Choice(**content.pop("choice"))
-                seen = content.pop("seen")
-                yield Record(choice=choice, seen=seen and Seen(**seen), **content)
+                seen, mean = content.pop("seen"), content.pop("mean")
+                yield Record(choice=choice, seen=seen and Seen(**seen), mean=mean and Mean(**mean), **content)
             except (AttributeError, KeyError, TypeError) as error:
                 raise ValueError(f"a line of the trace is damaged: {error!r}") from error
 
