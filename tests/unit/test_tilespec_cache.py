@@ -77,7 +77,7 @@ def test_a_profile_is_found_again(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == [file.name]
 
 
-def test_what_was_learnt_is_kept_for_the_next_start(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_learnt_is_kept_for_the_next_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a thread of its own, in the profile's file; where that cannot be written, a warning says so."""
     file = cache.save(profile())
     keeper = Keeper(profile())
@@ -89,9 +89,13 @@ def test_what_was_learnt_is_kept_for_the_next_start(folder: Path, caplog: pytest
     assert found.costs.to_json() == profile().costs.to_json()
     folder.rename(folder.with_name("gone"))
     folder.write_text("a file where the folder was")
+    warnings: list[str] = []
+    monkeypatch.setattr("tessera.tilespec.keeper.logger.warning", lambda text, *values: warnings.append(text % values))
     keeper(learnt(60))
     keeper.wait()
-    assert "is not kept for the next start" in caplog.text
+    (warning,) = warnings
+    assert "is not kept for the next start" in warning
+    assert str(folder) in warning
     assert not file.exists()
 
 
