@@ -160,6 +160,16 @@ def test_other_steps_are_taken_for_much_at_once_or_little_that_stays() -> None:
     assert first_switch(0.12, 0.05) is None
 
 
+def test_a_turn_is_no_jitter() -> None:
+    """Another kind of requests gets what is best for it at once, however little that is better."""
+    policy = Policy(simple_costs(), told(chain(0.01, 0.01, 0.01), [0, 1, 3], 3))
+    assert policy.choose(4, 0).steps == 0
+    policy.turn(told(chain(0.12, 0.01, 0.01), [0, 1, 3], 3))
+    assert policy.choose(4, 0).steps == 1
+    policy.turn(told(chain(0.09, 0.01, 0.01), [0, 1, 3], 3))
+    assert policy.choose(4, 0).steps == 0
+
+
 def test_ragged_must_promise_two_percent_more() -> None:
     """Than the best uniform step: a little better is not enough."""
     survival = np.array([[0.9, 0.9, 0.9], [0.9, 0.9, 0.9], [0.9, 0.9, 0.1], [0.9, 0.9, 0.1]]).cumprod(1)

@@ -122,7 +122,9 @@ class Policy:
         goodput = (bs + gain) / seconds * options.possible
         row, column = self._best(goodput)
         row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh)
-        if row and not exploring:
+        if not row:
+            self._plain_trial = 0
+        elif not exploring:
             row, column, exploring = self._try(row, column, goodput, seconds, options)
         self._elapsed = 0
         choice = Choice(
@@ -141,9 +143,10 @@ class Policy:
         return choice
 
     def turn(self, survivals: Survivals) -> None:
-        """Drafts promise something else from here on: another kind of requests."""
+        """Drafts promise something else from here on: another kind of requests. The next choice is the best for it."""
         self.survivals = survivals
         self._held = None
+        self._evidence = SWITCH_EVIDENCE
 
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
