@@ -26,12 +26,12 @@ figures=(up tile_times embeddings toploc down up_injection injection down)
 two() {
   devices=0 SUITES=kernels SETTINGS="none tile-useless" TILE_SECONDS=200 \
     chain figures 0 0-15 tests found "${figures[@]}" tile_wait tile_up tile_run tile_down
-  SETTINGS="none k3 k7 tile" TRACE=1 chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down
+  SETTINGS="none k3 k7 tile" TRACE=1 chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again
 }
 
 four() {
   chain figures 0 0-15 "${figures[@]}"
-  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down
+  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again
   devices=2 SUITES="kernels tilespec-fa3 tilespec-triton tilespec-trees" SETTINGS="k2 k5 k7 tile" \
     chain tilespec-b 2 32-47 tests found tile_wait tile_up tile_run tile_down
   # Only runners that serve: one that fails takes a minute or five to do so.

@@ -22,6 +22,7 @@
 #   tile_up      four servers with it; SETTINGS, TRACE                     330 s
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS    600 s
 #   tile_down    stop them; bring back traces and cost profiles
+#   tile_again   one more start, whose profile is there                     90 s
 #   tile_times   what a step costs the scheduler's thread; no server        30 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
@@ -159,6 +160,12 @@ tile_wait() { # until another one of these has trained the pair
 tile_up() {
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k3 tile} ${TRACE:+--trace} | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
+  grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
+}
+
+tile_again() { # how long is a later start, whose profile is there?
+  SETTINGS=tile tile_up
+  python3 -m tilespec.bench_tilespec down
 }
 
 tile_run() { # what was measured already is not measured again
