@@ -32,8 +32,8 @@ two() {
 four() {
   chain figures 0 0-15 "${figures[@]}"
   SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again
-  devices=2 SUITES="kernels tilespec-fa3 tilespec-triton tilespec-trees" SETTINGS="k2 k5 k7 tile" \
-    chain tilespec-b 2 32-47 tests found tile_wait tile_up tile_run tile_down
+  devices=2 SUITES="kernels tilespec-fa3 tilespec-triton tilespec-trees injection embeddings-fa3" \
+    SETTINGS="k2 k5 k7 tile" chain tilespec-b 2 32-47 tests more_tests found tile_wait tile_up tile_run tile_down
   # Only runners that serve: one that fails takes a minute or five to do so.
   RUNNERS="triton cutlass deep_gemm triton_kernel" SETTINGS="none k3 tile tile-useless" TRACE=1 TILE_SECONDS=420 \
     chain tilespec-c 3 48-63 moe tile_wait tile_up tile_run tile_down fp8

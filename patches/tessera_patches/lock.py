@@ -84,10 +84,10 @@ def mismatches(seam: Seam, locked: dict[str, Entry]) -> list[str]:
     if unlocked:
         return unlocked
     differing = [
-        f"{path}: {key} was {locked[path].get(key)!s:.200}, is {entry.get(key)!s:.200}"
+        f"{path}: {key} was {locked[path].get(key)!s:.200}, is {value!s:.200}"
         for path, entry in found.items()
-        for key in ("parameters", "is_async", "body")
-        if locked[path].get(key) != entry.get(key)
+        for key, value in entry.items()
+        if locked[path].get(key) != value
     ]
     return differing + [f"{caller} no longer calls {seam.target}" for caller in silent]
 
@@ -99,6 +99,9 @@ def _calls(caller: str, seam: Seam) -> bool:
 def write() -> Path:
     """Write the lock file of the installed version; to be reviewed before it is committed."""
     path = LOCKS / f"{installed_version()}.json"
-    entries = {path: entry for seam in SEAMS for path, entry in current(seam).items()}
+    entries: dict[str, Entry] = {}
+    for seam in SEAMS:
+        for target, entry in current(seam).items():  # one seam may need the body of what another only calls
+            entries[target] = {**entries.get(target, {}), **entry}
     path.write_text(json.dumps(entries, indent=1) + "\n")
     return path

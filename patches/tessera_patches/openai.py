@@ -23,7 +23,10 @@ from tessera.inject.carry import raise_late_error
 
 
 class ChatCompletionRequest(protocol.ChatCompletionRequest):
-    """With our fields, which pydantic would drop; `tessera.http.openai.admit` checks them."""
+    """With our fields, which pydantic would drop; `tessera.http.openai.admit` checks them.
+
+    ``output_ids`` follow ``input_ids`` whose fingerprints are verified.
+    """
 
     return_embedding: Any = None
     return_hidden_states: Any = False
@@ -32,13 +35,14 @@ class ChatCompletionRequest(protocol.ChatCompletionRequest):
     return_toploc_fingerprints: Any = None
     toploc_verification_fingerprint_to_validate: Any = None
     toploc_nonce: Any = None
+    output_ids: Any = None
     return_input_ids: Any = None
     return_output_ids: Any = None
     return_row_hashes: Any = None
 
 
 class CompletionRequest(protocol.CompletionRequest):
-    """As `ChatCompletionRequest`; ``output_ids`` follow a prompt of token ids whose fingerprints are verified."""
+    """As `ChatCompletionRequest`; ``output_ids`` follow a ``prompt`` of token ids."""
 
     return_embedding: Any = None
     return_hidden_states: Any = False
@@ -72,10 +76,12 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
     async def chat_completions(request: ChatCompletionRequest, raw_request: Request) -> Any:
         tokens = request.max_completion_tokens or request.max_tokens
         serving = raw_request.app.state.openai_serving_chat
-        tail = 0
-        if request.toploc_verification_fingerprint_to_validate is not None:
+        request.input_ids, tail = joined("input_ids", request.input_ids, request.output_ids, _claim(request))
+        by_messages = request.input_ids is None
+        if by_messages and _claim(request) is not None:
             tail = _claimed_answer(request, serving.tokenizer_manager.tokenizer)
-        return await _handle(serving, request, raw_request, tokens, "chat.completion.chunk", tail, either_end=True)
+        kind = "chat.completion.chunk"
+        return await _handle(serving, request, raw_request, tokens, kind, tail, either_end=by_messages)
 
     async def completions(request: CompletionRequest, raw_request: Request) -> Any:
         if config.active.rows or config.active.inject:

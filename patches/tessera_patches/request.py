@@ -18,6 +18,8 @@ from tessera.inject.admission import admit
 from tessera.inject.carry import Prompts
 from tessera.inject.options import FIELD
 
+_SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
+
 
 @dataclass
 class GenerateReqInput(io_struct.GenerateReqInput):
@@ -82,9 +84,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         return params
 
     def _admit_injection(self, params: Any) -> Any:
-        overrides = self.positional_embed_overrides
-        if not _stock_overrides(overrides):
-            raise BadRequest("positional_embed_overrides", overrides, f"nothing; use {FIELD}")
+        _check_stock_overrides(self.positional_embed_overrides)
         if config.injection is None:
             return params
         prompts = Prompts(
@@ -108,8 +108,18 @@ def _alone(extra_key: Any) -> Any:
     return [f"{key}{own}" for key in extra_key] if isinstance(extra_key, list) else f"{extra_key or ''}{own}"
 
 
-def _stock_overrides(value: Any) -> bool:
-    """Whether it is nothing, or what SGLang's own /v1/score puts there; JSON gives no such object."""
-    return value is None or all(
-        own is None or isinstance(own, PositionalEmbeds) for own in (value if isinstance(value, list) else [value])
-    )
+def _check_stock_overrides(value: Any) -> None:
+    """SGLang's own channel takes nothing from a client, and nothing at all where KV and rows must be those of the ids.
+
+    It skips the prefix cache on the way in, but puts the KV there under the plain token ids, for any later request.
+
+    Raises:
+        BadRequest: a client wrote the field itself.
+        ValueError: /v1/score has filled it. That route makes a 400 of this, and a 500 of any other error.
+    """
+    given = [own for own in (value if isinstance(value, list) else [value]) if own is not None]
+    if not all(isinstance(own, PositionalEmbeds) for own in given):  # JSON gives no such object
+        raise BadRequest("positional_embed_overrides", value, f"nothing; use {FIELD}")
+    if given and (config.active.rows or config.active.inject):
+        count = sum(len(own.positions) for own in given)
+        raise ValueError(str(BadRequest(_SCORE_FIELDS, f"{count} vectors", f"nothing; use {FIELD} on /generate")))

@@ -48,7 +48,7 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
         worker: whose graphs exist.
         states: SGLang's runtime states by number of drafted tokens.
         ragged: graphs for verifications in part, or None.
-        calibrations: kept with a new profile.
+        calibrations: what is known of drafts where nothing is kept.
     """
     begin = time.perf_counter()
     if torch.device(worker.device).type != "cuda":
@@ -57,7 +57,9 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
     sizes = sorted(_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     facts = tilespec_facts.facts(worker.server_args, sorted(states), sizes, tiers)
-    found = _cached(facts, states, sizes)
+    known = _cached(facts)
+    calibrations = calibrations if known is None else known.calibrations
+    found = None if known is None or _stale(known, states, sizes) else known
     if found is None:
         # Graphs before rehearsals: these leave their long contexts in the buffers of the graphs.
         graphs = _graph_costs(worker, states, ragged)
@@ -70,15 +72,17 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
     return found
 
 
-def _cached(facts: dict[str, Any], states: dict[int, Any], sizes: list[int]) -> Profile | None:
-    """The known profile, if plain verification of the smallest and of the greatest batch takes what it says."""
+def _cached(facts: dict[str, Any]) -> Profile | None:
+    """The known profile, if there is one that can be read."""
     try:
-        known = cache.load(facts)
+        return cache.load(facts)
     except cache.ProfileUnusable as error:
         logger.warning("tessera: the cost profile is measured anew: %s", error)
         return None
-    if known is None:
-        return None
+
+
+def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
+    """Whether plain verification of the smallest or of the greatest batch takes another time than it says."""
     runner, ends = states[0].target_graph_runner, [sizes[0], sizes[-1]]
     _fill(runner, runner.model_runner.model_config.vocab_size)  # as when it was measured
     _wake(runner)
@@ -86,8 +90,7 @@ def _cached(facts: dict[str, Any], states: dict[int, Any], sizes: list[int]) -> 
     stale = cache.spot_check(profiled, [_replayed(runner, size) for size in ends])
     if stale:
         logger.warning("tessera: the cost profile is measured anew: %s", stale)
-        return None
-    return known
+    return bool(stale)
 
 
 def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:

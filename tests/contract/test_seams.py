@@ -91,6 +91,18 @@ def test_the_generated_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "seams.md").read_text() == page() + "\n"
 
 
+def test_the_list_has_each_seam_with_its_guard_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    """`tessera seams`: what a reviewer asks first."""
+    assert main(["seams"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * len(SEAMS)
+    for seam, line, reasons in zip(SEAMS, lines[::2], lines[1::2], strict=True):
+        assert line.split()[:2] == [seam.phase, seam.hook]
+        assert line.split()[-2:] == [seam.guard, seam.target]
+        assert seam.why in reasons
+        assert seam.remove_when in reasons
+
+
 def test_every_refused_option_exists() -> None:
     """A renamed option of SGLang would never be refused again."""
     server_args = source.find("sglang.srt.server_args.ServerArgs")

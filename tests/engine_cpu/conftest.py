@@ -21,10 +21,12 @@ def hf() -> HuggingFace:
 
 @pytest.fixture
 def strained(server_pool: ServerPool) -> Server:
-    """Chunks of 16 tokens, prefill mixed with decode, and requests retracted again and again; metrics; float32."""
+    """Chunks of 16 tokens, prefill mixed with decode, retraction again and again; metrics; small limits; float32."""
     return server_pool.get(
         HIDDEN,
         "--enable-injection",
+        *("--injection-max-magnitude", "100"),
+        *("--injection-max-megabytes", "4"),
         *("--chunked-prefill-size", "16"),
         "--enable-mixed-chunk",
         "--enable-metrics",

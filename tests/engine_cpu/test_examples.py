@@ -13,12 +13,26 @@ from tessera.testing.server import Server
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_best_first_search(server: Server) -> None:
-    """One problem is solved, by proposals and values from one server."""
-    command = [sys.executable, str(EXAMPLES / "best_first_search/search.py"), "--problems", "1", "--examples", "200"]
+def run(server: Server, script: str, *options: str) -> str:
+    """What an example prints."""
+    command = [sys.executable, str(EXAMPLES / script), *options]
     environment = {**os.environ, "SGLANG_URL": server.url}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "one server for both jobs: sglang 0.5" in run.stdout
-    (function,) = re.findall(r"^def .*?^# ", run.stdout, re.MULTILINE | re.DOTALL)
+    return run.stdout
+
+
+def test_best_first_search(server: Server) -> None:
+    """One problem is solved, by proposals and values from one server."""
+    printed = run(server, "best_first_search/search.py", "--problems", "1", "--examples", "200")
+    assert "one server for both jobs: sglang 0.5" in printed
+    (function,) = re.findall(r"^def .*?^# ", printed, re.MULTILINE | re.DOTALL)
     compile(function, "found", "exec")
+
+
+def test_minimal_fingerprints(server: Server) -> None:
+    """An honest response passes, a tampered one fails."""
+    lines = run(server, "minimal_fingerprints.py").splitlines()
+    assert lines[1] == "as it was: pass"
+    assert lines[2].startswith("another response: fail fingerprint 1: ")
+    assert lines[3].startswith("another prompt: fail fingerprint 0: ")

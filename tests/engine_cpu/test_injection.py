@@ -15,6 +15,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from tessera.client import Injection, connect
+from tessera.client.options import GenerateOptions
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
@@ -231,6 +233,26 @@ def test_whole_matrices(injecting: Server, hf: HuggingFace) -> None:
     check(hf, [1] * 12, answers[1], edit_of(list(range(12)), other))
 
 
+@pytest.mark.parametrize("field", ["input_embeds", "input_embeds_b64"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39, 10001.0, -10001.0, 10000.0])
+def test_values_of_whole_matrices(injecting: Server, field: str, value: float) -> None:
+    """Each but the last is a 400 that names field and cause; JSON has no NaN, so a list of them is no body at all."""
+    rows: list[list[float]] = vectors_of(3, 16).tolist()
+    rows[1][7] = value
+    with np.errstate(over="ignore"):
+        content = np.array(rows, np.float64).astype("<f4").tobytes()
+    base64_form = {"data": base64.b64encode(content).decode(), "shape": [3, H], "dtype": "float32"}
+    form: Any = rows if field == "input_embeds" else base64_form
+    body = json.dumps({"sampling_params": {"max_new_tokens": 1}, field: form})  # httpx refuses to write NaN
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(f"{injecting.url}/generate", content=body, headers=headers, timeout=60)
+    assert answer.status_code == (200 if value == 10000 else 400), answer.text
+    if answer.status_code == 400 and (field != "input_embeds" or np.isfinite(value)):
+        error = answer.json()["error"]
+        assert error["param"] == ("input_embeds" if field == "input_embeds" else "input_embeds_b64.data")
+        assert ("got '10001'" if abs(value) == 10001 else "NaN or infinity in row 1") in error["message"]
+
+
 def test_logprobs_name_the_prompts_own_tokens(injecting: Server, hf: HuggingFace) -> None:
     """And are those of the edited prompt."""
     prompt, vectors, places = prompt_of(16, seed=10), vectors_of(2, 15), [6, 7]
@@ -240,6 +262,29 @@ def test_logprobs_name_the_prompts_own_tokens(injecting: Server, hf: HuggingFace
     assert [token for _, token, _ in found] == prompt
     expected = hf.logprobs(prompt, edit_of(places, vectors))
     assert np.allclose([value for value, _, _ in found[1:]], expected, atol=1e-4)
+
+
+def test_the_client(injecting: Server, hf: HuggingFace) -> None:
+    """``inject=`` does what the HTTP field does: one injection or several, and none."""
+    prompt, one, two = prompt_of(24, seed=90), vectors_of(2, 90), vectors_of(1, 91)
+    both = [Injection(one, positions=[4, 23]), Injection(two[0], positions=[9], mode="add", scale=2)]
+    fields = [override([4, 23], one), override([9], two, mode="add", scale=2)]
+    greedy: GenerateOptions = {"max_new_tokens": 5, "temperature": 0, "ignore_eos": True, "hidden_states": True}
+    calls: list[tuple[Any, Any]] = [(both, fields), (both[0], fields[0]), (None, None)]
+    rows = []
+    with connect(injecting.url) as client:
+        for inject, overrides in calls:
+            found = client.generate(prompt, **(greedy if inject is None else {**greedy, "inject": inject}))
+            answer = generate(injecting, prompt, overrides)
+            states = found.numpy()
+            assert states is not None
+            assert list(found.output_ids) == answer["output_ids"]
+            assert relative_error(states, rows_of(answer).astype(np.float64)) <= FLOAT32_ERROR
+            rows.append(states)
+    expected = hf.edited(prompt, lambda embeds: edit_of([9], 2 * two, add=True)(edit_of([4, 23], one)(embeds)))
+    assert relative_error(rows[0][:24], expected) <= FLOAT32_ERROR
+    assert relative_error(rows[2][:24], hf.states(prompt)) <= FLOAT32_ERROR
+    assert min(relative_error(other[:24], expected) for other in rows[1:]) > 0.01
 
 
 def test_round_trip(injecting: Server, hf: HuggingFace) -> None:
@@ -354,6 +399,71 @@ def test_errors_in_a_stream(injecting: Server) -> None:
     answer = httpx.post(f"{injecting.url}/generate", json=wrong, timeout=60)
     assert "got 2; allowed: 0 to 1, in this prompt" in answer.text
     assert answer.text.rstrip().endswith("data: [DONE]")
+
+
+@pytest.mark.parametrize("which", ["server", "injecting"])
+@pytest.mark.parametrize("field", ["query_embed_overrides", "item_embed_overrides"])
+def test_vectors_of_sglangs_own_route(request: pytest.FixtureRequest, hf: HuggingFace, which: str, field: str) -> None:
+    """Refused: stock SGLang would leave their KV to the plain prompt, which is right afterwards."""
+    server, vectors = request.getfixturevalue(which), vectors_of(1, 92)
+    query, item = prompt_of(10, seed=len(field)), prompt_of(9, seed=92)
+    (query if field.startswith("query") else item)[3] = 1001
+    body = {"model": "tiny", "query": query, "items": [item], "label_token_ids": [5, 6]}
+    given = vectors.tolist() if 1001 in query else [vectors.tolist()]
+    refused = httpx.post(
+        f"{server.url}/v1/score", json=body | {"embed_override_token_id": 1001, field: given}, timeout=60
+    )
+    assert refused.status_code == 400, refused.text
+    for told in (field, "got '1 vectors'", "input_embed_overrides on /generate"):
+        assert told in refused.json()["message"]
+    plain = [*query, *item]
+    answer = generate(server, plain)
+    assert answer["meta_info"]["cached_tokens"] == 0
+    check(hf, plain, answer)
+    scores = httpx.post(f"{server.url}/v1/score", json=body, timeout=60).raise_for_status().json()["scores"]
+    assert np.allclose(scores, [likelihoods(hf, hf.states(plain)[-1])[[5, 6]]], rtol=1e-4)
+
+
+def likelihoods(hf: HuggingFace, state: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of every token after this state."""
+    scores = np.exp(hf.embeddings().astype(np.float64) @ state)
+    found: npt.NDArray[np.float64] = scores / scores.sum()
+    return found
+
+
+def test_scores_of_injected_prompts(injecting: Server, hf: HuggingFace) -> None:
+    """What stands in for /v1/score with vectors."""
+    prompt, vectors = [*prompt_of(19, seed=93), 1001], vectors_of(1, 93)
+    fields = {"return_logprob": True, "token_ids_logprob": [5, 6], "return_hidden_states": False}
+    answer = generate(injecting, prompt, {"token": 1001, **b64(vectors)}, max_new_tokens=0, **fields)
+    scores = np.exp([value for value, _, _ in answer["meta_info"]["output_token_ids_logprobs"][0]])
+    expected = likelihoods(hf, hf.edited(prompt, edit_of([19], vectors))[-1])[[5, 6]]
+    assert np.allclose(scores, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("which", ["server", "injecting"])
+def test_vectors_on_v1_embeddings(request: pytest.FixtureRequest, which: str) -> None:
+    """That route knows no such fields."""
+    body = {"model": "tiny", "input": [[5, 6, 7]], "embed_override_token_id": 6}
+    for field in ("embed_overrides", "positional_embed_overrides"):
+        url = f"{request.getfixturevalue(which).url}/v1/embeddings"
+        refused = httpx.post(url, json={**body, field: [vectors_of(1, 94).tolist()]}, timeout=60)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] in (field, "embed_override_token_id")
+
+
+def test_limits_that_are_not_the_default(strained: Server) -> None:
+    """They are those of the options."""
+    with httpx.Client(base_url=strained.url, timeout=60) as client:
+        body = {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 1}}
+        for largest, status in ((100.0, 200), (101.0, 400)):
+            overrides = override([1], np.full((1, H), largest, "<f4"))
+            answer = client.post("/generate", json={**body, "input_embed_overrides": overrides})
+            assert answer.status_code == status, answer.text
+        assert "got '101'; allowed: values up to 100 (--injection-max-magnitude)" in answer.text
+        answer = client.post("/generate", json={**body, "text": "a" * (4 * 2**20)})
+        assert answer.status_code == 413
+        assert "--injection-max-megabytes" in answer.json()["error"]["message"]
 
 
 def test_a_body_that_is_too_large(injecting: Server) -> None:

@@ -130,8 +130,22 @@ def test_canaries(speculative: Server, hf: HuggingFace, request: pytest.FixtureR
 
 def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
     """TOPLOC: a verifier, which drafts nothing in a prefill, accepts what was made with drafts; streamed as well."""
-    claims = []
-    for i, prompt in enumerate(prompts_of(hf, seed=9)):
+    claims = proven(speculative, prompts_of(hf, seed=9))
+    httpx.post(f"{speculative.url}/flush_cache?timeout=30", timeout=60).raise_for_status()  # the rows of drafts, too
+    assert verdicts(speculative, [*claims, mixed(claims)]) == ["pass"] * len(claims) + ["fail"]
+
+
+@pytest.mark.parametrize("speculative", ["eagle"], indirect=True)
+def test_a_server_without_drafts_verifies(speculative: Server, server: Server, hf: HuggingFace) -> None:
+    """Fingerprints do not show how the rows were computed. One algorithm, for it takes two servers at once."""
+    claims = proven(speculative, prompts_of(hf, seed=10))
+    assert verdicts(server, [*claims, mixed(claims)]) == ["pass"] * len(claims) + ["fail"]
+
+
+def proven(server: Server, prompts: list[list[int]]) -> list[dict[str, Any]]:
+    """Claims of greedy answers, every other one streamed; drafts were accepted in them."""
+    claims, accepted = [], 0
+    for i, prompt in enumerate(prompts):
         body = {
             "input_ids": prompt,
             "sampling_params": {"max_new_tokens": 70, "temperature": 0, "ignore_eos": True},
@@ -139,13 +153,23 @@ def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
             "return_output_ids": True,
             "stream": i % 2 == 1,
         }
-        answer = httpx.post(f"{speculative.url}/generate", json=body, timeout=120).raise_for_status().text
+        answer = httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().text
         lines = [line.removeprefix("data: ") for line in answer.splitlines() if line.startswith("data: {")]
         metas = [json.loads(line)["meta_info"] for line in lines or [answer]]
         found = [one for meta in metas for one in meta.get("toploc_verification_fingerprints", [])]
         claims.append({"input_ids": prompt, "output_ids": metas[-1]["output_ids"], "fingerprints": found})
-    httpx.post(f"{speculative.url}/flush_cache?timeout=30", timeout=60).raise_for_status()  # the rows of drafts, too
-    mixed = {**claims[0], "fingerprints": [claims[0]["fingerprints"][0], *claims[1]["fingerprints"][1:]]}
-    answered = httpx.post(f"{speculative.url}/v1/toploc/verify", json={"claims": [*claims, mixed]}, timeout=120)
-    verdicts = [result["verdict"] for result in answered.raise_for_status().json()["results"]]
-    assert verdicts == ["pass"] * len(claims) + ["fail"]
+        accepted += metas[-1]["spec_num_correct_drafts"]
+    assert accepted > 40
+    return claims
+
+
+def mixed(claims: list[dict[str, Any]]) -> dict[str, Any]:
+    """A claim with the fingerprints of another one's answer."""
+    first, second = (claim["fingerprints"] for claim in claims[:2])
+    return {**claims[0], "fingerprints": [first[0], *second[1:]]}
+
+
+def verdicts(server: Server, claims: list[dict[str, Any]]) -> list[str]:
+    """In the order of the claims."""
+    answered = httpx.post(f"{server.url}/v1/toploc/verify", json={"claims": claims}, timeout=120)
+    return [result["verdict"] for result in answered.raise_for_status().json()["results"]]

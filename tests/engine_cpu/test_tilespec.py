@@ -67,7 +67,7 @@ def generate(server: Server, ids: list[int] | list[list[int]], tokens: int, **fi
 
 
 def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
-    """Ragged and uniform verification, plain steps, requests that come and go: each token is the reference's.
+    """Ragged and uniform verification, plain steps, requests that come, go, are aborted: each token is the reference's.
 
     While one that asks for log-probabilities runs, all logits are spread; else their arg-max alone.
     """
@@ -75,17 +75,26 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
     prompts = hf.tokenizer(TEXTS)["input_ids"]
     prompts += [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
     tokens = [chooser.randrange(20, 60) for _ in prompts]
-    with ThreadPoolExecutor(5) as threads:
+    with ThreadPoolExecutor(6) as threads:
+        cut_off = threads.submit(generate, dice, prompts[0], 1500, rid="cut off")
         rows: dict[str, Any] = {"return_embedding": {"over": "all"}}
         asked = [rows | {"return_logprob": place == 2} for place in range(len(prompts))]
         work = list(zip(prompts, tokens, asked, strict=True))
         answers = list(threads.map(lambda item: generate(dice, *item[:2], **item[2]), work))
+        while not cut_off.done():
+            httpx.post(f"{dice.url}/abort_request", json={"rid": "cut off"}, timeout=60).raise_for_status()
+    assert cut_off.result()["meta_info"]["finish_reason"]["type"] == "abort"
+    begun = cut_off.result()["output_ids"]
+    assert begun == hf.favourites([*prompts[0], *begun[:-1]])[len(prompts[0]) - 1 :]
     for prompt, answer in zip(prompts, answers, strict=True):
         output = answer["output_ids"]
         assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
         assert relative_error(answer["meta_info"]["embedding"], hf.pooled(prompt, output, "mean", "all")) <= 1e-5
     metas = [answer["meta_info"] for answer in answers]
     assert sum(meta["spec_num_correct_drafts"] for meta in metas) > 20
+    assert sum(meta["num_retractions"] for meta in metas) > 0
+    for meta in metas:
+        check_counts(meta)
     verified = np.sum([_padded(meta["spec_cap_lens_histogram"]) for meta in metas], axis=0)
     shape = TREE if request.node.callspec.params["dice"].endswith("trees") else CHAIN
     assert (verified[WIDTHS[shape]] > 0).all(), verified
@@ -103,6 +112,7 @@ def test_the_policy_is_in_force(
     alone = generate(server, prompt, 100)
     assert alone["output_ids"] == hf.favourites([*prompt, *alone["output_ids"][:-1]])[len(prompt) - 1 :]
     assert alone["meta_info"]["spec_verify_ct"] < 60
+    check_counts(alone["meta_info"])
     chooser = random.Random(2)
     noise = [[chooser.randrange(8, 1000) for _ in range(20)] for _ in range(20)]
     prompts = [*noise, *[[*ids[:4], *prompt] for ids in noise]]
@@ -113,7 +123,9 @@ def test_the_policy_is_in_force(
     records = list(Trace(trace).records())
     assert any(record.choice.steps == drafted and record.bs == 1 for record in records)
     assert any(0 < record.choice.tokens - record.bs < drafted * record.bs and record.bs > 8 for record in records)
-    assert replay(Trace(trace)).records == len(records)
+    again = replay(Trace(trace))
+    assert again.records == len(records)
+    assert 0.3 < again.agreement.accepted / again.agreement.expected_accepted < 3
     generate(server, prompt, 2)  # what was counted is handed on before a prefill
     check_metrics(server, records)
 
@@ -129,6 +141,17 @@ def test_the_likeliest_nodes_are_verified(server_pool: ServerPool, hf: HuggingFa
     assert 60 * len(TEXTS) / steps > 2.2
 
 
+def check_counts(meta: dict[str, Any]) -> None:
+    """Each step is counted with what it verified; every token but the anchors is a proposed draft."""
+    verified, steps = meta["spec_cap_lens_histogram"], meta["spec_verify_ct"]
+    tokens = sum(width * times for width, times in enumerate(verified))
+    assert (verified[0], sum(verified)) == (0, steps)
+    assert meta["spec_cap_length"] == tokens / steps
+    assert meta["spec_num_proposed_drafts"] == meta["spec_proposed_drafts"] == tokens - steps
+    assert meta["spec_accept_rate"] == meta["spec_num_correct_drafts"] / max(tokens - steps, 1)
+    assert meta["spec_num_correct_drafts"] <= tokens - steps
+
+
 def check_metrics(server: Server, records: list[Record]) -> None:
     """The counters say what the trace says, but for steps that are not written yet."""
     text = httpx.get(f"{server.url}/metrics", timeout=60).raise_for_status().text
@@ -139,5 +162,8 @@ def check_metrics(server: Server, records: list[Record]) -> None:
     traced = {(str(record.choice.steps), str(record.choice.tier or "all")) for record in records}
     assert traced <= {(s.labels["drafted"], s.labels["tier"]) for s in steps}
     assert ours["verified_tokens_total"].value >= len(records) / 2
+    accepted = sum(record.accepted for record in records if record.accepted is not None)
+    assert 0 < accepted <= ours["accepted_drafts_total"].value
+    assert ours["expected_drafts_total"].value > 0
     assert ours["expected_seconds_total"].value > 0
     assert ours["measured_seconds_total"].value > 0

@@ -20,6 +20,9 @@ from tessera.cli import main
 from tessera.fingerprint import codec
 from tessera.fingerprint.chunks import layout
 from tessera.fingerprint.codec import Points
+from tessera.fingerprint.thresholds import Thresholds
+from tessera.fingerprint.verifier import Distance
+from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY
@@ -248,46 +251,127 @@ def test_a_nonce_selects_the_rows(server: Server) -> None:
     assert verdicts(server, *claims) == ["pass", "fail", "fail"]
 
 
+MESSAGES = [{"role": "user", "content": "def push(self, item):"}]
+
+
+def answer_to(server: Server, messages: Any) -> Any:
+    """The choice of a greedy chat; of all that ask this the same."""
+    asked = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 45}
+    return post(server, "/v1/chat/completions", asked).raise_for_status().json()["choices"][0]
+
+
+def validate_chat(server: Server, prompt: Any, answer: str, claim: Any) -> Any:
+    """The way of the guide, by messages."""
+    messages = [*prompt, {"role": "assistant", "content": answer}]
+    body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: claim}
+    validated = post(server, "/v1/chat/completions", body).raise_for_status().json()
+    return json.loads(validated["choices"][0]["message"][RESULT])
+
+
 def test_chat_as_in_the_guide(fingerprinting: Server) -> None:
     """``--toploc-verification``: fingerprints in the message; verified by messages, with ``max_tokens`` 0."""
-    messages = [{"role": "user", "content": "def push(self, item):"}]
-    asked = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 45}
-    choice = post(fingerprinting, "/v1/chat/completions", asked).raise_for_status().json()["choices"][0]
-    fingerprints = choice["message"][FINGERPRINTS]
+    choice = answer_to(fingerprinting, MESSAGES)
+    text, fingerprints = choice["message"]["content"], choice["message"][FINGERPRINTS]
     assert len(fingerprints) == 1 + -(-44 // 32) or choice["finish_reason"] == "stop"
-    answered = [*messages, {"role": "assistant", "content": choice["message"]["content"]}]
+    assert validate_chat(fingerprinting, MESSAGES, text, fingerprints[-1])["exp_mismatches"] <= 8
+    every = validate_chat(fingerprinting, MESSAGES, text, fingerprints)
+    assert [one["exp_mismatches"] <= 8 for one in every] == [True] * len(fingerprints)
 
-    def told(claim: Any, said: Any = answered) -> Any:
-        body = {"model": "tiny", "messages": said, "max_tokens": 0, CLAIM: claim}
-        answer = post(fingerprinting, "/v1/chat/completions", body).raise_for_status().json()
-        return json.loads(answer["choices"][0]["message"][RESULT])
 
-    assert told(fingerprints[-1])["exp_mismatches"] <= 8
-    assert [one["exp_mismatches"] <= 8 for one in told(fingerprints)] == [True] * len(fingerprints)
-    tampered = [*messages, {"role": "assistant", "content": choice["message"]["content"][::-1]}]
-    other = told(fingerprints[0], [{"role": "user", "content": "class Queue:"}, answered[-1]])
-    assert other["exp_mismatches"] > 38 or told(fingerprints[-1], tampered)["exp_mismatches"] > 38
+def test_chat_with_another_prompt(fingerprinting: Server) -> None:
+    """The guide's way detects it, by the prompt's own fingerprint and by the last one alone."""
+    message = answer_to(fingerprinting, MESSAGES)["message"]
+    prompt = [{"role": "user", "content": "import os, sys\nclass Queue:\n    def __init__(self):\n        pass"}]
+    every = validate_chat(fingerprinting, prompt, message["content"], message[FINGERPRINTS])
+    last = validate_chat(fingerprinting, prompt, message["content"], message[FINGERPRINTS][-1])
+    assert every[-1] == last
+    assert [one["exp_mismatches"] > 38 for one in (every[0], last)] == [True, True]
+
+
+def test_chat_with_another_answer(fingerprinting: Server) -> None:
+    """To the same prompt: its fingerprint holds, and the guide's way detects the answer by the last one alone."""
+    message = answer_to(fingerprinting, MESSAGES)["message"]
+    other = answer_to(fingerprinting, [{"role": "user", "content": "class Queue:"}])["message"]["content"]
+    for text in (other, message["content"][::-1], "Sofia"):
+        last = validate_chat(fingerprinting, MESSAGES, text, message[FINGERPRINTS][-1])
+        assert last["exp_mismatches"] > 38, text
+    every = validate_chat(fingerprinting, MESSAGES, other, message[FINGERPRINTS])
+    assert [one["exp_mismatches"] > 38 for one in every] == [False, True, True]
+
+
+def test_chat_by_ids(fingerprinting: Server) -> None:
+    """``input_ids`` and ``output_ids`` are the response, whatever the messages say; alone the latter are refused."""
+    asked = {"model": "tiny", "messages": MESSAGES, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    shown = {"return_input_ids": True, "return_output_ids": True}
+    answer = post(fingerprinting, "/v1/chat/completions", asked | shown).raise_for_status().json()
+    (choice,) = answer["choices"]
+    fingerprints = choice["message"][FINGERPRINTS]
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    ids = {"input_ids": choice["input_ids"], "output_ids": choice["output_ids"]}
+    body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: fingerprints, **ids}
+
+    def told(**changes: Any) -> Any:
+        return post(fingerprinting, "/v1/chat/completions", body | changes)
+
+    def mismatches(**changes: Any) -> list[int]:
+        (validated,) = told(**changes).raise_for_status().json()["choices"]
+        return [one["exp_mismatches"] for one in json.loads(validated["message"][RESULT])]
+
+    assert max(mismatches()) <= 8
+    assert mismatches(output_ids=ids["output_ids"][::-1])[1] > 38
+    refused: list[dict[str, Any]] = [{CLAIM: None, "max_tokens": 4}, {"input_ids": None}, {"output_ids": [1024]}]
+    for change in refused:
+        answered = told(**change)
+        assert answered.status_code == 400, change
+        assert answered.json()["error"]["param"].startswith("output_ids")
+
+
+def choices_of(server: Server, path: str, body: Any) -> list[Any]:
+    """The choices of a stream's chunks, in their order."""
+    with httpx.stream("POST", server.url + path, json=body | {"stream": True}, timeout=120) as response:
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {")]
+    return [choice for line in lines for choice in json.loads(line)["choices"]]
 
 
 def test_chat_streams(fingerprinting: Server) -> None:
-    """In the chunk that completes it, and ids of each choice with the last one."""
+    """In the chunk that completes it, long before the last one; ids of each choice with the last one."""
     body = {
         "model": "tiny",
         "messages": [{"role": "user", "content": "def pop(self):"}],
-        "max_tokens": 40,
+        "max_tokens": 140,
         "ignore_eos": True,
-        "stream": True,
         "return_input_ids": True,
         "return_output_ids": True,
     }
-    with httpx.stream("POST", f"{fingerprinting.url}/v1/chat/completions", json=body, timeout=120) as response:
-        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {")]
-    choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+    choices = choices_of(fingerprinting, "/v1/chat/completions", body)
     found = [one for choice in choices for one in choice["delta"].get(FINGERPRINTS, [])]
-    assert FINGERPRINTS in choices[0]["delta"]
     ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}
-    assert len(ids["output_ids"]) == 40
+    assert len(ids["output_ids"]) == 140
     assert verdicts(fingerprinting, {**ids, "fingerprints": found}) == ["pass"]
+    where = [i for i, choice in enumerate(choices) for _ in choice["delta"].get(FINGERPRINTS, [])]
+    (end,) = (i for i, choice in enumerate(choices) if choice["finish_reason"])
+    assert where[0] == 0
+    assert len(set(where)) == 1 + -(-139 // 32)
+    assert where[1] < end / 2
+    assert where[-2] < end
+
+
+def test_completions_stream(server: Server) -> None:
+    """The same fingerprints as in one piece, each once, in the chunk that completes it."""
+    asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
+    body = {"model": "tiny", "prompt": prompt_of(40, 70), "max_tokens": 70, "temperature": 0, "ignore_eos": True}
+    choices = choices_of(server, "/v1/completions", body | asked)
+    # From nothing, as the first time: rows of a cached prompt are those of another batch.
+    httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    (whole,) = post(server, "/v1/completions", body | asked).raise_for_status().json()["choices"]
+    assert [one for choice in choices for one in choice.get(FINGERPRINTS, [])] == whole[FINGERPRINTS]
+    ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}
+    assert ids == {name: whole[name] for name in ids}
+    assert len(ids["output_ids"]) == 70
+    where = [i for i, choice in enumerate(choices) for _ in choice.get(FINGERPRINTS, [])]
+    (end,) = (i for i, choice in enumerate(choices) if choice["finish_reason"])
+    assert len(set(where)) == 4
+    assert (where[0], where[1] < end / 2 + 2, where[2] < end) == (0, True, True)
 
 
 def test_completions(fingerprinting: Server) -> None:
@@ -315,6 +399,22 @@ def test_every_response_unless_it_says_no(fingerprinting: Server) -> None:
     refused = post(fingerprinting, "/generate", body | {"return_toploc_fingerprints": False}).raise_for_status().json()
     assert [FINGERPRINTS in one["meta_info"] for one in refused] == [False, False]
     assert post(fingerprinting, "/v1/embeddings", {"model": "tiny", "input": "import os\n"}).status_code == 200
+
+
+def test_thresholds_of_a_file(server_pool: ServerPool, tmp_path: Path) -> None:
+    """They are in force and told: what is near enough by default fails."""
+    strict = {"exp_mismatches": 0, "mant_err_mean": 0.0, "mant_err_median": 0.0}
+    path = tmp_path / "thresholds.json"
+    path.write_text(json.dumps({"thresholds": strict, "topk": 128}))
+    server = server_pool.get("--toploc-verification", "--toploc-thresholds", str(path))
+    meta = generate(server, prompt_of(60, 80))
+    prompt = meta["input_ids"]
+    near = claim_of(meta, input_ids=[*prompt[:30], prompt[30] ^ 1, *prompt[31:]])
+    (result,) = post(server, "/v1/toploc/verify", {"claims": [near]}).raise_for_status().json()["results"]
+    statistics = [Distance(**one) for one in result["statistics"]]
+    assert Thresholds().why_failed(statistics, [128] * 4) == ""
+    assert result["thresholds"] == strict
+    assert (result["verdict"], result["reason"]) == ("fail", Thresholds(0, 0, 0).why_failed(statistics, [128] * 4))
 
 
 def test_without_the_flags(bare: Server) -> None:

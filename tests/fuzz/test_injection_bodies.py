@@ -10,11 +10,15 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Container
+from functools import partial
 from typing import Any
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +31,7 @@ H = 256
 CONTEXT = 4096
 BODIES = int(os.environ.get("TESSERA_FUZZ_BODIES", "300"))
 MOST_SECONDS = 20
+GOOD_KINDS = 16
 
 VECTOR = (np.random.default_rng(0).standard_normal((2, H)) / 16).astype("<f4")
 EMBEDS = base64.b64encode(VECTOR.tobytes()).decode()
@@ -124,7 +129,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "token": (103,),
     "layer": (3,),
 }
-ALTOGETHER: tuple[Any, ...] = ([], [[]], [None], "x", 7, True, {}, [GOOD, GOOD], [GOOD, 7], [[GOOD, None]])
+ALTOGETHER: tuple[Any, ...] = ([], "x", 7, True, {}, [GOOD, GOOD], [GOOD, 7], [[GOOD, None]])
 OVERRIDES: tuple[dict[str, Any], ...] = (
     *(overriding(**{key: value}) for key, values in WRONG.items() for value in values),
     *(
@@ -139,6 +144,12 @@ OVERRIDES: tuple[dict[str, Any], ...] = (
     overriding() | {"sampling_params": "x"},
     body(input_ids=[PROMPT, PROMPT], input_embed_overrides=[GOOD, GOOD, GOOD]),
 )
+
+NOTHING: tuple[Any, ...] = ([[]], [None])
+EMPTY = tuple(body(input_ids=PROMPT, input_embed_overrides=value) for value in NOTHING)
+"""What injects nothing, and may."""
+REFUSED = range(400, 500)
+
 
 JUNK = st.one_of(
     st.none(),
@@ -181,46 +192,86 @@ def broken_fields(draw: st.DrawFn) -> dict[str, Any]:
     return body(**{field: value}, **({"input_ids": prompts} if field == "input_embed_overrides" else {}))
 
 
+class Good:
+    """Good requests, with vectors and places in turn; each must be computed, for none finds anything in the cache."""
+
+    def __init__(self) -> None:
+        reference = HuggingFace(TINY)
+        random = np.random.default_rng(1)
+        self._sent = 0
+        self._kinds: list[tuple[dict[str, Any], Vector]] = []
+        for _ in range(GOOD_KINDS):
+            places = random.choice(len(PROMPT), 2, replace=False).tolist()
+            vectors = (random.standard_normal((2, H)) / 16).astype("<f4")
+            overrides = {**GOOD, "positions": places, "embeds": base64.b64encode(vectors.tobytes()).decode()}
+            rows = reference.edited(PROMPT, partial(replaced, places=places, vectors=vectors))
+            self._kinds.append((overrides, rows.mean(0)))
+        self._plain: Vector = reference.states(PROMPT).mean(0)
+
+    def check(self, client: httpx.Client, shown: str) -> None:
+        """Send the next one."""
+        overrides, expected = self._kinds[self._sent % len(self._kinds)]
+        self._sent += 1
+        found = ask(client, input_embed_overrides=overrides, extra_key=f"good {self._sent}")
+        assert found["cached_tokens"] == 0, shown
+        assert relative_error(found["embedding"], expected) <= 1e-5, shown
+
+    def check_plain(self, client: httpx.Client) -> None:
+        """The prompt without vectors, from a cache that all the bodies shared."""
+        assert relative_error(ask(client)["embedding"], self._plain) <= 1e-5
+
+
+def replaced(embeds: torch.Tensor, places: list[int], vectors: npt.NDArray[np.float32]) -> torch.Tensor:
+    """The edit of the reference."""
+    embeds[places] = torch.from_numpy(vectors.copy())
+    return embeds
+
+
+def ask(client: httpx.Client, **fields: Any) -> Any:
+    """The mean over the prompt."""
+    asked = {"input_ids": PROMPT, "return_embedding": True, **NO_TEXT, **fields}
+    return client.post("/generate", json=asked).raise_for_status().json()["meta_info"]
+
+
 @pytest.fixture(scope="module")
-def expected() -> Vector:
-    """What the good request must give."""
-    import torch
-
-    def edit(embeds: torch.Tensor) -> torch.Tensor:
-        embeds[[3, 9]] = torch.from_numpy(VECTOR.copy())
-        return embeds
-
-    pooled: Vector = HuggingFace(TINY).edited(PROMPT, edit).mean(0)
-    return pooled
+def good() -> Good:
+    """What is asked after each body."""
+    return Good()
 
 
-def test_known_bodies(injecting: Server, expected: Vector, tally: Tally) -> None:
-    """Each is refused, or answered; what stock SGLang dies of comes first."""
+def test_known_bodies(injecting: Server, good: Good, tally: Tally) -> None:
+    """Each is refused, but for those that ask for nothing; what stock SGLang dies of comes first."""
     with httpx.Client(base_url=injecting.url, timeout=MOST_SECONDS) as client:
         for sent in (*(body(**fields) for fields in MATRICES), *OVERRIDES):
-            check(client, "/generate", sent, expected, tally)
+            check(client, "/generate", sent, good, tally, REFUSED)
+        for sent in EMPTY:
+            check(client, "/generate", sent, good, tally, {200})
+        good.check_plain(client)
         assert client.post("/flush_cache?timeout=30").status_code == 200  # only a server that holds no request does it
 
 
-def test_unknown_bodies(injecting: Server, expected: Vector, tally: Tally) -> None:
+def test_unknown_bodies(injecting: Server, good: Good, tally: Tally) -> None:
     """What hypothesis makes of them; the same bodies every time."""
     with httpx.Client(base_url=injecting.url, timeout=MOST_SECONDS) as client:
 
         @settings(max_examples=BODIES, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
         @given(broken())
         def one(sent: tuple[str, dict[str, Any]]) -> None:
-            check(client, *sent, expected, tally)
+            check(client, *sent, good, tally, {200, *REFUSED})
 
         one()
+        good.check_plain(client)
         assert client.post("/flush_cache?timeout=30").status_code == 200
 
 
-def check(client: httpx.Client, path: str, sent: dict[str, Any], expected: Vector, tally: Tally) -> None:
-    """Status 200, or a 4xx that names field and cause; and the next good request is right."""
+def check(
+    client: httpx.Client, path: str, sent: dict[str, Any], good: Good, tally: Tally, allowed: Container[int]
+) -> None:
+    """An allowed status, and a 4xx names field and cause; the next good request is right."""
     content = json.dumps(sent)  # with NaN and Infinity, which JSON does not have and SGLang reads
     answer = client.post(path, content=content, headers={"content-type": "application/json"})
-    shown = f"{path} {content[:300]} -> {answer.text[:300]}"
-    assert answer.status_code == 200 or 400 <= answer.status_code < 500, shown
+    shown = f"{path} {content[:300]} -> {answer.status_code} {answer.text[:300]}"
+    assert answer.status_code in allowed, shown
     tally.add(answer)
     if answer.status_code != 200:
         told = answer.json()
@@ -229,6 +280,4 @@ def check(client: httpx.Client, path: str, sent: dict[str, Any], expected: Vecto
         if "param" in error and error["code"] in ("bad_request", "too_large"):
             assert error["param"], shown
             assert "allowed" in error["message"], shown
-    good = {"input_ids": PROMPT, "input_embed_overrides": GOOD, "return_embedding": True, **NO_TEXT}
-    found = client.post("/generate", json=good).raise_for_status().json()["meta_info"]["embedding"]
-    assert relative_error(found, expected) <= 1e-5, shown
+    good.check(client, shown)

@@ -133,6 +133,34 @@ def test_saved_responses_without_what_is_needed(saved: Any) -> None:
         verify.read(saved)
 
 
+_LACKING: list[Any] = [{"choices": 7}, {"choices": [{"message": 7}]}, {"choices": [{**IDS, "message": "x"}]}]
+
+
+@pytest.mark.parametrize("saved", [7, None, [7], "x", [[]], *_LACKING])
+def test_what_is_no_response_cannot_be_verified(saved: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line and exit status 2; 1 would say that it fails."""
+    from tessera.cli import main
+
+    path = tmp_path / "response.json"
+    path.write_text(json.dumps(saved))
+    assert main(["verify", str(path), "--server", "http://127.0.0.1:9"]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    expected = "was not asked for with return_" if saved in _LACKING else "no response"
+    assert expected in line
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:port", "http://[", "http://127.0.0.1:99999999", "no url"])
+def test_a_malformed_url_verifies_nothing(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither."""
+    from tessera.cli import main
+
+    path = tmp_path / "response.json"
+    path.write_text(json.dumps({"meta_info": {**IDS, **PRINTS}}))
+    assert main(["verify", str(path), "--server", url]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("cannot be verified: ")
+
+
 def test_table() -> None:
     """A line for each fingerprint, and what is allowed."""
     one = {"exp_mismatches": 1, "mant_err_mean": 0.5, "mant_err_median": 0.25}

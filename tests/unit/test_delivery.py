@@ -87,6 +87,26 @@ def test_rows_that_are_not_finite_fail_with_their_vector() -> None:
     assert b.rows == good.numpy().tobytes()
 
 
+@pytest.mark.parametrize("poison", [np.nan, -np.inf])
+def test_top_values_that_are_not_finite_fail_alone(poison: float) -> None:
+    """In any chunk of a request; its neighbours keep theirs."""
+    tops = [top_of(1, 2), top_of(3, 4), top_of(5, poison), top_of(7, 8)]
+    outcomes = [Outcome("a", values=(2,)), Outcome("b", values=(2, 2)), Outcome("c", values=(2,))]
+    a, b, c = unpack(pack(outcomes, Fetched(torch.empty(0), [], torch.stack(tops))))[0]
+    assert (a.outcome.code, b.outcome.code, c.outcome.code) == ("", "rows_not_finite", "")
+    assert b.points == ()
+    assert [(own.places.tolist(), own.bits.tolist()) for (own,) in (a.points, c.points)] == [
+        ([0, 1], [0x3F80, 0x4000]),
+        ([0, 1], [0x40E0, 0x4100]),
+    ]
+
+
+def top_of(*values: float) -> torch.Tensor:
+    """These values of one chunk, at the first places, as they cross."""
+    places = torch.arange(len(values), dtype=torch.int32)
+    return torch.cat([places.view(torch.uint8), torch.tensor(values, dtype=torch.bfloat16).view(torch.uint8)])
+
+
 def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Early, late, failed, unexpected and missing: each request gets its own."""
 

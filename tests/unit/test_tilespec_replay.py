@@ -36,25 +36,25 @@ def record_a_run(file: Path, steps: int) -> Policy:
     """A policy at work on random drafts, with a trace."""
     rng = np.random.default_rng(3)
     policy = Policy(COSTS, Survivals(3, STEPS, MEAN))
-    with TraceWriter(file, COSTS, MEAN) as writer:
-        seen = mean = None
+    with TraceWriter(file, COSTS, [MEAN, MEAN]) as writer:
+        seen: list[Seen] = []
         for step in range(steps):
-            if step == 20:
-                mean = Mean([0.9, 0.8, 0.7])
+            means = [Mean([0.9, 0.8, 0.7])] if step == 20 else []
+            for mean in means:
                 policy.survivals.assume(np.array(mean.values))
             fresh = step % 10 == 0
             choice = policy.choose(8, 1000 * step, fresh=fresh)
             measured = choice.profiled * 1.1
-            writer.write(Record(8, 1000 * step, choice, seen, mean, int(choice.gain), measured, fresh))
+            writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, fresh))
             policy.observe(choice, measured)
-            seen = mean = None
+            seen = []
             if choice.steps:
                 histogram = np.zeros((2, 3, HISTOGRAM_BINS), np.int32)
                 for p in rng.random((8, choice.steps)).cumprod(1):
                     cells = np.arange(choice.steps), (p * HISTOGRAM_BINS).astype(int)
                     np.add.at(histogram[0], cells, 1)
                     np.add.at(histogram[1], cells, (p * 2**20).astype(int))
-                seen = Seen.of(histogram, choice.steps)
+                seen = [Seen.of(histogram, choice.steps)]
                 policy.survivals.update(histogram, choice.steps)
     return policy
 
@@ -111,7 +111,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "[]",
         "{",
         header + "\n[]\n",
-        header + "\n" + json.dumps({**broken, "mean": [1]}) + "\n",
+        header + "\n" + json.dumps({**broken, "means": [1]}) + "\n",
         header + "\n" + json.dumps({**broken, "seen": {"bs": 1, "drafted": 1, "cells": [[9, 9, 9, 9]]}}) + "\n",
     ):
         file.write_text(content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tessera_patches.inventory.places import (
     CHAT,
     LOGITS,
+    MANAGERS,
     PROCESSOR,
     RUNNER,
     SCHEDULER,
@@ -16,6 +17,8 @@ from tessera_patches.inventory.places import (
 from tessera_patches.seam import Guard, Hook, Phase, Seam
 
 _EVENT_LOOPS = (f"{SCHEDULER}.event_loop_normal", f"{SCHEDULER}.event_loop_overlap")
+_HANDLERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}.process_batch_result_decode")
+_FINISHERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req")
 
 
 def _weight_update(method: str) -> Seam:
@@ -86,6 +89,8 @@ SEAMS = (
         why="Stores the hidden states of every target forward at its KV slots, on the forward stream.",
         remove_when="SGLang keeps hidden states with the KV cache.",
         callers=(f"{WORKER}.forward_batch_generation",),
+        # Cuts what a graph's padding computed off the states.
+        relied=("sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.execute",),
     ),
     Seam(
         target=f"{LOGITS}.forward",
@@ -103,10 +108,11 @@ SEAMS = (
         phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.cached:answer_cached",
-        guard=Guard.PARAMETERS,
+        guard=Guard.BODY,
         why="Answers requests that only read rows, all of which are cached: without a forward.",
         remove_when="SGLang lets a request that samples nothing end without a forward.",
         callers=(f"{SCHEDULER}.handle_generate_request",),
+        relied=("sglang.srt.mem_cache.radix_cache.RadixCache.match_prefix",),
     ),
     Seam(
         target=f"{PROCESSOR}._maybe_collect_routed_experts",
@@ -117,7 +123,8 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The last moment at which a finished request still owns its KV slots.",
         remove_when="SGLang calls plugins when a request finishes.",
-        callers=(f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req"),
+        callers=_FINISHERS,
+        relied=(*_FINISHERS, "sglang.srt.mem_cache.common.release_kv_cache"),  # this comes before that
     ),
     Seam(
         target=f"{PROCESSOR}.process_batch_result_prefill",
@@ -139,7 +146,8 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Begins to read the rows of all that finished in the step, before their slots can be used again.",
         remove_when="SGLang calls plugins at the end of a step.",
-        callers=(f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}.process_batch_result_decode"),
+        callers=_HANDLERS,
+        relied=_HANDLERS,
     ),
     Seam(
         target=f"{SCHEDULER}.process_batch_result",
@@ -151,6 +159,8 @@ SEAMS = (
         why="Sends what was read at the end of the step before: it arrived while the next forward was launched.",
         remove_when="SGLang calls plugins when a forward is launched.",
         callers=_EVENT_LOOPS,
+        # Between the release of slots and a read no forward is launched, and each waits for the scheduler's stream.
+        relied=(*_EVENT_LOOPS, f"{SCHEDULER}.run_batch", f"{MANAGERS}.utils.GenerationBatchResult.copy_to_cpu"),
     ),
     Seam(
         target=f"{SCHEDULER}.process_input_requests",

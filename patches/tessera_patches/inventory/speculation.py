@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera_patches.inventory.places import DRAFT_BACKENDS, LOGITS, SCHEDULER, SPECULATIVE
+from tessera_patches.inventory.places import DRAFT_BACKENDS, LOGITS, SCHEDULER, SPECULATIVE, TOKENIZER
 from tessera_patches.seam import Guard, Hook, Phase, Seam
 
 
@@ -55,6 +55,17 @@ SEAMS = (
         why="Measures what steps cost when every graph exists and before anything is served.",
         remove_when="SGLang calls plugins when a scheduler is ready.",
         callers=(f"{SCHEDULER}.__init__",),
+    ),
+    Seam(
+        target=f"{TOKENIZER}._calculate_spec_decoding_metrics",
+        hook=Hook.AFTER,
+        phase=Phase.MAIN,
+        feature="tilespec",
+        handler="tessera_patches.tilespec_counts:count_drafts",
+        guard=Guard.BODY,
+        why="Counts the drafts of each request that were verified: SGLang multiplies steps by the longest draft.",
+        remove_when="SGLang counts them when drafts have different lengths.",
+        callers=(f"{TOKENIZER}._handle_batch_output",),
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_verify",

@@ -14,8 +14,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         nargs="?",
         choices=("list", "lock", "docs"),
         default="list",
-        help="list: one line each (default); lock: write the lock file of the installed SGLang, to be reviewed before "
-        "it is committed; docs: print the page docs/seams.md",
+        help="list: each with its reason (default); lock: write the lock file of the installed SGLang, to be reviewed "
+        "before it is committed; docs: print the page docs/seams.md",
     )
     parser.set_defaults(run=run)
 
@@ -38,7 +38,11 @@ def _lock() -> Path:
 def _lines() -> str:
     from tessera_patches.inventory import SEAMS
 
-    return "\n".join(f"{seam.phase:9s} {seam.hook:7s} {seam.feature or 'always':6s} {seam.target}" for seam in SEAMS)
+    return "\n".join(
+        f"{seam.phase:9s} {seam.hook:7s} {seam.feature or 'always':16s} {seam.guard:10s} {seam.target}\n"
+        f"    {seam.why} Unnecessary when: {seam.remove_when}"
+        for seam in SEAMS
+    )
 
 
 def page() -> str:

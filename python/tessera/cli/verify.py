@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         claims = read(json.loads(options.response.read_text(encoding="utf-8")), options.nonce)
         answer = httpx.post(f"{options.server.rstrip('/')}/v1/toploc/verify", json={"claims": claims}, timeout=600)
         results = _results(answer)
-    except (OSError, ValueError, RecursionError, httpx.HTTPError) as error:
+    except (OSError, ValueError, RecursionError, httpx.HTTPError, httpx.InvalidURL) as error:
         print(f"cannot be verified: {error}")
         return UNVERIFIABLE
     print(table(results))
@@ -55,16 +55,24 @@ def read(saved: Any, nonce: str | None = None) -> list[dict[str, Any]]:
     """The claims in a saved response.
 
     Raises:
-        ValueError: it lacks fingerprints or token ids; the message says what to ask for.
+        ValueError: it is no response, or lacks fingerprints or token ids; the message says what to ask for.
     """
     answers = saved if isinstance(saved, list) else [saved]
-    parts = [part for answer in answers for part in (answer.get("choices") or [answer.get("meta_info")])]
-    return [_claim(part, nonce) for part in parts]
+    strange = [answer for answer in answers if not isinstance(answer, dict)]
+    if strange:
+        raise ValueError(f"{json.dumps(strange[0])[:40]} is no response: that is an object")
+    return [_claim(part, nonce) for answer in answers for part in _parts(answer)]
+
+
+def _parts(answer: dict[str, Any]) -> list[Any]:
+    parts = answer.get("choices") or answer.get("meta_info")
+    return parts if isinstance(parts, list) else [parts]
 
 
 def _claim(part: Any, nonce: str | None) -> dict[str, Any]:
     found = part if isinstance(part, dict) else {}
-    found = {**found, **(found.get("message") or {})}
+    message = found.get("message")
+    found = {**found, **(message if isinstance(message, dict) else {})}
     names = {
         "input_ids": "return_input_ids",
         "output_ids": "return_output_ids",
@@ -79,10 +87,11 @@ def _claim(part: Any, nonce: str | None) -> dict[str, Any]:
 
 def _results(answer: Any) -> list[dict[str, Any]]:
     body = answer.json()
-    if "results" in body:
-        results: list[dict[str, Any]] = body["results"]
-        return results
-    raise ValueError(f"the server answered {answer.status_code}: {body.get('error', body)}")
+    told = body if isinstance(body, dict) else {"error": body}
+    results: list[dict[str, Any]] | None = told.get("results")
+    if results is None:
+        raise ValueError(f"the server answered {answer.status_code}: {told.get('error', told)}")
+    return results
 
 
 def table(results: list[dict[str, Any]]) -> str:

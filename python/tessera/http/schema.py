@@ -22,7 +22,7 @@ from tessera.states.options import Format
 
 STOCK_REQUESTS = {
     "GenerateReqInput": ("output_ids", BASE64_FIELD),
-    "ChatCompletionRequest": (),
+    "ChatCompletionRequest": ("output_ids",),
     "CompletionRequest": ("output_ids",),
 }
 """SGLang's request bodies that take our fields, by their names in its own OpenAPI; and fields that not all take."""

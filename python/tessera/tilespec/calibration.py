@@ -86,8 +86,8 @@ class Calibration:
         self.successes: Array = np.zeros((rows, BINS))
         self._seen: npt.NDArray[np.int32] = np.zeros((2, rows, BINS), np.int32)
 
-    def absorb(self, counts: npt.NDArray[np.int32]) -> None:
-        """Take over what the device has counted since the last call.
+    def absorb(self, counts: npt.NDArray[np.int32]) -> int:
+        """Take over what the device has counted since the last call, and return how many drafts were accepted.
 
         Args:
             counts: int32 ``[2, S, BINS]``, a copy of the device's trials and successes. They never go back to zero;
@@ -98,6 +98,7 @@ class Calibration:
         kept = 0.5 ** (new[0, 0].sum() / (HALF_LIFE * self._columns))
         self.trials = self.trials * kept + new[0]
         self.successes = self.successes * kept + new[1]
+        return int(new[1].sum())
 
     def acceptance(self) -> Array:
         """The table, ``[S, BINS]``: P(accepted | those before it accepted, confidence in the bin).

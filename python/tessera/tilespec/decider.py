@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tessera.tilespec.calibration import Calibrations, Traffic, fit_is_due
@@ -25,8 +25,9 @@ KEEP_INTERVAL = 64
 class _Learnt:
     """What came in since the last choice, for the trace."""
 
-    seen: Seen | None = None
-    mean: Mean | None = None
+    seen: list[Seen] = field(default_factory=list)
+    means: list[Mean] = field(default_factory=list)
+    accepted: int | None = None
 
 
 class Decider:
@@ -66,7 +67,7 @@ class Decider:
         self._fits = 0
         self._keep = keep
         self._fresh = False
-        self._trace = None if trace is None else TraceWriter(trace, costs, means[self._traffic])
+        self._trace = None if trace is None else TraceWriter(trace, costs, means)
         self._tally = tally
         self._learnt = _Learnt()
 
@@ -79,7 +80,8 @@ class Decider:
             self.policy.turn(self._survivals[traffic])
         choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
         learnt = self._learnt
-        self._watch.start(Record(bs, kv_tokens, choice, learnt.seen, learnt.mean, fresh=self._fresh, traffic=traffic))
+        record = Record(bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, self._fresh, traffic)
+        self._watch.start(record)
         self._fresh = False
         self._learnt = _Learnt()
         return choice
@@ -104,16 +106,19 @@ class Decider:
         for histogram, (steps, traffic) in self._histograms.receive():
             self._survivals[traffic].update(histogram, steps)
             if self._trace is not None:
-                self._learnt.seen = Seen.of(histogram, steps, traffic)
+                self._learnt.seen.append(Seen.of(histogram, steps, traffic))
         self._take_in_times()
         for counts, traffic in self._counts.receive():
             calibration = self.calibrations[traffic]
-            calibration.absorb(counts)
+            accepted = calibration.absorb(counts)
             mean = calibration.mean()
             self._survivals[traffic].assume(mean)
             self._scores.refit(traffic, calibration.logits())
+            if self._tally is not None:
+                self._tally.accept(accepted)
             if self._trace is not None:
-                self._learnt.mean = Mean(mean.tolist(), traffic)
+                self._learnt.means.append(Mean(mean.tolist(), traffic))
+                self._learnt.accepted = (self._learnt.accepted or 0) + accepted
             self._fits += 1
             if self._keep is not None and self._fits % KEEP_INTERVAL == 0:
                 greedy, sampled = self.calibrations

@@ -72,18 +72,18 @@ class Follower:
     """A policy that is told what the server's was told."""
 
     def __init__(self, trace: Trace) -> None:
-        self._depths = len(trace.mean)
-        self._survivals = [Survivals(self._depths, trace.costs.steps, trace.mean) for _ in Traffic]
+        self._depths = max(trace.costs.steps)
+        self._survivals = [Survivals(self._depths, trace.costs.steps, mean) for mean in trace.means]
         self._traffic: int = Traffic.GREEDY
         self.policy = Policy(trace.costs, self._survivals[self._traffic])
 
     def learn(self, record: Record) -> None:
         """Take in what came before a choice; IndexError or ValueError if it cannot be."""
-        if record.seen is not None:
-            histogram = record.seen.histogram((2, self._depths, HISTOGRAM_BINS))
-            self._survivals[Traffic(record.seen.traffic)].update(histogram, record.seen.drafted)
-        if record.mean is not None:
-            self._survivals[Traffic(record.mean.traffic)].assume(_means(record.mean.values, self._depths))
+        for seen in record.seen:
+            histogram = seen.histogram((2, self._depths, HISTOGRAM_BINS))
+            self._survivals[Traffic(seen.traffic)].update(histogram, seen.drafted)
+        for mean in record.means:
+            self._survivals[Traffic(mean.traffic)].assume(_means(mean.values, self._depths))
         if record.traffic != self._traffic:
             self._traffic = Traffic(record.traffic)
             self.policy.turn(self._survivals[self._traffic])
@@ -110,7 +110,7 @@ def replay(trace: Trace) -> Replay:
     static = [Outcome("no speculation" if s == 0 else f"static k={s}") for s in steps]
     uniform, tilespec, recorded = Outcome("best uniform"), Outcome("tilespec"), Outcome("recorded")
     agreement = Agreement()
-    count = 0
+    count, expected = 0, 0.0
     for record in trace.records():
         count += 1
         for one in both:
@@ -126,8 +126,10 @@ def replay(trace: Trace) -> Replay:
             label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
             outcome.add(bs, choice.gain, choice.seconds, choice.tokens, label)
         if record.accepted is not None:
-            agreement.expected_accepted += record.choice.gain
+            agreement.expected_accepted += expected
             agreement.accepted += record.accepted
+            expected = 0.0
+        expected += record.choice.gain
         if record.measured is not None:
             agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
             for one in both:

@@ -32,6 +32,8 @@ class Tally:
         )
         self._explored = counter("tilespec_explored_steps_total", "Decode steps chosen to learn.").labels(model)
         self._verified = counter("tilespec_verified_tokens_total", "Tokens verified, anchors included.").labels(model)
+        self._hoped = counter("tilespec_expected_drafts_total", "Draft tokens expected to be accepted.").labels(model)
+        self._accepted = counter("tilespec_accepted_drafts_total", "Draft tokens that were.").labels(model)
         self._expected = counter(
             "tilespec_expected_seconds_total", "Time expected of the steps that were timed."
         ).labels(model)
@@ -43,6 +45,7 @@ class Tally:
         self._chosen[choice.steps, choice.tier] += 1
         self._learning += choice.exploring
         self._tokens += choice.tokens
+        self._gain += choice.gain
         if measured is not None:
             self._seconds += measured
             self._promised += choice.seconds
@@ -50,12 +53,17 @@ class Tally:
         if self._added == INTERVAL:
             self.flush()
 
+    def accept(self, drafts: int) -> None:
+        """So many draft tokens were accepted since the last call; known with each fit of a calibration."""
+        self._accepted.inc(drafts)
+
     def flush(self) -> None:
         """Hand on what was counted."""
         for (steps, tier), times in self._chosen.items():
             self._steps.labels(self._model, str(steps), "all" if tier is None else str(tier)).inc(times)
         self._explored.inc(self._learning)
         self._verified.inc(self._tokens)
+        self._hoped.inc(self._gain)
         self._expected.inc(self._promised)
         self._measured.inc(self._seconds)
         self._clear()
@@ -63,4 +71,4 @@ class Tally:
     def _clear(self) -> None:
         self._chosen: Counter[tuple[int, int | None]] = Counter()
         self._added = self._learning = self._tokens = 0
-        self._promised = self._seconds = 0.0
+        self._promised = self._seconds = self._gain = 0.0

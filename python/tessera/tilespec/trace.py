@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -60,12 +60,12 @@ class Record:
     bs: int
     kv_tokens: int
     choice: Choice
-    seen: Seen | None = None
+    seen: list[Seen] = field(default_factory=list)
     """Since the last record."""
-    mean: Mean | None = None
-    """Changed after that."""
+    means: list[Mean] = field(default_factory=list)
+    """What changed after that."""
     accepted: int | None = None
-    """Draft tokens accepted, where known."""
+    """Draft tokens accepted since the last record that says so: they are read with each fit of a calibration."""
     measured: float | None = None
     """Seconds, where measured."""
     fresh: bool = False
@@ -80,13 +80,13 @@ class TraceWriter:
     Args:
         file: replaced if it is there.
         costs: the profile in force.
-        mean: mean conditional acceptance by depth at the beginning.
+        means: mean conditional acceptance by depth at the beginning, for each kind of traffic.
     """
 
-    def __init__(self, file: Path, costs: CostTable, mean: npt.NDArray[np.float64]) -> None:
+    def __init__(self, file: Path, costs: CostTable, means: Sequence[npt.NDArray[np.float64]]) -> None:
         self._stream = file.open("w", encoding="utf-8")
         self._left = MAX_TRACE_BYTES
-        self._line({"schema": SCHEMA, "costs": costs.to_json(), "mean": mean.tolist()})
+        self._line({"schema": SCHEMA, "costs": costs.to_json(), "means": [mean.tolist() for mean in means]})
 
     def write(self, record: Record) -> None:
         """Add one step."""
@@ -130,8 +130,8 @@ class Trace:
         if not isinstance(header, dict) or header.get("schema") != SCHEMA:
             raise ValueError(f"{file} is not a trace of schema {SCHEMA}")
         self.costs = CostTable.from_json(header.get("costs"))
-        self.mean = np.array(header.get("mean"), np.float64)
-        if self.mean.shape != (max(self.costs.steps),):
+        self.means = np.array(header.get("means"), np.float64)
+        if self.means.shape != (len(Traffic), max(self.costs.steps)):
             raise ValueError(f"{file} has no mean acceptance for each depth")
 
     def records(self) -> Iterator[Record]:
@@ -141,8 +141,9 @@ class Trace:
                 return
             try:
                 choice = Choice(**content.pop("choice"))
-                seen, mean = content.pop("seen"), content.pop("mean")
-                yield Record(choice=choice, seen=seen and Seen(**seen), mean=mean and Mean(**mean), **content)
+                seen = [Seen(**one) for one in content.pop("seen")]
+                means = [Mean(**one) for one in content.pop("means")]
+                yield Record(choice=choice, seen=seen, means=means, **content)
             except (AttributeError, KeyError, TypeError) as error:
                 raise ValueError(f"a line of the trace is damaged: {error!r}") from error
 

@@ -1,0 +1,25 @@
+"""What a request's drafts came to, in its ``meta_info``. Main process; SGLang counts as if all drafts were full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_PROPOSED = ("spec_num_proposed_drafts", "spec_proposed_drafts")
+
+
+def count_drafts(_: None, manager: Any, meta_info: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+    """AFTER ``TokenizerManager._calculate_spec_decoding_metrics``: count what was verified, not what could have been.
+
+    Steps without a draft verify one token, and are in no histogram of SGLang's.
+    """
+    steps = meta_info.get("spec_verify_ct")
+    if not steps:
+        return
+    verified = [*meta_info.get("spec_cap_lens_histogram", [])]
+    verified += [0] * (2 - len(verified))
+    verified[1] += max(steps - sum(verified), 0)
+    proposed = sum((tokens - 1) * times for tokens, times in enumerate(verified) if tokens > 1)
+    meta_info["spec_cap_lens_histogram"] = verified
+    meta_info["spec_cap_length"] = sum(tokens * times for tokens, times in enumerate(verified)) / steps
+    meta_info["spec_accept_rate"] = meta_info["spec_num_correct_drafts"] / proposed if proposed else 0.0
+    meta_info.update(dict.fromkeys(_PROPOSED, proposed))
