@@ -350,16 +350,14 @@ def test_chat_streams(fingerprinting: Server) -> None:
     assert verdicts(fingerprinting, {**ids, "fingerprints": found}) == ["pass"]
     where = [i for i, choice in enumerate(choices) for _ in choice["delta"].get(FINGERPRINTS, [])]
     (end,) = (i for i, choice in enumerate(choices) if choice["finish_reason"])
-    assert where[0] == 0
-    assert len(set(where)) == 1 + -(-139 // 32)
-    assert where[1] < end / 2
-    assert where[-2] < end
+    assert len(where) == 1 + -(-139 // 32)
+    assert (where[0], where[1] < end) == (0, True)  # a server that has to wait puts several tokens into a chunk
 
 
 def test_completions_stream(server: Server) -> None:
     """The same fingerprints as in one piece, each once, in the chunk that completes it."""
     asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
-    body = {"model": "tiny", "prompt": prompt_of(40, 70), "max_tokens": 70, "temperature": 0, "ignore_eos": True}
+    body = {"model": "tiny", "prompt": prompt_of(40, 70), "max_tokens": 140, "temperature": 0, "ignore_eos": True}
     choices = choices_of(server, "/v1/completions", body | asked)
     # From nothing, as the first time: rows of a cached prompt are those of another batch.
     httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
@@ -367,11 +365,11 @@ def test_completions_stream(server: Server) -> None:
     assert [one for choice in choices for one in choice.get(FINGERPRINTS, [])] == whole[FINGERPRINTS]
     ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}
     assert ids == {name: whole[name] for name in ids}
-    assert len(ids["output_ids"]) == 70
+    assert len(ids["output_ids"]) == 140
     where = [i for i, choice in enumerate(choices) for _ in choice.get(FINGERPRINTS, [])]
     (end,) = (i for i, choice in enumerate(choices) if choice["finish_reason"])
-    assert len(set(where)) == 4
-    assert (where[0], where[1] < end / 2 + 2, where[2] < end) == (0, True, True)
+    assert len(where) == 1 + -(-139 // 32)
+    assert (where[0], where[1] < end) == (0, True)
 
 
 def test_completions(fingerprinting: Server) -> None:
