@@ -18,8 +18,9 @@ def count_drafts(_: None, manager: Any, meta_info: dict[str, Any], *args: Any, *
     verified = [*meta_info.get("spec_cap_lens_histogram", [])]
     verified += [0] * (2 - len(verified))
     verified[1] += max(steps - sum(verified), 0)
-    proposed = sum((tokens - 1) * times for tokens, times in enumerate(verified) if tokens > 1)
+    tokens = sum(width * times for width, times in enumerate(verified))
+    proposed = tokens - sum(verified)  # all but each step's anchor
     meta_info["spec_cap_lens_histogram"] = verified
-    meta_info["spec_cap_length"] = sum(tokens * times for tokens, times in enumerate(verified)) / steps
+    meta_info["spec_cap_length"] = tokens / steps
     meta_info["spec_accept_rate"] = meta_info["spec_num_correct_drafts"] / proposed if proposed else 0.0
     meta_info.update(dict.fromkeys(_PROPOSED, proposed))

@@ -54,13 +54,14 @@ class Launcher:
         bits = 0
         for tensor in tensors:
             bits |= tensor.data_ptr()
+        aligned = bits % _ALIGNMENT == 0
         key = (num_warps, constants, tensors[0].get_device(), *[tensor.dtype for tensor in tensors])
         compiled = self._compiled.get(key)
-        if compiled is not None and bits % _ALIGNMENT == 0:
+        if compiled is not None and aligned:
             compiled[grid](*tensors, *numbers, *constants)
             return
         compiled = self._kernel[grid](*tensors, *numbers, *constants, num_warps=num_warps)
-        if compiled is not None and bits % _ALIGNMENT == 0:  # Triton's interpreter compiles nothing
+        if compiled is not None and aligned:  # Triton's interpreter compiles nothing
             self._check(len(tensors), len(numbers))
             self._compiled[key] = compiled
 

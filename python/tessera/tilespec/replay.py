@@ -106,7 +106,7 @@ def replay(trace: Trace) -> Replay:
     """
     steps = trace.costs.steps
     # One looks in every step, the other decides, which looks when it likes: what came in between counts as one.
-    watching, policy = both = [Follower(trace) for _ in range(2)]
+    watching, deciding = both = [Follower(trace) for _ in range(2)]
     static = [Outcome("no speculation" if s == 0 else f"static k={s}") for s in steps]
     uniform, tilespec, recorded = Outcome("best uniform"), Outcome("tilespec"), Outcome("recorded")
     agreement = Agreement()
@@ -121,7 +121,7 @@ def replay(trace: Trace) -> Replay:
             outcome.add(bs, gain[row, 0], seconds[row, 0], bs * (steps[row] + 1), str(steps[row]))
         best = int(((bs + gain[:, 0]) / seconds[:, 0]).argmax())
         uniform.add(bs, gain[best, 0], seconds[best, 0], bs * (steps[best] + 1), str(steps[best]))
-        again = policy.policy.choose(bs, record.kv_tokens, fresh=record.fresh)
+        again = deciding.policy.choose(bs, record.kv_tokens, fresh=record.fresh)
         for outcome, choice in ((tilespec, again), (recorded, record.choice)):
             label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
             outcome.add(bs, choice.gain, choice.seconds, choice.tokens, label)
