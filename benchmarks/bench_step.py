@@ -74,7 +74,7 @@ def _measure() -> Iterator[dict[str, Any]]:
     slots = torch.randperm(SLOTS, device=device).int()[: REQUESTS * 4 * PROMPT].reshape(REQUESTS, 4 * PROMPT)
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{folder}/results"
-        sink = multiprocessing.get_context("spawn").Process(target=_sink, args=(address,), daemon=True)
+        sink = multiprocessing.get_context("spawn").Process(target=sink, args=(address,), daemon=True)
         sink.start()
         for case in cases:
             figures: dict[str, float] = {}
@@ -113,7 +113,8 @@ def _case(case: Case, service: RowService, outbox: Outbox) -> dict[str, float]:
     return {f"{name}_microseconds": round(1e6 * statistics.median(times), 1) for name, times in figures.items()}
 
 
-def _sink(address: str) -> None:
+def sink(address: str) -> None:
+    """Take what an outbox sends, and throw it away."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
     socket.set(zmq.RCVHWM, 0)
     socket.bind(address)

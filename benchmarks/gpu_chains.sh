@@ -4,7 +4,7 @@
 # /tmp/out/NAME.
 #
 #   gpu_chains.sh train   TileSpec's pair on GPU 1; it needs no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: kernels, figures, and some of TileSpec's settings
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: kernels, figures; TileSpec beside the best fixed settings
 #   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -21,12 +21,15 @@ chain() { # NAME GPU CORES STEP...
 
 train() { chain train 1 16-31 tile_train; }
 
-figures=(up tile_times embeddings toploc down up_injection injection down)
+figures=(up running tile_times embeddings toploc down up_injection injection down)
 
 two() {
-  devices=0 SUITES=kernels SETTINGS="none tile-useless" TILE_SECONDS=200 \
-    chain figures 0 0-15 tests found "${figures[@]}" tile_wait tile_up tile_run tile_down
-  SETTINGS="none k3 k7 tile" TRACE=1 chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again
+  devices=0 SUITES="kernels top-rows" LOADS="128/128/64/4 128/128/128/5 512/1/32/3" \
+    ROUNDS=3 chain figures 0 0-15 tests found up running tile_times embeddings toploc down up_injection injection down \
+    tile_useless
+  devices=1 SUITES="tilespec-fa3 tilespec-triton tilespec-trees" SUITE_SECONDS=280 SETTINGS="k2 k3 k5 tile" TRACE=1 \
+    TILE_SECONDS=480 RUNNERS="triton cutlass" MOE_LOADS="128/128/32/3" \
+    chain tilespec-a 1 16-31 tests found tile_wait tile_up tile_run tile_down tile_again moe
 }
 
 four() {

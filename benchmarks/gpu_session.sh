@@ -23,6 +23,8 @@
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS    600 s
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_again   one more start, whose profile is there                     90 s
+#   tile_useless  a draft that is never right                             230 s
+#   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_times   what a step costs the scheduler's thread; no server        30 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
@@ -124,7 +126,7 @@ shape() { # FOLDER OPTION...: unless it is there
 expert_bench() { # ARGUMENT...: RUNNERS picks some
   command -v nvcc >/dev/null || export SGL_DG_USE_NVRTC=1
   SGLANG_JIT_DEEPGEMM_PRECOMPILE=0 timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_moe.py \
-    ${RUNNERS:+--backends $RUNNERS} "$@" 2>&1 | grep --line-buffered -v 'server starting' | cut -c 1-600 | tail -n 60
+    ${RUNNERS:+--backends $RUNNERS} ${MOE_LOADS:+--loads $MOE_LOADS} "$@" 2>&1 | grep --line-buffered -v 'server starting' | cut -c 1-600 | tail -n 60
 }
 
 experts() { # NAME OPTION...: the runners of a model of Qwen3-30B-A3B's shape
@@ -146,7 +148,7 @@ moe_steps() { # one server at a time: with so few layers that six fit, a step wo
 
 # TileSpec: see benchmarks/tilespec/gpu_session.md.
 tile_train() {
-  python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time 0.6
+  python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time "${TRAIN_TIME:-0.6}"
   python3 -m tilespec.prompts --pair /tmp/pair --out /tmp/pair/prompts.json
   python3 -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
   cp /tmp/pair/*.jsonl /tmp/wide/agreement.jsonl "$out"
@@ -173,7 +175,15 @@ tile_run() { # what was measured already is not measured again
     --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}"
 }
 
+tile_useless() { # a draft that is never right, beside none
+  SETTINGS="none tile-useless" TRACE=1 tile_up
+  TILE_SECONDS=75 tile_run
+  tile_down
+}
+
 tile_times() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }
+
+running() { timeout 100 python3 benchmarks/bench_running.py --out "$out/running.jsonl"; }
 
 tile_down() {
   python3 -m tilespec.bench_tilespec down
@@ -184,22 +194,24 @@ tile_down() {
 }
 
 # Several processes at a time, each with servers of its own: what is measured here is right or wrong, not fast. SUITES
-# picks some by name, SECONDS_EACH says how long one may take; with two GPUs they take turns.
+# picks some by name, SUITE_SECONDS says how long one may take; with two GPUs they take turns.
 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
 suites=0
+suite_logs=/tmp/suites-${CUDA_VISIBLE_DEVICES:-all}
 
-suite() { # NAME ARGUMENT...: start it, its output and its servers' logs in /tmp/suites
+suite() { # NAME ARGUMENT...: start it, its output and its servers' logs in $suite_logs
   [[ -z ${SUITES:-} || " $SUITES " == *" $1 "* ]] || return
   local device=${devices:-$((suites++ % gpus))}
-  mkdir -p "/tmp/suites/$1"
-  CUDA_VISIBLE_DEVICES=$device timeout -s INT "${SECONDS_EACH:-540}" \
-    python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider --server-log-dir "/tmp/suites/$1" \
-    "${@:2}" >"/tmp/suites/$1.log" 2>&1 &
+  mkdir -p "$suite_logs/$1"
+  CUDA_VISIBLE_DEVICES=$device timeout -s INT "${SUITE_SECONDS:-540}" \
+    python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider --server-log-dir "$suite_logs/$1" \
+    "${@:2}" >"$suite_logs/$1.log" 2>&1 &
 }
 
 tests() {
   suite kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/kernels
-  suite fingerprints tests/gpu/test_toploc.py -k "not exact"
+  suite top-rows tests/gpu/test_toploc.py -k largest
+  suite fingerprints tests/gpu/test_toploc.py -k honest
   suite exact tests/gpu/test_toploc.py -k exact
   suite injection tests/gpu/test_injection.py tests/gpu/test_injection_lora.py
   suite tilespec tests/gpu/test_tilespec.py -k "not dice"
@@ -222,9 +234,9 @@ pair() { devices=${PAIR:-0,1} suite pair tests/gpu/test_tensor_parallel.py; }
 
 found() { # wait for all, pack the logs, say what they found
   wait
-  tar -C /tmp/suites -cJf "$out/suites.tar.xz" .
-  grep -a -H 'MEASURED\|passed\|failed\|^FAILED\|^ERROR\|^E  ' /tmp/suites/*.log | cut -c 13-300 | grep -v 'server starting'
-  rm -r /tmp/suites
+  tar -C "$suite_logs" -cJf "$out/suites.tar.xz" .
+  grep -a -H 'MEASURED\|passed\|failed\|^FAILED\|^ERROR\|^E  ' "$suite_logs"/*.log | cut -c 15-300 | grep -v 'server starting'
+  rm -r "$suite_logs"
 }
 
 for step in "$@"; do

@@ -20,7 +20,7 @@ from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
 from tessera_kernels.pool_rows import Reduce, Span
 from tessera_kernels.top_rows import Chunk
-from tessera_patches import runtime
+from tessera_patches import results, runtime
 from tessera_patches.apply import refusing
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     outbox.send()  # the gauges are there before the first request
     runtime.outbox = outbox
     runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1], topk)
+    runtime.watch = Watch(results.lacking, stride=runner.server_args.speculative_num_draft_tokens or 1)
     kv_bytes = sum(pool.get_kv_size_bytes())
     logger.info(
         "tessera: row store of %.1f MiB (%d slots, %.1f %% of the KV cache's bytes), counted when the pool was sized",

@@ -16,8 +16,6 @@ from tessera_patches import runtime
 
 _PROVEN = "tessera_proven"
 """The attribute of SGLang's ``Req`` that says how many of its fingerprints were read; a retracted request keeps it."""
-_watched: dict[str, Any] = {}
-"""Running requests that want fingerprints, by request id."""
 _MANY = 16
 """So many requests with a complete fingerprint are worth a read of their own, though nobody waits for it yet."""
 
@@ -38,11 +36,20 @@ def note_finished(processor: Any, req: Any) -> None:
 
 def watch_proven(processor: Any, batch: Any, result: Any) -> None:
     """BEFORE ``process_batch_result_prefill``: requests that want fingerprints have them read while they run."""
-    if runtime.service is None:
-        return
-    _watched.update({req.rid: req for req in batch.reqs if _wants_fingerprints(req)})
-    for rid in [rid for rid, req in _watched.items() if req.finished() or req.is_retracted]:
-        del _watched[rid]
+    if runtime.watch is not None:
+        for req in batch.reqs:
+            if _wants_fingerprints(req):
+                runtime.watch.add(req)
+
+
+def lacking(req: Any) -> int | None:
+    """How many tokens this running request's next fingerprint lacks; a fingerprint needs the token after its last row.
+
+    None where it finished, or was retracted: then it is prefilled again and watched again.
+    """
+    if req.finished() or req.is_retracted:
+        return None
+    return CHUNK_ROWS * getattr(req, _PROVEN, 0) + 1 - len(req.output_ids)
 
 
 def _wants_fingerprints(req: Any) -> bool:
@@ -67,19 +74,14 @@ def read_rows(streamer: Any, *args: Any, **kwargs: Any) -> None:
     A stream's fingerprint is read once it is complete. Others wait until something is read anyway, or many are
     complete: when requests that began together end together, only their last ones are left to be built.
     """
-    service = runtime.service
-    if service is None:
+    service, watch = runtime.service, runtime.watch
+    if service is None or watch is None:
         return
-    ready = [req for req in _watched.values() if _has_complete(req)]
-    if service.noted or len(ready) >= _MANY or any(req.stream for req in ready):
-        for req in ready:
+    ready = watch.step()
+    if ready and (service.noted or len(ready) >= _MANY or any(req.stream for req in ready)):
+        for req in watch.take():
             _note_progress(service, req)
     service.flush()
-
-
-def _has_complete(req: Any) -> bool:
-    unread = len(req.output_ids) > CHUNK_ROWS * getattr(req, _PROVEN, 0)
-    return unread and not (req.finished() or req.is_retracted)
 
 
 def send_arrived(scheduler: Any, *args: Any) -> None:

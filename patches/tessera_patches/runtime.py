@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tessera.delivery.outbox import Outbox
+from tessera.fingerprint.watch import Watch
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore
 
 rows: RowStore | None = None
 service: RowService | None = None
 outbox: Outbox | None = None
+watch: Watch[Any] | None = None
+"""Of SGLang's ``Req``, those that run and want fingerprints."""
 target_logits: frozenset[int] = frozenset()
 """Identities of the target model's logits processors; draft models have their own."""

@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.launch import Launcher
 from tessera_kernels.pinned import table_and_output
 from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES, Chunk
 
@@ -59,7 +60,7 @@ def _candidate_keys(source, tile, TILE: tl.constexpr):  # type: ignore[no-untype
     inside = entry < count
     full = tl.load(filled + segment, mask=inside, other=0, cache_modifier=".cg")
     counts = inside & (entry % topk < full)
-    bits = tl.load(values + entry, mask=counts, other=0, cache_modifier=".cg").to(tl.int32)
+    bits = tl.load(values + entry, mask=counts, other=0, cache_modifier=".cg")
     place = tl.load(places + entry, mask=counts, other=0, cache_modifier=".cg").to(tl.int64)
     return tl.where(counts, (bits & 0x7FFF) + 1, 0), place, bits
 
@@ -99,7 +100,7 @@ def _select(keys: tl.constexpr, source, tiles, wanted, out_places, out_values, T
         kept = keep.to(tl.int32)
         target = written + tl.cumsum(kept, 0) - kept
         tl.store(out_places + target, place.to(tl.int32), mask=keep)
-        tl.store(out_values + target, bits.to(tl.int16), mask=keep)
+        tl.store(out_values + target, bits.to(out_values.dtype.element_ty), mask=keep)
         written += tl.sum(kept, 0)
         tied += tl.sum(equal, 0)
 
@@ -113,63 +114,67 @@ def _counting(mask, rows):  # type: ignore[no-untyped-def]
     return rows // 32 * whole + tl.sum((counts & (bit < rows % 32)).to(tl.int64), 0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=["token_stride", "chunk_count", "segment_count"])  # type: ignore[untyped-decorator]
 def _top_kernel(  # type: ignore[no-untyped-def]
     rows,
     req_to_token,
     chunks,
-    tickets,
-    candidate_places,
-    candidate_values,
-    filled,
+    scratch,
     out_places,
     out_values,
-    hidden_size,
     token_stride,
-    topk,
-    place_stride,
-    value_stride,
-    tiles_per_row,
+    chunk_count,
+    segment_count,
+    HIDDEN_SIZE: tl.constexpr,
+    TOPK: tl.constexpr,
+    OUT_BYTES: tl.constexpr,
     TILE: tl.constexpr,
 ):
     """Program (c, s): segment s of chunk c, if it has so many.
 
     ``chunks`` is ``[n, 7]``: request, start, rows, mask, values, rows of a segment, segments before. It and the output
-    are the host's; who is last is found out on the GPU, by ``tickets`` ``[n]``, zero.
+    are the host's. ``scratch`` is zero, and the GPU's: a ticket of each chunk, for the last one to know that it is;
+    how many candidates each segment has; their places, and their bits.
     """
+    TILES_PER_ROW: tl.constexpr = (HIDDEN_SIZE + TILE - 1) // TILE
     about = chunks + tl.program_id(0) * 7
     length = tl.load(about + 2)
     step = tl.load(about + 5)
     first = tl.program_id(1) * step
+    filled = scratch + chunk_count
+    candidate_places = filled + segment_count
+    candidate_values = candidate_places + segment_count.to(tl.int64) * TOPK
     if first < length:
         mask = tl.load(about + 3)
         before = tl.load(about + 6)
         end = tl.minimum(first + step, length)
         own = before + tl.program_id(1)
         counting = _counting(mask, end) - _counting(mask, first)
-        wanted = tl.minimum(counting * hidden_size, topk).to(tl.int32)
+        wanted = tl.minimum(counting * HIDDEN_SIZE, TOPK).to(tl.int32)
         if wanted > 0:
             slots = req_to_token + tl.load(about) * token_stride + tl.load(about + 1)
-            source = (rows, slots, hidden_size, first, mask, tiles_per_row)
-            tiles = ((end - first) * tiles_per_row).to(tl.int32)
-            to = own * topk
+            source = (rows, slots, HIDDEN_SIZE, first, mask, TILES_PER_ROW)
+            tiles = ((end - first) * TILES_PER_ROW).to(tl.int32)
+            to = own * TOPK
             _select(_row_keys, source, tiles, wanted, candidate_places + to, candidate_values + to, TILE)
         tl.store(filled + own, wanted)
         segments = (length + step - 1) // step
         tl.debug_barrier()  # every thread's candidates are written before this program draws its ticket
-        ticket = tl.atomic_add(tickets + tl.program_id(0), 1, sem="acq_rel", scope="gpu")
+        ticket = tl.atomic_add(scratch + tl.program_id(0), 1, sem="acq_rel", scope="gpu")
         if ticket == segments - 1:
-            entries = (segments * topk).to(tl.int32)
-            begin = before * topk
-            merged = (candidate_places + begin, candidate_values + begin, filled + before, entries, topk)
-            places = out_places + tl.program_id(0).to(tl.int64) * place_stride
-            values = out_values + tl.program_id(0).to(tl.int64) * value_stride
+            entries = (segments * TOPK).to(tl.int32)
+            begin = before * TOPK
+            merged = (candidate_places + begin, candidate_values + begin, filled + before, entries, TOPK)
+            chunk = tl.program_id(0).to(tl.int64)
+            places = out_places + chunk * (OUT_BYTES // 4)
+            values = out_values + chunk * (OUT_BYTES // 2) + 2 * TOPK
             final = tl.load(about + 4).to(tl.int32)
             _select(_candidate_keys, merged, tl.cdiv(entries, TILE), final, places, values, TILE)
 
 
 def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Chunk], topk: int) -> torch.Tensor:
-    """See `tessera_kernels.top_rows.top_rows`. One launch, and one that makes the tickets zero; no copies."""
+    """See `tessera_kernels.top_rows.top_rows`. One launch, and one that makes the scratch zero; no copies."""
     table, before, most = [], 0, 0
     for request, start, end, mask, values in chunks:
         step = max(ROWS_PER_SEGMENT, -(-(end - start) // MOST_SEGMENTS))
@@ -177,26 +182,15 @@ def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequ
         table.append((request, start, end - start, mask, values, step, before))
         before, most = before + segments, max(most, segments)
     width = topk * (INDEX_BYTES + VALUE_BYTES)
-    about, out = table_and_output(table, -(-width // 8) * 8, pin_memory=rows.is_cuda)
+    padded = -(-width // 8) * 8
+    about, out = table_and_output(table, padded, pin_memory=rows.is_cuda)
     out.zero_()
-    places, bits = out[:, : topk * INDEX_BYTES].view(torch.int32), out[:, topk * INDEX_BYTES :].view(torch.int16)
-    _top_kernel[(len(chunks), most)](
-        rows,
-        req_to_token,
-        about,
-        torch.zeros(len(chunks), dtype=torch.int32, device=rows.device),
-        torch.empty(before * topk, dtype=torch.int32, device=rows.device),
-        torch.empty(before * topk, dtype=torch.int16, device=rows.device),
-        torch.empty(before, dtype=torch.int32, device=rows.device),
-        places,
-        bits,
-        rows.shape[1],
-        req_to_token.stride(0),
-        topk,
-        places.stride(0),
-        bits.stride(0),
-        triton.cdiv(rows.shape[1], TILE),
-        TILE=TILE,
+    scratch = torch.zeros(len(chunks) + before * (1 + 2 * topk), dtype=torch.int32, device=rows.device)
+    _top_kernel(
+        (len(chunks), most, 1),
+        (rows, req_to_token, about, scratch, out.view(torch.int32), out.view(torch.int16)),
+        (req_to_token.stride(0), len(chunks), before),
+        (rows.shape[1], topk, padded, TILE),
         num_warps=WARPS,
     )
     return out[:, :width]

@@ -27,6 +27,7 @@ def test_every_kernel_compiles() -> None:
     assert run.returncode == 0, run.stderr
     kernels = {
         "_pool_kernel",
+        "_top_kernel",
         "_split_kernel",
         "_finish_kernel",
         "_allocate_kernel",
@@ -79,10 +80,14 @@ def launch_everything() -> None:
     from tessera_kernels.ragged_tree import RaggedTree
     from tessera_kernels.ragged_tree_triton import ragged_tree_triton
     from tessera_kernels.scatter_verify_triton import scatter_verify_triton
+    from tessera_kernels.top_rows import Chunk
+    from tessera_kernels.top_rows_triton import top_rows_triton
 
     ints, longs = torch.empty(600, dtype=torch.int32), torch.empty((2, 64), dtype=torch.int64)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         pool_rows_triton(torch.empty((4, 64), dtype=dtype), ints[None], [Span(0, 0, 4, Reduce.MEAN)])
+        for hidden_size, topk in ((64, 64), (4096, 128), (16384, 128)):
+            top_rows_triton(torch.empty((4, hidden_size), dtype=dtype), ints[None], [Chunk(0, 0, 4, -1, topk)], topk)
         draft_confidence_triton(torch.empty((2, 128_256), dtype=dtype), torch.empty(2), longs[:, 0])
         scatter_verify_triton(torch.empty((4, 4096), dtype=dtype), ints, 2, torch.empty((16, 4096), dtype=dtype), 0)
     for dtype in (torch.int32, torch.int64):

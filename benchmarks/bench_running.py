@@ -1,0 +1,142 @@
+"""What fingerprints of running requests cost the scheduler's thread in each step; no model, no server.
+
+64 requests generate a token in each step. In one row of the table all began together and end together, in the other
+each began at another time: whenever one ends, a new one takes its place. Timed are our hooks of a step, those that
+SGLang's scheduler calls, from the first line to the return: noting who finished, finding who has a complete
+fingerprint, launching the read, sending what arrived. In microseconds a step, mean and 99th percentile; the goal of
+the mean is 30. The requests are stand-ins with what the hooks look at of SGLang's ``Req``. Ends within a minute:
+
+  python benchmarks/bench_running.py --out benchmarks/results/running.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from bench_step import sink
+from provenance import provenance, tell
+from tessera.admission import TOKEN_KEY, TOPLOC_KEY
+from tessera.delivery.outbox import Outbox
+from tessera.fingerprint.options import FingerprintOptions
+from tessera.fingerprint.watch import Watch
+from tessera.rows.reader import RowReader
+from tessera.rows.service import RowService
+from tessera.rows.store import RowStore
+from tessera_patches import results, runtime
+
+REQUESTS, PROMPT, HIDDEN, TOPK = 64, 128, 4096, 128
+ROUNDS = 4
+"""Of all requests; the first one warms up."""
+FORWARD_SECONDS = 0.004
+
+
+class Request:
+    """What our hooks look at of a request."""
+
+    def __init__(self, place: int, number: int, *, stream: bool, output_tokens: int) -> None:
+        self.rid = f"request {number}"
+        self.req_pool_idx = place
+        self.stream = stream
+        self.is_retracted = False
+        self.finished_reason = None
+        self.origin_input_ids = range(PROMPT)
+        self.output_ids: list[int] = []
+        custom = {TOKEN_KEY: "token ", TOPLOC_KEY: FingerprintOptions().to_wire()}
+        self.sampling_params = SimpleNamespace(custom_params=custom)
+        self._output_tokens = output_tokens
+
+    @property
+    def output_ids_through_stop(self) -> list[int]:
+        """All of them."""
+        return self.output_ids
+
+    def finished(self) -> bool:
+        """Whether it has all its tokens."""
+        return len(self.output_ids) >= self._output_tokens
+
+
+def main() -> None:
+    """Measure every case."""
+    options = _options()
+    with tempfile.TemporaryDirectory() as folder, options.out.open("w") as out:
+        address = f"ipc://{folder}/results"
+        taker = multiprocessing.get_context("spawn").Process(target=sink, args=(address,), daemon=True)
+        taker.start()
+        _set_up(address)
+        tell(provenance(), out)
+        for output_tokens, together, stream in itertools.product((128, 512), (True, False), (False, True)):
+            seconds = list(_steps(output_tokens, together=together, stream=stream))[output_tokens:]
+            times = sorted(1e6 * second for second in seconds)
+            figures = {"mean": statistics.fmean(times), "p50": statistics.median(times), "p99": times[-len(times) // 100]}
+            case = {"requests": REQUESTS, "output_tokens": output_tokens, "together": together, "stream": stream}
+            tell(case | {f"{name}_microseconds": round(figure, 1) for name, figure in figures.items()}, out)
+        taker.terminate()
+
+
+def _set_up(address: str) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tokens = PROMPT + 512
+    store = RowStore(REQUESTS * tokens, HIDDEN, torch.bfloat16, device)
+    store.rows.normal_()
+    slots = torch.randperm(REQUESTS * tokens, device=device).int().reshape(REQUESTS, tokens)
+    runtime.outbox = Outbox(address)
+    reader = RowReader(store.rows, slots, TOPK)
+    runtime.service = RowService(reader, runtime.outbox.put, lambda: store.broken, HIDDEN, TOPK)
+    runtime.watch = Watch(results.lacking, stride=1)
+
+
+def _steps(output_tokens: int, *, together: bool, stream: bool) -> Iterator[float]:
+    """Seconds of our hooks in each step."""
+    numbers = itertools.count()
+    running: list[Request] = []
+    for step in range(ROUNDS * output_tokens):
+        begin = time.perf_counter()
+        results.send_arrived(None)
+        spent = time.perf_counter() - begin
+        for request in running:
+            request.output_ids.append(7)
+        done = [request for request in running if request.finished()]
+        running = [request for request in running if not request.finished()]
+        places = {request.req_pool_idx for request in running}
+        due = REQUESTS if together else min(REQUESTS, 1 + step * REQUESTS // output_tokens)
+        new = [
+            Request(place, next(numbers), stream=stream, output_tokens=output_tokens)
+            for place in range(due)
+            if place not in places
+        ]
+        begin = time.perf_counter()
+        for request in done:
+            results.note_finished(None, request)
+        results.watch_proven(None, SimpleNamespace(reqs=new), None)
+        results.read_rows(None)
+        yield spent + time.perf_counter() - begin
+        running += new
+        _forward()
+
+
+def _forward() -> None:
+    """The scheduler's thread waits for the GPU and does not sleep: its processor stays awake."""
+    end = time.perf_counter() + FORWARD_SECONDS
+    while time.perf_counter() < end:
+        pass
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines go here")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
