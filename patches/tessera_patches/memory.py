@@ -14,6 +14,7 @@ from tessera import config
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Vitals
 from tessera.fingerprint.chunks import ALL_ROWS
+from tessera.fingerprint.watch import Watch
 from tessera.rows.reader import RowReader
 from tessera.rows.refusals import refused_model
 from tessera.rows.service import RowService
