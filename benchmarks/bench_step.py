@@ -74,8 +74,8 @@ def _measure() -> Iterator[dict[str, Any]]:
     slots = torch.randperm(SLOTS, device=device).int()[: REQUESTS * 4 * PROMPT].reshape(REQUESTS, 4 * PROMPT)
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{folder}/results"
-        sink = multiprocessing.get_context("spawn").Process(target=sink, args=(address,), daemon=True)
-        sink.start()
+        taker = multiprocessing.get_context("spawn").Process(target=sink, args=(address,), daemon=True)
+        taker.start()
         for case in cases:
             figures: dict[str, float] = {}
             for timed in (False, True):  # events that take the time take some themselves
@@ -86,7 +86,7 @@ def _measure() -> Iterator[dict[str, Any]]:
                 figures = _case(case, service, outbox) | figures
             gpu = round(1e6 * statistics.median(seconds[WARM_UP:]), 1)
             yield {"case": case.name, "requests": case.requests, **figures, "gpu_microseconds": gpu}
-        sink.terminate()
+        taker.terminate()
 
 
 def _vitals(seconds: list[float], read_seconds: float) -> Vitals:

@@ -24,12 +24,9 @@ train() { chain train 1 16-31 tile_train; }
 figures=(up running tile_times embeddings toploc down up_injection injection down)
 
 two() {
-  devices=0 SUITES="kernels top-rows" LOADS="128/128/64/4 128/128/128/5 512/1/32/3" \
-    ROUNDS=3 chain figures 0 0-15 tests found up running tile_times embeddings toploc down up_injection injection down \
-    tile_useless
-  devices=1 SUITES="tilespec-fa3 tilespec-triton tilespec-trees" SUITE_SECONDS=280 SETTINGS="k2 k3 k5 tile" TRACE=1 \
-    TILE_SECONDS=480 RUNNERS="triton cutlass" MOE_LOADS="128/128/32/3" \
-    chain tilespec-a 1 16-31 tests found tile_wait tile_up tile_run tile_down tile_again moe
+  LOADS="128/128/128/5 512/1/32/3" ROUNDS=3 chain figures 0 0-15 "${figures[@]}"
+  devices=1 SUITES="kernels top-rows" SUITE_SECONDS=170 SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=300 \
+    chain tilespec-a 1 16-31 tests found tile_wait tile_up tile_run tile_down tile_again tile_useless
 }
 
 four() {

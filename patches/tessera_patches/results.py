@@ -71,14 +71,14 @@ def _note_progress(service: RowService, req: Any) -> None:
 def read_rows(streamer: Any, *args: Any, **kwargs: Any) -> None:
     """BEFORE ``SchedulerOutputStreamer.stream_output``: the step's last act, before the next forward is launched.
 
-    A stream's fingerprint is read once it is complete. Others wait until something is read anyway, or many are
-    complete: when requests that began together end together, only their last ones are left to be built.
+    A stream's fingerprint is read once it is complete. Others wait until many are complete: when requests that began
+    together end together, only their last ones are left to be built.
     """
     service, watch = runtime.service, runtime.watch
     if service is None or watch is None:
         return
     ready = watch.step()
-    if ready and (service.noted or len(ready) >= _MANY or any(req.stream for req in ready)):
+    if len(ready) >= _MANY or any(req.stream for req in ready):
         for req in watch.take():
             _note_progress(service, req)
     service.flush()

@@ -38,8 +38,9 @@ class Launcher:
         numbers: tuple[float, ...],
         constants: tuple[int, ...],
         num_warps: int = 4,
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
-        """Launch on the current stream.
+        """Launch on a stream.
 
         Args:
             grid: programs.
@@ -47,6 +48,7 @@ class Launcher:
             numbers: each always of the same type; integers below 2^31.
             constants: the values of the ``tl.constexpr``.
             num_warps: of each program.
+            stream: None is the current one. To make another one the current one costs as much as a launch.
 
         Raises:
             TypeError: a number that the kernel is specialized for.
@@ -58,9 +60,10 @@ class Launcher:
         key = (num_warps, constants, tensors[0].get_device(), *[tensor.dtype for tensor in tensors])
         compiled = self._compiled.get(key)
         if compiled is not None and aligned:
-            compiled[grid](*tensors, *numbers, *constants)
+            compiled[grid](*tensors, *numbers, *constants, stream=None if stream is None else stream.cuda_stream)
             return
-        compiled = self._kernel[grid](*tensors, *numbers, *constants, num_warps=num_warps)
+        with torch.cuda.stream(stream):  # None is none
+            compiled = self._kernel[grid](*tensors, *numbers, *constants, num_warps=num_warps)
         if compiled is not None and aligned:  # Triton's interpreter compiles nothing
             self._check(len(tensors), len(numbers))
             self._compiled[key] = compiled

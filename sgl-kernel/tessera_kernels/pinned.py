@@ -25,7 +25,9 @@ def table_and_output(
         The table, ``[n, columns]`` int64, and room for the output, ``[n, output_bytes]`` uint8, not initialized.
     """
     count, columns = len(table), len(table[0])
-    memory = torch.empty(count * (columns + output_bytes // 8), dtype=torch.int64, pin_memory=pin_memory)
-    head = memory[: count * columns].view(count, columns)
+    numbers = count * columns
+    begin = numbers + numbers % 2  # a multiple of 16 bytes: see `tessera_kernels.launch.Launcher`
+    memory = torch.empty(begin + count * output_bytes // 8, dtype=torch.int64, pin_memory=pin_memory)
+    head = memory[:numbers].view(count, columns)
     head.numpy()[:] = table
-    return head, memory[count * columns :].view(torch.uint8).view(count, output_bytes)
+    return head, memory[begin:].view(torch.uint8).view(count, output_bytes)

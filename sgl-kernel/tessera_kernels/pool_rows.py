@@ -25,24 +25,30 @@ class Span(NamedTuple):
     reduce: Reduce
 
 
-def pool_rows(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
+def pool_rows(
+    rows: torch.Tensor,
+    req_to_token: torch.Tensor,
+    spans: Sequence[Span],
+    stream: torch.cuda.Stream | None = None,
+) -> torch.Tensor:
     """Pool each span of rows with fp32 accumulation. NaN in any row of a span gives NaN.
 
-    Runs the Triton kernel on a GPU and `pool_rows_torch` elsewhere, on the current stream.
+    Runs the Triton kernel on a GPU and `pool_rows_torch` elsewhere.
 
     Args:
         rows: ``[slots, H]`` float tensor, contiguous.
         req_to_token: ``[requests, context]`` int32, KV slot of each position of each request.
         spans: what to pool.
+        stream: where the kernel runs; None is the current one.
 
     Returns:
         ``[len(spans), H]`` float32 on the host. Of rows on a GPU it is pinned memory, which the kernel itself fills: it
-        is complete once the current stream got there. Keep it until then.
+        is complete once the stream got there. Keep it until then.
     """
     if rows.is_cuda:
         from tessera_kernels.pool_rows_triton import pool_rows_triton
 
-        return pool_rows_triton(rows, req_to_token, spans)
+        return pool_rows_triton(rows, req_to_token, spans, stream=stream)
     return pool_rows_torch(rows, req_to_token, spans)
 
 

@@ -87,7 +87,11 @@ def _pool_kernel(  # type: ignore[no-untyped-def]
 
 
 def pool_rows_triton(
-    rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span], tile: Tile = TILE
+    rows: torch.Tensor,
+    req_to_token: torch.Tensor,
+    spans: Sequence[Span],
+    tile: Tile = TILE,
+    stream: torch.cuda.Stream | None = None,
 ) -> torch.Tensor:
     """See `tessera_kernels.pool_rows.pool_rows`. One launch and no copies."""
     hidden_size = rows.shape[1]
@@ -99,5 +103,6 @@ def pool_rows_triton(
         (req_to_token.stride(0),),
         (hidden_size, out.stride(0), tile.rows, tile.columns),
         num_warps=tile.warps,
+        stream=stream,
     )
     return out[:, :hidden_size]

@@ -30,27 +30,56 @@ class Chunk(NamedTuple):
     values: int
 
 
-def top_rows(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Chunk], topk: int) -> torch.Tensor:
+class Workspace:
+    """The GPU's memory that one launch after the other works with. All of them must be on the same stream.
+
+    Attributes:
+        tickets: ``[n]`` int32, zero before and after each launch.
+        candidates: ``[m]`` int32, not initialized.
+    """
+
+    def __init__(self) -> None:
+        self.tickets = self.candidates = torch.empty(0, dtype=torch.int32)
+
+    def reserve(self, tickets: int, candidates: int, device: torch.device, stream: torch.cuda.Stream | None) -> None:
+        """Have room for so many; twice as much as is missing, for the sake of later launches."""
+        with torch.cuda.stream(stream):  # None is none
+            if len(self.tickets) < tickets:
+                self.tickets = torch.zeros(2 * tickets, dtype=torch.int32, device=device)
+            if len(self.candidates) < candidates:
+                self.candidates = torch.empty(2 * candidates, dtype=torch.int32, device=device)
+
+
+def top_rows(
+    rows: torch.Tensor,
+    req_to_token: torch.Tensor,
+    chunks: Sequence[Chunk],
+    topk: int,
+    workspace: Workspace | None = None,
+    stream: torch.cuda.Stream | None = None,
+) -> torch.Tensor:
     """Find each chunk's values of largest magnitude, as bfloat16; NaN is larger than all.
 
-    Runs the Triton kernel on a GPU and `top_rows_torch` elsewhere, on the current stream.
+    Runs the Triton kernel on a GPU and `top_rows_torch` elsewhere.
 
     Args:
         rows: ``[slots, H]`` bfloat16, float16 or float32, contiguous.
         req_to_token: ``[requests, context]`` int32, KV slot of each position of each request.
         chunks: where to look.
         topk: room for values, at least ``values`` of each chunk.
+        workspace: kept for the next call with this stream; None makes one.
+        stream: where the kernel runs; None is the current one.
 
     Returns:
         ``[len(chunks), topk * 6]`` bytes on the host: of each chunk the places (row in the chunk times H plus column,
         uint32) of its values, then their bits (bfloat16), in any order; what follows ``values`` is zero. Of rows on a
-        GPU it is pinned memory, which the kernel itself fills: it is complete once the current stream got there. Keep
-        it until then.
+        GPU it is pinned memory, which the kernel itself fills: it is complete once the stream got there. Keep it until
+        then.
     """
     if rows.is_cuda:
         from tessera_kernels.top_rows_triton import top_rows_triton
 
-        return top_rows_triton(rows, req_to_token, chunks, topk)
+        return top_rows_triton(rows, req_to_token, chunks, topk, workspace, stream)
     return top_rows_torch(rows, req_to_token, chunks, topk)
 
 

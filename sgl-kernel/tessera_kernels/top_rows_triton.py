@@ -17,7 +17,7 @@ import triton.language as tl
 
 from tessera_kernels.launch import Launcher
 from tessera_kernels.pinned import table_and_output
-from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES, Chunk
+from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES, Chunk, Workspace
 
 TILE = 4096
 WARPS = 8
@@ -115,16 +115,16 @@ def _counting(mask, rows):  # type: ignore[no-untyped-def]
 
 
 @Launcher
-@triton.jit(do_not_specialize=["token_stride", "chunk_count", "segment_count"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["token_stride", "segment_count"])  # type: ignore[untyped-decorator]
 def _top_kernel(  # type: ignore[no-untyped-def]
     rows,
     req_to_token,
     chunks,
-    scratch,
+    tickets,
+    filled,
     out_places,
     out_values,
     token_stride,
-    chunk_count,
     segment_count,
     HIDDEN_SIZE: tl.constexpr,
     TOPK: tl.constexpr,
@@ -134,15 +134,14 @@ def _top_kernel(  # type: ignore[no-untyped-def]
     """Program (c, s): segment s of chunk c, if it has so many.
 
     ``chunks`` is ``[n, 7]``: request, start, rows, mask, values, rows of a segment, segments before. It and the output
-    are the host's. ``scratch`` is zero, and the GPU's: a ticket of each chunk, for the last one to know that it is;
-    how many candidates each segment has; their places, and their bits.
+    are the host's. ``tickets`` ``[n]`` tells the GPU who is last; it is zero, and left so. ``filled`` says how many
+    candidates each segment has; their places follow, and then their bits.
     """
-    TILES_PER_ROW: tl.constexpr = (HIDDEN_SIZE + TILE - 1) // TILE
+    tiles_per_row: tl.constexpr = (HIDDEN_SIZE + TILE - 1) // TILE
     about = chunks + tl.program_id(0) * 7
     length = tl.load(about + 2)
     step = tl.load(about + 5)
     first = tl.program_id(1) * step
-    filled = scratch + chunk_count
     candidate_places = filled + segment_count
     candidate_values = candidate_places + segment_count.to(tl.int64) * TOPK
     if first < length:
@@ -154,15 +153,16 @@ def _top_kernel(  # type: ignore[no-untyped-def]
         wanted = tl.minimum(counting * HIDDEN_SIZE, TOPK).to(tl.int32)
         if wanted > 0:
             slots = req_to_token + tl.load(about) * token_stride + tl.load(about + 1)
-            source = (rows, slots, HIDDEN_SIZE, first, mask, TILES_PER_ROW)
-            tiles = ((end - first) * TILES_PER_ROW).to(tl.int32)
+            source = (rows, slots, HIDDEN_SIZE, first, mask, tiles_per_row)
+            tiles = ((end - first) * tiles_per_row).to(tl.int32)
             to = own * TOPK
             _select(_row_keys, source, tiles, wanted, candidate_places + to, candidate_values + to, TILE)
         tl.store(filled + own, wanted)
         segments = (length + step - 1) // step
         tl.debug_barrier()  # every thread's candidates are written before this program draws its ticket
-        ticket = tl.atomic_add(scratch + tl.program_id(0), 1, sem="acq_rel", scope="gpu")
+        ticket = tl.atomic_add(tickets + tl.program_id(0), 1, sem="acq_rel", scope="gpu")
         if ticket == segments - 1:
+            tl.store(tickets + tl.program_id(0), 0)
             entries = (segments * TOPK).to(tl.int32)
             begin = before * TOPK
             merged = (candidate_places + begin, candidate_values + begin, filled + before, entries, TOPK)
@@ -173,8 +173,15 @@ def _top_kernel(  # type: ignore[no-untyped-def]
             _select(_candidate_keys, merged, tl.cdiv(entries, TILE), final, places, values, TILE)
 
 
-def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Chunk], topk: int) -> torch.Tensor:
-    """See `tessera_kernels.top_rows.top_rows`. One launch, and one that makes the scratch zero; no copies."""
+def top_rows_triton(
+    rows: torch.Tensor,
+    req_to_token: torch.Tensor,
+    chunks: Sequence[Chunk],
+    topk: int,
+    workspace: Workspace | None = None,
+    stream: torch.cuda.Stream | None = None,
+) -> torch.Tensor:
+    """See `tessera_kernels.top_rows.top_rows`. One launch and no copies."""
     table, before, most = [], 0, 0
     for request, start, end, mask, values in chunks:
         step = max(ROWS_PER_SEGMENT, -(-(end - start) // MOST_SEGMENTS))
@@ -185,12 +192,22 @@ def top_rows_triton(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequ
     padded = -(-width // 8) * 8
     about, out = table_and_output(table, padded, pin_memory=rows.is_cuda)
     out.zero_()
-    scratch = torch.zeros(len(chunks) + before * (1 + 2 * topk), dtype=torch.int32, device=rows.device)
+    workspace = workspace or Workspace()
+    workspace.reserve(len(chunks), before * (1 + 2 * topk), rows.device, stream)
     _top_kernel(
         (len(chunks), most, 1),
-        (rows, req_to_token, about, scratch, out.view(torch.int32), out.view(torch.int16)),
-        (req_to_token.stride(0), len(chunks), before),
+        (
+            rows,
+            req_to_token,
+            about,
+            workspace.tickets,
+            workspace.candidates,
+            out.view(torch.int32),
+            out.view(torch.int16),
+        ),
+        (req_to_token.stride(0), before),
         (rows.shape[1], topk, padded, TILE),
         num_warps=WARPS,
+        stream=stream,
     )
     return out[:, :width]

@@ -16,7 +16,7 @@ from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.prover import ask, check, prompts
 from tessera.testing.server import Server
-from tessera_kernels.top_rows import Chunk, top_rows
+from tessera_kernels.top_rows import Chunk, Workspace, top_rows
 
 pytestmark = [
     pytest.mark.gpu,
@@ -41,7 +41,10 @@ def test_the_largest(hidden: int, topk: int, dtype: torch.dtype) -> None:
         Chunk(r, s, e, m, values_proven(m, e - s, hidden, topk))
         for (r, s, e), m in zip(spans * 5, masks * 5, strict=True)
     ]
-    *_, found = [top_rows(rows, slots, chunks, topk) for _ in range(20)]  # all are kept until they are there
+    workspace, stream = Workspace(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    # All are kept until they are there.
+    *_, found = [top_rows(rows, slots, chunks[: 2 + turn], topk, workspace, stream) for turn in range(len(chunks))]
     torch.cuda.synchronize()
     for chunk, row in zip(chunks, found.cuda(), strict=True):
         out = row.clone()  # begins at a multiple of four bytes, as a view of them must

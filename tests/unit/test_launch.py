@@ -38,7 +38,7 @@ class Compiled:
         self.jit, self.name = jit, name
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Any:
-        return lambda *arguments: self.jit.calls.append((self.name, grid, arguments))
+        return lambda *arguments, **_: self.jit.calls.append((self.name, grid, arguments))
 
 
 def test_what_differs_is_compiled_and_what_does_not_is_not() -> None:

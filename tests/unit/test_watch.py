@@ -62,7 +62,7 @@ def test_finds_those_that_are_complete_and_no_others(
 
 
 def test_looks_at_few() -> None:
-    """Of 64 requests with a token a step, fingerprints of 5 tokens: one look at each when due, one after it was read."""
+    """Of 64 requests with a token a step: a look at each when it is due, another before it is read, one after."""
     watch, requests = Watch(lacking, 1), [Request() for _ in range(64)]
     for request in requests:
         watch.add(request)

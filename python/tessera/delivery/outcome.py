@@ -165,8 +165,8 @@ def _points(top: npt.NDArray[np.uint8], values: int) -> Points:
     return Points(places, top[topk * INDEX_BYTES :][: values * VALUE_BYTES].view("<u2"))
 
 
-def _view(tensor: torch.Tensor) -> memoryview:
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+def _view(tensor: torch.Tensor) -> Frame:
+    return b"" if tensor.numel() == 0 else tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _not_finite(outcome: Outcome) -> Outcome:

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import torch
 
 from tessera_kernels.pool_rows import Span, pool_rows
-from tessera_kernels.top_rows import Chunk, top_rows
+from tessera_kernels.top_rows import Chunk, Workspace, top_rows
+
+_NOTHING = torch.empty((0, 0))
 
 
 class Selection(NamedTuple):
@@ -108,6 +110,7 @@ class RowReader:
         self._stream = torch.cuda.Stream(rows.device, priority=-1) if rows.is_cuda else None
         self._copying = torch.cuda.Stream(rows.device) if rows.is_cuda else None
         self._settled = torch.cuda.Event() if rows.is_cuda else None
+        self._workspace = Workspace()
 
     def end_step(self) -> None:
         """Mark the end of a step on the current stream: later reads see the map as it is then."""
@@ -134,12 +137,11 @@ class RowReader:
             return Read(fetched, seconds=time.perf_counter() - begin)
         begun = torch.cuda.Event(enable_timing=True) if self._timed else None
         gathered = torch.cuda.Event(enable_timing=self._timed)
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_event(self._settled)
-            if begun is not None:
-                begun.record(self._stream)
-            fetched = self._fetch(spans, selections, chunks)
-            gathered.record(self._stream)
+        self._stream.wait_event(self._settled)
+        if begun is not None:
+            begun.record(self._stream)
+        fetched = self._fetch(spans, selections, chunks)
+        gathered.record(self._stream)
         torch.cuda.current_stream().wait_event(gathered)
         if not selections:  # vectors and values are on the host already
             return Read(fetched, Copies(fetched, begun, gathered, gathered))
@@ -151,12 +153,16 @@ class RowReader:
         return Read(fetched._replace(rows=rows), Copies(fetched, begun, gathered, arrived))
 
     def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Fetched:
-        none = torch.empty((0, 0))
+        rows, slots, stream = self._rows, self._req_to_token, self._stream
         return Fetched(
-            pool_rows(self._rows, self._req_to_token, spans) if spans else none,
-            [self._rows.index_select(0, self._slots(selection)) for selection in selections],
-            top_rows(self._rows, self._req_to_token, chunks, self._topk) if chunks else none,
+            pool_rows(rows, slots, spans, stream) if spans else _NOTHING,
+            self._gather(selections) if selections else [],
+            top_rows(rows, slots, chunks, self._topk, self._workspace, stream) if chunks else _NOTHING,
         )
+
+    def _gather(self, selections: Sequence[Selection]) -> list[torch.Tensor]:
+        with torch.cuda.stream(self._stream):  # None is none
+            return [self._rows.index_select(0, self._slots(selection)) for selection in selections]
 
     def _slots(self, selection: Selection) -> torch.Tensor:
         slots = self._req_to_token[selection.request, selection.start : selection.end].long()

@@ -110,11 +110,6 @@ class RowService:
         values = None if request.fingerprints is None else tuple(chunk.values for chunk in chunks)
         self._outcomes.append(Outcome(request.key, tokens, shape, values, request.running))
 
-    @property
-    def noted(self) -> bool:
-        """Whether the next `flush` reads anything."""
-        return bool(self._outcomes)
-
     def flush(self) -> None:
         """Begin to read the rows of all requests noted; to be called before anything can reuse their slots."""
         if self._outcomes:
