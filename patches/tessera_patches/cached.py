@@ -6,6 +6,7 @@ cached whole lie in the store.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from tessera.admission import EMBED_KEY, STATES_KEY, TOPLOC_KEY
 from tessera_patches import results, runtime
+
+logger = logging.getLogger(__name__)
 
 _MORE = (
     "return_logprob",
@@ -34,7 +37,11 @@ _MORE = (
 
 def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
     """AROUND ``Scheduler._add_request_to_queue``. Every rank finds the same, for all hold the same tree."""
-    slots = _all_slots(scheduler, req) if _only_reads(req) else None
+    try:
+        slots = _all_slots(scheduler, req) if _only_reads(req) else None
+    except Exception:  # the boundary to SGLang's scheduler: this only saves a forward
+        logger.exception("tessera: request %s is computed, though its rows may be there", req.rid)
+        slots = None
     pool = scheduler.req_to_token_pool
     if slots is None or pool.alloc([req]) is None:
         original(scheduler, req, *args, **kwargs)

@@ -27,11 +27,17 @@ def note_finished(processor: Any, req: Any) -> None:
         return
     embed, states, fingerprints = custom.get(EMBED_KEY), custom.get(STATES_KEY), custom.get(TOPLOC_KEY) or None
     if embed is not None or states is not None or fingerprints is not None:
-        prompt_tokens, output_tokens = len(req.origin_input_ids), len(req.output_ids_through_stop)
-        key, proven = custom[TOKEN_KEY] + req.rid, getattr(req, _PROVEN, 0)
-        runtime.service.finished(
-            Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, embed, states, fingerprints, proven)
-        )
+        key = custom[TOKEN_KEY] + req.rid
+        try:
+            runtime.service.finished(_finished(key, req, embed, states, fingerprints))
+        except Exception as error:  # noqa: BLE001 - it is logged there: one request's failure must not end the server
+            runtime.service.failed(key, error)
+
+
+def _finished(key: str, req: Any, embed: str | None, states: str | None, fingerprints: str | None) -> Finished:
+    prompt_tokens, output_tokens = len(req.origin_input_ids), len(req.output_ids_through_stop)
+    proven = getattr(req, _PROVEN, 0)
+    return Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, embed, states, fingerprints, proven)
 
 
 def watch_proven(processor: Any, batch: Any, result: Any) -> None:

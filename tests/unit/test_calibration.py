@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from tessera.cli import toploc, verify
 from tessera.fingerprint import cheats
-from tessera.fingerprint.calibration import Measured, accepted, report, thresholds
+from tessera.fingerprint.calibration import Measured, accepted, rate_below, report, thresholds
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.fingerprint.verifier import Distance
 from tessera.testing.prover import Response, prompts, tampered
@@ -43,12 +43,35 @@ def test_report() -> None:
     """Which share of each kind passes, under these thresholds and the paper's; a cheat is caught by its worst chunk."""
     made: Any = report({"base": HONEST}, {"fp8": CHEAT}, topk=128)
     assert made["thresholds"] == {"exp_mismatches": 5, "mant_err_mean": 1.25, "mant_err_median": 1.25}
-    assert made["false_reject_rate_below"] == 1.5
+    assert made["false_reject_rate_below"] == pytest.approx(0.95)
     row = made["cheats"]["fp8"]
     assert (row["responses"], row["passed"], row["passed_by_default"]) == (2, 1, 2)
     assert row["largest"] == {"exp_mismatches": 20, "mant_err_mean": 6.0, "mant_err_median": 4}
-    assert (made["honest"]["base"]["passed"], made["honest"]["base"]["mean"]["exp_mismatches"]) == (2, 2)
+    assert row["false_accept_rate_below"] == pytest.approx(0.975, abs=1e-3)
+    assert (made["honest"]["base"]["passed"], made["honest"]["base"]["mean"]["exp_mismatches"]) == (1, 0)
     assert "fp8" in toploc.table(made)
+
+
+def test_thresholds_are_judged_on_other_responses() -> None:
+    """Every other one: those that gave the thresholds pass whatever they are worth."""
+    quiet, loud = response((1, 0.5, 0)), response((9, 3.0, 2))
+    made: Any = report({"base": [quiet, loud] * 10, "other": [quiet, quiet]}, {}, topk=128)
+    assert [made["honest"][name]["passed"] for name in ("base", "other")] == [0, 1]
+    assert made["false_reject_rate_below"] > 10 / 11
+    made = report({"base": [quiet] * 20}, {}, topk=128)
+    assert made["false_reject_rate_below"] == pytest.approx(1 - 0.05**0.1)
+
+
+@pytest.mark.parametrize(("seen", "count"), [(0, 1), (0, 500), (1, 30), (94, 250), (199, 200)])
+def test_bound_of_a_rate(seen: int, count: int) -> None:
+    """So few events, or fewer, would be a chance of one in twenty; against exact fractions."""
+    from fractions import Fraction
+    from math import comb
+
+    rate = Fraction(rate_below(seen, count))
+    chance = sum(comb(count, i) * rate**i * (1 - rate) ** (count - i) for i in range(seen + 1))
+    assert float(chance) == pytest.approx(0.05, rel=1e-6)
+    assert rate_below(count, count) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,6 +182,13 @@ def test_a_malformed_url_verifies_nothing(url: str, tmp_path: Path, capsys: pyte
     assert main(["verify", str(path), "--server", url]) == 2
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("cannot be verified: ")
+
+
+@pytest.mark.parametrize("results", [7, [7], [{}], [{"verdict": "pass", "reason": "", "statistics": [1]}], {"a": 1}])
+def test_a_strange_server_verifies_nothing(results: Any) -> None:
+    """What answers may be another program."""
+    with pytest.raises(ValueError, match="no answer of /v1/toploc/verify"):
+        verify.table(results)
 
 
 def test_table() -> None:

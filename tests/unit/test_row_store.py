@@ -28,6 +28,15 @@ def taken(read: Read) -> Fetched:
     return fetched
 
 
+def test_a_move_that_fails_breaks_the_store() -> None:
+    """A slot with a row that is not its token's must never be read."""
+    store, _ = filled()
+    store.move(torch.tensor([1, 2]), torch.tensor([2, 1]))
+    assert store.broken is None
+    store.move(torch.tensor([1]), torch.tensor([99]))
+    assert store.broken is not None
+
+
 def test_row_bytes() -> None:
     """8 KiB a token for an 8B Llama in bfloat16."""
     assert row_bytes(4096, torch.bfloat16) == 8192

@@ -45,7 +45,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "calibrate",
         help="measure honest noise and known cheats, and write thresholds",
         description="Measure how far honest responses and those of known cheats lie from a verifier's own prefill, and "
-        "write thresholds with the shares of both that pass.",
+        "write thresholds with the shares of both that pass. Every other honest response gives the thresholds, which "
+        "are judged on the rest.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -119,6 +120,8 @@ def _wrong(options: argparse.Namespace) -> str:
     unknown = set(options.cheats) - set(DEFAULT_CHEATS)
     if unknown:
         return f"no cheat {', '.join(sorted(unknown))}; there are {', '.join(DEFAULT_CHEATS)}"
+    if options.responses < calibration.LEAST:
+        return f"--responses must be at least {calibration.LEAST}: half give the thresholds, and the rest judge them"
     if options.at_once > 1 and "--max-total-tokens" not in options.server_args:
         return "--at-once above 1 needs --max-total-tokens among --server-args, or the servers fight for memory"
     if options.plot is not None and find_spec("matplotlib") is None:
@@ -167,9 +170,9 @@ def _topk(good: Distances) -> int:
 
 def table(report: dict[str, object]) -> str:
     """What passes, for the terminal."""
-    limits = report["thresholds"]
     lines = [
-        f"thresholds: {limits}",
+        f"thresholds: {report['thresholds']}",
+        f"honest responses that fail (95 % confidence): below {report['false_reject_rate_below']:.2%}",
         "",
         f"{'':24s} {'responses':>9s} {'pass':>6s} {'pass by default thresholds':>27s}",
     ]

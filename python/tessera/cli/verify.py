@@ -43,10 +43,11 @@ def run(options: argparse.Namespace) -> int:
         claims = read(json.loads(options.response.read_text(encoding="utf-8")), options.nonce)
         answer = httpx.post(f"{options.server.rstrip('/')}/v1/toploc/verify", json={"claims": claims}, timeout=600)
         results = _results(answer)
+        told = table(results)
     except (OSError, ValueError, RecursionError, httpx.HTTPError, httpx.InvalidURL) as error:
         print(f"cannot be verified: {error}")
         return UNVERIFIABLE
-    print(table(results))
+    print(told)
     verdicts = {result["verdict"] for result in results}
     return FAIL if "fail" in verdicts else UNVERIFIABLE if "unverifiable" in verdicts else PASS
 
@@ -95,7 +96,18 @@ def _results(answer: Any) -> list[dict[str, Any]]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """One line for each response and each of its fingerprints."""
+    """One line for each response and each of its fingerprints.
+
+    Raises:
+        ValueError: these are no results of ``/v1/toploc/verify``.
+    """
+    try:
+        return _table(results)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no answer of /v1/toploc/verify: {json.dumps(results)[:80]}") from error
+
+
+def _table(results: list[dict[str, Any]]) -> str:
     lines = [f"  {'':12s} {'exponents':>9s} {'mean':>7s} {'median':>7s}"]
     for i, result in enumerate(results):
         lines.append(f"response {i}: {result['verdict'].upper()} {result['reason']}".rstrip())

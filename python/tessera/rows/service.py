@@ -93,10 +93,8 @@ class RowService:
         try:
             span, selection = span_of(request), selection_of(request)
             chunks = chunks_of(request, self._hidden_size, self._topk)
-        except Exception as error:  # the boundary to SGLang's scheduler: one request's failure must not end it
-            logger.exception("tessera: no rows for request %s", request.key)
-            message = f"no rows for this request: {error}"
-            self._outcomes.append(Outcome(request.key, code=ROWS_NOT_COLLECTED, message=message))
+        except Exception as error:  # noqa: BLE001 - the boundary to SGLang's scheduler; it is logged there
+            self.failed(request.key, error)
             return
         code, message = ("", "") if selection is None else self._unanswerable(request, selection)
         if code:
@@ -109,6 +107,11 @@ class RowService:
         self._chunks += chunks
         values = None if request.fingerprints is None else tuple(chunk.values for chunk in chunks)
         self._outcomes.append(Outcome(request.key, tokens, shape, values, request.running))
+
+    def failed(self, key: str, error: Exception) -> None:
+        """Note that a request gets no rows, for this reason."""
+        logger.error("tessera: no rows for request %s", key, exc_info=error)
+        self._outcomes.append(Outcome(key, code=ROWS_NOT_COLLECTED, message=f"no rows for this request: {error}"))
 
     def flush(self) -> None:
         """Begin to read the rows of all requests noted; to be called before anything can reuse their slots."""

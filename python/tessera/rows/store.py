@@ -62,11 +62,16 @@ class RowStore:
     def move(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Copy the row of slot ``source[i]`` to slot ``target[i]``, all at once, on the current stream.
 
+        One that cannot be done marks the store as broken, as in `write`.
+
         Args:
             target: ``[n]`` integer tensor without duplicates, except where source is the same.
             source: ``[n]`` integer tensor.
         """
-        self.rows.index_copy_(0, target, self.rows.index_select(0, source))
+        try:
+            self.rows.index_copy_(0, target, self.rows.index_select(0, source))
+        except (RuntimeError, IndexError) as error:
+            self._break(str(error))
 
     def invalidate(self) -> None:
         """Forget every row (the weights changed). Waits for the forwards in flight, which still use the old weights."""
