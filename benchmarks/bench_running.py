@@ -100,11 +100,11 @@ def _set_up(address: str) -> None:
     runtime.outbox = Outbox(address)
     reader = RowReader(store.rows, slots, TOPK)
     runtime.service = RowService(reader, runtime.outbox.put, lambda: store.broken, HIDDEN, TOPK)
-    runtime.watch = Watch(results.lacking, stride=1)
 
 
 def _steps(output_tokens: int, *, together: bool, stream: bool) -> Iterator[dict[str, float]]:
     """Seconds of each of our hooks in each step."""
+    runtime.watch = Watch(results.lacking, stride=1)
     numbers = itertools.count()
     running: list[Request] = []
     for step in range(ROUNDS * output_tokens):

@@ -191,7 +191,7 @@ def top_rows_triton(
     width = topk * (INDEX_BYTES + VALUE_BYTES)
     padded = -(-width // 8) * 8
     about, out = table_and_output(table, padded, pin_memory=rows.is_cuda)
-    out.zero_()
+    out.numpy().fill(0)  # torch would wake its threads for more than 32 KiB, which takes them milliseconds
     workspace = workspace or Workspace()
     workspace.reserve(len(chunks), before * (1 + 2 * topk), rows.device, stream)
     _top_kernel(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from tessera.client import Injection, connect
+from tessera.client import Claim, Injection, connect
 from tessera.client.options import GenerateOptions
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
@@ -285,6 +286,17 @@ def test_the_client(injecting: Server, hf: HuggingFace) -> None:
     assert relative_error(rows[0][:24], expected) <= FLOAT32_ERROR
     assert relative_error(rows[2][:24], hf.states(prompt)) <= FLOAT32_ERROR
     assert min(relative_error(other[:24], expected) for other in rows[1:]) > 0.01
+
+
+def test_the_client_verifies_what_was_injected(injecting: Server) -> None:
+    """A claim passes with its own vectors, and not without."""
+    inject = Injection(vectors_of(8, 80), positions=range(10, 18))
+    with connect(injecting.url) as client:
+        found = client.generate(
+            prompt_of(40, seed=80), max_new_tokens=40, temperature=0, ignore_eos=True, fingerprints=True, inject=inject
+        )
+        claim = Claim.of(found, inject=inject)
+        assert [one.verdict for one in client.verify([claim, replace(claim, inject=None)])] == ["pass", "fail"]
 
 
 def test_round_trip(injecting: Server, hf: HuggingFace) -> None:

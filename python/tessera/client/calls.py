@@ -158,6 +158,7 @@ def verify(claims: Sequence[Claim], timeout: float) -> Call[list[Verdict]]:
             "output_ids": _ids(claim.output_ids),
             "fingerprints": list(claim.fingerprints),
             **({} if claim.nonce is None else {"nonce": claim.nonce}),
+            **_injected(claim.inject),
         }
         for claim in claims
     ]
@@ -203,9 +204,14 @@ def _generating(prompt: Prompt, options: dict[str, Any], timeouts: Timeouts) -> 
         wanted.add("fingerprints")
         if options.get("nonce") is not None:
             body["toploc_nonce"] = options["nonce"]
-    if (inject := options.get("inject")) is not None:
-        body["input_embed_overrides"] = [one.field() for one in ([inject] if isinstance(inject, Injection) else inject)]
+    body |= _injected(options.get("inject"))
     return Generating(body, frozenset(wanted), options.get("timeout", timeouts.request))
+
+
+def _injected(inject: Injection | Sequence[Injection] | None) -> dict[str, Any]:
+    if inject is None:
+        return {}
+    return {"input_embed_overrides": [one.field() for one in ([inject] if isinstance(inject, Injection) else inject)]}
 
 
 def _prompt(prompt: Prompt) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tessera.client.injection import Injection
+
 Floats = npt.NDArray[np.float32]
 
 
@@ -137,23 +139,30 @@ class Claim:
         output_ids: of what was generated.
         fingerprints: base64.
         nonce: the verifier's, if the prover was given one.
+        inject: what was put into the embeddings of the prompt; positions and tokens are looked for in ``input_ids``.
     """
 
     input_ids: Sequence[int]
     output_ids: Sequence[int]
     fingerprints: Sequence[str]
     nonce: str | None = None
+    inject: Injection | Sequence[Injection] | None = None
 
     @classmethod
-    def of(cls, generation: Generation, nonce: str | None = None) -> Claim:
-        """From a generation that was made with ``fingerprints=True``, and with this nonce.
+    def of(
+        cls,
+        generation: Generation,
+        nonce: str | None = None,
+        inject: Injection | Sequence[Injection] | None = None,
+    ) -> Claim:
+        """From a generation that was made with ``fingerprints=True``, and with this nonce and injection.
 
         Raises:
             ValueError: it has none.
         """
         if generation.fingerprints is None or generation.input_ids is None:
             raise ValueError("this generation has no fingerprints: generate it with fingerprints=True")
-        return cls(generation.input_ids, generation.output_ids, generation.fingerprints, nonce)
+        return cls(generation.input_ids, generation.output_ids, generation.fingerprints, nonce, inject)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ REFUSALS = (
     ),
     Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _RANKS),
     Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), "it splits the batch that is sized"),
+    Refusal("--disaggregation-mode", lambda args: args.disaggregation_mode != "null", "not yet tested"),
     Refusal("--enable-pdmux", is_set("enable_pdmux"), "it keeps attention backends of its own"),
     Refusal("--enable-lora", is_set("enable_lora"), "SGLang has no ragged graphs with adapters"),
     Refusal(

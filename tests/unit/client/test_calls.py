@@ -85,6 +85,9 @@ def test_verify() -> None:
     assert call.path == "/v1/toploc/verify"
     claim = {"input_ids": [1, 2], "output_ids": [3, 4], "fingerprints": ["/9k="]}
     assert body(call) == {"claims": [claim, {**claim, "nonce": "n"}]}
+    injection = Injection([1.0, 2.0], positions=[1])
+    (injected,) = body(calls.verify([replace(plain, inject=injection)], 300.0))["claims"]
+    assert injected == {**claim, "input_embed_overrides": [injection.field()]}
     asked = body(calls.generate("a", {"fingerprints": True, "nonce": "n"}, TIMEOUTS).call())
     assert asked == {
         "text": "a",
