@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from sglang.srt.model_executor.runner_backend.full_cuda_graph_backend import FullCudaGraphBackend
+from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 from tqdm import tqdm
 
 from tessera.tilespec import cache
@@ -21,7 +22,7 @@ from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
 from tessera_patches import tilespec_facts
 from tessera_patches.apply import refusing
-from tessera_patches.tilespec_rehearsal import longest, rehearsal, vocabulary
+from tessera_patches.tilespec_rehearsal import Rehearsal, longest, rehearsal, vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ _LONG = 8192
 _LENGTHS = (1 / 16, 1 / 2, 1)
 """Contexts to measure whole steps at, as shares of the longest."""
 _SHORT = 16
+_SAMPLED = 8
+"""Requests of the rehearsal that samples: kernels are the same for more, and probabilities of all tokens are large."""
 
 
 def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Calibrations) -> Profile:
@@ -137,22 +140,46 @@ def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
 
 
 def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
-    """Run each kind of step once: its kernels are compiled now, and what is wrong with it shows now."""
+    """Run each kind of step once: its kernels are compiled now, and what is wrong with it shows now.
+
+    Of our kernels one is compiled for each width, and again for logits, which only sampling looks at as a whole.
+    """
     on_cpu = torch.device(worker.device).type == "cpu"
     sizes = [2] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     for place, bs in enumerate(tqdm(sizes, desc="tessera: rehearsing", unit="batch size", disable=on_cpu)):
         with rehearsal(worker, bs, _SHORT) as rehearsed:
-            for steps in sorted(states):
-                rehearsed.step(steps)
-                fitting = [tier for tier in tiers if bs <= tier < bs * (steps + 1)]
-                if fitting:
-                    rehearsed.step(steps, fitting[place % len(fitting)])
+            _each_width(rehearsed, bs, sorted(states), tiers, place)
+            padded = [tier for tier in tiers if tier >= bs * (max(states) + 1)]
+            if padded:
+                rehearsed.step(max(states), padded[0])
             if on_cpu:
                 rehearsed.step(max(states), tokens=3)
+    with rehearsal(worker, min(_SAMPLED, sizes[-1]), _SHORT, greedy=False) as rehearsed:
+        _each_width(rehearsed, min(_SAMPLED, sizes[-1]), sorted(states), tiers, 0)
     for tier in tiers:
+        _pad(ragged, tier)
         with rehearsal(worker, min(-(-tier // 2), ragged.max_bs), _SHORT) as rehearsed:
             rehearsed.step(max(states), tier)
+
+
+def _pad(ragged: Any, tier: int) -> None:
+    """SGLang's kernels that pad a batch to its graph: compiled for each size of both that Triton tells apart."""
+    slots = ragged._ragged_capture_slots(tier)
+    for bs in (1, 2, 16):
+        if bs <= slots:
+            lens = torch.ones(bs, dtype=torch.int32, device=ragged.device)
+            layout = RaggedVerifyLayout.from_verify_lens_device(verify_lens=lens, graph_num_tokens=tier)
+            layout.padded_to_bucket(padded_bs=slots)
+
+
+def _each_width(rehearsed: Rehearsal, bs: int, widths: list[int], tiers: list[int], place: int) -> None:
+    """Verifications of all tokens, and of some, by every number of drafted tokens."""
+    for steps in widths:
+        rehearsed.step(steps)
+        fitting = [tier for tier in tiers if bs <= tier < bs * (steps + 1)]
+        if fitting:
+            rehearsed.step(steps, fitting[place % len(fitting)])
 
 
 def _sizes(most: int) -> list[int]:

@@ -19,6 +19,7 @@ from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+from sglang.srt.sampling.sampling_params import TOP_K_ALL
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_utils import get_draft_recurrent_hidden_state_spec
 
@@ -50,13 +51,14 @@ class Rehearsal:
         worker: a `tessera_patches.tilespec_worker.SizedWorker`; its decider is replaced.
         bs: requests, at most those that the pool holds.
         context: tokens of each request in the KV cache.
+        greedy: whether they have temperature 0.
     """
 
-    def __init__(self, worker: Any, bs: int, context: int) -> None:
+    def __init__(self, worker: Any, bs: int, context: int, *, greedy: bool) -> None:
         self._worker, self._bs = worker, bs
         self._told = Told()
         worker._decider = self._told
-        self._fields = _fields(worker, bs, context)
+        self._fields = _fields(worker, bs, context, greedy=greedy)
         self._next = _first_draft(worker, bs)
 
     def step(self, steps: int, tier: int | None = None, tokens: int | None = None) -> None:
@@ -88,7 +90,17 @@ class Rehearsal:
 
 
 @contextmanager
-def rehearsal(worker: Any, bs: int, context: int) -> Iterator[Rehearsal]:
+def as_served(worker: Any) -> Iterator[None]:
+    """On the stream of the scheduler's forwards: what torch allocates for them now need not be while requests wait."""
+    module, stream = torch.get_device_module(worker.device), worker.target_worker.model_runner.forward_stream
+    stream.wait_stream(module.current_stream())
+    with module.stream(stream):
+        yield
+    module.current_stream().wait_stream(stream)
+
+
+@contextmanager
+def rehearsal(worker: Any, bs: int, context: int, *, greedy: bool = True) -> Iterator[Rehearsal]:
     """A rehearsal after which the request pool is as it was, and of which nothing was learnt."""
     table = worker.req_to_token_pool.req_to_token
     rows = table[1 : bs + 1]
@@ -97,7 +109,7 @@ def rehearsal(worker: Any, bs: int, context: int) -> Iterator[Rehearsal]:
     rows[:, : slots.shape[1]] = slots
     try:
         with torch.no_grad():
-            yield Rehearsal(worker, bs, context)
+            yield Rehearsal(worker, bs, context, greedy=greedy)
     finally:
         rows.copy_(before)
         worker._scores.reset()
@@ -149,17 +161,17 @@ def vocabulary(drafts: Any) -> int:
     return int(drafts.target_worker.model_config.vocab_size if known is None else known.shape[0])
 
 
-def _fields(worker: Any, bs: int, context: int) -> dict[str, Any]:
+def _fields(worker: Any, bs: int, context: int, *, greedy: bool) -> dict[str, Any]:
     """What stays the same from step to step. No copy from the host: it would wait for the device."""
     runner, device = worker.target_worker.model_runner, worker.device
     ones = torch.ones(bs, device=device)
     sampling = SamplingBatchInfo(
         temperatures=ones.unsqueeze(1),
         top_ps=ones,
-        top_ks=torch.ones(bs, dtype=torch.int32, device=device),
+        top_ks=torch.full((bs,), 1 if greedy else TOP_K_ALL, dtype=torch.int32, device=device),
         min_ps=torch.zeros(bs, device=device),
-        is_all_greedy=True,
-        is_any_greedy=True,
+        is_all_greedy=greedy,
+        is_any_greedy=greedy,
         need_top_p_sampling=False,
         need_top_k_sampling=False,
         need_min_p_sampling=False,

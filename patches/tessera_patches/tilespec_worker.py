@@ -22,9 +22,10 @@ from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_patches import tilespec_graphs, tilespec_profile
+from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
 from tessera_patches.tilespec_drafts import scored_chains
+from tessera_patches.tilespec_rehearsal import as_served
 from tessera_patches.tilespec_verify import Cut, attach
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class SizedWorker:
 
     def profile(self: Any) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
-        with _or_refuse("measuring steps"):
+        with _or_refuse("measuring steps"), as_served(self):
             unknown = self._new_calibration(), self._new_calibration()
             known = tilespec_profile.profile(self, self._states.built, self._graphs, unknown)
         for traffic, calibration in zip(Traffic, known.calibrations, strict=True):
@@ -129,6 +130,7 @@ class SizedWorker:
         tally = Tally(self.server_args.served_model_name) if self.server_args.enable_metrics else None
         keep = Keeper(known) if known.facts else None  # nominal costs are not cached, nor is what is learnt with them
         self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, keep)
+        late_compiles.warn()
 
     def forward_batch_generation(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """One step of the scheduler: a prefill, or draft, verify and extend."""

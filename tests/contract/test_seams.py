@@ -114,7 +114,9 @@ def test_every_refused_option_exists() -> None:
 def test_doctor_is_content(capsys: pytest.CaptureFixture[str]) -> None:
     """On this machine, with this SGLang."""
     assert main(["doctor"]) == 0
-    assert f"{len(SEAMS)} of {len(SEAMS)} match" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"{len(SEAMS)} of {len(SEAMS)} match" in told
+    assert "speculative decoding that sizes itself: off without --tile-spec" in told
 
 
 def hooks(environment: dict[str, str]) -> list[str]:

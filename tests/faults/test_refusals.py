@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from tessera.testing.launch import command, environment, free_port
 from tessera.testing.server import expect_refusal
 from tessera.testing.tiny import TINY
 
@@ -37,3 +41,13 @@ def test_an_unsupported_option_is_refused_by_name() -> None:
     """By the real launcher; that every option is, and how, is tested without it."""
     log = expect_refusal(TINY, HIDDEN, "--is-embedding")
     assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in log
+
+
+def test_sglangs_other_launcher_loads_us_too() -> None:
+    """``sglang serve``: the same plugins, so the same refusal."""
+    serve = [str(Path(sys.executable).with_name("sglang")), "serve", *command(TINY, free_port(), (HIDDEN,))[3:]]
+    run = subprocess.run(
+        [*serve, "--is-embedding"], env=environment({}), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode != 0
+    assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in run.stdout + run.stderr

@@ -1,4 +1,4 @@
-"""Launches of compiled kernels: a compilation is used again for what it was made for, and for nothing else."""
+"""Launches of compiled kernels: a compilation is used again for what it was made for; late ones are told."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from triton import knobs
 
 from tessera_kernels.launch import Launcher, power_of_2
+from tessera_patches import late_compiles
 
 
 class Jit:
@@ -80,3 +82,21 @@ def test_a_number_that_triton_would_specialize_is_refused() -> None:
 def test_power_of_2(number: int, power: int) -> None:
     """From the number up."""
     assert power_of_2(number) == power
+
+
+def test_a_compilation_while_requests_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name and duration, after start only; who listened before still does."""
+    told, before = [], []
+    monkeypatch.setattr(late_compiles.logger, "warning", lambda text, *values: told.append(text % values))
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **compilation: before.append(compilation["cache_hit"]))
+    late_compiles.warn()
+    times = SimpleNamespace(total=103_400)
+    for cache_hit in (False, True):
+        knobs.compilation.listener(
+            src=None, metadata={"name": "_kernel"}, metadata_group={}, times=times, cache_hit=cache_hit
+        )
+    assert before == [False, True]
+    assert told == [
+        "tessera: _kernel was compiled while requests waited: 103 ms",
+        "tessera: _kernel was loaded from Triton's cache while requests waited: 103 ms",
+    ]

@@ -16,6 +16,15 @@ SAFE_STARLETTE = (1, 0, 1)
 """Below it, a crafted Host header passes SGLang's API-key check (CVE-2026-48710)."""
 
 
+FEATURES = {
+    "rows": ("embeddings, hidden states, fingerprints on request", "--enable-return-hidden-states"),
+    "fingerprints": ("on every response", "--toploc-verification"),
+    "injection": ("vectors into prompts", "--enable-injection"),
+    "tilespec": ("speculative decoding that sizes itself", "--tile-spec"),
+}
+"""What a server's options switch on; the server says at start what is."""
+
+
 class Finding(NamedTuple):
     """One line of the report."""
 
@@ -87,6 +96,8 @@ def _device() -> Iterator[Finding]:
 def _switches() -> Iterator[Finding]:
     if config.disabled():
         yield Finding(True, config.DISABLE, "set: the server will be the stock one, with no hook of ours")
+    else:
+        yield from (Finding(True, name, f"{what}: off without {option}") for name, (what, option) in FEATURES.items())
     allowed = os.environ.get("SGLANG_PLUGINS", "")
     if allowed:
         yield Finding("tessera" in allowed.split(","), "SGLANG_PLUGINS", f"{allowed}: SGLang loads only these")
