@@ -22,7 +22,7 @@ from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
 from tessera_patches import tilespec_facts
 from tessera_patches.apply import refusing
-from tessera_patches.tilespec_rehearsal import Rehearsal, longest, rehearsal, vocabulary
+from tessera_patches.tilespec_rehearsal import Rehearsal, assign_no_slots, longest, rehearsal, vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +148,7 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     sizes = [2] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     for place, bs in enumerate(tqdm(sizes, desc="tessera: rehearsing", unit="batch size", disable=on_cpu)):
+        assign_no_slots(worker, bs)
         with rehearsal(worker, bs, _SHORT) as rehearsed:
             _each_width(rehearsed, bs, sorted(states), tiers, place)
             padded = [tier for tier in tiers if tier >= bs * (max(states) + 1)]

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from sglang.srt.managers.schedule_batch import ScheduleBatch
+from sglang.srt.mem_cache.allocation import assign_req_to_token_pool_func
 from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
@@ -114,6 +115,20 @@ def rehearsal(worker: Any, bs: int, context: int, *, greedy: bool = True) -> Ite
         rows.copy_(before)
         worker._scores.reset()
         worker.war_fastpath_runner.war_fastpath_read_done_event = None  # the scheduler would wait for it
+
+
+def assign_no_slots(worker: Any, bs: int) -> None:
+    """SGLang's kernel that gives a batch its next KV slots, which the scheduler launches before a step: given none.
+
+    Triton compiles it for each power of two of the batch, and again where the slots do not begin at 16 bytes: they are
+    a part of the list of free ones.
+    """
+    table = worker.req_to_token_pool.req_to_token
+    requests = torch.arange(1, bs + 1, device=table.device)
+    nowhere = torch.zeros(bs, dtype=torch.int32, device=table.device)
+    slots = torch.zeros(2, dtype=torch.int64, device=table.device)
+    for free in (slots, slots[1:]):
+        assign_req_to_token_pool_func(requests, table, nowhere, nowhere, free, bs)
 
 
 def longest(worker: Any, bs: int) -> int:

@@ -55,6 +55,10 @@ SEAMS = (
         why="Measures what steps cost when every graph exists and before anything is served.",
         remove_when="SGLang calls plugins when a scheduler is ready.",
         callers=(f"{SCHEDULER}.__init__",),
+        relied=(
+            "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func",
+            "sglang.srt.mem_cache.allocation.alloc_for_spec_decode",
+        ),
     ),
     Seam(
         target=f"{TOKENIZER}._calculate_spec_decoding_metrics",
