@@ -43,6 +43,8 @@ class Workspace:
 
     def reserve(self, tickets: int, candidates: int, device: torch.device, stream: torch.cuda.Stream | None) -> None:
         """Have room for so many; twice as much as is missing, for the sake of later launches."""
+        if len(self.tickets) >= tickets and len(self.candidates) >= candidates:
+            return
         with torch.cuda.stream(stream):  # None is none
             if len(self.tickets) < tickets:
                 self.tickets = torch.zeros(2 * tickets, dtype=torch.int32, device=device)
