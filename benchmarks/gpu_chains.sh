@@ -27,7 +27,8 @@ two() {
   devices=0 SUITES="kernels top-rows injection embeddings-fa3" SUITE_SECONDS=220 RUNNERS="triton cutlass triton_kernel" \
     MOE_LOADS=128/128/32/3 chain figures 0 0-15 tests more_tests found up running toploc down moe fp8
   devices=1 SUITES="tilespec-fa3 tilespec-triton tilespec-trees" SUITE_SECONDS=330 SETTINGS="k2 k3 k5 tile" TRACE=1 \
-    TILE_SECONDS=560 chain tilespec-a 1 16-31 tests found tile_wait tile_up tile_run tile_down tile_again tile_useless
+    TILE_SECONDS=560 TILE_CLIENTS="1 4 16 64 128" TILE_KINDS="mixed hard" \
+    chain tilespec-a 1 16-31 tests found tile_wait tile_up tile_run tile_down tile_again tile_useless
 }
 
 four() {

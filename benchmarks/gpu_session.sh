@@ -20,7 +20,7 @@
 #   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
 #   tile_wait    until it is there
 #   tile_up      four servers with it; SETTINGS, TRACE                     330 s
-#   tile_run     its cells; repeat until all are measured; TILE_SECONDS    600 s
+#   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS    600 s
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_again   one more start, whose profile is there                     90 s
 #   tile_useless  a draft that is never right                             230 s
@@ -172,7 +172,8 @@ tile_again() { # how long is a later start, whose profile is there?
 
 tile_run() { # what was measured already is not measured again
   python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-eagle.jsonl" \
-    --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}"
+    --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}" ${TILE_CLIENTS:+--clients $TILE_CLIENTS} \
+    ${TILE_KINDS:+--kinds $TILE_KINDS}
 }
 
 tile_useless() { # a draft that is never right, beside none
