@@ -22,7 +22,7 @@ def test_histograms(tmp_path: Path) -> None:
     """`tessera toploc calibrate --plot`: a picture is written."""
     honest = [Measured([Distance(2, 0.5, 0), Distance(4, 1.0, 1)], [128, 128])]
     cheat = [Measured([Distance(0, 0.2, 0), Distance(20, 6.0, 4)], [128, 128])]
-    made: Any = report({"base": honest}, {"fp8": cheat}, topk=128)
+    made: Any = report({"base": honest * 2}, {"fp8": cheat}, topk=128)
     draw({"base": honest}, {"fp8": cheat}, made["thresholds"], tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 10_000
 
