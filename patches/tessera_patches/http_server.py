@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -23,7 +24,10 @@ from tessera.metrics import Metrics
 from tessera_patches import apply, inject_request, inventory, openai, toploc
 from tessera_patches.seam import Phase
 
-GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions")
+GENERATING = (
+    *("/generate", "/v1/chat/completions", "/v1/completions", "/invocations"),
+    os.environ.get("AIP_PREDICT_ROUTE", "/vertex_generate"),  # as SGLang has it
+)
 """Routes that take vectors."""
 
 logger = logging.getLogger(__name__)

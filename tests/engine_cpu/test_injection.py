@@ -473,9 +473,10 @@ def test_limits_that_are_not_the_default(strained: Server) -> None:
             answer = client.post("/generate", json={**body, "input_embed_overrides": overrides})
             assert answer.status_code == status, answer.text
         assert "got '101'; allowed: values up to 100 (--injection-max-magnitude)" in answer.text
-        answer = client.post("/generate", json={**body, "text": "a" * (4 * 2**20)})
-        assert answer.status_code == 413
-        assert "--injection-max-megabytes" in answer.json()["error"]["message"]
+        for path in ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", "/vertex_generate"):
+            answer = client.post(path, json={**body, "text": "a" * (4 * 2**20)})
+            assert answer.status_code == 413, path
+            assert "--injection-max-megabytes" in answer.json()["error"]["message"]
 
 
 def test_a_body_that_is_too_large(injecting: Server) -> None:
