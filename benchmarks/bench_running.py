@@ -11,7 +11,6 @@ requests are stand-ins with what the hooks look at of SGLang's ``Req``. Ends wit
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import multiprocessing
@@ -20,12 +19,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 
-from bench_step import sink
+from bench_step import options_of, sink
 from provenance import provenance, tell
 from tessera.admission import TOKEN_KEY, TOPLOC_KEY
 from tessera.delivery.outbox import Outbox
@@ -50,6 +48,7 @@ class Request:
         self.req_pool_idx = place
         self.stream = stream
         self.is_retracted = False
+        self.retraction_count = self.inflight_middle_chunks = 0
         self.finished_reason = None
         self.origin_input_ids = range(PROMPT)
         self.output_ids: list[int] = []
@@ -69,7 +68,7 @@ class Request:
 
 def main() -> None:
     """Measure every case."""
-    options = _options()
+    options = options_of(__doc__)
     with tempfile.TemporaryDirectory() as folder, options.out.open("w") as out:
         address = f"ipc://{folder}/results"
         taker = multiprocessing.get_context("spawn").Process(target=sink, args=(address,), daemon=True)
@@ -145,12 +144,6 @@ def _forward() -> None:
     end = time.perf_counter() + FORWARD_SECONDS
     while time.perf_counter() < end:
         pass
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines go here")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class Case:
 
 def main() -> None:
     """Measure every case."""
-    options = _options()
+    options = options_of(__doc__)
     with options.out.open("w") as out:
         for record in itertools.chain([provenance()], _measure()):
             tell(record, out)
@@ -122,8 +122,9 @@ def sink(address: str) -> None:
         socket.recv_multipart(copy=False)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options_of(description: str | None) -> argparse.Namespace:
+    """The arguments of a benchmark that only writes a file."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines go here")
     return parser.parse_args()
 
