@@ -16,6 +16,8 @@ from tessera_patches import runtime
 
 _PROVEN = "tessera_proven"
 """The attribute of SGLang's ``Req`` that says how many of its fingerprints were read; a retracted request keeps it."""
+_COMPUTED = "tessera_computed"
+"""The attribute that says how often it had been retracted when the rows of all its tokens were last there."""
 _MANY = 16
 """So many requests with a complete fingerprint are worth a read of their own, though nobody waits for it yet."""
 
@@ -42,18 +44,21 @@ def _finished(key: str, req: Any, embed: str | None, states: str | None, fingerp
 
 def watch_proven(processor: Any, batch: Any, result: Any) -> None:
     """BEFORE ``process_batch_result_prefill``: requests that want fingerprints have them read while they run."""
-    if runtime.watch is not None:
-        for req in batch.reqs:
-            if _wants_fingerprints(req):
-                runtime.watch.add(req)
+    if runtime.watch is None:
+        return
+    for req in batch.reqs:
+        if _wants_fingerprints(req) and req.inflight_middle_chunks <= 0 and not req.is_retracted:
+            setattr(req, _COMPUTED, req.retraction_count)
+            runtime.watch.add(req)
 
 
 def lacking(req: Any) -> int | None:
     """How many tokens this running request's next fingerprint lacks; a fingerprint needs the token after its last row.
 
-    None where it finished, or was retracted: then it is prefilled again and watched again.
+    None where it finished, or was retracted: it keeps its tokens, but their rows are there only once its last chunk is
+    prefilled again, and it is watched again.
     """
-    if req.finished() or req.is_retracted:
+    if req.finished() or getattr(req, _COMPUTED) != req.retraction_count:
         return None
     return CHUNK_ROWS * getattr(req, _PROVEN, 0) + 1 - len(req.output_ids)
 
