@@ -25,14 +25,15 @@ train() { chain train 1 16-31 tile_train; }
 figures=(up running tile_times embeddings toploc down up_injection injection down)
 
 first() {
-  devices=0 SUITES="kernels top-rows injection embeddings-fa3 tilespec-fa3 tilespec-triton tilespec-trees" SUITE_SECONDS=330 \
+  devices=0 SUITES="kernels top-rows injection embeddings-fa3" SUITE_SECONDS=200 \
     chain figures 0 0-15 up running toploc down tests more_tests found
   SETTINGS="k2 k3 tile" TRACE=1 TILE_SECONDS=260 TILE_CLIENTS="1 16 64" TILE_KINDS=mixed \
     chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_times
 }
 
 second() {
-  RUNNERS="triton cutlass triton_kernel" MOE_LOADS=128/128/32/3 chain figures 0 0-15 moe fp8 calibrate
+  devices=0 SUITES="tilespec-fa3 tilespec-triton tilespec-trees" SUITE_SECONDS=300 \
+    RUNNERS="triton cutlass triton_kernel" MOE_LOADS=128/128/32/3 chain figures 0 0-15 tests found moe fp8 calibrate
   SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=560 TILE_CLIENTS="1 4 16 64 128" TILE_KINDS="mixed hard" \
     chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
 }
