@@ -65,8 +65,11 @@ bench-client: venv ## the figures of the client page (SGLANG_URL=http://... of a
 bench-injection: venv ## the figures of the injection page (needs a GPU; ARGS has the options)
 	@$(RUN) benchmarks/bench_injection.py $(ARGS)
 
-bench-moe: venv ## every MoE runner: rows, fingerprints, throughput (needs a GPU, 10 minutes; ARGS='--model DIR --out FILE ...')
-	@$(RUN) benchmarks/bench_moe.py $(ARGS)
+bench-moe: export MODEL := /tmp/tessera-30b-a3b
+bench-moe: venv ## every MoE runner: rows, fingerprints, throughput (needs a GPU, 10 minutes; ARGS replaces model and options)
+	@[[ -n '$(ARGS)' || -e "$$MODEL/model.safetensors.index.json" ]] || $(RUN) benchmarks/moe_shape.py "$$MODEL" --layers 8
+	@$(RUN) benchmarks/bench_moe.py $(or $(ARGS),--model "$$MODEL" --out benchmarks/results/moe.jsonl -- \
+	  --cuda-graph-bs-decode 8 16 24 32 --cuda-graph-backend-prefill=disabled --mem-fraction-static 0.9 --max-total-tokens 65536)
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

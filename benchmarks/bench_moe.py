@@ -13,10 +13,11 @@ For each value of --moe-runner-backend, in two stages:
 
 No server starts while throughput is measured. A run can be cut off and repeated: what the file has is not measured
 again, and --backends picks some. Claims, embeddings and logs lie in a folder beside the file, and a table and a picture
-(plot_moe.py) are written at the end. Example:
+(plot_moe.py) are written at the end. It fails if a runner's embeddings are further from the reference's than stated
+noise (`moe_agreement.NOISE`). `make bench-moe` does this:
 
-  python benchmarks/moe_shape.py /models/30b-a3b --layers 8
-  python benchmarks/bench_moe.py --model /models/30b-a3b --out benchmarks/results/moe.jsonl -- \
+  python benchmarks/moe_shape.py /tmp/tessera-30b-a3b --layers 8
+  python benchmarks/bench_moe.py --model /tmp/tessera-30b-a3b --out benchmarks/results/moe.jsonl -- \
       --cuda-graph-bs-decode 8 16 24 32 --cuda-graph-backend-prefill=disabled \
       --mem-fraction-static 0.9 --max-total-tokens 65536
 
@@ -81,6 +82,10 @@ def main() -> None:
     finally:
         if options.out.exists():
             write(options.out)
+    found = {one["backend"]: one["rows"] for one in records(options.out) if "rows" in one}
+    apart = [name for name, rows in found.items() if moe_agreement.beyond_noise(rows)]
+    if apart:
+        raise SystemExit(f"other embeddings than the reference's, beyond {moe_agreement.NOISE}: {', '.join(apart)}")
 
 
 def measure(options: argparse.Namespace, folder: Path, add: Add) -> None:

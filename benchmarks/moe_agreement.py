@@ -23,6 +23,9 @@ from tessera.testing import prover
 
 PROMPTS, LONGEST = 48, 512
 CLAIMS, CLAIM_TOKENS = 96, 64
+NOISE = 1e-3
+"""Distance (1 - cosine) of embeddings by two runners that count as the same: on an H200 FP8 kernels were 0.9e-3 apart,
+and one runner 0.2e-3 from itself in another batch."""
 SECONDS = 120.0
 """How long an answer may take; a runner's kernels may be compiled when a shape is first seen."""
 
@@ -56,6 +59,11 @@ def compared(backends: Sequence[str], folder: Path) -> dict[str, dict[str, Any]]
         }
         for i, (name, own) in enumerate(rows.items())
     }
+
+
+def beyond_noise(rows: dict[str, Any]) -> bool:
+    """Whether a runner that `compared` looked at gives other embeddings than the reference."""
+    return bool(1 - rows["to_reference"]["least"] > NOISE)
 
 
 def _embeddings(url: str, at_once: int) -> Rows:

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from moe_agreement import beyond_noise
+
 FLOOR = 1e-7
 """A distance of nothing has no place on a logarithmic axis."""
 COLOURS = {"idle": "#1f77b4", "embed": "#d95f02"}
@@ -78,6 +80,7 @@ def _row(record: dict[str, Any]) -> Iterator[str]:
         return
     rows = record["rows"]
     least = f"{rows['to_reference']['least']:.6f} (in a batch {record['in_a_batch']['least']:.6f})"
+    least += " **beyond noise**" if beyond_noise(rows) else ""
     if rows["bits_of"]:
         yield f"| `{name}` | the very bits of `{rows['bits_of']}`, so its kernels | | | {least} |"
     for load in record.get("throughput", []):

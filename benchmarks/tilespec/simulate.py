@@ -57,7 +57,6 @@ def cost_table(largest: int) -> CostTable:
 
     return CostTable(
         tiers=Curve(tiers, (scale * milliseconds(np.array(tiers))).tolist()),
-        slots=None,
         uniform={s + 1: Curve(sizes, (scale * milliseconds(np.array(sizes) * (s + 1.0))).tolist()) for s in STEPS},
         draft={s: by_batch(s * DRAFT_MS) for s in STEPS if s},
         extend={s + 1: by_batch(EXTEND_MS) for s in STEPS if s},

@@ -39,7 +39,6 @@ def cost_table() -> CostTable:
     by_batch = {s: Curve([1, 64], [4e-3, 4e-3 + 5e-4 * s]) for s in STEPS}
     return CostTable(
         tiers=Curve(range(16, 656, 16), np.linspace(4e-3, 14e-3, 40).tolist()),
-        slots=None,
         uniform={s + 1: curve for s, curve in by_batch.items()},
         draft={s: curve for s, curve in by_batch.items() if s},
         extend={s + 1: curve for s, curve in by_batch.items()},

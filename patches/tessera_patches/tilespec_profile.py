@@ -116,7 +116,6 @@ def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
     tiers = None if ragged is None else _timed(ragged, vocabularies[0], ragged.capture_num_tokens)
     return CostTable(
         tiers=tiers,
-        slots=None,
         uniform=uniform,
         draft=draft,
         extend=extend,

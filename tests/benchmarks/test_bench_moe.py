@@ -110,6 +110,13 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, monkeypatch: pytest
     assert out.with_suffix(".png").is_file()
     page = out.with_suffix(".md").read_text()
     assert "| `cutlass` | the very bits of `triton`, so its kernels | | | 1.000000 (in a batch 0.999000) |" in page
+    assert "beyond noise" not in page
+    values["aiter"], names[:] = 1.2, ["triton", "aiter"]
+    out.unlink()
+    monkeypatch.setattr("sys.argv", ["bench_moe", *common, "--backends", *names])
+    with pytest.raises(SystemExit, match="beyond 0.001: aiter"):
+        bench_moe.main()
+    assert "(in a batch 0.999000) **beyond noise** |" in out.with_suffix(".md").read_text()
 
 
 def test_table_and_picture(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ def profile() -> Profile:
     """A small one."""
     costs = CostTable(
         tiers=Curve([64, 128], [0.004, 0.005]),
-        slots=None,
         uniform={1: Curve([1, 64], [0.003, 0.004]), 4: Curve([1, 64], [0.004, 0.007])},
         draft={3: Curve([1, 64], [0.001, 0.002])},
         extend={1: Curve([1], [0.0005]), 4: Curve([1], [0.0006])},

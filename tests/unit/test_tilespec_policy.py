@@ -58,7 +58,6 @@ def random_costs(rng: np.random.Generator, steps: list[int], bs: int) -> CostTab
 
     return CostTable(
         tiers=Curve(tiers, (1 + rng.random(len(tiers)) * 4).tolist()),
-        slots=curve(0.1),
         uniform={s + 1: Curve([bs], [1 + s * rng.random()]) for s in steps},
         draft={s: curve(0.3 * s) for s in steps if s},
         extend={s + 1: curve(0.1) for s in steps},
@@ -79,7 +78,7 @@ def test_the_solver_is_exact(seed: int, bs: int) -> None:
     kv = int(rng.integers(0, 10_000))
 
     best = 0.0
-    around, uniform, ragged = costs.around_verify(bs), costs.verify_uniform(bs), costs.verify_ragged(bs)
+    around, uniform, ragged = costs.around_verify(bs), costs.verify_uniform(bs), costs.verify_ragged()
     assert costs.tiers is not None
     for i, s in enumerate(steps):
         for lens in itertools.product(range(s + 1), repeat=bs):
@@ -103,7 +102,6 @@ def simple_costs(verify: float = 0.0, draft: float = 0.1, ragged: bool = True) -
     tiers = Curve([4, 6, 8, 10, 12, 14, 16], [1 + verify * (m - 4) for m in range(4, 17, 2)])
     return CostTable(
         tiers=tiers if ragged else None,
-        slots=None,
         uniform={s + 1: Curve([4], [1 + verify * 4 * s]) for s in steps},
         draft={s: Curve([4], [draft * s]) for s in steps if s},
         extend={s + 1: Curve([4], [0.0]) for s in steps},
@@ -358,7 +356,7 @@ def test_a_cost_table_survives_json() -> None:
         for value in (None, "x", [1], {"1": 2}, {"0": {"sizes": [1], "seconds": [1]}}, -1, float("nan")):
             if key == "batch_sizes" and value in ([1], {"1": 2}):
                 continue
-            if key in ("tiers", "slots") and value is None:
+            if key == "tiers" and value is None:
                 continue
             with pytest.raises(ValueError, match=r"."):
                 CostTable.from_json({**content, key: value})

@@ -21,7 +21,6 @@ from tessera_kernels.histogram import HISTOGRAM_BINS
 STEPS = [0, 1, 3]
 COSTS = CostTable(
     tiers=Curve([8, 16, 24, 32], [1.0, 1.1, 1.6, 1.8]),
-    slots=None,
     uniform={s + 1: Curve([8], [1.0 + 0.3 * s]) for s in STEPS},
     draft={s: Curve([8], [0.05 * s]) for s in STEPS if s},
     extend={s + 1: Curve([8], [0.02]) for s in STEPS},

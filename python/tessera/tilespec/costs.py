@@ -4,7 +4,7 @@ A step with ``bs`` requests, ``s`` draft steps and a verification of ``m`` token
 
     draft[s](bs) + verify + extend[s + 1](bs) + host
     verify = uniform[s + 1](bs)     m = bs * (s + 1), graphs by batch size
-           = tiers(m) + slots(bs)   ragged, graphs by tokens
+           = tiers(m)               ragged, graphs by tokens
 
 with short contexts, and ``kappa[s] * KV`` more with long ones: the target reads its cache once, and the draft model its
 own in each of its steps.
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-SCHEMA = 2
+SCHEMA = 3
 RATE = 0.05
 """Least weight of one measurement in the correction of its kind of step; the first ones weigh more."""
 FIRST = 4
@@ -79,7 +79,6 @@ class CostTable:
 
     Attributes:
         tiers: ragged verification by tokens, at the captured graphs' sizes, short context.
-        slots: what a ragged verification takes more, by batch size.
         uniform: verification by batch size, for each width (1 is plain decoding).
         draft: drafting by batch size, for each number of steps from 1.
         extend: draft-extend by batch size, for each width.
@@ -89,7 +88,6 @@ class CostTable:
     """
 
     tiers: Curve | None
-    slots: Curve | None
     uniform: Mapping[int, Curve]
     draft: Mapping[int, Curve]
     extend: Mapping[int, Curve]
@@ -136,19 +134,15 @@ class CostTable:
         size = self.captured(bs)
         return np.array([float(self.uniform[steps + 1].at(size)) for steps in self.steps])
 
-    def verify_ragged(self, bs: int) -> Array:
+    def verify_ragged(self) -> Array:
         """Verification at each tier, without the KV's share, ``[tiers]``; empty without ragged graphs."""
-        if self.tiers is None:
-            return np.empty(0)
-        slots = 0.0 if self.slots is None else float(self.slots.at(bs))
-        return np.array(self.tiers.seconds) + slots
+        return np.array([] if self.tiers is None else self.tiers.seconds, np.float64)
 
     def to_json(self) -> dict[str, Any]:
         """As the cache and traces keep it."""
         return {
             "schema": SCHEMA,
             "tiers": self.tiers and vars(self.tiers),
-            "slots": self.slots and vars(self.slots),
             **{
                 name: {str(key): vars(curve) for key, curve in getattr(self, name).items()}
                 for name in ("uniform", "draft", "extend")
@@ -170,7 +164,6 @@ class CostTable:
         try:
             return cls(
                 tiers=content["tiers"] and Curve(**content["tiers"]),
-                slots=content["slots"] and Curve(**content["slots"]),
                 uniform=_curves(content["uniform"]),
                 draft=_curves(content["draft"]),
                 extend=_curves(content["extend"]),

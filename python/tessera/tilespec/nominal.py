@@ -30,7 +30,6 @@ def nominal(steps: Sequence[int], requests: int) -> CostTable:
     drafts = [count for count in steps if count]
     return CostTable(
         tiers=Curve(tiers, [max(1.0, tier / _KNEE) for tier in tiers]),
-        slots=None,
         uniform={count + 1: forward(count + 1) for count in steps},
         draft={count: Curve(sizes, [count * second for second in tenth(1).seconds]) for count in drafts},
         extend={count + 1: tenth(count + 1) for count in drafts},

@@ -249,7 +249,7 @@ class Policy:
         tokens = np.minimum(np.concatenate([[full[-1]], tiers])[None, :], full[:, None])
         around = self.costs.around_verify(bs)[:, None]
         uniform = self.costs.verify_uniform(bs)[:, None]
-        ragged = np.broadcast_to(self.costs.verify_ragged(bs)[first:], (len(steps), len(tiers)))
+        ragged = np.broadcast_to(self.costs.verify_ragged()[first:], (len(steps), len(tiers)))
         batch = int(np.searchsorted(self.costs.batch_sizes, bs))
         room = bs < self.costs.batch_sizes[-1]  # what a size has beyond all tokens goes to a request of padding
         uniform_kinds = np.arange(len(steps)) * (len(self.costs.batch_sizes) + 1) + batch
