@@ -114,7 +114,7 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, monkeypatch: pytest
     values["aiter"], names[:] = 1.2, ["triton", "aiter"]
     out.unlink()
     monkeypatch.setattr("sys.argv", ["bench_moe", *common, "--backends", *names])
-    with pytest.raises(SystemExit, match="beyond 0.001: aiter"):
+    with pytest.raises(SystemExit, match=r"beyond 0\.001: aiter"):
         bench_moe.main()
     assert "(in a batch 0.999000) **beyond noise** |" in out.with_suffix(".md").read_text()
 
