@@ -23,6 +23,7 @@ from tessera.tilespec.calibration import Calibration, fit_is_due
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Choice, Policy
+from tessera.tilespec.scores import NO_DRAFT
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
 from tessera_kernels.observe_acceptance import observe_acceptance
@@ -37,6 +38,13 @@ GEMM_MS = (4.0, 4.0, 4.45, 4.8, 5.9, 6.8, 7.5, 8.2, 8.9, 11.0, 14.8, 11.2, 12.0,
 DRAFT_MS, EXTEND_MS, HOST_MS, KV_MS = 0.35, 0.45, 0.3, 131072 / 4.0e12 * 1e3
 KV_PER_REQUEST = 1000
 JITTER, PAUSES = 0.03, 0.02
+REGIME, SLOW = 150, 1.12
+"""The host of an H200 was slower for a second or so, again and again, and all steps took 5 to 20 % longer."""
+LENGTH, MOST_REQUESTS = 192, 64
+SPREAD = 1.0
+"""Standard deviation, in logits, of how far the drafts of one request are from the mean of all."""
+HOLES = 0.7
+"""What drafts lose, in logits, once a plain step has left holes in the draft model's KV cache."""
 WORLDS = {name: [(mean, False)] for name, mean in (("easy", 0.92), ("mixed", 0.75), ("hard", 0.5), ("useless", 0.0))}
 TURNS = [(0.9, False), (0.9, True)] * 3
 
@@ -67,35 +75,71 @@ def cost_table(largest: int) -> CostTable:
 
 
 class World:
-    """Requests whose drafts are accepted with probabilities of their own, of which the confidence tells a part."""
+    """Requests whose drafts are accepted with probabilities of their own, of which the confidence tells a part.
+
+    Each ends after `LENGTH` tokens, and another one takes its place: the same ones, in the same order, for every policy.
+    """
 
     def __init__(self, mean: float, sampled: bool, bs: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.mean = mean
         self.sampled = sampled
-        self.spread = self.rng.normal(0, 0.7, (bs, 1))
+        self.spreads = self.rng.normal(0, SPREAD, (bs, MOST_REQUESTS))
         self.bs = bs
+        self.tokens = self.rng.integers(0, LENGTH, bs)  # they did not begin together
+        self.without = np.zeros(bs, bool)
+        self.holes = np.zeros((bs, 1), bool)
+
+    @property
+    def spread(self) -> Floats:
+        """Of the requests that run, ``[bs, 1]``."""
+        return np.asarray(self.spreads[np.arange(self.bs), self.tokens // LENGTH % MOST_REQUESTS, None])
+
+    def advance(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """So many tokens were generated for each: which requests are new ones, for which a prefill has run."""
+        before = self.tokens // LENGTH
+        self.tokens = self.tokens + tokens
+        places = np.flatnonzero(self.tokens // LENGTH != before)
+        self.without[places] = self.holes[places] = False
+        return places
+
+    def undraft(self) -> None:
+        """A plain step: nobody has a draft afterwards, and the draft model does not know its token."""
+        self.without[:] = self.holes[:] = True
 
     def draft(self) -> tuple[torch.Tensor, npt.NDArray[np.bool_]]:
-        """Confidences and which tokens the target would take, ``[bs, DEPTHS]``."""
+        """Confidences and which tokens the target would take, ``[bs, DEPTHS]``; -1 where there is no draft."""
+        confidence, taken = self._draft()
+        confidence[self.without], taken[self.without] = NO_DRAFT, False
+        self.without[:] = False
+        return torch.from_numpy(confidence).float(), taken
+
+    def _draft(self) -> tuple[Floats, npt.NDArray[np.bool_]]:
         if self.mean == 0:
             confidence = self.rng.beta(1, 2, (self.bs, DEPTHS))
-            return torch.from_numpy(confidence).float(), np.zeros(confidence.shape, bool)
+            return confidence, np.zeros(confidence.shape, bool)
         base = np.log(self.mean / (1 - self.mean)) * 1.3
-        logit = base + self.spread + self.rng.normal(0, 1.8, (self.bs, DEPTHS))
+        logit = base + self.spread - HOLES * self.holes + self.rng.normal(0, 1.8, (self.bs, DEPTHS))
         told = 1 / (1 + np.exp(-(1.2 * logit + self.rng.normal(0, 0.8, logit.shape))))
         if self.sampled:  # the draft is as sure, the target takes others
             logit = 0.5 * logit - 0.5
         taken = self.rng.random(logit.shape) < 1 / (1 + np.exp(-logit))
-        return torch.from_numpy(told).float(), taken
+        return told, taken
 
 
 class Clock:
-    """What steps take in truth, by kind, and what is measured."""
+    """What steps take in truth, by kind, and what is measured. Now and then all take longer for a while."""
 
     def __init__(self, policy: Policy, off: float, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.factors = np.exp(self.rng.normal(0, off, policy.correction.factors.shape))
+        self.factors = np.exp(self.rng.normal(0, off, len(policy.correction.measured)))
+        self.slow = 1.0
+
+    def takes(self, choice: Choice) -> float:
+        """Seconds of a step, without what nobody can foresee."""
+        if self.rng.random() < 1 / REGIME:
+            self.slow = SLOW if self.slow == 1 else 1.0
+        return choice.profiled * float(self.factors[choice.kind]) * self.slow
 
     def measured(self, seconds: float) -> float:
         """A step that takes so long, by the device's clock."""
@@ -103,13 +147,17 @@ class Clock:
         return seconds * float(np.exp(self.rng.normal(0, JITTER))) * (1 + pause)
 
 
-def fixed(world: World, policy: Policy, clock: Clock, steps: int, rounds: int) -> float:
+def fixed(world: World, policy: Policy, clock: Clock, steps: int, tokens: int) -> float:
     """Tokens in a second of one setting."""
     row = STEPS.index(steps)
     options, profiled, _, _ = policy.evaluate(world.bs, world.bs * KV_PER_REQUEST)
-    seconds = float(profiled[row, 0] * clock.factors[options.kinds[row, 0]])
-    accepted = sum(int(world.draft()[1][:, :steps].cumprod(1).sum()) for _ in range(rounds))
-    return (world.bs * rounds + accepted) / (seconds * rounds)
+    step_seconds = float(profiled[row, 0] * clock.factors[options.kinds[row, 0]])
+    made = seconds = 0.0
+    while made < tokens:
+        accepted = world.draft()[1][:, :steps].cumprod(1).sum(1)
+        world.advance(1 + accepted)
+        made, seconds = made + world.bs + accepted.sum(), seconds + step_seconds
+    return made / seconds
 
 
 class Kind:
@@ -130,8 +178,8 @@ class Kind:
             self.survivals.assume(self.table.mean())
             self._fit_next = False
 
-    def verify(self, world: World, choice: Choice) -> tuple[int, npt.NDArray[np.int32]]:
-        """Draft, verify and learn: accepted tokens, and the histogram."""
+    def verify(self, world: World, choice: Choice) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Draft, verify and learn: accepted tokens ``[bs]``, and the histogram."""
         requests, steps = torch.arange(world.bs), choice.steps
         confidence, taken = world.draft()
         plan = VerifyPlan.create(world.bs, steps, DEPTHS, "cpu")
@@ -141,35 +189,40 @@ class Kind:
         observe_acceptance(confidence[:, :steps], requests, plan.verify_lens, lens, self.model)
         self._drafts += 1
         self._fit_next = fit_is_due(self._drafts)
-        return int(accepted.sum()), plan.histogram.numpy()
+        return accepted, plan.histogram.numpy()
 
 
-def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, rounds: int) -> tuple[float, Counter[str]]:
+def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int) -> tuple[float, Counter[str]]:
     """Tokens in a second of the policy with new requests, and what it chose."""
     kind.model.offsets.zero_()
     policy.turn(kind.survivals)
     timed: deque[tuple[Choice, float]] = deque()
     late: deque[tuple[npt.NDArray[np.int32], int] | None] = deque([None] * LAG)
-    tokens, seconds = 0, 0.0
+    made = seconds = 0.0
+    new = np.arange(world.bs)
     chosen: Counter[str] = Counter()
-    for _ in range(rounds):
+    while made < tokens:
         news = late.popleft()
         if news:
             kind.survivals.update(*news)
         if len(timed) > LAG:
             policy.observe(*timed.popleft())
         kind.fit()
-        choice = policy.choose(world.bs, world.bs * KV_PER_REQUEST)
+        kind.model.offsets[new] = 0.0
+        choice = policy.choose(world.bs, world.bs * KV_PER_REQUEST, fresh=len(new) > 0)
         chosen[f"{choice.steps}{'' if choice.tier is None else f' in {choice.tier}'}"] += 1
-        took = choice.profiled * float(clock.factors[choice.kind])
+        took = clock.takes(choice)
         timed.append((choice, clock.measured(took)))
-        tokens, seconds = tokens + world.bs, seconds + took
         late.append(None)
+        accepted = np.zeros(world.bs, np.int64)
         if choice.steps:
             accepted, histogram = kind.verify(world, choice)
-            tokens += accepted
             late[-1] = histogram, choice.steps
-    return tokens / seconds, chosen
+        else:
+            world.undraft()
+        new = world.advance(1 + accepted)
+        made, seconds = made + world.bs + accepted.sum(), seconds + took / clock.slow  # as of the fixed settings
+    return made / seconds, chosen
 
 
 @dataclass
@@ -186,35 +239,32 @@ class Run:
         return self.got / max(self.fixed.values())
 
 
-def simulate(traffic: Sequence[tuple[float, bool]], bs: int, seed: int, rounds: int, off: float) -> list[Run]:
+def simulate(traffic: Sequence[tuple[float, bool]], bs: int, seed: int, tokens: int, off: float) -> list[Run]:
     """Requests, times and a profile of their own, from a cold start.
 
     Args:
         traffic: for one turn after the other, how often drafts are right, and whether the target samples.
         bs: requests that run at once.
         seed: of everything.
-        rounds: steps of a turn.
+        tokens: of each request's place in a turn.
         off: how far the profile is off.
     """
     kinds = {sampled: Kind(bs) for _, sampled in traffic}
     policy = Policy(cost_table(256), kinds[traffic[0][1]].survivals)
     clock = Clock(policy, off, seed)
-    worlds = {turn: World(*turn, bs, seed) for turn in traffic}
-    rates = {
-        turn: {s: fixed(World(*turn, bs, seed), policy, clock, s, max(400, 6000 // bs)) for s in STEPS}
-        for turn in worlds
-    }
     runs = []
-    for turn in traffic:
-        got, chosen = tilespec(policy, clock, worlds[turn], kinds[turn[1]], rounds)
-        runs.append(Run(got, rates[turn], chosen))
+    for turn, (mean, sampled) in enumerate(traffic):
+        worlds = [World(mean, sampled, bs, seed + turn) for _ in range(len(STEPS) + 1)]
+        rates = {s: fixed(world, policy, clock, s, bs * tokens) for s, world in zip(STEPS, worlds[1:], strict=True)}
+        got, chosen = tilespec(policy, clock, worlds[0], kinds[sampled], bs * tokens)
+        runs.append(Run(got, rates, chosen))
     return runs
 
 
 def main() -> None:
     """Print a line for each kind of draft and number of requests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1000, help="steps of each run, the first ones included")
+    parser.add_argument("--tokens", type=int, default=2000, help="of each place in a run, the first ones included")
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 8, 64], help="requests that run at once")
     parser.add_argument("--worlds", type=int, default=12, help="runs of each (default %(default)s)")
     parser.add_argument("--off", type=float, default=0.05, help="how far the profile is off (default %(default)s)")
@@ -227,7 +277,7 @@ def main() -> None:
             runs = [
                 run
                 for seed in range(options.worlds)
-                for run in simulate(traffic, bs, seed, options.rounds, options.off)
+                for run in simulate(traffic, bs, seed, options.tokens, options.off)
             ]
             over = [run.over_best for run in runs]
             over_none, over_k3 = (np.mean([run.got / run.fixed[s] for run in runs]) for s in (0, 3))

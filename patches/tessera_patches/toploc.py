@@ -1,4 +1,4 @@
-"""``/v1/toploc/verify``: each claim is one request of the engine, so that they are batched and fail one by one."""
+"""``/v1/toploc/verify``: each claim is one request of the engine, so that they are batched; one that fails fails alone."""
 
 from __future__ import annotations
 
@@ -30,24 +30,43 @@ def add_routes(app: FastAPI, manager: Any) -> None:
     app.add_api_route("/v1/toploc/verify", verify, methods=["POST"], include_in_schema=False)
 
 
-def _logprobs(claim: Claim) -> dict[str, Any]:
-    """From the prompt's last token on: of it there is none, of each claimed one there is."""
-    return {"return_logprob": True, "logprob_start_len": claim.prompt_tokens - 1, "top_logprobs_num": CANDIDATES}
-
-
 def _run(manager: Any, request: Request) -> Run:
+    async def answers(found: list[Claim]) -> list[dict[str, Any]]:
+        answered: list[dict[str, Any]] = await anext(manager.generate_request(_as_request(found), request))
+        return answered
+
     async def one(claim: Claim) -> dict[str, Any] | Unverifiable:
-        logprobs = {} if claim.sampling is None else _logprobs(claim)
-        obj = io_struct.GenerateReqInput(input_ids=claim.tokens, sampling_params=claim.params, **logprobs)
         try:
-            answer = await anext(manager.generate_request(obj, request))
+            return _meta(*await answers([claim]))
         except (ValueError, RequestFailed) as error:
             return Unverifiable(str(error))
-        meta: dict[str, Any] = answer["meta_info"]
-        found = RESULT in meta or exact.FIELD in meta
-        return meta if found else Unverifiable("the request was aborted; send it again")
 
     async def all_at_once(found: list[Claim]) -> list[dict[str, Any] | Unverifiable]:
-        return await asyncio.gather(*map(one, found))
+        """In one message to the scheduler, or its first prefill begins with the claims that came first, and no more."""
+        try:
+            return [_meta(answer) for answer in await answers(found)]
+        except (ValueError, RequestFailed):  # of one of them; the engine does not say of which
+            return await asyncio.gather(*map(one, found))
 
     return all_at_once
+
+
+def _as_request(found: list[Claim]) -> Any:
+    """One prompt for each. Where sampling is judged, log-probabilities from the prompt's last token on.
+
+    Of that token there is none, of each claimed one there is.
+    """
+    judged = [claim.sampling is not None for claim in found]
+    return io_struct.GenerateReqInput(
+        input_ids=[claim.tokens for claim in found],
+        sampling_params=[claim.params for claim in found],
+        return_logprob=judged,
+        logprob_start_len=[claim.prompt_tokens - 1 if own else -1 for claim, own in zip(found, judged, strict=True)],
+        top_logprobs_num=[CANDIDATES if own else 0 for own in judged],
+    )
+
+
+def _meta(answer: dict[str, Any]) -> dict[str, Any] | Unverifiable:
+    meta: dict[str, Any] = answer["meta_info"]
+    found = RESULT in meta or exact.FIELD in meta
+    return meta if found else Unverifiable("the request was aborted; send it again")

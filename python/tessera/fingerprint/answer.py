@@ -58,7 +58,7 @@ async def measured(
     """
     texts = [claim] if isinstance(claim, str) else list(claim)
     own, shorter = (points[:-1], points[-1]) if options.either_end and options.tail else (points, None)
-    read = [codec.parse(field, text, MAX_TOPK) for text in texts]
+    read = codec.parse_all(field, texts, MAX_TOPK)
     candidates = [own[-len(read) :]] if len(read) <= len(own) else []
     if shorter is not None:
         ends = _ended_sooner(own, shorter, options.tail or 0)

@@ -87,6 +87,41 @@ def parse(field: str, text: object, most: int) -> Fingerprint:
     return Fingerprint(modulus, numbers[1:])
 
 
+def parse_all(field: str, texts: Sequence[object], most: int) -> list[Fingerprint]:
+    """`parse` of each, those of one response at once: a verifier reads a thousand before its first prefill begins.
+
+    Args:
+        field: the list's name in the request, for the message.
+        texts: what came.
+        most: how many values each may prove.
+
+    Raises:
+        BadFingerprint: one of them is wrong; the message says which.
+    """
+    numbers = _of_one_length([text for text in texts if isinstance(text, str)], most)
+    if numbers is None or len(numbers) != len(texts):
+        return [parse(f"{field}[{i}]", text, most) for i, text in enumerate(texts)]
+    return [Fingerprint(modulus, row) for modulus, row in zip(numbers[:, 0].tolist(), numbers[:, 1:], strict=True)]
+
+
+def _of_one_length(texts: Sequence[str], most: int) -> Bits | None:
+    """Moduli and coefficients ``[n, 1 + k]`` of well-formed fingerprints without padding; None if there are others."""
+    text = "".join(texts)
+    length = len(texts[0]) if texts else 0
+    each = length // 4 * 3
+    fits = length % 4 == 0 and _LEAST_BYTES <= each <= 2 + 2 * most and each % 2 == 0
+    if not fits or any(len(one) != length for one in texts) or "=" in text:
+        return None
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    numbers = np.frombuffer(content, ">u2").astype(np.uint16).reshape(len(texts), -1)
+    moduli = numbers[:, 0]
+    good = LEAST_MODULUS < moduli.min() and moduli.max() <= PRIME and numbers[:, 1:].max() < PRIME
+    return numbers if good else None
+
+
 def build(points: Sequence[Points]) -> list[Fingerprint]:
     """One fingerprint for each; those of equal k at once.
 

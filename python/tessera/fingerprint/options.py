@@ -107,6 +107,8 @@ def claimed(field: str, value: object, topk: int, most: int) -> list[str]:
     found: list[Any] = value if isinstance(value, list) else [value]
     if not 1 <= len(found) <= most:
         raise BadFingerprint(field, f"{len(found)} fingerprints", f"1 to {most}")
-    for i, one in enumerate(found):
-        codec.parse(f"{field}[{i}]" if isinstance(value, list) else field, one, topk)
+    if isinstance(value, list):
+        codec.parse_all(field, found, topk)
+    else:
+        codec.parse(field, value, topk)
     return found

@@ -215,8 +215,7 @@ def _check(name: str, fingerprints: Any, values: list[int]) -> None:
     if not isinstance(fingerprints, list) or len(fingerprints) != len(values):
         found = f"{len(fingerprints)} fingerprints" if isinstance(fingerprints, list) else fingerprints
         raise BadFingerprint(name, found, f"a list of {len(values)} for this response: prompt, then 32 tokens each")
-    for i, (text, wanted) in enumerate(zip(fingerprints, values, strict=True)):
-        read = codec.parse(f"{name}[{i}]", text, wanted)
+    for i, (read, wanted) in enumerate(zip(codec.parse_all(name, fingerprints, max(values)), values, strict=True)):
         if len(read.coefficients) != wanted:
             raise BadFingerprint(f"{name}[{i}]", f"{len(read.coefficients)} values", f"{wanted} values")
 

@@ -22,8 +22,10 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 SCHEMA = 3
-RATE = 0.05
+RATE = 0.02
 """Least weight of one measurement in the correction of its kind of step; the first ones weigh more."""
+COMMON_RATE = 0.1
+"""Weight of one measurement in the correction of all kinds."""
 FIRST = 4
 """Measurements until a kind's time counts as known."""
 SURPRISE = 0.1
@@ -180,24 +182,28 @@ def _curves(content: Any) -> dict[int, Curve]:
 
 
 class Correction:
-    """How far kinds of steps are from the profile, learnt from the steps that ran.
+    """How far steps are from the profile, learnt from those that ran: all of them together, and each kind by itself.
 
-    A kind that has run has a factor of its own (expert routing, an odd kernel); one that has not has the median of
-    those that have (clocks, other load). So what slows all kinds down alike does not drive the choice to what was
-    never tried.
+    What slows all kinds down alike (clocks, a host with other work) shows in the kinds that run, and would drive the
+    choice to those that were last seen when it was faster. So it is one factor, which follows quickly; a kind's own (an
+    odd kernel, expert routing) follows slowly, and one that never ran has the median of those that did.
 
     Args:
         kinds: how many kinds of steps there are; the caller numbers them.
 
     Attributes:
-        factors: what to multiply the profile's seconds by, for each kind.
         measured: how often each kind was measured.
     """
 
     def __init__(self, kinds: int) -> None:
-        self.factors: Array = np.ones(kinds)
+        self._own: Array = np.ones(kinds)
+        self._common = 1.0
         self.measured = np.zeros(kinds, np.int64)
         self._observed = 0
+
+    def factors(self, kinds: npt.NDArray[np.int64]) -> Array:
+        """What to multiply the profile's seconds by, for each of ``kinds``."""
+        return self._common * self._own[kinds]
 
     def observe(self, kind: int, profiled: float, measured: float) -> None:
         """Learn from one step.
@@ -209,12 +215,14 @@ class Correction:
         """
         if not (profiled > 0 and 0 < measured < np.inf):
             return
-        known, times = float(self.factors[kind]), int(self.measured[kind])
+        known, times = self._common * float(self._own[kind]), int(self.measured[kind])
         most = 1 + (SURPRISE if times >= FIRST else FIRST_SURPRISE)
         ratio = min(max(measured / profiled, known / most), known * most)
-        self.factors[kind] += max(RATE, 1 / (times + 2)) * (ratio - known)
+        if times >= FIRST:
+            self._common *= 1 + COMMON_RATE * (ratio / known - 1)
+        self._own[kind] += max(RATE, 1 / (times + 2)) * (ratio / self._common - self._own[kind])
         self.measured[kind] += 1
         self._observed += 1
         if self._observed % MEDIAN_INTERVAL == 0:
             ran = self.measured > 0
-            self.factors[~ran] = np.median(self.factors[ran])
+            self._own[~ran] = np.median(self._own[ran])

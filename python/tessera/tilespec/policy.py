@@ -121,6 +121,7 @@ class Policy:
         options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
         goodput = (bs + gain) / seconds * options.possible
         row, column = self._best(goodput)
+        self._present = row  # also where something else is looked at instead: that must not undo a switch
         row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh)
         if not row:
             self._plain_trial = 0
@@ -137,8 +138,6 @@ class Policy:
             int(options.kinds[row, column]),
             exploring,
         )
-        if not exploring:
-            self._present = row
         self._held = None if exploring else (bs, choice)
         return choice
 
@@ -152,7 +151,7 @@ class Policy:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
         options = self._options.get(bs) or self._prepare(bs)
         profiled = options.seconds + kv_tokens * self._kv_seconds
-        seconds = profiled * self.correction.factors[options.kinds]
+        seconds = profiled * self.correction.factors(options.kinds)
         gain = np.empty_like(seconds)
         gain[:, 0] = self.survivals.uniform
         gain[:, 1:] = self.survivals.gain(options.drafts.ravel()).reshape(len(gain), -1)
