@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from tessera.tilespec import calibration
-from tessera.tilespec.calibration import Calibration, fit_is_due
+from tessera.tilespec.calibration import Calibration, FitTimer
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Choice, Policy
@@ -168,10 +168,11 @@ class Kind:
         edges, logits = (torch.from_numpy(array) for array in (calibration.edges(), self.table.logits()))
         self.model = AcceptanceModel.create(edges, logits, bs, "cpu")
         self.survivals = Survivals(DEPTHS, STEPS, self.table.mean())
-        self._drafts, self._fit_next = 0, False
+        self._timer, self._fit_next = FitTimer(), False
 
     def fit(self) -> None:
         """Before a step, if it is time."""
+        self._timer.stepped()
         if self._fit_next:
             self.table.absorb(self.model.counts.numpy())
             self.model.logits.copy_(torch.from_numpy(self.table.logits()))
@@ -187,8 +188,7 @@ class Kind:
         accepted = np.minimum(taken[:, :steps].cumprod(1).sum(1), plan.verify_lens.numpy() - 1)
         lens = torch.from_numpy(accepted + 1).int()
         observe_acceptance(confidence[:, :steps], requests, plan.verify_lens, lens, self.model)
-        self._drafts += 1
-        self._fit_next = fit_is_due(self._drafts)
+        self._fit_next = self._timer.drafted()
         return accepted, plan.histogram.numpy()
 
 

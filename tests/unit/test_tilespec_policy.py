@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tessera.tilespec import gain
 from tessera.tilespec import policy as policies
-from tessera.tilespec.costs import FIRST, RATE, SURPRISE, Correction, CostTable, Curve
+from tessera.tilespec.costs import COMMON_RATE, FIRST, RATE, SURPRISE, Correction, CostTable, Curve
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.whole_steps import completed
@@ -195,7 +195,8 @@ def test_exploration_is_paid_for() -> None:
     assert 16 <= len(explored) <= policies.BURST * 6000 // policies.EXPLORATION_INTERVAL
     assert not any(policy.choose(4, 0).exploring for _ in range(6000))  # nobody joins: nothing can be seen
     lost = sum(choice.seconds - 1 for choice in explored)
-    assert lost <= 1.1 * policies.EXPLORED_SHARE_OF_PLAIN * sum(choice.seconds for choice in choices)
+    share = policies.EXPLORED_SHARE_OF_PLAIN + policies.EXPLORED_SHARE_OF_ONE / 4
+    assert lost <= 1.1 * share * sum(choice.seconds for choice in choices)
 
 
 def test_a_draft_that_became_good_is_found() -> None:
@@ -235,20 +236,36 @@ def test_depths_that_were_not_drafted_are_extrapolated() -> None:
         assert found == pytest.approx(items[:k].sum(), abs=0.01), k
 
 
+KINDS = np.arange(5)
+
+
 def test_correction() -> None:
     """A kind of step that is slower than profiled is found, what slows all down alike is not blamed on one."""
     correction = Correction(5)
     for _ in range(400):
         for kind, odd in ((0, 1.0), (1, 1.5), (2, 1.0)):
             correction.observe(kind, 2.0, 2.0 * 1.2 * odd)
-    np.testing.assert_allclose(correction.factors, [1.2, 1.8, 1.2, 1.2, 1.2], rtol=1e-3)
-    before = correction.factors.copy()
+    np.testing.assert_allclose(correction.factors(KINDS), [1.2, 1.8, 1.2, 1.2, 1.2], rtol=5e-3)
+    before = correction.factors(KINDS)
     for measured in (float("nan"), 0.0, -1.0, float("inf")):
         correction.observe(1, 1.0, measured)
-    np.testing.assert_array_equal(correction.factors, before)
+    np.testing.assert_array_equal(correction.factors(KINDS), before)
     correction.observe(2, 1.0, 1e9)  # a pause of the host, say
-    assert correction.factors[2] <= before[2] * (1 + RATE * SURPRISE) + 1e-9
+    assert correction.factors(KINDS)[2] <= before[2] * (1 + (RATE + COMMON_RATE) * SURPRISE) + 1e-9
     assert correction.measured.tolist() == [400, 400, 401, 0, 0]
+
+
+def test_a_slow_phase_does_not_favour_what_was_timed_before_it() -> None:
+    """All steps take a fifth longer: the kind that runs shows it, and the others are not taken for faster."""
+    correction = Correction(5)
+    for _ in range(100):
+        for kind in (0, 1):
+            correction.observe(kind, 2.0, 2.0)
+    for _ in range(50):
+        correction.observe(0, 2.0, 2.4)
+    running, timed_before, never = correction.factors(KINDS)[[0, 1, 4]]
+    assert running == pytest.approx(1.2, rel=0.01)
+    assert min(timed_before, never) > 0.95 * running
 
 
 def test_correction_changes_the_choice() -> None:
@@ -277,6 +294,18 @@ def test_what_was_never_timed_is_tried(truth: float, steps: int, trials: int | N
     assert trials in (None, len(tried))  # what is known is not tried again
     lost = sum(choice.seconds - (4 + choice.gain) / (4 * 2.533 / 1.6) for choice in tried)
     assert lost <= policies.EXPLORED_SHARE * sum(choice.seconds for choice in choices) + policies.MOST_SAVED * 1.6
+
+
+def test_a_trial_does_not_undo_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One draft step promises 4 % more than three, which takes three looks to count; trials come in between."""
+    policy = Policy(simple_costs(draft=0.2, ragged=False), told(chain(0.7, 0.7, 0.7), [0, 1, 3], 3))
+    assert chosen(policy).steps == 3
+    policy.survivals = told(chain(0.6, 0.5, 0.5), [0, 1, 3], 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(policy, "_try", lambda *_: (2, 0, True))
+        for _ in range(3):
+            assert policy.choose(4, 0).exploring
+    assert policy.choose(4, 0).steps == 1
 
 
 def test_plain_decoding_is_timed_before_it_is_left_out() -> None:

@@ -118,7 +118,7 @@ def _of_one_length(texts: Sequence[str], most: int) -> Bits | None:
         return None
     numbers = np.frombuffer(content, ">u2").astype(np.uint16).reshape(len(texts), -1)
     moduli = numbers[:, 0]
-    good = LEAST_MODULUS < moduli.min() and moduli.max() <= PRIME and numbers[:, 1:].max() < PRIME
+    good = moduli.min() > LEAST_MODULUS and moduli.max() <= PRIME and numbers[:, 1:].max() < PRIME
     return numbers if good else None
 
 

@@ -32,7 +32,11 @@ HALF_LIFE = 2048.0
 drafts are tried seldom; with a half-life of their own they would tell of earlier traffic for long. Of trees, trials of
 a node."""
 FIT_INTERVAL = 64
+"""Steps between two fits of the table, at least."""
+LEAST_DRAFTS = 8
+"""Drafts between two fits, at least: where most steps are plain they come in bursts, of which each should count."""
 FIRST_FITS = (4, 8, 16, 32)
+"""Drafts after which the first fits come: a bad draft costs every step."""
 FIRST_GUESS = 0.7
 """Mean conditional acceptance before anything was tried."""
 MAX_LOGIT = 7.0
@@ -66,9 +70,25 @@ def identity() -> Array:
     return _sigmoid(_FIRST_EDGE + step * (np.arange(BINS) - 0.5))
 
 
-def fit_is_due(steps: int) -> bool:
-    """Whether to fit the table again after so many drafting steps: often at first, for a bad draft costs every step."""
-    return steps % FIT_INTERVAL == 0 or steps in FIRST_FITS
+class FitTimer:
+    """When to fit a table again."""
+
+    def __init__(self) -> None:
+        self._drafts = self._drafts_since = self._steps_since = 0
+
+    def stepped(self) -> None:
+        """A step begins, with a draft or without."""
+        self._steps_since += 1
+
+    def drafted(self) -> bool:
+        """A draft was verified and counted: whether a fit is due."""
+        self._drafts += 1
+        self._drafts_since += 1
+        due = self._steps_since >= FIT_INTERVAL and self._drafts_since >= LEAST_DRAFTS
+        if due or self._drafts in FIRST_FITS:
+            self._drafts_since = self._steps_since = 0
+            return True
+        return False
 
 
 class Calibration:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tessera.tilespec.calibration import Calibrations, Traffic, fit_is_due
+from tessera.tilespec.calibration import Calibrations, FitTimer, Traffic
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.mailbox import Mailbox
@@ -63,7 +63,7 @@ class Decider:
         self._counts: Mailbox[Traffic] = Mailbox()
         self._watch: Stopwatch[Record] = Stopwatch(device)
         self._corrects = device == "cuda"
-        self._drafts = [0 for _ in Traffic]
+        self._timers = [FitTimer() for _ in Traffic]
         self._fits = 0
         self._keep = keep
         self._fresh = False
@@ -78,6 +78,7 @@ class Decider:
             self._traffic = traffic
             self._scores.use(traffic)
             self.policy.turn(self._survivals[traffic])
+        self._timers[traffic].stepped()
         choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
         learnt = self._learnt
         record = Record(bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, self._fresh, traffic)
@@ -98,8 +99,7 @@ class Decider:
     def drafted(self, steps: int, plan: VerifyPlan) -> None:
         """A draft of ``steps`` tokens was verified in part or in full, and its outcome observed, on this stream."""
         self._histograms.send(plan.histogram, (steps, self._traffic))
-        self._drafts[self._traffic] += 1
-        if fit_is_due(self._drafts[self._traffic]):
+        if self._timers[self._traffic].drafted():
             self._counts.send(self._scores.model.counts, self._traffic)
 
     def _take_in(self) -> None:

@@ -29,6 +29,9 @@ EXPLORED_SHARE = 0.01
 """Time that may be lost to looking at what is not chosen."""
 EXPLORED_SHARE_OF_PLAIN = 0.005
 """The same where nothing is drafted: an operator whose draft is useless should hardly notice it."""
+EXPLORED_SHARE_OF_ONE = 0.01
+"""As much more as one request is of the batch. Requests differ, and drafts that are no use for one are for the next: a
+single client, whose requests come one by one, spent half of its time without drafts after one bad request."""
 EXPLORATION_INTERVAL = 64
 """Steps between two explorations, at least."""
 TRIAL_INTERVAL = 4
@@ -201,7 +204,7 @@ class Policy:
         chosen = float(seconds[row, column])
         worth = float((bs + gain[other, 0]) * chosen / (bs + gain[row, column]))
         loss = max(float(seconds[other, 0]) - worth, 0.0) * (1 if row else BURST)
-        share = EXPLORED_SHARE if row else EXPLORED_SHARE_OF_PLAIN
+        share = EXPLORED_SHARE if row else EXPLORED_SHARE_OF_PLAIN + EXPLORED_SHARE_OF_ONE / bs
         self._credit = min(self._credit + share * chosen * self._elapsed, loss)
         self._since_exploration += self._elapsed
         if self._since_exploration < EXPLORATION_INTERVAL or self._credit < loss or not (row or fresh):
