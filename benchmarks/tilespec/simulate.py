@@ -77,7 +77,7 @@ def cost_table(largest: int) -> CostTable:
 class World:
     """Requests whose drafts are accepted with probabilities of their own, of which the confidence tells a part.
 
-    Each ends after `LENGTH` tokens, and another one takes its place: the same ones, in the same order, for every policy.
+    Each ends after `LENGTH` tokens, and another one takes its place: the same ones in the same order for every policy.
     """
 
     def __init__(self, mean: float, sampled: bool, bs: int, seed: int) -> None:

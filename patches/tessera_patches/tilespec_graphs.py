@@ -47,6 +47,11 @@ class RaggedGraphs(DecodeCudaGraphRunner):
     def ragged_verify_mode(self, granted: bool) -> None:
         """SGLang's constructor says what it grants."""
 
+    def slots(self, tier: int) -> int:
+        """How many requests its graph is for, those of padding among them."""
+        slots: int = self._ragged_capture_slots(tier)
+        return slots
+
     def capture(self) -> None:
         """Capture each tier: SGLang's loop, over sizes that are tokens and not requests."""
         own: Any = self

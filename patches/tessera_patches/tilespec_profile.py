@@ -165,7 +165,7 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
 
 def _pad(ragged: Any, tier: int) -> None:
     """SGLang's kernels that pad a batch to its graph: compiled for each size of both that Triton tells apart."""
-    slots = ragged._ragged_capture_slots(tier)
+    slots = ragged.slots(tier)
     for bs in (1, 2, 16):
         if bs <= slots:
             lens = torch.ones(bs, dtype=torch.int32, device=ragged.device)

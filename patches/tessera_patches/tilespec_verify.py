@@ -13,12 +13,12 @@ import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_uniform_func
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 from sglang.srt.speculative.eagle_utils import verify_tree_greedy_func
-from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import VerifyRows, pack_verify
 from tessera_kernels.scatter_verify import scatter_verify
+from tessera_patches.tilespec_layout import layout_of
 from tessera_patches.tilespec_trees import lay_out, tree_of
 
 _ATTRIBUTE = "tessera_cut"
@@ -73,9 +73,7 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
     packed = VerifyRows(*(one.new_empty(cut.rows, dtype=torch.int64) for one in cut.dense))
     pack_verify(cut.dense, cut.plan.qo_indptr, bs, packed)
 
-    verify_input.ragged_verify_layout = RaggedVerifyLayout.from_verify_lens_device(
-        verify_lens=cut.plan.verify_lens[:bs], graph_num_tokens=cut.rows
-    )
+    verify_input.ragged_verify_layout = layout_of(cut.plan, bs, cut.tokens, cut.rows)
     verify_input.seq_lens_cpu = batch.seq_lens_cpu
     verify_input.seq_lens_sum = None if batch.seq_lens_cpu is None else int(batch.seq_lens_cpu.sum())
     batch.input_ids, verify_input.positions, batch.out_cache_loc = packed

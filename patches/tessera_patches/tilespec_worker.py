@@ -153,8 +153,9 @@ class SizedWorker:
         if batch.forward_mode.is_idle() or choice is None or choice.steps == 0:
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         bs, steps, verify_input = len(batch.seq_lens), choice.steps, batch.spec_info
-        plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens)
         graphs = None if choice.tier is None else self._graphs
+        slots = 0 if graphs is None else graphs.slots(choice.tier)
+        plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens, slots)
         if graphs is not None:  # also for all tokens: a greater size can be cheaper
             attach(verify_input, Cut(plan, choice.tokens, choice.tier))
         elif choice.tokens < bs * (steps + 1):

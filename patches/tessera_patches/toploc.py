@@ -1,4 +1,4 @@
-"""``/v1/toploc/verify``: each claim is one request of the engine, so that they are batched; one that fails fails alone."""
+"""``/v1/toploc/verify``: each claim is a request of the engine: they are batched, and one that fails fails alone."""
 
 from __future__ import annotations
 

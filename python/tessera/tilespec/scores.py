@@ -69,17 +69,18 @@ class Scores:
         draft_confidence(logits, probability[:, 0], self._index[:rows])
         return probability
 
-    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int) -> VerifyPlan:
+    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
         """Whose drafted tokens to verify: `tessera_kernels.allocate_verify.allocate_verify`.
 
-        The plan is overwritten by the next call, on the current stream.
+        The plan is overwritten by the next call, on the current stream. It has room for ``slots`` requests
+        at least.
         """
-        plan = self._plan(bs)
+        plan = self._plan(max(bs, slots))
         allocate_verify(self._confidence[:bs, :steps], requests, self.model, tokens, plan)
         return plan
 
-    def _plan(self, bs: int) -> VerifyPlan:
-        return next(plan for slots, plan in self._plans.items() if slots >= bs)
+    def _plan(self, least: int) -> VerifyPlan:
+        return next(plan for slots, plan in self._plans.items() if slots >= least)
 
     def observe(self, bs: int, steps: int, requests: torch.Tensor, plan: VerifyPlan, accept_lens: torch.Tensor) -> None:
         """Learn from the outcome of a step: `tessera_kernels.observe_acceptance.observe_acceptance`."""

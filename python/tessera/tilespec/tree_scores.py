@@ -45,9 +45,9 @@ class TreeScores(Scores):
         self._confidence[: best.shape[0], :nodes] = best.where(drafted, NO_DRAFT)
         return index[:, :nodes].contiguous()
 
-    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int) -> VerifyPlan:
+    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
         """Whose nodes to verify: `tessera_kernels.allocate_verify.allocate_verify`, by paths."""
-        plan = self._plan(bs)
+        plan = self._plan(max(bs, slots))
         allocate_verify(self._confidence[:bs, :steps], requests, self.model, tokens, plan, paths=True)
         return plan
 

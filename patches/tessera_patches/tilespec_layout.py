@@ -1,0 +1,50 @@
+"""What SGLang wants to know of a ragged batch, from the plan that says it already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
+
+from tessera_kernels.allocate_verify import VerifyPlan
+
+
+class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):
+    """A ``RaggedVerifyLayout`` that fills its graph: requests of padding have no tokens.
+
+    Then a plan holds what SGLang computes anew for the graph, for its attention and at the beginning, with seven
+    kernels: the same numbers, with zeros and the total behind the batch.
+    """
+
+    plan: VerifyPlan
+
+    def padded_to_bucket(self, *, padded_bs: int, cap: int | None = None) -> Any:
+        """For ``padded_bs`` requests; none has more than ``cap`` tokens anyhow.
+
+        Raises:
+            RuntimeError: the plan has no room for so many.
+        """
+        lens, indptr = self.plan.verify_lens, self.plan.qo_indptr
+        if padded_bs > len(lens):
+            raise RuntimeError(f"tessera: a plan for {len(lens)} requests, and a graph for {padded_bs}")
+        return RaggedVerifyLayout(
+            verify_lens=lens[:padded_bs],
+            graph_num_tokens=self.graph_num_tokens,
+            extend_start_loc=indptr[:padded_bs],
+            qo_indptr_device=indptr[: padded_bs + 1],
+            total_verify_tokens=self.graph_num_tokens if cap is None else None,
+            cap=cap,
+        )
+
+
+def layout_of(plan: VerifyPlan, bs: int, tokens: int, rows: int) -> Any:
+    """The layout of a verification of ``tokens`` tokens of ``bs`` requests in a graph for ``rows`` tokens."""
+    if tokens < rows:  # what is left goes to requests of padding: SGLang's kernels give it to them
+        return RaggedVerifyLayout.from_verify_lens_device(verify_lens=plan.verify_lens[:bs], graph_num_tokens=rows)
+    return PlannedLayout(
+        verify_lens=plan.verify_lens[:bs],
+        graph_num_tokens=rows,
+        extend_start_loc=plan.qo_indptr[:bs],
+        qo_indptr_device=plan.qo_indptr[: bs + 1],
+        plan=plan,
+    )
