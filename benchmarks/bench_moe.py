@@ -89,7 +89,10 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path, add: Add) -> None:
-    """Both stages, and the comparison between them, for what is not in the file."""
+    """Both stages, and the comparison between them, for what is not in the file.
+
+    With the file alone, without the folder, throughput can still be measured of the runners whose agreement is known.
+    """
 
     def having(part: str) -> list[str]:
         found = {record["backend"] for record in records(options.out) if part in record}
@@ -99,10 +102,12 @@ def measure(options: argparse.Namespace, folder: Path, add: Add) -> None:
     agree([backend for backend in options.backends if backend not in settled], options, folder, add)
     known = {record["backend"]: record for record in records(options.out)}
     started = [name for name in options.backends if "fingerprints" in known.get(name, {})]
-    rows = moe_agreement.compared(started, folder) if started else {}
-    for backend, found in rows.items():
-        if known[backend].get("rows") != found:
-            add(backend, {"rows": found})
+    rows = {name: known[name].get("rows") for name in started}
+    if not all(rows.values()):
+        rows = moe_agreement.compared(started, folder)
+        for backend, found in rows.items():
+            if known[backend].get("rows") != found:
+                add(backend, {"rows": found})
     if options.loads:
         settled = [*having("failed"), *having("throughput")]
         compare([name for name in started if name not in settled and not rows[name]["bits_of"]], options, folder, add)

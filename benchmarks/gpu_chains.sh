@@ -4,8 +4,8 @@
 # /tmp/out/NAME.
 #
 #   gpu_chains.sh train   TileSpec's pair on GPU 1; it needs no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh first   then, once all is unpacked, on two GPUs: fingerprints, tests, a little of TileSpec (10 minutes)
-#   gpu_chains.sh second  on two more: TileSpec beside the best fixed settings; mixtures of experts, calibration (20)
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: TileSpec beside the best fixed settings; fingerprints;
+#                         throughput on mixtures of experts
 #   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -24,18 +24,10 @@ train() { chain train 1 16-31 tile_train; }
 
 figures=(up running tile_times embeddings toploc down up_injection injection down)
 
-first() {
-  devices=0 SUITES="kernels top-rows injection embeddings-fa3" SUITE_SECONDS=200 \
-    chain figures 0 0-15 up running toploc down tests more_tests found
-  SETTINGS="k2 k3 tile" TRACE=1 TILE_SECONDS=260 TILE_CLIENTS="1 16 64" TILE_KINDS=mixed \
-    chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_times
-}
-
-second() {
-  devices=0 SUITES="tilespec-fa3 tilespec-triton tilespec-trees" SUITE_SECONDS=300 \
-    RUNNERS="triton cutlass triton_kernel" MOE_LOADS=128/128/32/3 chain figures 0 0-15 tests found moe fp8 calibrate
-  SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=560 TILE_CLIENTS="1 4 16 64 128" TILE_KINDS="mixed hard" \
-    chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
+two() {
+  KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 chain figures 0 0-15 up toploc down moe fp8
+  SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=700 TILE_KINDS="mixed hard" \
+    chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless tile_times
 }
 
 four() {
@@ -50,6 +42,12 @@ four() {
 
 look() {
   sleep "${LOOK_SECONDS:-1}"
+  local folder file
+  for folder in /tmp/tilespec-bench-*/; do # what servers that still run have written
+    for file in "$folder"*tile*.log "$folder"*.trace.jsonl; do
+      [[ ! -e $file ]] || { mkdir -p "/tmp/out/live$folder" && xz -1 -T8 -c "$file" >"/tmp/out/live$file.xz"; }
+    done
+  done
   local log
   for log in /tmp/out/*/log.txt; do
     echo "--- $log"

@@ -14,7 +14,8 @@
 #   toploc       fingerprints                                              250 s
 #   down         stop the servers                                           20 s
 #   huggingface  the same vectors without a server                          60 s
-#   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned)
+#   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned);
+#                throughput alone with KNOWN=FOLDER, where moe.jsonl and moe-fp8.jsonl lie  about 250 s each (reckoned)
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
 #   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
@@ -107,9 +108,9 @@ calibrate() {
     --plot "$out/toploc-calibrate.png"
 }
 
-moe() { experts moe; }
+moe() { experts moe moe; }
 
-fp8() { experts fp8 --fp8; }
+fp8() { experts fp8 moe-fp8 --fp8; }
 
 # Of the whole model's 48 layers 8, each as it is there: six servers fit side by side, and start quickly; what a step costs
 # once, SGLang's and ours, weighs up to six times as much. Graphs for what is measured only. DeepGEMM's kernels are compiled
@@ -129,8 +130,13 @@ expert_bench() { # ARGUMENT...: RUNNERS picks some
     ${RUNNERS:+--backends $RUNNERS} ${MOE_LOADS:+--loads $MOE_LOADS} "$@" 2>&1 | grep --line-buffered -v 'server starting' | cut -c 1-600 | tail -n 60
 }
 
-experts() { # NAME OPTION...: the runners of a model of Qwen3-30B-A3B's shape
-  shape "/tmp/m30b-$1" "${layers[@]}" "${@:2}"
+experts() { # NAME RESULTS OPTION...: the runners of a model of Qwen3-30B-A3B's shape; KNOWN has results to go on from, of those in them
+  shape "/tmp/m30b-$1" "${layers[@]}" "${@:3}"
+  local RUNNERS=${RUNNERS:-}
+  if [[ -n ${KNOWN:-} ]]; then
+    [[ -e $out/$1.jsonl ]] || cp "$KNOWN/$2.jsonl" "$out/$1.jsonl"
+    RUNNERS=$(python3 -c 'import json, sys; print(*{json.loads(line)["backend"]: 0 for line in sys.stdin})' <"$out/$1.jsonl")
+  fi
   expert_bench --model "/tmp/m30b-$1" --out "$out/$1.jsonl" "${expert_server[@]}"
 }
 

@@ -12,7 +12,7 @@ from tessera_kernels.allocate_verify import VerifyPlan
 class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):
     """A ``RaggedVerifyLayout`` that fills its graph: requests of padding have no tokens.
 
-    Then a plan holds what SGLang computes anew for the graph, for its attention and at the beginning, with seven
+    Then a plan holds what SGLang computes anew for the graph, for its attention and at the beginning, with six
     kernels: the same numbers, with zeros and the total behind the batch.
     """
 
