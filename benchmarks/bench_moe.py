@@ -102,7 +102,7 @@ def measure(options: argparse.Namespace, folder: Path, add: Add) -> None:
     agree([backend for backend in options.backends if backend not in settled], options, folder, add)
     known = {record["backend"]: record for record in records(options.out)}
     started = [name for name in options.backends if "fingerprints" in known.get(name, {})]
-    rows = {name: known[name].get("rows") for name in started}
+    rows: dict[str, dict[str, Any]] = {name: known[name].get("rows", {}) for name in started}
     if not all(rows.values()):
         rows = moe_agreement.compared(started, folder)
         for backend, found in rows.items():

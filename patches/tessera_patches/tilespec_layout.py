@@ -9,7 +9,7 @@ from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 from tessera_kernels.allocate_verify import VerifyPlan
 
 
-class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):
+class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):  # type: ignore[call-arg]  # a msgspec.Struct
     """A ``RaggedVerifyLayout`` that fills its graph: requests of padding have no tokens.
 
     Then a plan holds what SGLang computes anew for the graph, for its attention and at the beginning, with six

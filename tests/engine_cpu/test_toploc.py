@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -150,6 +151,22 @@ def test_verdicts(server: Server) -> None:
     assert results[3]["reason"].startswith("fingerprint 0: exp_mismatches ")
     assert results[4]["reason"].startswith("fingerprint 2: ")
     assert "context" in results[2]["reason"]
+
+
+def test_claims_are_prefilled_together(server: Server) -> None:
+    """All in one batch, and not the first one by itself while the others arrive; with judged sampling among them."""
+    prompts = [prompt_of(30 + i, 70 + i) for i in range(12)]
+    body = {"input_ids": prompts, "return_input_ids": True, "return_toploc_fingerprints": True}
+    sampling = {"max_new_tokens": 20, "temperature": 0, "ignore_eos": True}
+    answers = post(server, "/generate", body | {"sampling_params": sampling, "return_output_ids": True}).json()
+    claims = [claim_of(answer["meta_info"]) for answer in answers]
+    claims[5]["sampling"] = {"temperature": 0}
+    post(server, "/flush_cache", {}).raise_for_status()
+    seen = len(server.log)
+    results = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()["results"]
+    assert [result["verdict"] for result in results] == ["pass"] * 12
+    assert ["sampling" in result for result in results] == [i == 5 for i in range(12)]
+    assert re.findall(r"Prefill batch, #new-seq: (\d+)", server.log[seen:]) == ["12"]
 
 
 def _constant_polynomial(value: int) -> str:

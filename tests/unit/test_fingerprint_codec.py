@@ -152,3 +152,52 @@ def test_bad(text: Any, allowed: str) -> None:
     assert refused.value.field == "claims[0].fingerprints[1]"
     assert allowed in refused.value.allowed
     assert len(str(refused.value)) < 500
+
+
+WIDE = [encoded(65_497, *range(i, i + 128)) for i in range(3)]
+"""Without padding, as most are."""
+
+
+def one_by_one(texts: list[Any], most: int) -> list[tuple[int, list[int]]] | str:
+    """What `codec.parse` says of each: what they hold, or the first error."""
+    try:
+        read = [codec.parse(f"f[{i}]", text, most) for i, text in enumerate(texts)]
+    except BadFingerprint as error:
+        return str(error)
+    return [(one.modulus, one.coefficients.tolist()) for one in read]
+
+
+def together(texts: list[Any], most: int) -> list[tuple[int, list[int]]] | str:
+    """The same of `codec.parse_all`."""
+    try:
+        read = codec.parse_all("f", texts, most)
+    except BadFingerprint as error:
+        return str(error)
+    return [(one.modulus, one.coefficients.tolist()) for one in read]
+
+
+@pytest.mark.parametrize("bad", [text for text, _ in BAD], ids=lambda value: str(value)[:20])
+def test_a_bad_one_among_good_ones(bad: Any) -> None:
+    """The same error, with its place, wherever it is."""
+    for place in range(3):
+        texts: list[Any] = list(WIDE)
+        texts[place] = bad
+        assert isinstance(together(texts, 128), str)
+        assert together(texts, 128) == one_by_one(texts, 128)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.binary(min_size=0, max_size=12), max_size=4), st.integers(1, 5), st.booleans())
+def test_all_are_read_as_each_is(contents: list[bytes], most: int, equal: bool) -> None:
+    """Of any length, and all of one."""
+    texts = [base64.b64encode((content * 12)[:6] if equal else content).decode() for content in contents]
+    assert together(texts, most) == one_by_one(texts, most)
+
+
+def test_those_without_padding_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those with it one by one."""
+    expected = one_by_one(WIDE, 128)
+    monkeypatch.setattr(codec, "parse", lambda *_: pytest.fail("read by itself"))
+    assert together(WIDE, 128) == expected
+    with pytest.raises(pytest.fail.Exception, match="read by itself"):
+        codec.parse_all("f", [GOOD], 128)
