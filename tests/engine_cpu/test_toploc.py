@@ -81,6 +81,17 @@ def test_fingerprints_are_the_librarys(server: Server) -> None:
     assert (len(meta["input_ids"]), len(meta["output_ids"])) == (50, 70)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_models_of_half_precision(server_pool: ServerPool, dtype: str) -> None:
+    """Their fingerprints are the library's too, and are verified by a prefill."""
+    server = server_pool.get("--enable-return-hidden-states", "--dtype", dtype)
+    meta = generate(server, prompt_of(50, 80), return_hidden_states=True, hidden_states_format="base64")
+    assert meta["hidden_states"]["dtype"] == dtype
+    assert meta[FINGERPRINTS] == _librarys(meta, 50)
+    post(server, "/flush_cache", {}).raise_for_status()
+    assert verdicts(server, claim_of(meta)) == ["pass"]
+
+
 def test_fingerprints_of_many_that_run_together(server: Server) -> None:
     """So many that they are read while the requests run; some end early, and one leaves."""
     lengths = {50 + i: 40 + i % 3 * 30 for i in range(24)}
