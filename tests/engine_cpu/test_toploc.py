@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
