@@ -45,7 +45,9 @@ def _run(manager: Any, request: Request) -> Run:
         """In one message to the scheduler, or its first prefill begins with the claims that came first, and no more."""
         try:
             return [_meta(answer) for answer in await answers(found)]
-        except (ValueError, RequestFailed):  # of one of them; the engine does not say of which
+        except (ValueError, RequestFailed) as error:  # of one of them; the engine does not say of which
+            if await request.is_disconnected():  # or of all: nobody waits for a second try
+                return [Unverifiable(str(error)) for _ in found]
             return await asyncio.gather(*map(one, found))
 
     return all_at_once

@@ -106,11 +106,13 @@ def parse_all(field: str, texts: Sequence[object], most: int) -> list[Fingerprin
 
 def _of_one_length(texts: Sequence[str], most: int) -> Bits | None:
     """Moduli and coefficients ``[n, 1 + k]`` of well-formed fingerprints without padding; None if there are others."""
-    text = "".join(texts)
     length = len(texts[0]) if texts else 0
     each = length // 4 * 3
     fits = length % 4 == 0 and _LEAST_BYTES <= each <= 2 + 2 * most and each % 2 == 0
-    if not fits or any(len(one) != length for one in texts) or "=" in text:
+    if not fits or any(len(one) != length for one in texts):
+        return None
+    text = "".join(texts)
+    if "=" in text:
         return None
     try:
         content = base64.b64decode(text, validate=True)
