@@ -6,7 +6,6 @@ import base64
 import json
 import random
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -179,20 +178,6 @@ def test_claims_are_prefilled_together(server: Server) -> None:
     assert [result["verdict"] for result in results] == ["pass"] * 12
     assert ["sampling" in result for result in results] == [i == 5 for i in range(12)]
     assert re.findall(r"Prefill batch, #new-seq: (\d+)", server.log[seen:]) == ["12"]
-
-
-def test_claims_of_a_client_that_left_are_not_tried_again(server: Server) -> None:
-    """They are aborted, and what was aborted is not sent once more, claim by claim."""
-    claims = [
-        {"input_ids": prompt_of(500, 100 + i), "output_ids": [9], "fingerprints": [_constant_polynomial(0x4040)]}
-        for i in range(160)
-    ]
-    seen = len(server.log)
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{server.url}/v1/toploc/verify", json={"claims": claims}, timeout=0.5)
-    time.sleep(6)  # SGLang looks every 4 s whether the client is there
-    httpx.post(f"{server.url}/flush_cache?timeout=60", timeout=90).raise_for_status()
-    assert sum(map(int, re.findall(r"Prefill batch, #new-seq: (\d+)", server.log[seen:]))) <= len(claims)
 
 
 def _constant_polynomial(value: int) -> str:

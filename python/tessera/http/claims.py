@@ -22,6 +22,7 @@ from tessera.fingerprint.sampling import Sampling, places
 from tessera.fingerprint.verifier import Distance
 from tessera.http.body import Streamed, read_object, token_ids
 from tessera.inject.admission import admit_custom
+from tessera.inject.carry import KEY, of_one_prompt
 from tessera.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.limits import MAX_CLAIMS, MAX_SAMPLED_TOKENS
 
@@ -176,11 +177,13 @@ def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Clai
 
 
 def _injected(name: str, value: dict[str, Any], params: SamplingParams) -> SamplingParams:
-    """With the vectors that the response was computed with."""
+    """With the vectors that the response was computed with: of this one prompt, for many claims are one request."""
     if config.injection is None:
         return params
     where = f"{name}.{OVERRIDES_FIELD}"
     custom = admit_custom(value.get(OVERRIDES_FIELD), params.get("custom_params"), config.injection, where)
+    if custom is not None and KEY in custom:
+        custom[KEY] = of_one_prompt(custom[KEY])
     return {**params, "custom_params": custom}
 
 

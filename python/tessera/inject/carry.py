@@ -57,9 +57,8 @@ def fold(found: Overrides | PerPrompt | None, prompts: Prompts, sampling_params:
     if found is None:
         return sampling_params
     prompt_count = count(prompts)
-    if isinstance(found, PerPrompt) and prompt_count is None:  # a list for one prompt: several objects
-        found[0].each = tuple(own for part in found for own in part.each)
-        found = found[0]
+    if prompt_count is None:
+        found = of_one_prompt(found)
     if isinstance(found, Overrides):
         return _with(found, sampling_params)
     if len(found) != prompt_count:
@@ -68,6 +67,14 @@ def fold(found: Overrides | PerPrompt | None, prompts: Prompts, sampling_params:
     if len(own) != prompt_count:
         raise BadRequest("sampling_params", f"{len(own)} values", f"one, or one for each of the {prompt_count} prompts")
     return [_with(overrides, params) for overrides, params in zip(found, own, strict=True)]
+
+
+def of_one_prompt(found: Overrides | PerPrompt) -> Overrides:
+    """A list for one prompt is several objects for it."""
+    if isinstance(found, PerPrompt):
+        found[0].each = tuple(own for part in found for own in part.each)
+        return found[0]
+    return found
 
 
 def carried(sampling_params: object) -> Overrides | PerPrompt | None:
