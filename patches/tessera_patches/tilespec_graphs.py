@@ -67,7 +67,7 @@ class RaggedGraphs(DecodeCudaGraphRunner):
         spec_info = super().get_spec_info(num_tokens)
         lens = build_capture_verify_lens(
             num_tokens=num_tokens,
-            num_slots=self._ragged_capture_slots(num_tokens),
+            num_slots=self.slots(num_tokens),
             num_draft_tokens=self.speculative_num_draft_tokens,
         )
         layout = RaggedVerifyLayout.from_verify_lens(

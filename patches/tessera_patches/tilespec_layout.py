@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
 from tessera_kernels.allocate_verify import VerifyPlan
@@ -24,14 +25,12 @@ class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):  # type: ign
         Raises:
             RuntimeError: the plan has no room for so many.
         """
-        lens, indptr = self.plan.verify_lens, self.plan.qo_indptr
-        if padded_bs > len(lens):
-            raise RuntimeError(f"tessera: a plan for {len(lens)} requests, and a graph for {padded_bs}")
+        slots = len(self.plan.verify_lens)
+        if padded_bs > slots:
+            raise RuntimeError(f"tessera: a plan for {slots} requests, and a graph for {padded_bs}")
         return RaggedVerifyLayout(
-            verify_lens=lens[:padded_bs],
+            **_first(self.plan, padded_bs),
             graph_num_tokens=self.graph_num_tokens,
-            extend_start_loc=indptr[:padded_bs],
-            qo_indptr_device=indptr[: padded_bs + 1],
             total_verify_tokens=self.graph_num_tokens if cap is None else None,
             cap=cap,
         )
@@ -41,10 +40,14 @@ def layout_of(plan: VerifyPlan, bs: int, tokens: int, rows: int) -> Any:
     """The layout of a verification of ``tokens`` tokens of ``bs`` requests in a graph for ``rows`` tokens."""
     if tokens < rows:  # what is left goes to requests of padding: SGLang's kernels give it to them
         return RaggedVerifyLayout.from_verify_lens_device(verify_lens=plan.verify_lens[:bs], graph_num_tokens=rows)
-    return PlannedLayout(
-        verify_lens=plan.verify_lens[:bs],
-        graph_num_tokens=rows,
-        extend_start_loc=plan.qo_indptr[:bs],
-        qo_indptr_device=plan.qo_indptr[: bs + 1],
-        plan=plan,
-    )
+    return PlannedLayout(**_first(plan, bs), graph_num_tokens=rows, plan=plan)
+
+
+def _first(plan: VerifyPlan, requests: int) -> dict[str, torch.Tensor]:
+    """What a plan says of its first requests, by SGLang's names."""
+    indptr = plan.qo_indptr[: requests + 1]
+    return {
+        "verify_lens": plan.verify_lens[:requests],
+        "extend_start_loc": indptr[:-1],
+        "qo_indptr_device": indptr,
+    }
