@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera_patches import tilespec_trees, tilespec_verify
+from tessera_patches import tilespec_accept, tilespec_trees, tilespec_verify
 from tessera_patches.tilespec_tree_worker import SizedTrees
 from tessera_patches.tilespec_worker import SizedWorker, sized
 
@@ -34,7 +34,7 @@ def prepare_verify(
 def sample(
     original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any = None
 ) -> Any:
-    """AROUND ``eagle_sample``: it sees full drafts again, which end where the verification ended."""
+    """AROUND ``eagle_sample``: ours where it can be, else SGLang's, which sees full drafts that may end early."""
     accepted = _sample(original, verify_input, batch, logits_output, grammar_mask)
     tree = tilespec_trees.tree_of(verify_input)
     if tree is not None:
@@ -43,10 +43,15 @@ def sample(
 
 
 def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Any:
-    cut = tilespec_verify.cut_of(verify_input)
+    cut, chains = tilespec_verify.cut_of(verify_input), tilespec_accept.chains_of(verify_input)
+    decided = tilespec_accept.logits_decide(batch, grammar_mask)
     if cut is not None:
         tilespec_verify.restore(cut, verify_input, batch, logits_output)
-        if tilespec_verify.needs_arg_max_only(batch, grammar_mask):
-            return tilespec_verify.accept_greedily(cut, verify_input, batch, logits_output)
-        tilespec_verify.spread_logits(cut, verify_input, batch, logits_output)
+    if chains is not None and decided and tilespec_accept.is_plain(batch):
+        return tilespec_accept.accept(chains, verify_input, batch, logits_output)
+    if cut is None:
+        return original(verify_input, batch, logits_output, grammar_mask)
+    if chains is None and decided and batch.sampling_info.is_all_greedy:
+        return tilespec_accept.accept_trees_greedily(cut.plan.qo_indptr, verify_input, batch, logits_output)
+    tilespec_verify.end_drafts(cut, verify_input, batch, logits_output)
     return original(verify_input, batch, logits_output, grammar_mask)

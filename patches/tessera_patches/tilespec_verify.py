@@ -12,12 +12,10 @@ from typing import Any
 import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_uniform_func
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
-from sglang.srt.speculative.eagle_utils import verify_tree_greedy_func
-from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import VerifyRows, pack_verify
-from tessera_kernels.scatter_verify import scatter_verify
+from tessera_patches.tilespec_accept import dense
 from tessera_patches.tilespec_layout import layout_of
 from tessera_patches.tilespec_trees import lay_out, tree_of
 
@@ -91,62 +89,29 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
 
 
 def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
-    """Give back what `prepare` took, all but the logits: full drafts, each ending where its verification ended.
+    """Give back what `prepare` took: tokens, positions and slots of full drafts, and their hidden states.
 
-    Trees were cut in `prepare` already. Hidden states of rows that were not verified are zero.
+    Those of rows that were not verified are zero.
     """
     if cut.dense is None:
         raise RuntimeError("a verification in part that was never prepared")
-    bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    indptr, lens = cut.plan.qo_indptr, cut.plan.verify_lens[:bs]
-    if logits_output.hidden_states is not None:
-        logits_output.hidden_states = _dense(logits_output.hidden_states, indptr, bs, width, 0)
-    if tree_of(verify_input) is None:
-        last = torch.arange(width, device=lens.device) >= lens.unsqueeze(1) - 1
-        verify_input.retrieve_next_token.masked_fill_(last, -1)
+    states = logits_output.hidden_states
+    if states is not None:
+        bs, width = len(batch.seq_lens), verify_input.draft_token_num
+        logits_output.hidden_states = dense(states, cut.plan.qo_indptr, bs, width, 0)
     _, verify_input.positions, batch.out_cache_loc = cut.dense
     batch.input_ids = verify_input.draft_token
     verify_input.ragged_verify_layout = None
 
 
-def spread_logits(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
-    """Logits of the drafted tokens as SGLang has them; zero, and never looked at, where nothing was verified."""
-    logits, width = logits_output.next_token_logits, verify_input.draft_token_num
-    logits_output.next_token_logits = _dense(logits, cut.plan.qo_indptr, len(batch.seq_lens), width, 0)
+def end_drafts(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
+    """Full drafts for SGLang's acceptance, each ending where its verification ended. Trees were cut in `prepare`.
 
-
-def needs_arg_max_only(batch: Any, grammar_mask: Any) -> bool:
-    """Nothing changes a logit and nobody asks for one: the token ids say it all."""
-    sampling = batch.sampling_info
-    changes = (sampling.acc_additive_penalties, sampling.acc_scaling_penalties, sampling.logit_bias, grammar_mask)
-    return sampling.is_all_greedy and not batch.return_logprob and all(change is None for change in changes)
-
-
-def accept_greedily(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns where `needs_arg_max_only`: the arg-max of each packed row goes to its place.
-
-    SGLang would take the arg-max of dense logits: at 64 requests, 8 tokens and a vocabulary of 128k those are 262 MB.
+    Logits are zero, and never looked at, where nothing was verified.
     """
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    logits, logits_output.next_token_logits = logits_output.next_token_logits, None
-    sanitize_nan_logits(logits, "tessera: logits of a verification in part")
-    predicted = _dense(logits.argmax(-1), cut.plan.qo_indptr, bs, width, -1)  # no token is -1
-    ints = {"dtype": torch.int32, "device": logits.device}
-    predict, accept_index, correct = verify_tree_greedy_func(
-        predicts=torch.zeros(bs * width, **ints),
-        accept_index=torch.full((bs, verify_input.max_tree_depth), -1, **ints),
-        accept_token_num=torch.empty(bs, **ints),
-        candidates=verify_input.draft_token.reshape(bs, width),
-        retrieve_index=verify_input.retrieve_index,
-        retrieve_next_token=verify_input.retrieve_next_token,
-        retrieve_next_sibling=verify_input.retrieve_next_sibling,
-        target_predict=predicted.reshape(bs, width),
-        topk=verify_input.tree_topk,
-    )
-    return predict, correct + 1, accept_index
-
-
-def _dense(packed: torch.Tensor, indptr: torch.Tensor, bs: int, width: int, fill: int) -> torch.Tensor:
-    dense = packed.new_empty((bs * width, *packed.shape[1:]))
-    scatter_verify(packed, indptr, bs, dense, fill)
-    return dense
+    if tree_of(verify_input) is None:
+        lens = cut.plan.verify_lens[:bs].unsqueeze(1)
+        last = torch.arange(width, device=lens.device) >= lens - 1
+        verify_input.retrieve_next_token.masked_fill_(last, -1)
+    logits_output.next_token_logits = dense(logits_output.next_token_logits, cut.plan.qo_indptr, bs, width, 0)

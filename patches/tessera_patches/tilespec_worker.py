@@ -24,6 +24,7 @@ from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
+from tessera_patches.tilespec_accept import attach_chains
 from tessera_patches.tilespec_drafts import scored_chains
 from tessera_patches.tilespec_rehearsal import as_served
 from tessera_patches.tilespec_verify import Cut, attach
@@ -149,13 +150,18 @@ class SizedWorker:
 
     def verify(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Verify what was chosen, and learn from what was accepted."""
-        choice = self._choice
-        if batch.forward_mode.is_idle() or choice is None or choice.steps == 0:
+        choice, verify_input = self._choice, batch.spec_info
+        if batch.forward_mode.is_idle() or choice is None:
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
-        bs, steps, verify_input = len(batch.seq_lens), choice.steps, batch.spec_info
+        if choice.steps == 0:
+            attach_chains(verify_input, self._scores.anchors)
+            return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
+        bs, steps = len(batch.seq_lens), choice.steps
         graphs = None if choice.tier is None else self._graphs
         slots = 0 if graphs is None else graphs.slots(choice.tier)
         plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens, slots)
+        if not self._states.shape.trees:
+            attach_chains(verify_input, plan.qo_indptr)
         if graphs is not None:  # also for all tokens: a greater size can be cheaper
             attach(verify_input, Cut(plan, choice.tokens, choice.tier))
         elif choice.tokens < bs * (steps + 1):

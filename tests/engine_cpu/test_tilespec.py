@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tessera.testing.chances import chi_squared, places
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
@@ -100,6 +101,28 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
     # Of some 180 verifications five or so have each of a tree's inner sizes: by luck one has none, or two.
     assert np.count_nonzero(verified[widths]) >= len(widths) - 2, verified
     assert (verified[[widths[0], widths[-1]]] > 0).all(), verified
+
+
+@pytest.mark.parametrize("drafts", ["standalone", "eagle3"])
+def test_dice_do_not_change_what_is_sampled(server_pool: ServerPool, hf: HuggingFace, drafts: str) -> None:
+    """Each token has the target's distribution after those before it, by temperature: 2,400 of them, chi-squared.
+
+    Ragged and uniform verification and plain steps, with retraction. Negative control: another temperature's is found.
+    """
+    server = server_pool.get(*SERVERS[drafts], "--tile-spec", HIDDEN, env=DICE | STRAINED)
+    prompts = hf.tokenizer(TEXTS)["input_ids"] * 15
+    sampling = {"max_new_tokens": 40, "temperature": 0.9, "ignore_eos": True}
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda prompt: generate(server, prompt, 40, sampling_params=sampling), prompts))
+    assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 200
+    for temperature, least, most in ((0.9, 1e-3, 1.0), (0.7, 0.0, 1e-9)):
+        rng = np.random.default_rng(1)
+        found = np.zeros(20)
+        for prompt, answer in zip(prompts, answers, strict=True):
+            output = answer["output_ids"]
+            p = hf.probabilities([*prompt, *output[:-1]], temperature)[len(prompt) - 1 :]
+            found += np.histogram(places(p, output, rng), len(found), (0, 1))[0]
+        assert least < chi_squared(found, np.full(len(found), found.sum() / len(found))) <= most, found
 
 
 @pytest.mark.parametrize(("drafts", "drafted"), [("standalone", 5), ("standalone-trees", 7)])

@@ -36,6 +36,8 @@ def test_every_kernel_compiles() -> None:
         "_observe_kernel",
         "_observe_tree_kernel",
         "_tree_kernel",
+        "_chunks_kernel",
+        "_accept_kernel",
     }
     assert set(run.stdout.split()) == kernels
 
@@ -77,8 +79,6 @@ def launch_everything() -> None:
     from tessera_kernels.pack_verify_triton import pack_verify_triton
     from tessera_kernels.pool_rows import Reduce, Span
     from tessera_kernels.pool_rows_triton import pool_rows_triton
-    from tessera_kernels.ragged_tree import RaggedTree
-    from tessera_kernels.ragged_tree_triton import ragged_tree_triton
     from tessera_kernels.scatter_verify_triton import scatter_verify_triton
     from tessera_kernels.top_rows import Chunk
     from tessera_kernels.top_rows_triton import top_rows_triton
@@ -105,11 +105,32 @@ def launch_everything() -> None:
         plan = VerifyPlan.create(bs, nodes - 1, nodes - 1, "cpu")
         allocate_verify_triton(scores, requests, model, 2 * bs, plan, paths=True)
         observe_tree_triton(scores, requests, ints, torch.empty((bs, 6), dtype=torch.int32), model)
+    launch_trees(ints, longs)
+    launch_acceptance(ints)
+
+
+def launch_trees(ints: torch.Tensor, longs: torch.Tensor) -> None:
+    """Links of trees: few nodes and many."""
+    from tessera_kernels.ragged_tree import RaggedTree
+    from tessera_kernels.ragged_tree_triton import ragged_tree_triton
+
     for nodes in (2, 8, 64):
         index = torch.empty((3, 2, nodes), dtype=torch.int64)
         tree = RaggedTree._make([*index.unbind(), longs.flatten(), torch.empty(9, dtype=torch.bool)])
         for prefix in (True, False):
             ragged_tree_triton(longs, longs, longs[0], ints, longs[0], 4, 5, prefix, tree)
+
+
+def launch_acceptance(ints: torch.Tensor) -> None:
+    """Chains: one token and many, greedy and sampled."""
+    from tessera_kernels.accept_chains import AcceptedChains, ChainSampling
+    from tessera_kernels.accept_chains_triton import accept_chains_triton
+
+    for dtype, width in ((torch.float32, 1), (torch.float32, 8), (torch.bfloat16, 16)):
+        logits, chains = torch.empty((64, 128_256), dtype=dtype), torch.empty((4, width), dtype=torch.int64)
+        accepted = AcceptedChains.create(4, width, chains.device)
+        for sampling in (None, ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))):
+            accept_chains_triton(logits, ints, chains, sampling, accepted)
 
 
 if __name__ == "__main__":

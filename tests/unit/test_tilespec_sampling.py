@@ -1,11 +1,12 @@
 """Cutting drafts off does not change what is sampled: chi-squared tests on a small vocabulary, against the target.
 
-The rules of acceptance are those of SGLang's samplers, written for many requests at once:
+The rules of acceptance:
 
-- target-only (``tree_speculative_sampling_target_only``): drafts are arg-max tokens; one is accepted with the target's
-  probability of it, else the target without it is sampled;
-- rejection (``chain_speculative_sampling_triton``; Leviathan et al., arXiv 2211.17192): drafts are sampled from q; one
-  is accepted with min(1, p / q), else max(p - q, 0) is sampled.
+- target-only, which serves (`tessera_kernels.accept_chains.accept_chains`): drafts are arg-max tokens; one is accepted
+  with the target's probability of it, else the target without it is sampled;
+- rejection, as SGLang has it (``chain_speculative_sampling_triton``; Leviathan et al., arXiv 2211.17192), written here
+  for many requests at once: drafts are sampled from q; one is accepted with min(1, p / q), else max(p - q, 0) is
+  sampled.
 
 Where the drafts end, or are cut off, the target is sampled as it is.
 """
@@ -17,7 +18,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from tessera.testing.chances import chi_squared
 from tessera.tilespec import calibration
+from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
 
@@ -66,8 +69,23 @@ class World:
     def step(self, last: torch.Tensor, sampled: bool, score: Score) -> tuple[torch.Tensor, torch.Tensor]:
         """Draft, cut, verify: accepted tokens and one more ``[n, DEPTHS + 1]``, and how many they are."""
         drafts, confidence = self.draft(last, sampled, score)
-        lens = cut(confidence)
-        out = torch.zeros(len(last), DEPTHS + 1, dtype=torch.int64)
+        plan = cut(confidence)
+        chains = torch.cat([last.unsqueeze(1), drafts], 1)
+        return self.reject(chains, plan.verify_lens) if sampled else self.accept(chains, plan)
+
+    def accept(self, chains: torch.Tensor, plan: VerifyPlan) -> tuple[torch.Tensor, torch.Tensor]:
+        """Target-only; rows that are not verified are not there."""
+        verified = torch.arange(DEPTHS + 1) < plan.verify_lens.unsqueeze(1)
+        coins = self.coins(*chains.shape).float(), self.coins(len(chains)).float()
+        accepted = AcceptedChains.create(*chains.shape, chains.device)
+        sampling = ChainSampling(torch.ones(len(chains)), *coins)
+        accept_chains(self.p[chains[verified]].log(), plan.qo_indptr, chains, sampling, accepted)
+        return accepted.tokens.view_as(chains).long(), accepted.lens.long()
+
+    def reject(self, chains: torch.Tensor, lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rejection sampling."""
+        last = chains[:, 0]
+        out = torch.zeros_like(chains)
         count = torch.zeros_like(last)
         current, going = last, torch.ones_like(last, dtype=torch.bool)
         coins = self.coins(DEPTHS, len(last))
@@ -75,14 +93,11 @@ class World:
             p = self.p[current]
             weights = p.clone()
             if depth < DEPTHS:
-                token = drafts[:, depth]
+                token, q = chains[:, depth + 1], self.q[current]
                 tested = depth < lens - 1
-                one_hot = torch.nn.functional.one_hot(token, VOCABULARY).double()
-                q = self.q[current] if sampled else one_hot
-                odds = (p * one_hot).sum(1) / (q * one_hot).sum(1)
-                accepted = going & tested & (coins[depth] < odds)
-                residual = (p - q).clamp(min=0) if sampled else p * (1 - one_hot)
-                weights = torch.where(tested.unsqueeze(1), residual, p)
+                own = token.unsqueeze(1)
+                accepted = going & tested & (coins[depth] < (p.gather(1, own) / q.gather(1, own)).squeeze(1))
+                weights = torch.where(tested.unsqueeze(1), (p - q).clamp(min=0), p)
             else:
                 token, accepted = current, torch.zeros_like(going)
             ends = going & ~accepted
@@ -114,24 +129,19 @@ class World:
         for column in range(1, 1 + OUTPUT):
             law = (law.view(-1, VOCABULARY, 1) * self.p).flatten()
             places = places * VOCABULARY + tokens[:, column]
-        expected = law * len(tokens)
-        assert expected.min() > 5  # below, the statistic is not chi-squared
-        found = torch.bincount(places, minlength=len(law)).double()
-        statistic = ((found - expected) ** 2 / expected).sum()
-        freedom = len(law) - VOCABULARY  # how often each start came was no chance
-        half = torch.tensor(freedom / 2, dtype=torch.float64)
-        return float(torch.special.gammaincc(half, statistic / 2))
+        found = torch.bincount(places, minlength=len(law))
+        return chi_squared(found, law * len(tokens), known=VOCABULARY)  # how often each start came was no chance
 
 
-def cut(confidence: torch.Tensor) -> torch.Tensor:
-    """Verify lengths as a server gives them: six draft tokens for ten requests, where they promise most."""
+def cut(confidence: torch.Tensor) -> VerifyPlan:
+    """What is verified, as a server gives them: six draft tokens for ten requests, where they promise most."""
     table = torch.from_numpy(calibration.Calibration(DEPTHS).logits())
     model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), table, 1, "cpu")
     plan = VerifyPlan.create(len(confidence), DEPTHS, DEPTHS, "cpu")
     requests = torch.zeros(len(confidence), dtype=torch.int64)
     allocate_verify(confidence, requests, model, int(1.6 * len(confidence)), plan)
     assert 1 < plan.verify_lens.unique().numel() <= DEPTHS + 1
-    return plan.verify_lens
+    return plan
 
 
 @pytest.mark.parametrize(("sampled", "score"), [(False, largest), (True, largest)])

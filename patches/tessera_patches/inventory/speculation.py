@@ -89,9 +89,10 @@ SEAMS = (
         feature="tilespec",
         handler="tessera_patches.tilespec:sample",
         guard=Guard.BODY,
-        why="Gives the acceptance full drafts again, cut where their verification ended, and sees what is accepted.",
+        why="Accepts chains from the rows that were verified, or gives SGLang full drafts again, cut where they ended.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+        relied=(f"{SPECULATIVE}.eagle_utils._verify_coins",),
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.organize_draft_results",

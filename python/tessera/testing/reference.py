@@ -49,6 +49,12 @@ class HuggingFace:
         scores = states @ self.embeddings().astype(np.float64).T
         return [int(token) for token in scores.argmax(1)]
 
+    def probabilities(self, input_ids: Sequence[int], temperature: float) -> Vector:
+        """Of each token of the vocabulary after each of these, ``[n, V]``, for models as in `favourites`."""
+        scores = self.states(input_ids) @ self.embeddings().astype(np.float64).T / temperature
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
     def edited(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:
         """The same rows after an edit of the embeddings: ``edit`` gets them as ``[n, H]`` float32 and returns them."""
         with self._torch.inference_mode():

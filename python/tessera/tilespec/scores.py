@@ -29,6 +29,7 @@ class Scores:
     Attributes:
         models: by `tessera.tilespec.calibration.Traffic`; they share the requests' offsets.
         model: the one in force.
+        anchors: int32 ``[requests + 1]``: where each request's row begins if its anchor alone is verified.
     """
 
     def __init__(self, requests: int, depths: int, device: str, model: AcceptanceModel) -> None:
@@ -38,6 +39,7 @@ class Scores:
         self._plans = _plans(requests, depths, device)
         self.models = (model, model.sibling())
         self.model = model
+        self.anchors = torch.arange(requests + 1, dtype=torch.int32, device=device)
 
     def use(self, traffic: Traffic) -> None:
         """From here on batches are of this kind."""

@@ -1,0 +1,115 @@
+"""How much of each chain of draft tokens the target accepts, and the token after it, from packed logits.
+
+SGLang's operators want logits, or probabilities, of ``bs * N`` rows: at 64 requests, 8 tokens and a vocabulary of 128k
+those are 262 MB, written several times over. Here the rows that were verified are read once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class ChainSampling(NamedTuple):
+    """How tokens are sampled: the target's probabilities after temperature, and nothing else."""
+
+    temperatures: torch.Tensor
+    """float32, ``bs`` of them, above 0."""
+    coins: torch.Tensor
+    """float32 ``[bs, N]``, uniform in [0, 1): the one at depth d decides the draft token d."""
+    last_coins: torch.Tensor
+    """float32 ``[bs]``, uniform in [0, 1): samples the token after the last accepted one."""
+    single: float = 1.0
+    """A draft token at least so likely is accepted whatever its coin (``--speculative-accept-threshold-single``)."""
+    total: float = 1.0
+    """Probabilities count as divided by this (``--speculative-accept-threshold-acc``), above 0."""
+
+
+class AcceptedChains(NamedTuple):
+    """Outputs of `accept_chains`, written everywhere; as ``eagle_sample`` has them."""
+
+    tokens: torch.Tensor
+    """int32 ``[bs * N]``: the token after each accepted row; 0 behind."""
+    index: torch.Tensor
+    """int32 ``[bs, N]``: the accepted rows of ``tokens``, the anchor's first; -1 behind."""
+    lens: torch.Tensor
+    """int32 ``[bs]``: accepted rows, the anchor included."""
+
+    @classmethod
+    def create(cls, bs: int, width: int, device: torch.device) -> AcceptedChains:
+        """Fresh outputs."""
+        ints = {"dtype": torch.int32, "device": device}
+        return cls(torch.empty(bs * width, **ints), torch.empty((bs, width), **ints), torch.empty(bs, **ints))
+
+
+def accept_chains(
+    logits: torch.Tensor,
+    qo_indptr: torch.Tensor,
+    chains: torch.Tensor,
+    sampling: ChainSampling | None,
+    accepted: AcceptedChains,
+) -> None:
+    """Accept a prefix of each chain (``accepted``, in place).
+
+    Greedy (``sampling`` is None): a draft token is accepted if it is the target's likeliest, the first of equal ones.
+    Else it is accepted if its coin is at most the target's probability of it; after a rejection the target without that
+    token is sampled, after the last verified token the target as it is (``tree_speculative_sampling_target_only`` for
+    trees without branches; what is sampled is distributed as the target, for any draft that is no sample).
+
+    Two launches on a GPU, on the current stream, without a host sync; `accept_chains_torch` elsewhere.
+
+    Args:
+        logits: ``[rows, V]`` of any float type, columns contiguous, V below 2^24: request b has the rows
+            ``qo_indptr[b]`` to ``qo_indptr[b + 1]``; more rows are padding.
+        qo_indptr: int32 ``[bs + 1]`` or longer. Each request has 1 to N rows.
+        chains: int64 ``[bs, N]``, contiguous: each request's anchor and its draft tokens.
+        sampling: None takes the likeliest token.
+        accepted: written.
+    """
+    if logits.is_cuda:
+        from tessera_kernels.accept_chains_triton import accept_chains_triton
+
+        accept_chains_triton(logits, qo_indptr, chains, sampling, accepted)
+    else:
+        accept_chains_torch(logits, qo_indptr, chains, sampling, accepted)
+
+
+def accept_chains_torch(
+    logits: torch.Tensor,
+    qo_indptr: torch.Tensor,
+    chains: torch.Tensor,
+    sampling: ChainSampling | None,
+    accepted: AcceptedChains,
+) -> None:
+    """The torch twin of the Triton kernels: same arguments, same result up to the rounding of probabilities."""
+    bs, width = chains.shape
+    begin, lens = qo_indptr[:bs].long(), qo_indptr[: bs + 1].diff().long()
+    depth = torch.arange(width, device=chains.device)
+    tested = depth < lens.unsqueeze(1) - 1
+    rows = begin.unsqueeze(1) + torch.minimum(depth, lens.unsqueeze(1) - 1)
+    draft = chains.roll(-1, 1).where(tested, -1)
+    if sampling is None:
+        tokens = logits.argmax(1)[rows]
+        right = tested & (tokens == draft)
+    else:
+        p = (logits[rows].float() / sampling.temperatures.view(-1, 1, 1)).softmax(2)
+        chance = p.gather(2, draft.clamp(min=0).unsqueeze(2)).squeeze(2)
+        right = tested & ((sampling.coins <= chance / sampling.total) | (chance >= sampling.single))
+    correct = right.long().cumprod(1).sum(1)
+    if sampling is not None:
+        at = torch.arange(bs, device=chains.device)
+        last = _sample_without(p[at, correct].double(), draft[at, correct], sampling.last_coins)
+        tokens = torch.where(depth < correct.unsqueeze(1), draft, last.unsqueeze(1))
+    kept = depth <= correct.unsqueeze(1)
+    accepted.tokens.copy_(tokens.where(kept, 0).flatten())
+    accepted.index.copy_(torch.arange(bs * width, device=chains.device).view(bs, width).where(kept, -1))
+    accepted.lens.copy_(correct + 1)
+
+
+def _sample_without(p: torch.Tensor, rejected: torch.Tensor, coins: torch.Tensor) -> torch.Tensor:
+    """A token for each row ``[bs, V]`` by the coins, never the ``rejected`` one; -1 rejects none."""
+    p = p.scatter(1, rejected.clamp(min=0).unsqueeze(1), 0.0).where(rejected.unsqueeze(1) >= 0, p)
+    below = p.cumsum(1) <= coins.double().unsqueeze(1) * p.sum(1, keepdim=True)
+    likely = torch.arange(p.shape[1], device=p.device).where(p > 0, 0).amax(1)
+    return torch.minimum(below.sum(1), likely)  # rounding may leave the coin behind the last token

@@ -1,0 +1,188 @@
+"""The Triton kernels behind `tessera_kernels.accept_chains.accept_chains`."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from tessera_kernels.accept_chains import AcceptedChains, ChainSampling
+from tessera_kernels.launch import Launcher, power_of_2
+
+CHUNK = 4096
+"""Logits of one program."""
+_ALIGNED = 4
+"""Floats in 16 bytes: see `tessera_kernels.launch.Launcher`."""
+_NOTHING = tl.constexpr(float("-inf"))
+
+
+@Launcher
+@triton.jit
+def _chunks_kernel(  # type: ignore[no-untyped-def]
+    logits,
+    qo_indptr,
+    temperatures,
+    peaks,
+    masses,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    VOCABULARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    SAMPLED: tl.constexpr,
+):
+    """Program (r, c) reads chunk c of dense row r: its greatest logit, and its place; or the sum of what e^ gives."""
+    row, chunk = tl.program_id(0), tl.program_id(1)
+    request, within = row // WIDTH, row % WIDTH
+    begin = tl.load(qo_indptr + request)
+    if within < tl.load(qo_indptr + request + 1) - begin:
+        column = chunk * CHUNK + tl.arange(0, CHUNK)
+        source = logits + (begin + within).to(tl.int64) * STRIDE + column
+        value = tl.load(source, mask=column < VOCABULARY, other=_NOTHING).to(tl.float32)
+        if SAMPLED:
+            value = value / tl.load(temperatures + request)
+            peak = tl.max(value, 0)
+            mass = tl.sum(tl.exp(value - tl.where(peak == _NOTHING, 0.0, peak)), 0)
+        else:
+            peak, place = tl.max(value, 0, return_indices=True, return_indices_tie_break_left=True)
+            mass = (chunk * CHUNK + place).to(tl.float32)
+        tl.store(peaks + row * CHUNKS + chunk, peak)
+        tl.store(masses + row * CHUNKS + chunk, mass)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weights(  # type: ignore[no-untyped-def]
+    row, chunk, rejected, temperature, top, inside, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr
+):
+    """Probabilities of a chunk of a row, times what all of them have in common; 0 for the rejected token."""
+    column = chunk * CHUNK + tl.arange(0, CHUNK)
+    value = tl.load(row + column, mask=inside & (column < VOCABULARY), other=_NOTHING).to(tl.float32)
+    return tl.where(column == rejected, 0.0, tl.exp(value / temperature - top))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _draw(  # type: ignore[no-untyped-def]
+    row,
+    masses,
+    rejected,
+    temperature,
+    top,
+    coin,
+    VOCABULARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    SLOTS: tl.constexpr,
+):
+    """A token of a row, by its coin: first its chunk, then its place there; never the rejected one."""
+    chunk = tl.arange(0, SLOTS)
+    own = tl.where(rejected >= 0, rejected // CHUNK, -1)
+    # Added up anew without the token, whose probability may be nearly all there is.
+    without = tl.sum(_weights(row, own, rejected, temperature, top, own >= 0, VOCABULARY, CHUNK), 0)
+    masses = tl.where(chunk == own, without, masses)
+    wanted = coin * tl.sum(masses, 0)
+    # Rounding may leave the coin behind the last token.
+    place = tl.sum((tl.cumsum(masses, 0) <= wanted).to(tl.int32), 0)
+    place = tl.minimum(place, tl.max(tl.where(masses > 0, chunk, 0), 0))
+    before = tl.sum(tl.where(chunk < place, masses, 0.0), 0)
+    weight = _weights(row, place, rejected, temperature, top, place >= 0, VOCABULARY, CHUNK)
+    found = tl.sum((before + tl.cumsum(weight, 0) <= wanted).to(tl.int32), 0)
+    found = tl.minimum(found, tl.max(tl.where(weight > 0, tl.arange(0, CHUNK), 0), 0))
+    return place * CHUNK + found
+
+
+@Launcher
+@triton.jit(do_not_specialize=["single", "total"])  # type: ignore[untyped-decorator]
+def _accept_kernel(  # type: ignore[no-untyped-def]
+    logits,
+    qo_indptr,
+    chains,
+    temperatures,
+    coins,
+    last_coins,
+    peaks,
+    masses,
+    tokens_out,
+    index_out,
+    lens_out,
+    single,
+    total,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    VOCABULARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    DEPTHS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    SAMPLED: tl.constexpr,
+):
+    """Program b accepts the chain of request b: all depths at once, then the first that is not accepted counts."""
+    request = tl.program_id(0)
+    begin = tl.load(qo_indptr + request)
+    length = tl.load(qo_indptr + request + 1) - begin
+    depth, chunk = tl.arange(0, DEPTHS), tl.arange(0, SLOTS)
+    dense = request * WIDTH + depth
+    tested = depth < length - 1
+    draft = tl.load(chains + dense + 1, mask=tested, other=-1)
+    cell = dense[:, None] * CHUNKS + chunk[None, :]
+    known = (depth < length)[:, None] & (chunk < CHUNKS)[None, :]
+    peak = tl.load(peaks + cell, mask=known, other=_NOTHING)
+    mass = tl.load(masses + cell, mask=known, other=0.0)
+    if SAMPLED:
+        temperature = tl.load(temperatures + request)
+        top = tl.max(peak, 1)
+        top = tl.where(top == _NOTHING, 0.0, top)
+        mass = mass * tl.exp(peak - top[:, None])
+        source = logits + (begin + depth).to(tl.int64) * STRIDE + draft
+        own = tl.load(source, mask=tested, other=_NOTHING).to(tl.float32)
+        chance = tl.exp(own / temperature - top) / tl.sum(mass, 1)
+        coin = tl.load(coins + dense, mask=tested, other=1.0)
+        right = tested & ((coin <= chance / total) | (chance >= single))
+    else:
+        _, best = tl.max(peak, 1, return_indices=True, return_indices_tie_break_left=True)
+        token = tl.sum(tl.where(chunk[None, :] == best[:, None], mass, 0.0), 1).to(tl.int64)
+        right = tested & (token == draft)
+    correct = tl.min(tl.where(right, DEPTHS, depth), 0)
+    if SAMPLED:
+        here = depth == correct
+        last = _draw(
+            logits + (begin + correct).to(tl.int64) * STRIDE,
+            tl.sum(tl.where(here[:, None], mass, 0.0), 0),
+            tl.sum(tl.where(here, draft, 0), 0),
+            temperature,
+            tl.sum(tl.where(here, top, 0.0), 0),
+            tl.load(last_coins + request),
+            VOCABULARY,
+            CHUNK,
+            SLOTS,
+        )
+        token = tl.where(here, last, draft)
+    kept = depth <= correct
+    inside = depth < WIDTH
+    tl.store(tokens_out + dense, tl.where(kept, token, 0).to(tl.int32), mask=inside)
+    tl.store(index_out + dense, tl.where(kept, dense, -1), mask=inside)
+    tl.store(lens_out + request, correct + 1)
+
+
+def accept_chains_triton(
+    logits: torch.Tensor,
+    qo_indptr: torch.Tensor,
+    chains: torch.Tensor,
+    sampling: ChainSampling | None,
+    accepted: AcceptedChains,
+) -> None:
+    """See `tessera_kernels.accept_chains.accept_chains`. Two launches: chunks of rows, then requests."""
+    bs, width = chains.shape
+    stride, vocabulary = logits.stride(0), logits.shape[1]
+    chunks = -(-vocabulary // CHUNK)
+    cells = -(-bs * width * chunks // _ALIGNED) * _ALIGNED
+    peaks, masses = torch.empty((2, cells), dtype=torch.float32, device=logits.device).unbind()
+    nothing = accepted.lens, accepted.lens, accepted.lens, 1.0, 1.0  # is not read
+    temperatures, coins, last_coins, single, total = nothing if sampling is None else sampling
+    shape = width, stride, vocabulary, CHUNK, chunks
+    sampled = sampling is not None
+    _chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, peaks, masses), (), (*shape, sampled))
+    _accept_kernel(
+        (bs, 1, 1),
+        (logits, qo_indptr, chains, temperatures, coins, last_coins, peaks, masses, *accepted),
+        (single, total),
+        (*shape, power_of_2(width), power_of_2(chunks), sampled),
+    )

@@ -1,0 +1,154 @@
+"""Acceptance of chains from packed logits: the Triton kernels and their torch twin against plain loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tessera_kernels import accept_chains_triton as kernels
+from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains, accept_chains_torch
+
+SMALL = 64
+POISON = -(2**30)
+BOTH = {"triton": kernels.accept_chains_triton, "torch": accept_chains_torch}
+KERNELS = pytest.mark.parametrize("accept", BOTH.values(), ids=BOTH)
+Accept = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, ChainSampling | None, AcceptedChains], None]
+several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def poisoned(bs: int, width: int, device: str) -> AcceptedChains:
+    """Outputs in which nothing is right yet."""
+    outputs = AcceptedChains.create(bs, width, torch.device(device))
+    for output in outputs:
+        output.fill_(POISON)
+    return outputs
+
+
+def sampled_after(p: list[float], rejected: int | None, coin: float) -> int:
+    """Inverse of the cumulative probabilities, without the rejected token."""
+    left = [0.0 if token == rejected else chance for token, chance in enumerate(p)]
+    wanted = coin * sum(left)
+    return next(token for token, total in enumerate(accumulate(left)) if total > wanted)
+
+
+def one_chain(
+    rows: list[list[float]], chain: list[int], coins: list[float] | None, last_coin: float, temperature: float
+) -> list[int]:
+    """What the target makes of one chain: its accepted draft tokens, and one token more."""
+    found: list[int] = []
+    for depth, row in enumerate(rows):
+        draft = chain[depth + 1] if depth + 1 < len(rows) else None
+        if coins is None:
+            token = row.index(max(row))
+            found.append(token)
+            if token != draft:
+                return found
+            continue
+        weights = [math.exp((logit - max(row)) / temperature) for logit in row]
+        p = [weight / sum(weights) for weight in weights]
+        if draft is not None and coins[depth] <= p[draft]:
+            found.append(draft)
+            continue
+        return [*found, sampled_after(p, draft, last_coin)]
+    return found
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain loops over large vocabularies take long."""
+    monkeypatch.setattr(kernels, "CHUNK", SMALL)
+
+
+@KERNELS
+@several
+@given(
+    bs=st.integers(1, 5),
+    width=st.sampled_from([2, 3, 4, 8, 16]),
+    vocabulary=st.sampled_from([3, 50, SMALL, 2 * SMALL + 30]),
+    sampled=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_as_a_plain_loop_has_it(
+    accept: Accept, device: str, small_chunks: None, bs: int, width: int, vocabulary: int, sampled: bool, seed: int
+) -> None:
+    """Tokens, places and lengths, of chains that end at every depth; what is behind the accepted rows is blank."""
+    rng = torch.Generator().manual_seed(seed)
+    lens = torch.randint(1, width + 1, (bs,), generator=rng)
+    begins = [0, *accumulate(lens.tolist())]
+    qo_indptr = torch.tensor([*begins, begins[-1]], dtype=torch.int32, device=device)
+    # Few tokens are likely, and their logits are whole numbers: some are equal.
+    logits = torch.full((begins[-1] + seed % 3, vocabulary + seed % 2), float("nan"))[:, :vocabulary]
+    logits.copy_(torch.randint(-30, 0, logits.shape, generator=rng))
+    likely = torch.randint(vocabulary, (len(logits), 3), generator=rng)
+    logits.scatter_(1, likely, torch.randint(-2, 3, likely.shape, generator=rng).float())
+    logits[:, seed % vocabulary] = -math.inf
+    chains = torch.randint(vocabulary, (bs, width), generator=rng)
+    for request, (begin, end) in enumerate(pairwise(begins)):  # most draft tokens are likely ones
+        for depth in range(1, end - begin):
+            chains[request, depth] = logits[begin + depth - 1].topk(2).indices[int(torch.rand(1, generator=rng) > 0.8)]
+    temperatures = 0.2 + torch.rand(bs, 1, generator=rng)
+    coins, last_coins = torch.rand(bs, width, generator=rng), torch.rand(bs, generator=rng)
+    moved = [one.to(device) for one in (temperatures, coins, last_coins)]
+    sampling = ChainSampling(*moved) if sampled else None
+    outputs = poisoned(bs, width, device)
+    accept(logits.to(device), qo_indptr, chains.to(device), sampling, outputs)
+
+    for request, (begin, end) in enumerate(pairwise(begins)):
+        expected = one_chain(
+            logits[begin:end].double().tolist(),
+            chains[request].tolist(),
+            coins[request].tolist() if sampled else None,
+            float(last_coins[request]),
+            float(temperatures[request]),
+        )
+        blank = width - len(expected)
+        first = request * width
+        assert outputs.tokens[first : first + width].tolist() == expected + [0] * blank
+        assert outputs.index[request].tolist() == [*range(first, first + len(expected)), *[-1] * blank]
+        assert int(outputs.lens[request]) == len(expected)
+
+
+@KERNELS
+def test_thresholds(accept: Accept, device: str) -> None:
+    """A draft token likely enough is accepted whatever the coin; probabilities are divided by the other one."""
+    logits = torch.tensor([[0.6, 0.4], [0.5, 0.5]], device=device).log()
+    qo_indptr, chains = torch.tensor([0, 2], dtype=torch.int32, device=device), torch.tensor([[0, 1]], device=device)
+    one, coins = torch.ones(1, device=device), torch.full((1, 2), 0.7, device=device)
+    half = torch.full((1,), 0.5, device=device)
+    for single, total, length in ((1.0, 1.0, 1), (0.39, 1.0, 2), (0.41, 1.0, 1), (1.0, 0.5, 2), (1.0, 0.6, 1)):
+        outputs = poisoned(1, 2, device)
+        accept(logits, qo_indptr, chains, ChainSampling(one, coins, half, single, total), outputs)
+        assert int(outputs.lens[0]) == length
+
+
+@KERNELS
+def test_a_coin_at_the_end_of_the_line(accept: Accept, device: str) -> None:
+    """The greatest coin takes the last token that can come, not one that cannot; no coin takes the rejected one."""
+    size = kernels.CHUNK
+    vocabulary = size + 5
+    logits = torch.full((2, vocabulary), -math.inf, device=device)
+    logits[:, [7, size - 1, size + 1]] = torch.tensor([0.0, 9.0, -9.0], device=device)
+    qo_indptr = torch.tensor([0, 2], dtype=torch.int32, device=device)
+    chains = torch.tensor([[0, size - 1]], device=device)
+    one = torch.ones(1, device=device)
+    greatest = torch.nextafter(one, torch.zeros(1, device=device))
+    for last, token in ((torch.zeros(1, device=device), 7), (greatest, size + 1)):
+        outputs = poisoned(1, 2, device)
+        sampling = ChainSampling(one, torch.ones((1, 2), device=device), last, 2.0)
+        accept(logits, qo_indptr, chains, sampling, outputs)
+        assert outputs.tokens.tolist() == [token, 0]
+
+
+def test_without_a_gpu_the_twin_runs() -> None:
+    """The function for callers."""
+    outputs = poisoned(1, 2, "cpu")
+    logits = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    accept_chains(logits, torch.tensor([0, 2], dtype=torch.int32), torch.tensor([[0, 1]]), None, outputs)
+    assert outputs.tokens.tolist() == [1, 0]
+    assert outputs.lens.tolist() == [2]
