@@ -24,11 +24,11 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.scores import Scores
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.pack_verify import VerifyRows, pack_verify
+from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.scatter_verify import scatter_verify
 
 STEPS = (0, 1, 2, 3, 5, 7)
-BS, DEPTH, TOKENS, HIDDEN = 64, 7, 256, 4096
+BS, DEPTH, TOKENS, HIDDEN, LONGEST = 64, 7, 256, 4096, 8192
 WARM_UP, TIMES = 64, 512
 
 Calls = dict[str, Callable[[], object]]
@@ -63,12 +63,13 @@ def parts_of_a_step(device: str) -> Calls:
         return VerifyRows(*(torch.zeros(size, dtype=torch.int64, device=device) for _ in range(3)))
 
     dense, packed = ints(rows), ints(TOKENS)
+    slots = KVSlots(torch.zeros((BS, LONGEST), dtype=torch.int32, device=device), requests, requests)
     states = torch.zeros((TOKENS, HIDDEN), dtype=torch.bfloat16, device=device)
     spread, ids = states.new_empty((rows, HIDDEN)), dense.tokens.clone()
     return {
         "take in what has arrived, and choose": lambda: decider.choose(BS, 100_000),
         "allocate": lambda: scores.allocate(BS, DEPTH, requests, TOKENS),
-        "pack": lambda: pack_verify(dense, plan.qo_indptr, BS, packed),
+        "pack": lambda: pack_verify(dense, slots, plan.qo_indptr, packed),
         "spread the predicted tokens": lambda: scatter_verify(packed.tokens, plan.qo_indptr, BS, ids, -1),
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
         "observe": lambda: scores.observe(BS, DEPTH, requests, plan, accepted),

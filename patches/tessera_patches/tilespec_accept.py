@@ -51,7 +51,7 @@ def accept(qo_indptr: torch.Tensor, verify_input: Any, batch: Any, logits_output
     sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, chains)
     accepted = AcceptedChains.create(bs, width, logits.device)
     accept_chains(logits, qo_indptr, chains, sampling, accepted)
-    return accepted.tokens, accepted.lens, accepted.index
+    return accepted.tokens, accepted.lens, accepted.places
 
 
 def _sampling(batch: Any, chains: torch.Tensor) -> ChainSampling:

@@ -22,7 +22,7 @@ from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
 from tessera_patches import tilespec_facts
 from tessera_patches.apply import refusing
-from tessera_patches.tilespec_rehearsal import Rehearsal, assign_no_slots, longest, rehearsal, vocabulary
+from tessera_patches.tilespec_rehearsal import Asks, Rehearsal, assign_no_slots, longest, rehearsal, vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
 def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     """Run each kind of step once: its kernels are compiled now, and what is wrong with it shows now.
 
-    Of our kernels one is compiled for each width, and again for logits, which only sampling looks at as a whole.
+    Of our kernels some are compiled for each width, for sampling again, and one for logits that SGLang wants whole.
     """
     on_cpu = torch.device(worker.device).type == "cpu"
     sizes = [2] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
@@ -155,8 +155,10 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
                 rehearsed.step(max(states), padded[0])
             if on_cpu:
                 rehearsed.step(max(states), tokens=3)
-    with rehearsal(worker, min(_SAMPLED, sizes[-1]), _SHORT, greedy=False) as rehearsed:
-        _each_width(rehearsed, min(_SAMPLED, sizes[-1]), sorted(states), tiers, 0)
+    few = min(_SAMPLED, sizes[-1])
+    for asks in (Asks.TEMPERATURE, Asks.NUCLEUS):
+        with rehearsal(worker, few, _SHORT, asks) as rehearsed:
+            _each_width(rehearsed, few, sorted(states), tiers, 0)
     for tier in tiers:
         _pad(ragged, tier)
         with rehearsal(worker, min(-(-tier // 2), ragged.max_bs), _SHORT) as rehearsed:

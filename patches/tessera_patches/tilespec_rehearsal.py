@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from itertools import pairwise
 from statistics import median
 from types import SimpleNamespace
@@ -32,6 +33,14 @@ _WARM_UPS = 2
 _STEPS = 5
 
 
+class Asks(Enum):
+    """How requests are sampled: each takes other kernels."""
+
+    GREEDY = "temperature 0"
+    TEMPERATURE = "by temperature alone"
+    NUCLEUS = "by temperature and top-p"
+
+
 class Told:
     """Stands where the decider will: chooses what it is told and learns nothing."""
 
@@ -52,14 +61,14 @@ class Rehearsal:
         worker: a `tessera_patches.tilespec_worker.SizedWorker`; its decider is replaced.
         bs: requests, at most those that the pool holds.
         context: tokens of each request in the KV cache.
-        greedy: whether they have temperature 0.
+        asks: how they are sampled.
     """
 
-    def __init__(self, worker: Any, bs: int, context: int, *, greedy: bool) -> None:
+    def __init__(self, worker: Any, bs: int, context: int, asks: Asks) -> None:
         self._worker, self._bs = worker, bs
         self._told = Told()
         worker._decider = self._told
-        self._fields = _fields(worker, bs, context, greedy=greedy)
+        self._fields = _fields(worker, bs, context, asks)
         self._next = _first_draft(worker, bs)
 
     def step(self, steps: int, tier: int | None = None, tokens: int | None = None) -> None:
@@ -101,7 +110,7 @@ def as_served(worker: Any) -> Iterator[None]:
 
 
 @contextmanager
-def rehearsal(worker: Any, bs: int, context: int, *, greedy: bool = True) -> Iterator[Rehearsal]:
+def rehearsal(worker: Any, bs: int, context: int, asks: Asks = Asks.GREEDY) -> Iterator[Rehearsal]:
     """A rehearsal after which the request pool is as it was, and of which nothing was learnt."""
     table = worker.req_to_token_pool.req_to_token
     rows = table[1 : bs + 1]
@@ -110,7 +119,7 @@ def rehearsal(worker: Any, bs: int, context: int, *, greedy: bool = True) -> Ite
     rows[:, : slots.shape[1]] = slots
     try:
         with torch.no_grad():
-            yield Rehearsal(worker, bs, context, greedy=greedy)
+            yield Rehearsal(worker, bs, context, asks)
     finally:
         rows.copy_(before)
         worker._scores.reset()
@@ -176,10 +185,11 @@ def vocabulary(drafts: Any) -> int:
     return int(drafts.target_worker.model_config.vocab_size if known is None else known.shape[0])
 
 
-def _fields(worker: Any, bs: int, context: int, *, greedy: bool) -> dict[str, Any]:
+def _fields(worker: Any, bs: int, context: int, asks: Asks) -> dict[str, Any]:
     """What stays the same from step to step. No copy from the host: it would wait for the device."""
     runner, device = worker.target_worker.model_runner, worker.device
     ones = torch.ones(bs, device=device)
+    greedy = asks is Asks.GREEDY
     sampling = SamplingBatchInfo(
         temperatures=ones.unsqueeze(1),
         top_ps=ones,
@@ -187,7 +197,7 @@ def _fields(worker: Any, bs: int, context: int, *, greedy: bool) -> dict[str, An
         min_ps=torch.zeros(bs, device=device),
         is_all_greedy=greedy,
         is_any_greedy=greedy,
-        need_top_p_sampling=False,
+        need_top_p_sampling=asks is Asks.NUCLEUS,
         need_top_k_sampling=False,
         need_min_p_sampling=False,
         vocab_size=runner.model_config.vocab_size,

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_uniform_func
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 
 from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_kernels.pack_verify import VerifyRows, pack_verify
+from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_patches.tilespec_accept import dense
 from tessera_patches.tilespec_layout import layout_of
 from tessera_patches.tilespec_trees import lay_out, tree_of
@@ -55,21 +54,14 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
 
     ``verify_input.draft_token`` stays dense: grammars and the acceptance read it.
     """
-    bs, width, runner = len(batch.seq_lens), verify_input.draft_token_num, target_worker.model_runner
-    locations = assign_extend_cache_locs_uniform_func(
-        req_pool_indices=batch.req_pool_indices,
-        req_to_token=pool.req_to_token,
-        start_offset=batch.seq_lens,
-        batch_size=bs,
-        draft_token_num=width,
-        device=batch.device,
-    )
+    bs, runner = len(batch.seq_lens), target_worker.model_runner
     tree = tree_of(verify_input)
     if tree is not None:
         lay_out(tree, verify_input, batch.seq_lens, cut.plan, runner.attn_backend)
-    cut.dense = VerifyRows(verify_input.draft_token, verify_input.positions, locations)
-    packed = VerifyRows(*(one.new_empty(cut.rows, dtype=torch.int64) for one in cut.dense))
-    pack_verify(cut.dense, cut.plan.qo_indptr, bs, packed)
+    cut.dense = VerifyRows.around(verify_input.draft_token, verify_input.positions)
+    packed = VerifyRows(*(one.new_empty(cut.rows) for one in cut.dense))
+    slots = KVSlots(pool.req_to_token, batch.req_pool_indices, batch.seq_lens)
+    pack_verify(cut.dense, slots, cut.plan.qo_indptr, packed)
 
     verify_input.ragged_verify_layout = layout_of(cut.plan, bs, cut.tokens, cut.rows)
     verify_input.seq_lens_cpu = batch.seq_lens_cpu

@@ -31,7 +31,7 @@ class AcceptedChains(NamedTuple):
 
     tokens: torch.Tensor
     """int32 ``[bs * N]``: the token after each accepted row; 0 behind."""
-    index: torch.Tensor
+    places: torch.Tensor
     """int32 ``[bs, N]``: the accepted rows of ``tokens``, the anchor's first; -1 behind."""
     lens: torch.Tensor
     """int32 ``[bs]``: accepted rows, the anchor included."""
@@ -39,8 +39,8 @@ class AcceptedChains(NamedTuple):
     @classmethod
     def create(cls, bs: int, width: int, device: torch.device) -> AcceptedChains:
         """Fresh outputs."""
-        ints = {"dtype": torch.int32, "device": device}
-        return cls(torch.empty(bs * width, **ints), torch.empty((bs, width), **ints), torch.empty(bs, **ints))
+        sizes = (bs * width,), (bs, width), (bs,)
+        return cls(*(torch.empty(size, dtype=torch.int32, device=device) for size in sizes))
 
 
 def accept_chains(
@@ -103,7 +103,7 @@ def accept_chains_torch(
         tokens = torch.where(depth < correct.unsqueeze(1), draft, last.unsqueeze(1))
     kept = depth <= correct.unsqueeze(1)
     accepted.tokens.copy_(tokens.where(kept, 0).flatten())
-    accepted.index.copy_(torch.arange(bs * width, device=chains.device).view(bs, width).where(kept, -1))
+    accepted.places.copy_(torch.arange(bs * width, device=chains.device).view(bs, width).where(kept, -1))
     accepted.lens.copy_(correct + 1)
 
 

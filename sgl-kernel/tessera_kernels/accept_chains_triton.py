@@ -17,7 +17,7 @@ _NOTHING = tl.constexpr(float("-inf"))
 
 
 @Launcher
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _chunks_kernel(  # type: ignore[no-untyped-def]
     logits,
     qo_indptr,
@@ -101,7 +101,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     peaks,
     masses,
     tokens_out,
-    index_out,
+    places_out,
     lens_out,
     single,
     total,
@@ -158,7 +158,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     kept = depth <= correct
     inside = depth < WIDTH
     tl.store(tokens_out + dense, tl.where(kept, token, 0).to(tl.int32), mask=inside)
-    tl.store(index_out + dense, tl.where(kept, dense, -1), mask=inside)
+    tl.store(places_out + dense, tl.where(kept, dense, -1), mask=inside)
     tl.store(lens_out + request, correct + 1)
 
 

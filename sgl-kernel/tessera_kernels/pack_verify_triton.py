@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.launch import Launcher
-from tessera_kernels.pack_verify import VerifyRows
+from tessera_kernels.pack_verify import KVSlots, VerifyRows
 
 ROWS_PER_PROGRAM = 128
 
@@ -18,6 +18,9 @@ def _pack_kernel(  # type: ignore[no-untyped-def]
     tokens,
     positions,
     locations,
+    req_to_token,
+    requests,
+    seq_lens,
     qo_indptr,
     packed_tokens,
     packed_positions,
@@ -25,32 +28,37 @@ def _pack_kernel(  # type: ignore[no-untyped-def]
     bs,
     rows,
     WIDTH: tl.constexpr,
+    LONGEST: tl.constexpr,
     ROWS: tl.constexpr,
-    LEVELS: tl.constexpr,
 ):
-    """Program i packs rows ``i * ROWS ..``; ``2 ** LEVELS`` is more than bs."""
+    """Program i takes dense rows ``i * ROWS ..`` to where they belong, and clears what is padding in packed ones."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    # The last request that begins at or before the row: every request has a row, so no two begin at one.
-    request = tl.zeros((ROWS,), tl.int32)
-    for level in tl.static_range(LEVELS):
-        further = request + (1 << (LEVELS - 1 - level))
-        begin = tl.load(qo_indptr + further, mask=further < bs, other=2147483647)
-        request = tl.where(begin <= row, further, request)
-    real = row < tl.load(qo_indptr + bs)
-    source = request * WIDTH + row - tl.load(qo_indptr + request)
-    inside = row < rows
-    tl.store(packed_tokens + row, tl.load(tokens + source, mask=real, other=0), mask=inside)
-    tl.store(packed_positions + row, tl.load(positions + source, mask=real, other=0), mask=inside)
-    tl.store(packed_locations + row, tl.load(locations + source, mask=real, other=0), mask=inside)
+    request, within = row // WIDTH, row % WIDTH
+    live = request < bs
+    position = tl.load(seq_lens + request, mask=live, other=0) + within
+    pool = tl.load(requests + request, mask=live, other=0).to(tl.int64)
+    location = tl.load(req_to_token + pool * LONGEST + position, mask=live, other=0).to(tl.int64)
+    tl.store(locations + row, location, mask=live)
+    begin = tl.load(qo_indptr + request, mask=live, other=0)
+    end = tl.load(qo_indptr + request + 1, mask=live, other=0)
+    target = begin + within
+    verified = live & (target < end)
+    tl.store(packed_tokens + target, tl.load(tokens + row, mask=verified, other=0), mask=verified)
+    tl.store(packed_positions + target, tl.load(positions + row, mask=verified, other=0), mask=verified)
+    tl.store(packed_locations + target, location, mask=verified)
+    padding = (row >= tl.load(qo_indptr + bs)) & (row < rows)
+    nothing = tl.zeros((ROWS,), tl.int64)
+    tl.store(packed_tokens + row, nothing, mask=padding)
+    tl.store(packed_positions + row, nothing, mask=padding)
+    tl.store(packed_locations + row, nothing, mask=padding)
 
 
-def pack_verify_triton(dense: VerifyRows, qo_indptr: torch.Tensor, bs: int, packed: VerifyRows) -> None:
+def pack_verify_triton(dense: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, packed: VerifyRows) -> None:
     """See `tessera_kernels.pack_verify.pack_verify`. One launch."""
-    rows = packed.tokens.shape[0]
-    levels = qo_indptr.shape[0].bit_length()  # not of bs: each value is compiled once
+    bs, rows, dense_rows = slots.requests.shape[0], packed.tokens.shape[0], dense.tokens.shape[0]
     _pack_kernel(
-        (-(-rows // ROWS_PER_PROGRAM), 1, 1),
-        (*dense, qo_indptr, *packed),
+        (-(-max(rows, dense_rows) // ROWS_PER_PROGRAM), 1, 1),
+        (*dense, *slots, qo_indptr, *packed),
         (bs, rows),
-        (dense.tokens.shape[0] // bs, ROWS_PER_PROGRAM, levels),
+        (dense_rows // bs, slots.req_to_token.shape[1], ROWS_PER_PROGRAM),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,6 +21,40 @@ FAULTS = {
     "seam": "model_runner.ModelRunner.forward: parameters was",
     "taken": "another plugin has already patched sglang.srt.server_args.ServerArgs.__post_init__",
     "bug": "tessera: refusing to start: 'NoneType' object is not callable",
+}
+
+
+class Unsupported(NamedTuple):
+    """Options beside --tile-spec, and the lines with which the start must end."""
+
+    options: tuple[str, ...]
+    env: dict[str, str]
+    lines: tuple[str, ...]
+
+
+CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
+NEEDS = "--tile-spec needs --speculative-algorithm EAGLE, EAGLE3, STANDALONE; got"
+NOT_WITH = "cannot be combined with --tile-spec:"
+UNSUPPORTED = {
+    "no drafts": Unsupported((), {}, (f"{NEEDS} nothing",)),
+    "ngram": Unsupported(
+        ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4"), {}, (f"{NEEDS} NGRAM",)
+    ),
+    "several": Unsupported(
+        (
+            *("--speculative-algorithm", "EAGLE", *CHAIN),
+            # With torch_native, SGLang itself refuses deterministic inference, before we are asked.
+            *("--attention-backend", "triton", "--enable-deterministic-inference"),
+            *("--speculative-adaptive", "--tp-size", "2"),
+        ),
+        {"SGLANG_SIMULATE_ACC_LEN": "2"},
+        (
+            f"--speculative-adaptive {NOT_WITH} it chooses the number of steps itself",
+            f"--enable-deterministic-inference {NOT_WITH} what is verified depends on the load",
+            f"--tp-size above 1 {NOT_WITH} ranks could decide differently",
+            f"SGLANG_SIMULATE_ACC_LEN {NOT_WITH} it accepts tokens that were not verified",
+        ),
+    ),
 }
 
 
@@ -41,6 +77,37 @@ def test_an_unsupported_option_is_refused_by_name() -> None:
     """By the real launcher; that every option is, and how, is tested without it."""
     log = expect_refusal(TINY, HIDDEN, "--is-embedding")
     assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in log
+
+
+@pytest.fixture(scope="module")
+def weightless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model without its weights: a server that loads it ends with another error."""
+    folder = tmp_path_factory.mktemp("weightless")
+    for file in TINY.iterdir():
+        if file.suffix != ".safetensors":
+            shutil.copy(file, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sized_logs(weightless: Path) -> dict[str, list[str]]:
+    """The lines that each server with something unsupported beside --tile-spec leaves; two start at a time."""
+
+    def start(case: Unsupported) -> list[str]:
+        drafts = ("--speculative-draft-model-path", str(weightless)) if "EAGLE" in case.options else ()
+        return expect_refusal(weightless, "--tile-spec", *case.options, *drafts, env=case.env).splitlines()
+
+    with ThreadPoolExecutor(2) as threads:
+        return dict(zip(UNSUPPORTED, threads.map(start, UNSUPPORTED.values()), strict=True))
+
+
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_what_does_not_go_with_tile_spec_ends_the_start(sized_logs: dict[str, list[str]], case: str) -> None:
+    """One line for each option or variable, and nothing behind them; no traceback, and the model is not loaded."""
+    lines, log = UNSUPPORTED[case].lines, sized_logs[case]
+    assert log[-len(lines) :] == [f"tessera: refusing to start: {line}" for line in lines]
+    assert sum("refusing to start" in line for line in log) == len(lines)
+    assert [line for line in log if "Traceback" in line] == []
 
 
 def test_sglangs_other_launcher_loads_us_too() -> None:

@@ -94,8 +94,8 @@ def test_as_a_plain_loop_has_it(
             chains[request, depth] = logits[begin + depth - 1].topk(2).indices[int(torch.rand(1, generator=rng) > 0.8)]
     temperatures = 0.2 + torch.rand(bs, 1, generator=rng)
     coins, last_coins = torch.rand(bs, width, generator=rng), torch.rand(bs, generator=rng)
-    moved = [one.to(device) for one in (temperatures, coins, last_coins)]
-    sampling = ChainSampling(*moved) if sampled else None
+    moved = ChainSampling(temperatures.to(device), coins.to(device), last_coins.to(device))
+    sampling = moved if sampled else None
     outputs = poisoned(bs, width, device)
     accept(logits.to(device), qo_indptr, chains.to(device), sampling, outputs)
 
@@ -110,7 +110,7 @@ def test_as_a_plain_loop_has_it(
         blank = width - len(expected)
         first = request * width
         assert outputs.tokens[first : first + width].tolist() == expected + [0] * blank
-        assert outputs.index[request].tolist() == [*range(first, first + len(expected)), *[-1] * blank]
+        assert outputs.places[request].tolist() == [*range(first, first + len(expected)), *[-1] * blank]
         assert int(outputs.lens[request]) == len(expected)
 
 

@@ -75,7 +75,7 @@ def launch_everything() -> None:
     from tessera_kernels.draft_confidence_triton import draft_confidence_triton
     from tessera_kernels.observe_acceptance_triton import observe_acceptance_triton
     from tessera_kernels.observe_tree_triton import observe_tree_triton
-    from tessera_kernels.pack_verify import VerifyRows
+    from tessera_kernels.pack_verify import KVSlots, VerifyRows
     from tessera_kernels.pack_verify_triton import pack_verify_triton
     from tessera_kernels.pool_rows import Reduce, Span
     from tessera_kernels.pool_rows_triton import pool_rows_triton
@@ -98,7 +98,8 @@ def launch_everything() -> None:
         allocate_verify_triton(confidence, requests, model, 2 * bs, VerifyPlan.create(bs, depths, depths, "cpu"))
         observe_acceptance_triton(confidence, requests, ints, ints, model)
         rows = VerifyRows(*torch.empty((3, bs * (depths + 1)), dtype=torch.int64).unbind())
-        pack_verify_triton(rows, ints, bs, rows)
+        slots = KVSlots(torch.empty((600, 4100), dtype=torch.int32), requests, requests)
+        pack_verify_triton(rows, slots, ints, rows)
     for bs, nodes in ((1, 2), (64, 8), (512, 32)):
         model = AcceptanceModel.create(torch.empty(31), torch.empty((1, 32)), 600, "cpu")
         scores, requests = torch.empty((bs, nodes - 1)), torch.empty(bs, dtype=torch.int64)

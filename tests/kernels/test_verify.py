@@ -11,7 +11,7 @@ from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify, allocate_verify_torch
 from tessera_kernels.allocate_verify_triton import allocate_verify_triton
 from tessera_kernels.histogram import HISTOGRAM_BINS
-from tessera_kernels.pack_verify import VerifyRows, pack_verify_torch
+from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify_torch
 from tessera_kernels.pack_verify_triton import pack_verify_triton
 from tessera_kernels.scatter_verify import scatter_verify_torch
 from tessera_kernels.scatter_verify_triton import MAX_COLUMNS, scatter_verify_triton
@@ -141,10 +141,16 @@ def test_pack_and_scatter(device: str, size: tuple[int, int, int], padding: int)
     total = int(lens.sum())
     qo_indptr = torch.cat([torch.zeros(1), lens.cumsum(0), torch.full((3,), total)]).int().to(device)
     dense = VerifyRows(*(torch.randint(1, 2**40, (3, bs * width), generator=rng).to(device).unbind()))
+    table = torch.randint(1, 2**31, (64, 100 + width), generator=rng, dtype=torch.int32)
+    pool, starts = torch.randperm(64, generator=rng)[:bs], torch.randint(100, (bs,), generator=rng)
+    places = [int(table[r, s + i]) for r, s in zip(pool.tolist(), starts.tolist(), strict=True) for i in range(width)]
+    slots = KVSlots(table.to(device), pool.to(device), starts.to(device))
     source = [b * width + within for b, n in enumerate(lens.tolist()) for within in range(n)]
     for pack in (pack_verify_triton, pack_verify_torch):
         packed = VerifyRows(*torch.full((3, total + padding), POISON, device=device).unbind())
-        pack(dense, qo_indptr, bs, packed)
+        dense.locations.fill_(POISON)
+        pack(dense, slots, qo_indptr, packed)
+        assert dense.locations.tolist() == places
         for found, values in zip(packed, dense, strict=True):
             assert found.tolist() == values[source].tolist() + [0] * padding
 

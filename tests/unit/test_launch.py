@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from triton import knobs
+from triton.runtime import driver
 
 from tessera_kernels.launch import Launcher, power_of_2
 from tessera_patches import late_compiles
@@ -34,13 +35,24 @@ class Jit:
 
 
 class Compiled:
-    """Stands for a compilation."""
+    """Stands for a compilation: what `tests/contract/test_triton_launch.py` holds against Triton's own."""
+
+    function, packed_metadata = "function", "metadata"
 
     def __init__(self, jit: Jit, name: str) -> None:
         self.jit, self.name = jit, name
 
-    def __getitem__(self, grid: tuple[int, int, int]) -> Any:
-        return lambda *arguments, **_: self.jit.calls.append((self.name, grid, arguments))
+    def run(self, *arguments: Any) -> None:
+        """As Triton's launcher is called."""
+        grid, stream, ready, rest = arguments[:3], arguments[3], arguments[4:9], arguments[9:]
+        assert ready == ("function", "metadata", None, None, None)
+        self.jit.calls.append((f"{self.name} on {stream}", grid, rest))
+
+
+@pytest.fixture(autouse=True)
+def _device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device whose current stream is 7."""
+    monkeypatch.setattr(driver, "_active", SimpleNamespace(get_current_stream=lambda _: 7))
 
 
 def test_what_differs_is_compiled_and_what_does_not_is_not() -> None:
@@ -49,16 +61,17 @@ def test_what_differs_is_compiled_and_what_does_not_is_not() -> None:
     launch = Launcher(jit)
     ints, floats = torch.zeros(64, dtype=torch.int32), torch.zeros(64)
     launch((1, 1, 1), (ints, floats), (5,), (8,))
-    launch((2, 3, 1), (ints, torch.zeros(7)), (16,), (8,))
+    launch((2, 3, 1), (ints, floats), (16,), (8,))
     launch((1, 1, 1), (ints, floats), (5,), (4,))
     launch((1, 1, 1), (floats, floats), (5,), (8,))
     launch((1, 1, 1), (ints, floats), (5,), (8,), num_warps=8)
     launch((1, 1, 1), (floats, floats), (1,), (8,))
-    assert [what for what, _, _ in jit.calls] == ["jit 4", "compiled 1", "jit 4", "jit 4", "jit 8", "compiled 3"]
+    assert [what for what, _, _ in jit.calls] == [
+        *("jit 4", "compiled 1 on 7", "jit 4", "jit 4", "jit 8", "compiled 3 on 7")
+    ]
     _, grid, arguments = jit.calls[1]
     assert grid == (2, 3, 1)
-    assert arguments[0] is ints
-    assert arguments[2:] == (16, 8)
+    assert arguments == (ints.data_ptr(), floats.data_ptr(), 16, 8)
 
 
 def test_pointers_that_are_not_aligned_are_left_to_triton() -> None:
@@ -68,7 +81,25 @@ def test_pointers_that_are_not_aligned_are_left_to_triton() -> None:
     whole = torch.zeros(64)
     for first in (whole, whole[1:], whole, whole[4:], whole[1:]):
         launch((1, 1, 1), (first, whole), (5,), (8,))
-    assert [what for what, _, _ in jit.calls] == ["jit 4", "jit 4", "compiled 1", "compiled 1", "jit 4"]
+    assert [what for what, _, _ in jit.calls] == [
+        *("jit 4", "jit 4", "compiled 1 on 7", "compiled 1 on 7", "jit 4")
+    ]
+
+
+def test_a_profiler_sees_every_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton tells its hooks of launches that it makes itself; another stream is a number of its own."""
+    jit = Jit()
+    launch, tensor = Launcher(jit), torch.zeros(64)
+
+    def run(stream: Any = None) -> str:
+        launch((1, 1, 1), (tensor, tensor), (5,), (8,), stream=stream)
+        return jit.calls[-1][0]
+
+    assert [run(), run(), run(SimpleNamespace(cuda_stream=3))] == ["jit 4", "compiled 1 on 7", "compiled 1 on 3"]
+    for hook in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
+        with monkeypatch.context() as listening:
+            listening.setattr(hook, "calls", [print])
+            assert run() == "jit 4"
 
 
 def test_a_number_that_triton_would_specialize_is_refused() -> None:

@@ -77,7 +77,7 @@ class World:
         """Target-only; rows that are not verified are not there."""
         verified = torch.arange(DEPTHS + 1) < plan.verify_lens.unsqueeze(1)
         coins = self.coins(*chains.shape).float(), self.coins(len(chains)).float()
-        accepted = AcceptedChains.create(*chains.shape, chains.device)
+        accepted = AcceptedChains.create(len(chains), DEPTHS + 1, chains.device)
         sampling = ChainSampling(torch.ones(len(chains)), *coins)
         accept_chains(self.p[chains[verified]].log(), plan.qo_indptr, chains, sampling, accepted)
         return accepted.tokens.view_as(chains).long(), accepted.lens.long()
