@@ -26,7 +26,7 @@
 #   tile_again   one more start, whose profile is there                     90 s
 #   tile_useless  a draft that is never right                             230 s
 #   running      what fingerprints of running requests cost it; likewise   30 s
-#   tile_times   what a step costs the scheduler's thread; no server        30 s
+#   tile_times   what a step costs the scheduler's thread, what acceptance costs; no server    60 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
 #   more_tests found          the other half                               450 s
@@ -188,7 +188,10 @@ tile_useless() { # a draft that is never right, beside none
   tile_down
 }
 
-tile_times() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }
+tile_times() {
+  timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"
+  timeout 100 python3 -m tilespec.time_accept --out "$out/time-accept.jsonl"
+}
 
 running() { timeout 100 python3 benchmarks/bench_running.py --out "$out/running.jsonl"; }
 
@@ -216,7 +219,7 @@ suite() { # NAME ARGUMENT...: start it, its output and its servers' logs in $sui
 }
 
 tests() {
-  suite kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/kernels
+  suite kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/gpu/test_acceptance.py tests/kernels
   suite top-rows tests/gpu/test_toploc.py -k largest
   suite fingerprints tests/gpu/test_toploc.py -k honest
   suite exact tests/gpu/test_toploc.py -k exact

@@ -25,7 +25,7 @@ from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
 from tessera_patches.tilespec_accept import attach_chains
-from tessera_patches.tilespec_drafts import scored_chains
+from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
 from tessera_patches.tilespec_rehearsal import as_served
 from tessera_patches.tilespec_verify import Cut, attach
 
@@ -108,6 +108,7 @@ class SizedWorker:
         drafts = self._draft_worker
         drafts.__class__ = self.scored(type(drafts))
         drafts.scores = self._scores
+        last_rows_only(drafts.draft_runner.model)
 
     def init_cuda_graphs(self: Any) -> None:
         """Also those of every other number of drafted tokens; SGLang builds them for a controller."""

@@ -103,18 +103,17 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
     assert (verified[[widths[0], widths[-1]]] > 0).all(), verified
 
 
-@pytest.mark.parametrize("drafts", ["standalone", "eagle3"])
-def test_dice_do_not_change_what_is_sampled(server_pool: ServerPool, hf: HuggingFace, drafts: str) -> None:
+@pytest.mark.parametrize("dice", ["standalone", "eagle3"], indirect=True)
+def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """Each token has the target's distribution after those before it, by temperature: 2,400 of them, chi-squared.
 
     Ragged and uniform verification and plain steps, with retraction. Negative control: another temperature's is found.
     """
-    server = server_pool.get(*SERVERS[drafts], "--tile-spec", HIDDEN, env=DICE | STRAINED)
     prompts = hf.tokenizer(TEXTS)["input_ids"] * 15
     sampling = {"max_new_tokens": 40, "temperature": 0.9, "ignore_eos": True}
     with ThreadPoolExecutor(6) as threads:
-        answers = list(threads.map(lambda prompt: generate(server, prompt, 40, sampling_params=sampling), prompts))
-    assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 200
+        answers = list(threads.map(lambda prompt: generate(dice, prompt, 40, sampling_params=sampling), prompts))
+    assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 100
     for temperature, least, most in ((0.9, 1e-3, 1.0), (0.7, 0.0, 1e-9)):
         rng = np.random.default_rng(1)
         found = np.zeros(20)

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
+from tessera.testing.server import Server
 from tessera.testing.tiny import TINY_DRAFT
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.trace import Trace
 
-STANDALONE = (
-    "--speculative-algorithm",
-    "STANDALONE",
-    "--speculative-draft-model-path",
-    str(TINY_DRAFT),
-    "--speculative-num-steps",
-    "5",
-    "--speculative-eagle-topk",
-    "1",
-    "--speculative-num-draft-tokens",
-    "6",
-)
+TINY_EAGLE3 = TINY_DRAFT.parent / "tiny-eagle3"
+CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
+STANDALONE = ("--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", str(TINY_DRAFT), *CHAIN)
+EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(TINY_EAGLE3), *CHAIN)
 STEPS = (0, 1, 2, 3, 5)
 BATCHES = (1, 2, 3, 4, 5)
 CHEAP, DEAR = 0.01, 100.0
@@ -57,20 +51,30 @@ UNIFORM = {1: 5, 2: 3, 3: 2, 4: 1, 5: 0}
 POLICIES = {"uniform": table(UNIFORM, None), "ragged": table({}, TIERS)}
 
 
+def forced(pool: ServerPool, folder: Path, options: tuple[str, ...], costs: CostTable) -> tuple[Server, Path]:
+    """A server that decides by these costs, and the trace of what it decides."""
+    file, trace = folder / "costs.json", folder / "trace.jsonl"
+    file.write_text(json.dumps(costs.to_json()))
+    env = {"TESSERA_TEST_FAULT": "costs", "TESSERA_TEST_COSTS": str(file)}
+    return pool.get(*options, "--tile-spec", "--tile-spec-trace", str(trace), env=env), trace
+
+
+def generate(server: Server, prompts: list[list[int]], tokens: int) -> Any:
+    """Greedy answers to prompts in one body, so that they run together."""
+    sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    body = {"input_ids": prompts, "sampling_params": sampling}
+    return httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_forced_policy_does_not_change_the_tokens(
     server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, policy: str
 ) -> None:
     """Every width and plain decoding, without graphs for parts; and parts only. Each token is the reference's."""
-    costs, trace = tmp_path / "costs.json", tmp_path / "trace.jsonl"
-    costs.write_text(json.dumps(POLICIES[policy].to_json()))
-    env = {"TESSERA_TEST_FAULT": "costs", "TESSERA_TEST_COSTS": str(costs)}
-    server = server_pool.get(*STANDALONE, "--tile-spec", "--tile-spec-trace", str(trace), env=env)
+    server, trace = forced(server_pool, tmp_path, STANDALONE, POLICIES[policy])
     for bs in BATCHES:
         prompts = [hf.tokenizer(f"def f{bs}{place}(x):\n    return")["input_ids"] for place in range(bs)]
-        sampling = {"max_new_tokens": 40, "temperature": 0, "ignore_eos": True}
-        body = {"input_ids": prompts, "sampling_params": sampling}  # in one body: they run together
-        answers = httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
+        answers = generate(server, prompts, tokens=40)
         for ids, answer in zip(prompts, answers, strict=True):
             output = answer["output_ids"]
             assert output == hf.favourites([*ids, *output[:-1]])[len(ids) - 1 :]
@@ -80,3 +84,18 @@ def test_a_forced_policy_does_not_change_the_tokens(
     else:
         assert {(bs, tier) for bs, _, tier in made} == set(TIERS.items())
         assert {steps for _, steps, _ in made} - {0}
+
+
+def test_a_forced_width_drafts_what_sglang_would(server_pool: ServerPool, hf: HuggingFace, tmp_path: Path) -> None:
+    """As many drafts are right, in as many steps, as with SGLang's fixed setting: drafts go on from the right row.
+
+    Wrong drafts would not change the tokens, and nothing else would tell.
+    """
+    server, _ = forced(server_pool, tmp_path, EAGLE3, table(dict.fromkeys(BATCHES, 5), None))
+    prompts = [hf.tokenizer(text)["input_ids"] for text in ("def main():\n    import", "import os\n\nfor i in range")]
+    found = []
+    for one in (server, server_pool.get(*EAGLE3)):
+        metas = [answer["meta_info"] for answer in generate(one, prompts, tokens=150)]
+        found.append([(meta["spec_num_correct_drafts"], meta["spec_verify_ct"]) for meta in metas])
+    assert found[0] == found[1]
+    assert min(correct for correct, _ in found[0]) > 10

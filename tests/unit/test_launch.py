@@ -81,9 +81,7 @@ def test_pointers_that_are_not_aligned_are_left_to_triton() -> None:
     whole = torch.zeros(64)
     for first in (whole, whole[1:], whole, whole[4:], whole[1:]):
         launch((1, 1, 1), (first, whole), (5,), (8,))
-    assert [what for what, _, _ in jit.calls] == [
-        *("jit 4", "jit 4", "compiled 1 on 7", "compiled 1 on 7", "jit 4")
-    ]
+    assert [what for what, _, _ in jit.calls] == [*("jit 4", "jit 4", "compiled 1 on 7", "compiled 1 on 7", "jit 4")]
 
 
 def test_a_profiler_sees_every_launch(monkeypatch: pytest.MonkeyPatch) -> None:

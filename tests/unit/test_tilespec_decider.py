@@ -150,7 +150,11 @@ def test_what_is_learnt_is_handed_on_now_and_then(monkeypatch: pytest.MonkeyPatc
 
 
 def test_trace_has_every_step(tmp_path: Path) -> None:
-    """Timed where the next step followed directly, and not where a prefill came between."""
+    """Timed where the next step followed directly, and not where a prefill came between.
+
+    Histograms are with the step whose choice took them in: the policy looks after a prefill and in every fourth step,
+    and they come before the fits after 4 and 8 drafts.
+    """
     file = tmp_path / "trace.jsonl"
     subject, own = decider(file)
     chooser = np.random.default_rng(1)
@@ -164,7 +168,8 @@ def test_trace_has_every_step(tmp_path: Path) -> None:
     records = list(Trace(file).records())
     assert len(records) == 10
     assert [i for i, record in enumerate(records) if record.measured is None] == [4, 9]
-    assert all(len(record.seen) == 1 for record in records[1:])
+    assert [len(record.seen) for record in records] == [0, 0, 0, 0, 4, 1, 0, 0, 3, 1]
+    assert [i for i, record in enumerate(records) if record.means] == [4, 8]
 
 
 def test_mailbox_keeps_what_was_sent() -> None:

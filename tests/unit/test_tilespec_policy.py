@@ -223,13 +223,14 @@ def test_depths_that_were_not_drafted_are_extrapolated() -> None:
     """From one drafted depth: each survival shrinks by the mean acceptance of the depths behind it."""
     survival = np.array([[0.9], [0.5], [0.5], [0.1]])
     known = Survivals(3, [0, 1, 2, 3], np.array([0.7, 0.7, 0.7]))
-    np.testing.assert_allclose(known.uniform, np.cumsum([0, 0.7, 0.7**2, 0.7**3]))
+    whole = known.stretch + np.arange(4)
+    np.testing.assert_allclose(known.gain(whole), np.cumsum([0, 0.7, 0.7**2, 0.7**3]))
     known.assume(np.array([0.7, 0.8, 0.5]))
     for _ in range(1000):
         known.update(histogram_of(survival, 3), 1)
         known.gain(known.stretch)
     totals = survival.sum() / 4 * np.array([0, 1, 1 + 0.8, 1 + 0.8 + 0.4])
-    np.testing.assert_allclose(known.uniform, totals, rtol=1e-3)
+    np.testing.assert_allclose(known.gain(whole), totals, rtol=1e-3)
     items = np.sort(np.concatenate([survival * f for f in (1, 0.8, 0.4)], axis=None))[::-1]
     for k in range(13):
         found = known.gain(np.array([k / 4 + known.stretch[3]]))[0] * 4

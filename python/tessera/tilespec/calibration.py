@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from copy import copy
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ arXiv 2406.16858), for each other one that it is right as often as at the depth 
 bins of the depth have in common, or a draft that is sure and always wrong would have to be found out bin by bin."""
 SHIFT_SPREAD = 2.0
 """Standard deviation, in logits, of how far a depth may be expected to lie from its prior."""
-_SHIFT_ROUNDS, _LONGEST_STRIDE = 4, 1.5
+_SHIFT_ROUNDS, _LONGEST_STRIDE, _SHORTEST_STRIDE = 4, 1.5, 1e-8
 HALF_LIFE = 2048.0
 """Trials of the first depth after which what was counted before weighs half, at every depth: traffic changes. Deep
 drafts are tried seldom; with a half-life of their own they would tell of earlier traffic for long. Of trees, trials of
@@ -64,8 +65,9 @@ def edges() -> npt.NDArray[np.float32]:
     return _sigmoid(np.linspace(_FIRST_EDGE, _LAST_EDGE, BINS - 1)).astype(np.float32)
 
 
+@cache
 def identity() -> Array:
-    """The prior, ``[BINS]``: the confidence in the middle of each bin."""
+    """The prior, ``[BINS]``, not to be changed: the confidence in the middle of each bin."""
     step = (_LAST_EDGE - _FIRST_EDGE) / (BINS - 2)
     return _sigmoid(_FIRST_EDGE + step * (np.arange(BINS) - 0.5))
 
@@ -144,11 +146,12 @@ class Calibration:
 
         Of trees: that of all nodes, for each. Their survivals are counted, and not guessed from this, after one step.
         """
-        means = np.empty(len(self.trials))
+        means: list[float] = []
         guess = FIRST_GUESS
-        for depth, (trials, successes) in enumerate(zip(self.trials.sum(1), self.successes.sum(1), strict=True)):
-            guess = means[depth] = (successes + PRIOR_TRIALS * guess) / (trials + PRIOR_TRIALS)
-        return means.repeat(self._columns)
+        for trials, successes in zip(self.trials.sum(1).tolist(), self.successes.sum(1).tolist(), strict=True):
+            guess = (successes + PRIOR_TRIALS * guess) / (trials + PRIOR_TRIALS)
+            means += [guess] * self._columns
+        return np.array(means)
 
     def copy(self) -> Calibration:
         """What is known now."""
@@ -192,29 +195,34 @@ def _sigmoid(logit: npt.NDArray[np.floating[Any]]) -> Array:
 
 def _shifted(prior: Array, trials: Array, successes: Array) -> Array:
     """Move the logits of ``[BINS]`` chances by the one number that explains the counts best (Newton's method)."""
-    odds = prior / (1 - prior)
-    right = successes.sum()
+    against = (1 - prior) / prior  # not the odds in favour: a chance may have been rounded to 1
+    right = float(successes.sum())
     shift = 0.0
+    expected = prior
     for _ in range(_SHIFT_ROUNDS):
-        expected = 1 - 1 / (1 + odds * math.exp(shift))
-        hits = trials * expected
-        guessed = hits.sum()
+        guessed = float(trials.dot(expected))
         slope = right - guessed - shift / SHIFT_SPREAD**2
-        curvature = guessed - hits @ expected + 1 / SHIFT_SPREAD**2
-        shift += min(max(slope / curvature, -_LONGEST_STRIDE), _LONGEST_STRIDE)
-    return np.asarray(1 - 1 / (1 + odds * math.exp(shift)), np.float64)
+        curvature = guessed - float(trials.dot(expected * expected)) + 1 / SHIFT_SPREAD**2
+        stride = min(max(slope / curvature, -_LONGEST_STRIDE), _LONGEST_STRIDE)
+        shift += stride
+        expected = 1 / (1 + against * math.exp(-shift))
+        if abs(stride) < _SHORTEST_STRIDE:  # the next would be about its square
+            break
+    return np.asarray(expected)
 
 
 def _isotonic(values: Array, weights: Array) -> Array:
-    """Weighted isotonic regression of each row: the max-min formula (Robertson, Wright and Dykstra 1988, 1.4.1).
-
-    The value at k is the greatest over i <= k of the least over j >= k of the weighted mean of i..j.
-    """
-    zero = np.zeros((len(values), 1))
-    total = np.hstack([zero, (values * weights).cumsum(1)])
-    weight = np.hstack([zero, weights.cumsum(1)])
-    span = weight[:, None, 1:] - weight[:, :-1, None]
-    ordered = np.triu(np.ones(span.shape[1:], bool))
-    mean = np.where(ordered, (total[:, None, 1:] - total[:, :-1, None]) / np.where(ordered, span, 1), np.inf)
-    least = np.minimum.accumulate(mean[:, :, ::-1], axis=2)[:, :, ::-1]
-    return np.asarray(np.where(ordered, least, -np.inf).max(1))
+    """Weighted isotonic regression of each row: neighbours that fall are pooled until none does."""
+    fitted = np.empty_like(values)
+    for row, (line, weight) in enumerate(zip(values.tolist(), weights.tolist(), strict=True)):
+        pools: list[tuple[float, float, int]] = []  # value, weight, bins
+        for pool in zip(line, weight, [1] * len(line), strict=True):
+            value, mass, bins = pool
+            while pools and pools[-1][0] > value:
+                before, more, others = pools.pop()
+                value = (before * more + value * mass) / (more + mass)
+                mass += more
+                bins += others
+            pools.append((value, mass, bins))
+        fitted[row] = [value for value, _, bins in pools for _ in range(bins)]
+    return fitted

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -203,7 +204,9 @@ class Correction:
 
     def factors(self, kinds: npt.NDArray[np.int64]) -> Array:
         """What to multiply the profile's seconds by, for each of ``kinds``."""
-        return self._common * self._own[kinds]
+        factors: Array = self._own[kinds]
+        factors *= self._common
+        return factors
 
     def observe(self, kind: int, profiled: float, measured: float) -> None:
         """Learn from one step.
@@ -225,4 +228,4 @@ class Correction:
         self._observed += 1
         if self._observed % MEDIAN_INTERVAL == 0:
             ran = self.measured > 0
-            self._own[~ran] = np.median(self._own[ran])
+            self._own[~ran] = median(self._own[ran].tolist())

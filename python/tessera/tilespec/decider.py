@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from tessera.tilespec.calibration import Calibrations, FitTimer, Traffic
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.gain import Survivals
@@ -72,19 +75,29 @@ class Decider:
         self._learnt = _Learnt()
 
     def choose(self, bs: int, kv_tokens: int, traffic: Traffic = Traffic.GREEDY) -> Choice:
-        """Decide the step that is about to begin, of ``bs`` requests with ``kv_tokens`` cached in all."""
-        self._take_in()
+        """Decide the step that is about to begin, of ``bs`` requests with ``kv_tokens`` cached in all.
+
+        Histograms and times change nothing until the policy looks at them, and wait until it does.
+        """
         if traffic != self._traffic:
             self._traffic = traffic
             self._scores.use(traffic)
             self.policy.turn(self._survivals[traffic])
+        counts = self._counts.receive()
+        looks = self.policy.looks(bs, fresh=self._fresh)
+        if looks or counts:
+            self._take_in_histograms()
+            self._fit(counts)
+        if looks:
+            self._take_in_times()
         self._timers[traffic].stepped()
         choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
         learnt = self._learnt
         record = Record(bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, self._fresh, traffic)
         self._watch.start(record)
         self._fresh = False
-        self._learnt = _Learnt()
+        if self._trace is not None:
+            self._learnt = _Learnt()
         return choice
 
     def interrupted(self) -> None:
@@ -102,13 +115,14 @@ class Decider:
         if self._timers[self._traffic].drafted():
             self._counts.send(self._scores.model.counts, self._traffic)
 
-    def _take_in(self) -> None:
+    def _take_in_histograms(self) -> None:
         for histogram, (steps, traffic) in self._histograms.receive():
             self._survivals[traffic].update(histogram, steps)
             if self._trace is not None:
                 self._learnt.seen.append(Seen.of(histogram, steps, traffic))
-        self._take_in_times()
-        for counts, traffic in self._counts.receive():
+
+    def _fit(self, received: list[tuple[npt.NDArray[np.int32], Traffic]]) -> None:
+        for counts, traffic in received:
             calibration = self.calibrations[traffic]
             accepted = calibration.absorb(counts)
             mean = calibration.mean()

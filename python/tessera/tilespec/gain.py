@@ -20,6 +20,7 @@ MEMORY_REQUESTS = 32.0
 """News of this many requests replace half of what was known: few requests tell little."""
 FIRST_REQUESTS = 4.0
 """What is assumed at the beginning counts as so many."""
+_CENTERS = (np.arange(BINS) + 0.5) / BINS
 _UNITS = np.array([1.0, HISTOGRAM_UNIT]).reshape(2, 1, 1)
 
 
@@ -36,9 +37,11 @@ class Survivals:
         self._within = (np.arange(depths) < np.array(steps)[:, None]).astype(np.float64)  # [steps, S]
         # One call interpolates in the curves of all steps: each has its own stretch of the axis.
         self.stretch: Array = np.arange(len(steps), dtype=np.float64) * (depths + 1)
-        self._starts = self.stretch[:, None]
-        self._curves = np.zeros((2, len(steps), BINS + 1))
-        self._counts = np.zeros((2, depths, BINS), np.int64)
+        self._stacked = np.zeros((2, len(steps), BINS + 1))  # what each curve begins with comes behind its bins
+        self._stacked[0, :, -1] = self.stretch
+        self._curves = np.empty_like(self._stacked)
+        self._counts = np.zeros((2, depths, BINS))
+        self._settled = True
         self._drafted = 0
         self._known = FIRST_REQUESTS
         self._rates = np.zeros((2, depths, BINS))
@@ -53,7 +56,7 @@ class Survivals:
         self._settle()
         self._known = max(self._known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
-        self._deeper: dict[int, tuple[Array, Array]] = {}
+        self._deeper: dict[int, tuple[npt.NDArray[np.int64], Array]] = {}
 
     def update(self, histogram: npt.NDArray[np.int32], drafted: int) -> None:
         """Take in the histogram of a step. Costs nothing much until somebody looks at the result.
@@ -67,46 +70,48 @@ class Survivals:
             self._settle()
         self._drafted = drafted
         self._counts += histogram
+        self._settled = False
 
     def gain(self, drafts: Array) -> Array:
         """Expected accepted draft tokens for each request.
 
         Args:
-            drafts: flat, for each entry the draft tokens verified per request, plus the `stretch` of its steps.
+            drafts: for each entry the draft tokens verified per request, plus the `stretch` of its steps.
         """
         self._settle()
         return np.asarray(np.interp(drafts, self._curves[0].ravel(), self._curves[1].ravel()))
 
-    @property
-    def uniform(self) -> Array:
-        """The same where all draft tokens are verified, for each of the ``steps``."""
-        self._settle()
-        return self._curves[1, :, -1]
-
     def _settle(self) -> None:
         """Work in what was counted since."""
-        requests = int(self._counts[0, 0].sum())
+        if self._settled:
+            return
+        self._settled = True
+        requests = sum(self._counts[0, 0].tolist())
         if requests == 0:
             return
         weight = 1 / (requests + self._known)
         self._known = min(self._known + requests, MEMORY_REQUESTS)
-        fresh = self._counts * (_UNITS * weight)
+        fresh = self._counts
+        fresh *= _UNITS * weight
         if self._drafted < fresh.shape[1]:
-            move, shrink = self._deeper.get(self._drafted) or self._prepare(self._drafted)
-            fresh[:, self._drafted :] = (fresh[:, self._drafted - 1] @ move).reshape(2, -1, BINS) * shrink
+            places, lost = self._deeper.get(self._drafted) or self._prepare(self._drafted)
+            items = fresh[:, self._drafted - 1, None] * lost
+            deeper = np.bincount(places, items.ravel(), items.size)
+            fresh[:, self._drafted :] = deeper.reshape(items.shape)
         self._rates *= 1 - requests * weight
         self._rates += fresh
-        self._counts[:] = 0
+        fresh.fill(0)
         self._accumulate()
 
-    def _prepare(self, drafted: int) -> tuple[Array, Array]:
-        """How items of the last drafted depth spread over the bins of deeper ones, and what their survivals lose."""
+    def _prepare(self, drafted: int) -> tuple[npt.NDArray[np.int64], Array]:
+        """Where items of the last drafted depth go at deeper ones, and what is left of their survivals.
+
+        Places are flat, in ``[2, S - drafted, BINS]``; what is left is ``[2, S - drafted, 1]``: of their number, all.
+        """
         shrink = self._mean[drafted:].cumprod()[:, None]
-        center = (np.arange(BINS) + 0.5) / BINS
-        move = np.zeros((BINS, len(shrink), BINS))
-        np.put_along_axis(move, (center * shrink * BINS).astype(np.int64).T[:, :, None], 1.0, axis=2)
-        lost = np.stack([np.ones_like(shrink), shrink])
-        self._deeper[drafted] = move.reshape(BINS, -1), lost
+        rows = np.arange(2 * len(shrink)).reshape(2, -1, 1) * BINS
+        places = rows + (_CENTERS * shrink * BINS).astype(np.int64)
+        self._deeper[drafted] = places.ravel(), np.stack([np.ones_like(shrink), shrink])
         return self._deeper[drafted]
 
     @staticmethod
@@ -119,6 +124,5 @@ class Survivals:
 
     def _accumulate(self) -> None:
         """From bins to curves: the most likely draft tokens come first, whatever their depth."""
-        np.cumsum((self._within @ self._rates)[:, :, ::-1], axis=2, out=self._curves[:, :, 1:])
-        self._curves[0, :, 0] = 0
-        self._curves[0] += self._starts
+        np.matmul(self._within, self._rates, out=self._stacked[:, :, :-1])
+        np.add.accumulate(self._stacked[:, :, ::-1], axis=2, out=self._curves)

@@ -11,7 +11,19 @@ import torch
 Tag = TypeVar("Tag")
 
 MOST = 8
-"""Copies under way at once; the overlap scheduler is two steps ahead of the device at most."""
+"""Copies under way at once: those sent between two looks (`tessera.tilespec.policy.LOOK_INTERVAL`), and those of the
+steps that the overlap scheduler is ahead of the device, two at most."""
+
+
+class _Copy:
+    """A host buffer for tensors like ``tensor``, and what tells that one has arrived; None without a GPU."""
+
+    __slots__ = ("arrived", "host", "values")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        self.values: np.ndarray = self.host.numpy()
+        self.arrived = torch.cuda.Event() if tensor.is_cuda else None
 
 
 class Mailbox(Generic[Tag]):
@@ -22,33 +34,27 @@ class Mailbox(Generic[Tag]):
     """
 
     def __init__(self) -> None:
-        self._under_way: deque[tuple[torch.Tensor, torch.cuda.Event | None, Tag]] = deque()
-        self._free: list[tuple[torch.Tensor, torch.cuda.Event]] = []
+        self._under_way: deque[tuple[_Copy, Tag]] = deque()
+        self._free: list[_Copy] = []
 
     def send(self, tensor: torch.Tensor, tag: Tag) -> None:
         """Copy ``tensor`` as it will be on the current stream. Dropped where `MOST` are under way: none is needed."""
-        if not tensor.is_cuda:
-            self._under_way.append((tensor.clone(), None, tag))
-            return
         if len(self._under_way) >= MOST:
             return
-        if self._free:
-            host, arrived = self._free.pop()
-        else:
-            host, arrived = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True), torch.cuda.Event()
-        host.copy_(tensor, non_blocking=True)
-        arrived.record()
-        self._under_way.append((host, arrived, tag))
+        copy = self._free.pop() if self._free else _Copy(tensor)
+        copy.host.copy_(tensor, non_blocking=True)
+        if copy.arrived is not None:
+            copy.arrived.record()
+        self._under_way.append((copy, tag))
 
     def receive(self) -> list[tuple[np.ndarray, Tag]]:
-        """What has arrived by now, the oldest first, as copies."""
+        """What has arrived by now, the oldest first; to be read before the next `send`."""
         found: list[tuple[np.ndarray, Tag]] = []
         while self._under_way:
-            host, arrived, tag = self._under_way[0]
-            if arrived is not None and not arrived.query():
+            copy, tag = self._under_way[0]
+            if copy.arrived is not None and not copy.arrived.query():
                 break
             self._under_way.popleft()
-            found.append((host.numpy().copy(), tag))
-            if arrived is not None:
-                self._free.append((host, arrived))
+            found.append((copy.values, tag))
+            self._free.append(copy)
         return found

@@ -75,7 +75,7 @@ class Options:
     seconds: Array
     kinds: npt.NDArray[np.int64]
     drafts: Array
-    """Where to look up the gain of each ragged option."""
+    """Where to look up the gain of each."""
     possible: Array
     """1 or 0."""
 
@@ -118,11 +118,14 @@ class Policy:
             kv_tokens: tokens of theirs in the KV cache.
             fresh: a prefill came directly before.
         """
+        held = None if self.looks(bs, fresh=fresh) else self._held
         self._elapsed += 1
-        if self._held is not None and self._elapsed < LOOK_INTERVAL and self._held[0] == bs and not fresh:
-            return self._held[1]
+        if held is not None:
+            return held[1]
         options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
-        goodput = (bs + gain) / seconds * options.possible
+        goodput = gain + bs
+        goodput /= seconds
+        goodput *= options.possible
         row, column = self._best(goodput)
         self._present = row  # also where something else is looked at instead: that must not undo a switch
         row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh)
@@ -144,6 +147,11 @@ class Policy:
         self._held = None if exploring else (bs, choice)
         return choice
 
+    def looks(self, bs: int, *, fresh: bool = False) -> bool:
+        """Whether the next choice looks at all options; where it does not, what was learnt can wait."""
+        held = self._held
+        return held is None or self._elapsed + 1 >= LOOK_INTERVAL or held[0] != bs or fresh
+
     def turn(self, survivals: Survivals) -> None:
         """Drafts promise something else from here on: another kind of requests. The next choice is the best for it."""
         self.survivals = survivals
@@ -154,10 +162,9 @@ class Policy:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
         options = self._options.get(bs) or self._prepare(bs)
         profiled = options.seconds + kv_tokens * self._kv_seconds
-        seconds = profiled * self.correction.factors(options.kinds)
-        gain = np.empty_like(seconds)
-        gain[:, 0] = self.survivals.uniform
-        gain[:, 1:] = self.survivals.gain(options.drafts.ravel()).reshape(len(gain), -1)
+        seconds = self.correction.factors(options.kinds)
+        seconds *= profiled
+        gain = self.survivals.gain(options.drafts)
         gain *= bs
         return options, profiled, seconds, gain
 
@@ -202,7 +209,7 @@ class Policy:
         if (other, 0) == (row, column):
             return row, column, False  # that is the full width of the most steps already
         chosen = float(seconds[row, column])
-        worth = float((bs + gain[other, 0]) * chosen / (bs + gain[row, column]))
+        worth = (bs + float(gain[other, 0])) * chosen / (bs + float(gain[row, column]))
         loss = max(float(seconds[other, 0]) - worth, 0.0) * (1 if row else BURST)
         share = EXPLORED_SHARE if row else EXPLORED_SHARE_OF_PLAIN + EXPLORED_SHARE_OF_ONE / bs
         self._credit = min(self._credit + share * chosen * self._elapsed, loss)
@@ -261,7 +268,7 @@ class Policy:
             tokens,
             around + np.hstack([uniform, ragged]),
             np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)]),
-            (tokens[:, 1:] - bs) / bs + self.survivals.stretch[:, None],
+            (tokens - bs) / bs + self.survivals.stretch[:, None],
             np.hstack([np.ones_like(uniform), (steps[:, None] > 0) & (room | (tiers <= full[:, None]))]),
         )
         self._options[bs] = options

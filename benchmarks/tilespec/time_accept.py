@@ -1,0 +1,71 @@
+"""What it takes to accept chains, ours and SGLang's way: on the device, and for the thread that launches it.
+
+    python -m tilespec.time_accept --out time-accept.jsonl
+
+Verifications in full, so that both read as many logits; of those in part SGLang would read as many. Medians, the two in
+turn. Ends within a minute; needs a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from provenance import note, provenance, tell
+from tessera.testing.verified import VOCABULARY, VerifiedChains
+
+SHAPES = ((1, 4), (8, 4), (32, 4), (64, 4), (64, 8), (128, 4))
+"""Requests, tokens of each."""
+TIMES = 30
+_AHEAD = 2_000_000
+"""Cycles of the device: a millisecond."""
+
+
+def main() -> None:
+    """Measure each shape, greedy and sampled."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("needs a GPU: SGLang's operators have no other form")
+    with options.out.open("w", encoding="utf-8") as out:
+        note(provenance() | {"vocabulary": VOCABULARY, "times": TIMES}, out)
+        for bs, width in SHAPES:
+            for sampled in (False, True):
+                verified = VerifiedChains(bs, width)
+                ways = {
+                    "ours": lambda: verified.ours(sampled=sampled),  # noqa: B023 - called at once
+                    "sglang": lambda: verified.sglangs(sampled=sampled),  # noqa: B023
+                }
+                tell({"requests": bs, "width": width, "sampled": sampled, **_times(ways)}, out)
+
+
+def _times(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Microseconds of each way, on the device and on this thread."""
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(TIMES)]
+    found: dict[str, float] = {}
+    for name, way in ways.items():
+        for _ in range(3):
+            way()
+        torch.cuda.synchronize()
+        host = []
+        for begin, end in events:
+            torch.cuda._sleep(_AHEAD)  # noqa: SLF001 - so that no launch is measured on the device
+            begin.record()
+            start = time.perf_counter()
+            way()
+            host.append(time.perf_counter() - start)
+            end.record()
+            torch.cuda.synchronize()
+        device = [begin.elapsed_time(end) * 1e3 for begin, end in events]
+        found |= {f"{name}_host_us": round(median(host) * 1e6, 1), f"{name}_device_us": round(median(device), 1)}
+    return found
+
+
+if __name__ == "__main__":
+    main()
