@@ -25,9 +25,10 @@ train() { chain train 1 16-31 tile_train; }
 figures=(up running tile_times embeddings toploc down up_injection injection down)
 
 two() {
-  KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 chain figures 0 0-15 up toploc down moe fp8
+  devices=0 SUITES="kernels tilespec-fa3" KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
+    chain figures 0 0-15 tests found tile_times up toploc down moe fp8
   SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=700 TILE_KINDS="mixed hard" \
-    chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless tile_times
+    chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
 }
 
 four() {

@@ -4,7 +4,8 @@
 
 Launches are timed until the call returns, with nothing else under way; without a GPU the kernels' torch twins run, and
 their times mean nothing. Means count: only one decision in `LOOK_INTERVAL` looks at all options, and the calibration is
-fitted every `FIT_INTERVAL` steps. The last line is the sum over what a step of ragged chains does.
+fitted every `FIT_INTERVAL` steps. The last line is the sum over what a step of ragged chains does; "pack" and "accept"
+are in the place of work that SGLang would do (`time_accept` times it).
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.scores import Scores
+from tessera_kernels.accept_chains import AcceptedChains, accept_chains
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.scatter_verify import scatter_verify
 
 STEPS = (0, 1, 2, 3, 5, 7)
-BS, DEPTH, TOKENS, HIDDEN, LONGEST = 64, 7, 256, 4096, 8192
+BS, DEPTH, TOKENS, HIDDEN, LONGEST, VOCABULARY = 64, 7, 256, 4096, 8192, 128_256
 WARM_UP, TIMES = 64, 512
 
 Calls = dict[str, Callable[[], object]]
@@ -65,13 +67,16 @@ def parts_of_a_step(device: str) -> Calls:
     dense, packed = ints(rows), ints(TOKENS)
     slots = KVSlots(torch.zeros((BS, LONGEST), dtype=torch.int32, device=device), requests, requests)
     states = torch.zeros((TOKENS, HIDDEN), dtype=torch.bfloat16, device=device)
-    spread, ids = states.new_empty((rows, HIDDEN)), dense.tokens.clone()
+    spread = states.new_empty((rows, HIDDEN))
+    logits = torch.zeros((TOKENS, VOCABULARY if device == "cuda" else HIDDEN), device=device)
+    shape = BS, DEPTH + 1, logits.device
+    chains = torch.zeros(shape[:2], dtype=torch.int64, device=device)
     return {
         "take in what has arrived, and choose": lambda: decider.choose(BS, 100_000),
         "allocate": lambda: scores.allocate(BS, DEPTH, requests, TOKENS),
         "pack": lambda: pack_verify(dense, slots, plan.qo_indptr, packed),
-        "spread the predicted tokens": lambda: scatter_verify(packed.tokens, plan.qo_indptr, BS, ids, -1),
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
+        "accept": lambda: accept_chains(logits, plan.qo_indptr, chains, None, AcceptedChains.create(*shape)),
         "observe": lambda: scores.observe(BS, DEPTH, requests, plan, accepted),
         "send the histogram": lambda: decider.drafted(DEPTH, plan),
     }

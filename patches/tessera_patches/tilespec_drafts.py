@@ -41,6 +41,9 @@ def last_rows_only(model: Any) -> None:
         if buffer is not None:
             forward_batch.next_token_logits_buffer = buffer[:bs]
         output = original(input_ids, positions, forward_batch, *args, **kwargs)
+        logits = output.next_token_logits
+        if logits is not None and len(logits) != bs:  # None while SGLang tunes kernels
+            raise RuntimeError(f"tessera: {type(model).__name__} computes logits of rows that nobody asked for")
         states = output.hidden_states
         if states is not None and len(states) == rows:  # of inner layers, for EAGLE-3
             output.hidden_states = states[drafts.select_index]
