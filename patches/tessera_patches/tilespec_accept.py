@@ -5,6 +5,7 @@ SGLang's acceptance takes logits of full drafts, and where it samples, probabili
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,21 +13,34 @@ from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative import eagle_utils
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
-from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
+from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation, accept_chains
 from tessera_kernels.scatter_verify import scatter_verify
 
 _ATTRIBUTE = "tessera_chains"
 
 
-def attach_chains(verify_input: Any, qo_indptr: torch.Tensor) -> None:
-    """Say of an ``EagleVerifyInput`` that its drafts are chains, with their verified rows from ``qo_indptr`` on."""
-    setattr(verify_input, _ATTRIBUTE, qo_indptr)
+@dataclass(slots=True)
+class Chains:
+    """Drafts without branches, that are verified in part or in full.
+
+    Attributes:
+        qo_indptr: where each one's verified rows begin, int32 ``[bs + 1]`` or longer.
+        observation: what is to be learnt of them; None once it was, or where nothing is.
+    """
+
+    qo_indptr: torch.Tensor
+    observation: Observation | None = None
 
 
-def chains_of(verify_input: Any) -> torch.Tensor | None:
-    """Where each chain's rows begin, int32 ``[bs + 1]`` or longer; None for trees, and where a graph is captured."""
-    qo_indptr: torch.Tensor | None = getattr(verify_input, _ATTRIBUTE, None)
-    return qo_indptr
+def attach(verify_input: Any, chains: Chains) -> None:
+    """Say of an ``EagleVerifyInput`` that its drafts are chains."""
+    setattr(verify_input, _ATTRIBUTE, chains)
+
+
+def chains_of(verify_input: Any) -> Chains | None:
+    """The chains of a verification; None for trees, and where a graph is captured."""
+    chains: Chains | None = getattr(verify_input, _ATTRIBUTE, None)
+    return chains
 
 
 def logits_decide(batch: Any, grammar_mask: Any) -> bool:
@@ -42,25 +56,26 @@ def is_plain(batch: Any) -> bool:
     return sampling.is_all_greedy or not (sampling.need_top_k_sampling or sampling.need_top_p_sampling)
 
 
-def accept(qo_indptr: torch.Tensor, verify_input: Any, batch: Any, logits_output: Any) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for chains, where `logits_decide` and the batch `is_plain`."""
+def accept(chains: Chains, verify_input: Any, batch: Any, logits_output: Any) -> tuple[torch.Tensor, ...]:
+    """What ``eagle_sample`` returns for chains, where `logits_decide` and the batch `is_plain`; and learn from it."""
     logits, logits_output.next_token_logits = logits_output.next_token_logits, None
     sanitize_nan_logits(logits, "tessera: logits of a verification")
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    chains = verify_input.draft_token.view(bs, width)
-    sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, chains)
+    tokens = verify_input.draft_token.view(bs, width)
+    sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, tokens)
     accepted = AcceptedChains.create(bs, width, logits.device)
-    accept_chains(logits, qo_indptr, chains, sampling, accepted)
+    accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
+    chains.observation = None
     return accepted.tokens, accepted.lens, accepted.places
 
 
-def _sampling(batch: Any, chains: torch.Tensor) -> ChainSampling:
+def _sampling(batch: Any, tokens: torch.Tensor) -> ChainSampling:
     coins, last_coins = eagle_utils._verify_coins(
         sampling_info=batch.sampling_info,
         seq_lens=batch.seq_lens,
-        draft_token_num=chains.shape[1],
-        candidates=chains,
-        device=chains.device,
+        draft_token_num=tokens.shape[1],
+        candidates=tokens,
+        device=tokens.device,
     )
     spec = get_spec()
     single, total = spec.speculative_accept_threshold_single, max(spec.speculative_accept_threshold_acc, 1e-9)

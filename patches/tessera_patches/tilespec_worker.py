@@ -22,9 +22,9 @@ from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
+from tessera_patches import late_compiles, tilespec_accept, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
-from tessera_patches.tilespec_accept import attach_chains
+from tessera_patches.tilespec_accept import Chains
 from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
 from tessera_patches.tilespec_rehearsal import as_served
 from tessera_patches.tilespec_verify import Cut, attach
@@ -155,14 +155,16 @@ class SizedWorker:
         if batch.forward_mode.is_idle() or choice is None:
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         if choice.steps == 0:
-            attach_chains(verify_input, self._scores.anchors)
+            tilespec_accept.attach(verify_input, Chains(self._scores.anchors))
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         bs, steps = len(batch.seq_lens), choice.steps
         graphs = None if choice.tier is None else self._graphs
         slots = 0 if graphs is None else graphs.slots(choice.tier)
         plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens, slots)
+        chains = None
         if not self._states.shape.trees:
-            attach_chains(verify_input, plan.qo_indptr)
+            chains = Chains(plan.qo_indptr, self._scores.observation(bs, steps, batch.req_pool_indices))
+            tilespec_accept.attach(verify_input, chains)
         if graphs is not None:  # also for all tokens: a greater size can be cheaper
             attach(verify_input, Cut(plan, choice.tokens, choice.tier))
         elif choice.tokens < bs * (steps + 1):
@@ -170,7 +172,8 @@ class SizedWorker:
             attach(verify_input, Cut(plan, choice.tokens, choice.tokens))
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
-        self._learn(verify_input, batch.req_pool_indices, plan, result.accept_lens)
+        if chains is None or chains.observation is not None:
+            self._learn(verify_input, batch.req_pool_indices, plan, result.accept_lens)
         self._decider.drafted(steps, plan)
         # SGLang counts them by request, in meta_info; it copies them on another stream, after the plan is used again.
         result.cap_lens = plan.verify_lens[:bs].clone()

@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import torch
 
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.observe_acceptance import observe_acceptance_torch
+
 
 class ChainSampling(NamedTuple):
     """How tokens are sampled: the target's probabilities after temperature, and nothing else."""
@@ -24,6 +27,17 @@ class ChainSampling(NamedTuple):
     """A draft token at least so likely is accepted whatever its coin (``--speculative-accept-threshold-single``)."""
     total: float = 1.0
     """Probabilities count as divided by this (``--speculative-accept-threshold-acc``), above 0."""
+
+
+class Observation(NamedTuple):
+    """What is learnt from the outcome: `tessera_kernels.observe_acceptance.observe_acceptance`, in the same launch."""
+
+    confidence: torch.Tensor
+    """float32 ``[bs, N - 1]``, rows of any stride, columns contiguous."""
+    requests: torch.Tensor
+    """``[bs]`` int32 or int64, each request's row of the pool, no two alike."""
+    model: AcceptanceModel
+    """Updated; its depths are at least N - 1."""
 
 
 class AcceptedChains(NamedTuple):
@@ -49,6 +63,7 @@ def accept_chains(
     chains: torch.Tensor,
     sampling: ChainSampling | None,
     accepted: AcceptedChains,
+    observation: Observation | None = None,
 ) -> None:
     """Accept a prefix of each chain (``accepted``, in place).
 
@@ -56,6 +71,8 @@ def accept_chains(
     Else it is accepted if its coin is at most the target's probability of it; after a rejection the target without that
     token is sampled, after the last verified token the target as it is (``tree_speculative_sampling_target_only`` for
     trees without branches; what is sampled is distributed as the target, for any draft that is no sample).
+
+    Tokens are in the vocabulary whatever the logits are, also where they are no numbers.
 
     Two launches on a GPU, on the current stream, without a host sync; `accept_chains_torch` elsewhere.
 
@@ -66,13 +83,14 @@ def accept_chains(
         chains: int64 ``[bs, N]``, contiguous: each request's anchor and its draft tokens.
         sampling: None takes the likeliest token.
         accepted: written.
+        observation: None learns nothing.
     """
     if logits.is_cuda:
         from tessera_kernels.accept_chains_triton import accept_chains_triton
 
-        accept_chains_triton(logits, qo_indptr, chains, sampling, accepted)
+        accept_chains_triton(logits, qo_indptr, chains, sampling, accepted, observation)
     else:
-        accept_chains_torch(logits, qo_indptr, chains, sampling, accepted)
+        accept_chains_torch(logits, qo_indptr, chains, sampling, accepted, observation)
 
 
 def accept_chains_torch(
@@ -81,6 +99,7 @@ def accept_chains_torch(
     chains: torch.Tensor,
     sampling: ChainSampling | None,
     accepted: AcceptedChains,
+    observation: Observation | None = None,
 ) -> None:
     """The torch twin of the Triton kernels: same arguments, same result up to the rounding of probabilities."""
     bs, width = chains.shape
@@ -105,6 +124,9 @@ def accept_chains_torch(
     accepted.tokens.copy_(tokens.where(kept, 0).flatten())
     accepted.places.copy_(torch.arange(bs * width, device=chains.device).view(bs, width).where(kept, -1))
     accepted.lens.copy_(correct + 1)
+    if observation is not None:
+        confidence, requests, model = observation
+        observe_acceptance_torch(confidence, requests, lens, accepted.lens, model)
 
 
 def _sample_without(p: torch.Tensor, rejected: torch.Tensor, coins: torch.Tensor) -> torch.Tensor:

@@ -6,13 +6,16 @@ import torch
 import triton
 import triton.language as tl
 
-from tessera_kernels.accept_chains import AcceptedChains, ChainSampling
+from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation
+from tessera_kernels.acceptance_model_triton import acceptance, follow
 from tessera_kernels.launch import Launcher, power_of_2
+from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 
 CHUNK = 4096
 """Logits of one program."""
 _ALIGNED = 4
 """Floats in 16 bytes: see `tessera_kernels.launch.Launcher`."""
+_NUMBERS = ["single", "total", "confidence_stride", "depths", "kept", "rate", "limit"]
 _NOTHING = tl.constexpr(float("-inf"))
 
 
@@ -89,8 +92,43 @@ def _draw(  # type: ignore[no-untyped-def]
     return place * CHUNK + found
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _observe(  # type: ignore[no-untyped-def]
+    confidence,
+    requests,
+    edges,
+    table,
+    offsets,
+    counts,
+    request,
+    depth,
+    tested,
+    correct,
+    depths,
+    kept,
+    rate,
+    limit,
+    BINS: tl.constexpr,
+    LEVELS: tl.constexpr,
+):
+    """Count what one request's draft tokens came to, and move its offset; ``confidence`` points to its first one."""
+    pool = tl.load(requests + request).to(tl.int64)
+    offset = tl.load(offsets + pool)
+    drafted = ~(tl.load(confidence + 0 * depth) < 0)
+    tested = tested & (depth <= correct) & drafted
+    right = tested & (depth < correct)
+    row = tl.minimum(depth, depths - 1)
+    sure = tl.load(confidence + depth, mask=tested, other=0.0)
+    place, expected = acceptance(sure, edges, table + row * BINS, offset, BINS, LEVELS)
+    cell = counts + row * BINS + place
+    tl.atomic_add(cell, 1, mask=tested, sem="relaxed")
+    tl.atomic_add(cell + depths * BINS, 1, mask=right, sem="relaxed")
+    gradient = tl.sum(tl.where(tested, right.to(tl.float32) - expected, 0.0), 0)
+    follow(offsets, pool, offset, gradient, True, kept, rate, limit)
+
+
 @Launcher
-@triton.jit(do_not_specialize=["single", "total"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def _accept_kernel(  # type: ignore[no-untyped-def]
     logits,
     qo_indptr,
@@ -103,18 +141,34 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     tokens_out,
     places_out,
     lens_out,
+    confidence,
+    requests,
+    edges,
+    table,
+    offsets,
+    counts,
     single,
     total,
+    confidence_stride,
+    depths,
+    kept,
+    rate,
+    limit,
     WIDTH: tl.constexpr,
     STRIDE: tl.constexpr,
     VOCABULARY: tl.constexpr,
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
+    SAMPLED: tl.constexpr,
     DEPTHS: tl.constexpr,
     SLOTS: tl.constexpr,
-    SAMPLED: tl.constexpr,
+    BINS: tl.constexpr,
+    LEVELS: tl.constexpr,
 ):
-    """Program b accepts the chain of request b: all depths at once, then the first that is not accepted counts."""
+    """Program b accepts the chain of request b: all depths at once, then the first that is not accepted counts.
+
+    With 0 bins nothing is learnt.
+    """
     request = tl.program_id(0)
     begin = tl.load(qo_indptr + request)
     length = tl.load(qo_indptr + request + 1) - begin
@@ -155,11 +209,32 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
             SLOTS,
         )
         token = tl.where(here, last, draft)
-    kept = depth <= correct
+    accepted = depth <= correct
     inside = depth < WIDTH
-    tl.store(tokens_out + dense, tl.where(kept, token, 0).to(tl.int32), mask=inside)
-    tl.store(places_out + dense, tl.where(kept, dense, -1), mask=inside)
+    token = tl.minimum(token, VOCABULARY - 1)  # the place of what is no number may lie beyond
+    tl.store(tokens_out + dense, tl.where(accepted, token, 0).to(tl.int32), mask=inside)
+    tl.store(places_out + dense, tl.where(accepted, dense, -1), mask=inside)
     tl.store(lens_out + request, correct + 1)
+    if BINS > 0:
+        own = confidence + request * confidence_stride
+        _observe(
+            own,
+            requests,
+            edges,
+            table,
+            offsets,
+            counts,
+            request,
+            depth,
+            tested,
+            correct,
+            depths,
+            kept,
+            rate,
+            limit,
+            BINS,
+            LEVELS,
+        )
 
 
 def accept_chains_triton(
@@ -168,6 +243,7 @@ def accept_chains_triton(
     chains: torch.Tensor,
     sampling: ChainSampling | None,
     accepted: AcceptedChains,
+    observation: Observation | None = None,
 ) -> None:
     """See `tessera_kernels.accept_chains.accept_chains`. Two launches: chunks of rows, then requests."""
     bs, width = chains.shape
@@ -175,14 +251,19 @@ def accept_chains_triton(
     chunks = -(-vocabulary // CHUNK)
     cells = -(-bs * width * chunks // _ALIGNED) * _ALIGNED
     peaks, masses = torch.empty((2, cells), dtype=torch.float32, device=logits.device).unbind()
-    nothing = accepted.lens, accepted.lens, accepted.lens, 1.0, 1.0  # is not read
-    temperatures, coins, last_coins, single, total = nothing if sampling is None else sampling
-    shape = width, stride, vocabulary, CHUNK, chunks
-    sampled = sampling is not None
-    _chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, peaks, masses), (), (*shape, sampled))
+    unread = accepted.lens
+    temperatures, coins, last_coins, single, total = sampling or (unread, unread, unread, 1.0, 1.0)
+    shape = width, stride, vocabulary, CHUNK, chunks, sampling is not None
+    _chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, peaks, masses), (), shape)
+    if observation is None:
+        learnt, depths, bins, confidence_stride = (unread,) * 6, 1, 0, 0
+    else:
+        confidence, requests, model = observation
+        learnt = confidence, requests, *model
+        (depths, bins), confidence_stride = model.logits.shape, confidence.stride(0)
     _accept_kernel(
         (bs, 1, 1),
-        (logits, qo_indptr, chains, temperatures, coins, last_coins, peaks, masses, *accepted),
-        (single, total),
-        (*shape, power_of_2(width), power_of_2(chunks), sampled),
+        (logits, qo_indptr, chains, temperatures, coins, last_coins, peaks, masses, *accepted, *learnt),
+        (single, total, confidence_stride, depths, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
+        (*shape, power_of_2(width), power_of_2(chunks), bins, max(bins.bit_length() - 1, 0)),
     )

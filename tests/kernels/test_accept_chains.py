@@ -12,13 +12,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera_kernels import accept_chains_triton as kernels
-from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains, accept_chains_torch
+from tessera_kernels.accept_chains import (
+    AcceptedChains,
+    ChainSampling,
+    Observation,
+    accept_chains,
+    accept_chains_torch,
+)
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.observe_acceptance import observe_acceptance_torch
 
 SMALL = 64
 POISON = -(2**30)
 BOTH = {"triton": kernels.accept_chains_triton, "torch": accept_chains_torch}
 KERNELS = pytest.mark.parametrize("accept", BOTH.values(), ids=BOTH)
-Accept = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, ChainSampling | None, AcceptedChains], None]
+Accept = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor, ChainSampling | None, AcceptedChains, Observation | None], None
+]
 several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -97,7 +107,7 @@ def test_as_a_plain_loop_has_it(
     moved = ChainSampling(temperatures.to(device), coins.to(device), last_coins.to(device))
     sampling = moved if sampled else None
     outputs = poisoned(bs, width, device)
-    accept(logits.to(device), qo_indptr, chains.to(device), sampling, outputs)
+    accept(logits.to(device), qo_indptr, chains.to(device), sampling, outputs, None)
 
     for request, (begin, end) in enumerate(pairwise(begins)):
         expected = one_chain(
@@ -123,7 +133,7 @@ def test_thresholds(accept: Accept, device: str) -> None:
     half = torch.full((1,), 0.5, device=device)
     for single, total, length in ((1.0, 1.0, 1), (0.39, 1.0, 2), (0.41, 1.0, 1), (1.0, 0.5, 2), (1.0, 0.6, 1)):
         outputs = poisoned(1, 2, device)
-        accept(logits, qo_indptr, chains, ChainSampling(one, coins, half, single, total), outputs)
+        accept(logits, qo_indptr, chains, ChainSampling(one, coins, half, single, total), outputs, None)
         assert int(outputs.lens[0]) == length
 
 
@@ -141,8 +151,55 @@ def test_a_coin_at_the_end_of_the_line(accept: Accept, device: str) -> None:
     for last, token in ((torch.zeros(1, device=device), 7), (greatest, size + 1)):
         outputs = poisoned(1, 2, device)
         sampling = ChainSampling(one, torch.ones((1, 2), device=device), last, 2.0)
-        accept(logits, qo_indptr, chains, sampling, outputs)
+        accept(logits, qo_indptr, chains, sampling, outputs, None)
         assert outputs.tokens.tolist() == [token, 0]
+
+
+@KERNELS
+@several
+@given(bs=st.integers(1, 5), width=st.sampled_from([2, 3, 6]), seed=st.integers(0, 2**31))
+def test_it_learns_what_observing_does(
+    accept: Accept, device: str, small_chunks: None, bs: int, width: int, seed: int
+) -> None:
+    """The same counts and offsets as of lengths that are known: requests without a draft, NaN, deeper tables."""
+    rng = torch.Generator().manual_seed(seed)
+    lens = torch.randint(1, width + 1, (bs,), generator=rng)
+    qo_indptr = torch.cat([torch.zeros(1), lens.cumsum(0)]).int().to(device)
+    logits = torch.randint(0, 3, (int(lens.sum()), 3), generator=rng).float().to(device)  # every third draft is right
+    chains = torch.randint(3, (bs, width), generator=rng).to(device)
+    confidence = torch.rand(bs, width + 2, generator=rng)[:, : width - 1]
+    confidence[seed % bs, 0] = (math.nan, -1.0, 0.5)[seed % 3]
+    requests = torch.randperm(9, generator=rng)[:bs].to(device)
+    table = torch.randn(width - 1 + seed % 2, 8, generator=rng)
+    models = [AcceptanceModel.create(torch.linspace(0.1, 0.9, 7), table, 9, device) for _ in range(2)]
+    outputs = poisoned(bs, width, device)
+    accept(logits, qo_indptr, chains, None, outputs, Observation(confidence.to(device), requests, models[0]))
+    observe_acceptance_torch(confidence.to(device), requests, lens.to(device), outputs.lens, models[1])
+    assert torch.equal(models[0].counts, models[1].counts)
+    torch.testing.assert_close(models[0].offsets, models[1].offsets)
+
+
+@KERNELS
+@pytest.mark.parametrize("sampled", [False, True])
+def test_logits_that_are_not_numbers(accept: Accept, device: str, small_chunks: None, sampled: bool) -> None:
+    """Tokens stay in the vocabulary, and lengths within what was verified: an id beyond would end the server."""
+    vocabulary = SMALL + 3
+    logits = torch.zeros((8, vocabulary), device=device)
+    logits[0] = math.nan
+    logits[1, SMALL:] = math.nan
+    logits[2, 5] = math.nan
+    logits[3] = -math.inf
+    logits[4] = math.inf
+    logits[5, 9] = math.inf
+    logits[6, :SMALL] = -math.inf
+    qo_indptr = torch.arange(5, dtype=torch.int32, device=device) * 2
+    chains = torch.full((4, 2), vocabulary - 1, device=device)
+    coins = torch.full((4, 2), 0.99, device=device)
+    sampling = ChainSampling(torch.ones(4, device=device), coins, coins[:, 0]) if sampled else None
+    outputs = poisoned(4, 2, device)
+    accept(logits, qo_indptr, chains, sampling, outputs, None)
+    assert ((outputs.tokens >= 0) & (outputs.tokens < vocabulary)).all()
+    assert ((outputs.lens >= 1) & (outputs.lens <= 2)).all()
 
 
 def test_without_a_gpu_the_twin_runs() -> None:

@@ -124,14 +124,17 @@ def launch_trees(ints: torch.Tensor, longs: torch.Tensor) -> None:
 
 def launch_acceptance(ints: torch.Tensor) -> None:
     """Chains: one token and many, greedy and sampled."""
-    from tessera_kernels.accept_chains import AcceptedChains, ChainSampling
+    from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation
     from tessera_kernels.accept_chains_triton import accept_chains_triton
+    from tessera_kernels.acceptance_model import AcceptanceModel
 
     for dtype, width in ((torch.float32, 1), (torch.float32, 8), (torch.bfloat16, 16)):
         logits, chains = torch.empty((64, 128_256), dtype=dtype), torch.empty((4, width), dtype=torch.int64)
         accepted = AcceptedChains.create(4, width, chains.device)
+        model = AcceptanceModel.create(torch.empty(31), torch.empty((max(width - 1, 1), 32)), 600, "cpu")
+        observation = Observation(torch.empty((4, width)), torch.empty(4, dtype=torch.int64), model)
         for sampling in (None, ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))):
-            accept_chains_triton(logits, ints, chains, sampling, accepted)
+            accept_chains_triton(logits, ints, chains, sampling, accepted, None if width == 1 else observation)
 
 
 if __name__ == "__main__":

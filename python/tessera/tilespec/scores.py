@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 
 from tessera.tilespec.calibration import Traffic
+from tessera_kernels.accept_chains import Observation
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
 from tessera_kernels.draft_confidence import draft_confidence
@@ -83,6 +84,10 @@ class Scores:
 
     def _plan(self, least: int) -> VerifyPlan:
         return next(plan for slots, plan in self._plans.items() if slots >= least)
+
+    def observation(self, bs: int, steps: int, requests: torch.Tensor) -> Observation:
+        """What is to be learnt where chains are accepted: `tessera_kernels.accept_chains`, instead of `observe`."""
+        return Observation(self._confidence[:bs, :steps], requests, self.model)
 
     def observe(self, bs: int, steps: int, requests: torch.Tensor, plan: VerifyPlan, accept_lens: torch.Tensor) -> None:
         """Learn from the outcome of a step: `tessera_kernels.observe_acceptance.observe_acceptance`."""
