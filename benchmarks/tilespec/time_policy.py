@@ -57,7 +57,6 @@ def parts_of_a_step(device: str) -> Calls:
     scores = Scores(BS, DEPTH, device, AcceptanceModel.create(torch.from_numpy(edges()), table, BS, device))
     decider = Decider(cost_table(), scores, known, device)
     requests = torch.arange(BS, device=device)
-    accepted = torch.ones(BS, dtype=torch.int32, device=device)
     plan = scores.allocate(BS, DEPTH, requests, TOKENS)
     rows = BS * (DEPTH + 1)
 
@@ -71,14 +70,18 @@ def parts_of_a_step(device: str) -> Calls:
     logits = torch.zeros((TOKENS, VOCABULARY if device == "cuda" else HIDDEN), device=device)
     shape = BS, DEPTH + 1, logits.device
     chains = torch.zeros(shape[:2], dtype=torch.int64, device=device)
+
+    def accept() -> None:  # all, so that the longest drafts are chosen
+        observation = scores.observation(BS, DEPTH, requests)
+        accept_chains(logits, plan.qo_indptr, chains, None, AcceptedChains.create(*shape), observation)
+
     return {
         "take in what has arrived, and choose": lambda: decider.choose(BS, 100_000),
         "allocate": lambda: scores.allocate(BS, DEPTH, requests, TOKENS),
         "pack": lambda: pack_verify(dense, slots, plan.qo_indptr, packed),
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
-        "accept": lambda: accept_chains(logits, plan.qo_indptr, chains, None, AcceptedChains.create(*shape)),
-        "observe": lambda: scores.observe(BS, DEPTH, requests, plan, accepted),
-        "send the histogram": lambda: decider.drafted(DEPTH, plan),
+        "accept": accept,
+        "send the histogram": lambda: decider.drafted(DEPTH),
     }
 
 

@@ -174,7 +174,7 @@ class SizedWorker:
             result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         if chains is None or chains.observation is not None:
             self._learn(verify_input, batch.req_pool_indices, plan, result.accept_lens)
-        self._decider.drafted(steps, plan)
+        self._decider.drafted(steps)
         # SGLang counts them by request, in meta_info; it copies them on another stream, after the plan is used again.
         result.cap_lens = plan.verify_lens[:bs].clone()
         return result

@@ -21,16 +21,16 @@ class VerifyPlan(NamedTuple):
     """float32 ``[bs, s]``: probability that this draft token and all that it continues are accepted; non-increasing."""
     histogram: torch.Tensor
     """int32 ``[2, S, 64]``: by column (depth, or rank of a tree's node) and bin of survival, how many draft tokens
-    there are, and the sum of their survivals in units of 2^-20. 0 in columns that were not drafted."""
+    there were, and the sum of their survivals in units of 2^-18. It only grows (and wraps), so plans may share one."""
 
     @classmethod
     def create(cls, slots: int, steps: int, depths: int, device: str) -> VerifyPlan:
-        """Fresh outputs for ``steps`` draft steps of at most ``depths``."""
+        """Fresh outputs for ``steps`` draft steps of at most ``depths``, and an empty histogram."""
         return cls(
             torch.empty(slots, dtype=torch.int32, device=device),
             torch.empty(slots + 1, dtype=torch.int32, device=device),
             torch.empty((slots, steps), dtype=torch.float32, device=device),
-            torch.empty((2, depths, HISTOGRAM_BINS), dtype=torch.int32, device=device),
+            torch.zeros((2, depths, HISTOGRAM_BINS), dtype=torch.int32, device=device),
         )
 
 
@@ -59,8 +59,8 @@ def allocate_verify(
         requests: ``[bs]`` int32 or int64, each request's row of the pool.
         model: the acceptance model, with S at least s; for ``paths`` its first row is enough.
         tokens: what the batch verifies in all, at least bs.
-        plan: written. ``survival`` may have more rows than bs and more columns than s; they stay as they are. Buffers
-            of one size for all batches keep the kernel at one compilation.
+        plan: written, and its histogram added to. ``survival`` may have more rows than bs and more columns than s;
+            they stay as they are. Buffers of one size for all batches keep the kernel at one compilation.
         paths: drafts are trees: ``confidence`` has the path scores of a request's nodes, in descending order.
 
     Raises:
@@ -103,7 +103,6 @@ def allocate_verify_torch(
 
 def _histogram(survival: torch.Tensor, drafted: torch.Tensor, histogram: torch.Tensor) -> None:
     steps = survival.shape[1]
-    histogram.zero_()
     place = (survival * HISTOGRAM_BINS).long().clamp(max=HISTOGRAM_BINS - 1).t()
     amount = (survival / HISTOGRAM_UNIT + 0.5).int().t()
     histogram[0, :steps].scatter_add_(1, place, drafted.int().t().expand_as(amount))

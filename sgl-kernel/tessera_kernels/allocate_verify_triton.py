@@ -155,13 +155,9 @@ def _allocate_kernel(  # type: ignore[no-untyped-def]
     LEVELS: tl.constexpr,
     H_BINS: tl.constexpr,
     H_SCALE: tl.constexpr,
-    H_CELLS: tl.constexpr,
     PATHS: tl.constexpr,
 ):
     """One program for the whole batch: it needs every survival to find the least that is still verified."""
-    cell = tl.arange(0, H_CELLS)
-    tl.store(histogram + cell, 0, mask=cell < 2 * depths * H_BINS)
-    tl.debug_barrier()  # zeros are in place before any thread adds to them
     survivals: tl.constexpr = _path_survivals if PATHS else _survivals
     block = survivals(
         confidence,
@@ -204,7 +200,6 @@ def allocate_verify_triton(
     slots = plan.verify_lens.shape[0]
     depths, bins = plan.histogram.shape[1], model.logits.shape[1]
     rows, columns = power_of_2(slots), power_of_2(depths)
-    histogram_cells = power_of_2(2 * depths * HISTOGRAM_BINS)
     _allocate_kernel(
         (1, 1, 1),
         (
@@ -219,6 +214,6 @@ def allocate_verify_triton(
             plan.qo_indptr,
         ),
         (bs, min(tokens - bs, bs * steps), slots, confidence.stride(0), plan.survival.stride(0), depths, steps),
-        (rows, columns, bins, bins.bit_length() - 1, HISTOGRAM_BINS, _HISTOGRAM_SCALE, histogram_cells, paths),
+        (rows, columns, bins, bins.bit_length() - 1, HISTOGRAM_BINS, _HISTOGRAM_SCALE, paths),
         num_warps=next((warps for elements, warps in _WARPS if rows * columns <= elements), 16),
     )

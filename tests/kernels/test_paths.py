@@ -14,7 +14,7 @@ from tessera.tilespec.tree_scores import UNDRAFTED, TreeScores
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify_torch
 from tessera_kernels.allocate_verify_triton import allocate_verify_triton
-from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 from tessera_kernels.observe_tree import observe_tree_torch
 from tessera_kernels.observe_tree_triton import observe_tree_triton
@@ -59,7 +59,7 @@ def test_allocation(device: str, batch: tuple[int, int, int], share: float) -> N
     allocate: Any
     for allocate in (allocate_verify_triton, allocate_verify_torch):
         plan = VerifyPlan.create(slots, nodes, nodes, device)
-        plan.histogram.fill_(-5)
+        plan.histogram.fill_(2**31 - 1)  # it wraps
         allocate(scores.to(device), requests.to(device), model, tokens, plan, paths=True)
         survival = plan.survival[:bs].cpu()
         for b, request in enumerate(requests.tolist()):
@@ -78,8 +78,10 @@ def test_allocation(device: str, batch: tuple[int, int, int], share: float) -> N
             for node, p in enumerate(line):
                 counts[node, min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)] += 1
                 sums[node, min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)] += p
-        assert torch.equal(plan.histogram[0].cpu(), counts.int())
-        torch.testing.assert_close(plan.histogram[1].cpu().double() * 2.0**-20, sums, rtol=0, atol=bs * 2.0**-20)
+        added = (plan.histogram - (2**31 - 1)).cpu()
+        assert torch.equal(added[0], counts.int())
+        unit = HISTOGRAM_UNIT
+        torch.testing.assert_close(added[1].double() * unit, sums, rtol=0, atol=bs * unit)
 
 
 @several

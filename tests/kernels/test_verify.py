@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify, allocate_verify_torch
 from tessera_kernels.allocate_verify_triton import allocate_verify_triton
-from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify_torch
 from tessera_kernels.pack_verify_triton import pack_verify_triton
 from tessera_kernels.scatter_verify import scatter_verify_torch
@@ -100,15 +100,17 @@ def test_allocation_at_the_sizes_that_are_served(device: str, bs: int, steps: in
 
 
 def check_histogram(plan: VerifyPlan, drafted: range, steps: int) -> None:
-    """The histogram is that of the survivals beside it, of requests that have a draft."""
+    """What was added to the histogram is that of the survivals beside it, of requests that have a draft."""
     counts, sums = torch.zeros_like(plan.histogram, device="cpu", dtype=torch.float64)
     for line in plan.survival[drafted.start : drafted.stop, :steps].tolist():
         for depth, p in enumerate(line):
             cell = min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)
             counts[depth, cell] += 1
             sums[depth, cell] += p
-    assert torch.equal(plan.histogram[0].cpu(), counts.int())
-    torch.testing.assert_close(plan.histogram[1].cpu().double() * 2.0**-20, sums, rtol=0, atol=drafted.stop * 2.0**-20)
+    added = (plan.histogram - POISON).cpu()
+    assert torch.equal(added[0], counts.int())
+    unit = HISTOGRAM_UNIT
+    torch.testing.assert_close(added[1].double() * unit, sums, rtol=0, atol=drafted.stop * unit)
 
 
 def test_confidence_that_is_not_a_number(device: str) -> None:

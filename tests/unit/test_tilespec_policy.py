@@ -17,7 +17,7 @@ from tessera.tilespec.costs import COMMON_RATE, FIRST, RATE, SURPRISE, Correctio
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.whole_steps import completed
-from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 
 Floats = npt.NDArray[np.float64]
 CENTERS = (np.arange(HISTOGRAM_BINS) + 0.5) / HISTOGRAM_BINS
@@ -34,7 +34,7 @@ def histogram_of(survival: Floats, depths: int) -> npt.NDArray[np.int32]:
     for line in survival:
         for depth, p in enumerate(line):
             cell = min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)
-            counts[:, depth, cell] += 1, p * 2**20
+            counts[:, depth, cell] += 1, p / HISTOGRAM_UNIT
     return counts.round().astype(np.int32)
 
 

@@ -16,7 +16,7 @@ from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
 from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Mean, Record, Seen, Trace, TraceWriter
-from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 
 STEPS = [0, 1, 3]
 COSTS = CostTable(
@@ -52,7 +52,7 @@ def record_a_run(file: Path, steps: int) -> Policy:
                 for p in rng.random((8, choice.steps)).cumprod(1):
                     cells = np.arange(choice.steps), (p * HISTOGRAM_BINS).astype(int)
                     np.add.at(histogram[0], cells, 1)
-                    np.add.at(histogram[1], cells, (p * 2**20).astype(int))
+                    np.add.at(histogram[1], cells, (p / HISTOGRAM_UNIT).astype(int))
                 seen = [Seen.of(histogram, choice.steps)]
                 policy.survivals.update(histogram, choice.steps)
     return policy

@@ -52,7 +52,7 @@ class Served:
             dense = torch.arange(bs) * (NODES + 1)
             accept_index = torch.stack([dense, torch.where(right, dense + 1, -1)], 1).int()
             self.scores.observe_paths(bs, NODES, requests, plan, accept_index)
-            self.decider.drafted(NODES, plan)
+            self.decider.drafted(NODES)
         return choice.steps, choice.tokens
 
 

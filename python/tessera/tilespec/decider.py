@@ -13,12 +13,11 @@ from tessera.tilespec.calibration import Calibrations, FitTimer, Traffic
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.mailbox import Mailbox
-from tessera.tilespec.policy import Choice, Policy
+from tessera.tilespec.policy import LOOK_INTERVAL, Choice, Policy
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.stopwatch import Stopwatch
 from tessera.tilespec.tally import Tally
 from tessera.tilespec.trace import Mean, Record, Seen, TraceWriter
-from tessera_kernels.allocate_verify import VerifyPlan
 
 KEEP_INTERVAL = 64
 """Fits between two that are kept for the next start: half a minute or so. To write one is 20 ms of Python."""
@@ -63,6 +62,9 @@ class Decider:
         self.policy = Policy(costs, self._survivals[self._traffic])
         self._scores = scores
         self._histograms: Mailbox[tuple[int, Traffic]] = Mailbox()
+        self._received = np.zeros(scores.histogram.shape, np.int32)
+        self._unsent: tuple[int, Traffic] | None = None
+        self._waiting = 0
         self._counts: Mailbox[Traffic] = Mailbox()
         self._watch: Stopwatch[Record] = Stopwatch(device)
         self._corrects = device == "cuda"
@@ -92,6 +94,8 @@ class Decider:
             self._take_in_times()
         self._timers[traffic].stepped()
         choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
+        if self._unsent is not None and self._unsent != (choice.steps, traffic):
+            self._send_histogram()  # now: from here on it is of other drafts
         learnt = self._learnt
         record = Record(bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, self._fresh, traffic)
         self._watch.start(record)
@@ -109,14 +113,24 @@ class Decider:
         if self._tally is not None:
             self._tally.flush()
 
-    def drafted(self, steps: int, plan: VerifyPlan) -> None:
+    def drafted(self, steps: int) -> None:
         """A draft of ``steps`` tokens was verified in part or in full, and its outcome observed, on this stream."""
-        self._histograms.send(plan.histogram, (steps, self._traffic))
+        self._unsent = steps, self._traffic
+        self._waiting += 1
+        if self.policy.wants_news or self._waiting == LOOK_INTERVAL:  # prefills may have it look at other times
+            self._send_histogram()
         if self._timers[self._traffic].drafted():
             self._counts.send(self._scores.model.counts, self._traffic)
 
+    def _send_histogram(self) -> None:
+        if self._unsent is not None:
+            self._histograms.send(self._scores.histogram, self._unsent)
+            self._unsent = None
+        self._waiting = 0
+
     def _take_in_histograms(self) -> None:
-        for histogram, (steps, traffic) in self._histograms.receive():
+        for grown, (steps, traffic) in self._histograms.receive():
+            histogram, self._received = grown - self._received, grown.copy()  # right also after it wrapped
             self._survivals[traffic].update(histogram, steps)
             if self._trace is not None:
                 self._learnt.seen.append(Seen.of(histogram, steps, traffic))

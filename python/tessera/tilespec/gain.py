@@ -59,12 +59,12 @@ class Survivals:
         self._deeper: dict[int, tuple[npt.NDArray[np.int64], Array]] = {}
 
     def update(self, histogram: npt.NDArray[np.int32], drafted: int) -> None:
-        """Take in the histogram of a step. Costs nothing much until somebody looks at the result.
+        """Take in the histogram of some steps. Costs nothing much until somebody looks at the result.
 
         Args:
-            histogram: int32 ``[2, S, BINS]`` as `tessera_kernels.allocate_verify.VerifyPlan` has it. Requests that had
-                no draft are not in it; one without any says nothing.
-            drafted: its draft steps, at least 1. Depths that were not drafted are extrapolated from the last that was.
+            histogram: int32 ``[2, S, BINS]``, what was added to that of `tessera_kernels.allocate_verify.VerifyPlan`.
+                Requests that had no draft are not in it; one without any says nothing.
+            drafted: their draft steps, at least 1. Deeper ones are extrapolated from the last that was drafted.
         """
         if drafted != self._drafted:
             self._settle()

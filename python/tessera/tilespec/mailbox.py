@@ -11,8 +11,8 @@ import torch
 Tag = TypeVar("Tag")
 
 MOST = 8
-"""Copies under way at once: those sent between two looks (`tessera.tilespec.policy.LOOK_INTERVAL`), and those of the
-steps that the overlap scheduler is ahead of the device, two at most."""
+"""Copies under way at once. The overlap scheduler is two steps ahead of the device at most; what is sent in a step that
+the policy does not look in waits for one that it does."""
 
 
 class _Copy:

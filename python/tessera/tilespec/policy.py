@@ -25,6 +25,8 @@ times. Survivals are estimates and jitter; an advantage that is small but stays 
 LOOK_INTERVAL = 4
 """Steps between two looks at all options while the batch keeps its size. What is known changes slowly, and a look takes
 as much of the scheduler's thread as it takes to launch several kernels."""
+NEWS_LAG = 2
+"""Steps that what the device has counted takes to arrive: the scheduler is so far ahead of it."""
 EXPLORED_SHARE = 0.01
 """Time that may be lost to looking at what is not chosen."""
 EXPLORED_SHARE_OF_PLAIN = 0.005
@@ -151,6 +153,11 @@ class Policy:
         """Whether the next choice looks at all options; where it does not, what was learnt can wait."""
         held = self._held
         return held is None or self._elapsed + 1 >= LOOK_INTERVAL or held[0] != bs or fresh
+
+    @property
+    def wants_news(self) -> bool:
+        """Whether what the device has counted up to this step should be sent: it arrives for the next look."""
+        return self._held is None or self._elapsed == max(LOOK_INTERVAL - NEWS_LAG, 0)
 
     def turn(self, survivals: Survivals) -> None:
         """Drafts promise something else from here on: another kind of requests. The next choice is the best for it."""

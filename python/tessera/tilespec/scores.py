@@ -30,6 +30,7 @@ class Scores:
     Attributes:
         models: by `tessera.tilespec.calibration.Traffic`; they share the requests' offsets.
         model: the one in force.
+        histogram: what all plans add to, int32 ``[2, depths, 64]``: see `tessera_kernels.allocate_verify.VerifyPlan`.
         anchors: int32 ``[requests + 1]``: where each request's row begins if its anchor alone is verified.
     """
 
@@ -38,6 +39,7 @@ class Scores:
         self._index = torch.zeros(requests, dtype=torch.int64, device=device)
         self._depth = 0
         self._plans = _plans(requests, depths, device)
+        self.histogram = next(iter(self._plans.values())).histogram
         self.models = (model, model.sibling())
         self.model = model
         self.anchors = torch.arange(requests + 1, dtype=torch.int32, device=device)
@@ -97,6 +99,7 @@ class Scores:
         """Nothing has been drafted, verified or learnt so far."""
         self._confidence.zero_()
         self.model.offsets.zero_()
+        self.histogram.zero_()
         for model in self.models:
             model.counts.zero_()
 
@@ -108,8 +111,13 @@ class Scores:
 
 
 def _plans(requests: int, depths: int, device: str) -> dict[int, VerifyPlan]:
-    """Buffers by their number of slots: few sizes, for each is a compilation of the kernels; small ones are faster."""
+    """Buffers by their number of slots, with one histogram.
+
+    Few sizes, for each is a compilation of the kernels; small ones are faster.
+    """
     sizes = [_PLAN_GROWTH]
     while sizes[-1] < requests:
         sizes.append(sizes[-1] * _PLAN_GROWTH)
-    return {slots: VerifyPlan.create(slots, depths, depths, device) for slots in sizes}
+    plans = {slots: VerifyPlan.create(slots, depths, depths, device) for slots in sizes}
+    shared = plans[_PLAN_GROWTH].histogram
+    return {slots: plan._replace(histogram=shared) for slots, plan in plans.items()}

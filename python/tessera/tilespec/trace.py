@@ -17,7 +17,7 @@ from tessera.tilespec.calibration import Traffic
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.policy import Choice
 
-SCHEMA = 3
+SCHEMA = 4
 _END = {"end": "the trace is full"}
 
 
