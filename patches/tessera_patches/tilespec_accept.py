@@ -61,7 +61,7 @@ def accept(chains: Chains, verify_input: Any, batch: Any, logits_output: Any) ->
     logits, logits_output.next_token_logits = logits_output.next_token_logits, None
     sanitize_nan_logits(logits, "tessera: logits of a verification")
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    tokens = verify_input.draft_token.view(bs, width)
+    tokens = verify_input.draft_token.reshape(bs, width)
     sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, tokens)
     accepted = AcceptedChains.create(bs, width, logits.device)
     accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)

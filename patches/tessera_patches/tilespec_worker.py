@@ -22,12 +22,12 @@ from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_patches import late_compiles, tilespec_accept, tilespec_graphs, tilespec_profile
+from tessera_patches import late_compiles, tilespec_accept, tilespec_graphs, tilespec_profile, tilespec_verify
 from tessera_patches.apply import refusing
 from tessera_patches.tilespec_accept import Chains
 from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
 from tessera_patches.tilespec_rehearsal import as_served
-from tessera_patches.tilespec_verify import Cut, attach
+from tessera_patches.tilespec_verify import Cut
 
 logger = logging.getLogger(__name__)
 
@@ -157,27 +157,31 @@ class SizedWorker:
         if choice.steps == 0:
             tilespec_accept.attach(verify_input, Chains(self._scores.anchors))
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
-        bs, steps = len(batch.seq_lens), choice.steps
+        bs, steps, requests = len(batch.seq_lens), choice.steps, batch.req_pool_indices
         graphs = None if choice.tier is None else self._graphs
         slots = 0 if graphs is None else graphs.slots(choice.tier)
-        plan = self._scores.allocate(bs, steps, batch.req_pool_indices, choice.tokens, slots)
+        plan = self._scores.allocate(bs, steps, requests, choice.tokens, slots)
+        self._cut(verify_input, choice, plan, bs * (steps + 1))
         chains = None
         if not self._states.shape.trees:
-            chains = Chains(plan.qo_indptr, self._scores.observation(bs, steps, batch.req_pool_indices))
+            chains = Chains(plan.qo_indptr, self._scores.observation(bs, steps, requests))
             tilespec_accept.attach(verify_input, chains)
-        if graphs is not None:  # also for all tokens: a greater size can be cheaper
-            attach(verify_input, Cut(plan, choice.tokens, choice.tier))
-        elif choice.tokens < bs * (steps + 1):
-            tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
-            attach(verify_input, Cut(plan, choice.tokens, choice.tokens))
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         if chains is None or chains.observation is not None:
-            self._learn(verify_input, batch.req_pool_indices, plan, result.accept_lens)
+            self._learn(verify_input, requests, plan, result.accept_lens)
         self._decider.drafted(steps)
         # SGLang counts them by request, in meta_info; it copies them on another stream, after the plan is used again.
         result.cap_lens = plan.verify_lens[:bs].clone()
         return result
+
+    def _cut(self: Any, verify_input: Any, choice: Choice, plan: VerifyPlan, full: int) -> None:
+        """Have part of the drafts verified, or all ``full`` tokens in a ragged graph: a greater size can be cheaper."""
+        if choice.tier is not None and self._graphs is not None:
+            tilespec_verify.attach(verify_input, Cut(plan, choice.tokens, choice.tier))
+        elif choice.tokens < full:
+            tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
+            tilespec_verify.attach(verify_input, Cut(plan, choice.tokens, choice.tokens))
 
     def _stub_skipped_draft_extend(self: Any, batch: Any, batch_output: Any) -> None:
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""
