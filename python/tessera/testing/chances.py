@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from tessera.testing.reference import HuggingFace
 
 LEAST_EXPECTED = 5.0
 """Below, Pearson's statistic is not chi-squared."""
@@ -41,3 +45,22 @@ def places(p: npt.NDArray[np.float64], tokens: npt.ArrayLike, rng: np.random.Gen
     rank = (order == np.asarray(tokens)[:, None]).argmax(1)[:, None]
     end, share = (np.take_along_axis(values, rank, axis=1)[:, 0] for values in (shares.cumsum(1), shares))
     return np.asarray(end - share * rng.random(len(share)))
+
+
+def sampled_as(
+    hf: HuggingFace, answers: Sequence[tuple[list[int], list[int]]], temperature: float, bins: int = 20
+) -> float:
+    """The p-value of each token being sampled from the reference's distribution after all tokens before it.
+
+    Args:
+        hf: the reference.
+        answers: prompts, and the tokens that were generated.
+        temperature: by which they should have been sampled.
+        bins: of `places`, each of which should have as many tokens.
+    """
+    rng = np.random.default_rng(1)
+    found = np.zeros(bins)
+    for prompt, output in answers:
+        p = hf.probabilities([*prompt, *output[:-1]], temperature)[len(prompt) - 1 :]
+        found += np.histogram(places(p, output, rng), bins, (0, 1))[0]
+    return chi_squared(found, np.full(bins, found.sum() / bins))
