@@ -369,11 +369,12 @@ def test_verification_takes_the_same_injection(injecting: Server) -> None:
     fingerprints = answer["meta_info"]["toploc_verification_fingerprints"]
     claim = {"input_ids": prompt, "output_ids": answer["output_ids"], "fingerprints": fingerprints}
     others = override(places, vectors_of(8, 81))
-    claims = [claim | {"input_embed_overrides": overrides}, claim, claim | {"input_embed_overrides": others}]
+    claims = [claim | {"input_embed_overrides": vectors} for vectors in (overrides, None, others, [[]])]
     verify = f"{injecting.url}/v1/toploc/verify"
     results = httpx.post(verify, json={"claims": claims}, timeout=60).raise_for_status().json()["results"]
     assert [result["verdict"] for result in results[:2]] == ["pass", "fail"], results
-    exact, _, other = ([one["exp_mismatches"] for one in result["statistics"]] for result in results)
+    assert results[3] == results[1]  # an empty list injects nothing
+    exact, _, other = ([one["exp_mismatches"] for one in result["statistics"]] for result in results[:3])
     assert sum(exact) == 0
     assert min(other) > 0  # vectors of the same kind: within the thresholds of a tiny model, and not the same
     wrong = claim | {"input_embed_overrides": overrides | {"positions": [5]}}

@@ -77,6 +77,7 @@ def send(client: httpx.Client, path: str, content: bytes, good: dict[str, Any], 
     elif path == VERIFY:
         claims = json.loads(content)["claims"]
         verdicts = [result["verdict"] for result in answer.json()["results"]]
+        assert "unverifiable" not in verdicts, shown  # nothing is wrong with this engine: an error was taken for that
         for claim, verdict in zip(claims, verdicts, strict=True):
             assert verdict != "pass" or claim["fingerprints"] == good["fingerprints"], shown
         tally.add(answer, " ".join(sorted(set(verdicts))))

@@ -183,7 +183,9 @@ def _injected(name: str, value: dict[str, Any], params: SamplingParams) -> Sampl
     where = f"{name}.{OVERRIDES_FIELD}"
     custom = admit_custom(value.get(OVERRIDES_FIELD), params.get("custom_params"), config.injection, where)
     if custom is not None and KEY in custom:
-        custom[KEY] = of_one_prompt(custom[KEY])
+        own = of_one_prompt(custom.pop(KEY))
+        if own.each:
+            custom[KEY] = own
     return {**params, "custom_params": custom}
 
 
