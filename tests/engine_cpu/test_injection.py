@@ -369,7 +369,8 @@ def test_verification_takes_the_same_injection(injecting: Server) -> None:
     fingerprints = answer["meta_info"]["toploc_verification_fingerprints"]
     claim = {"input_ids": prompt, "output_ids": answer["output_ids"], "fingerprints": fingerprints}
     others = override(places, vectors_of(8, 81))
-    claims = [claim | {"input_embed_overrides": vectors} for vectors in (overrides, None, others, [[]])]
+    vectors: list[Any] = [overrides, None, others, [[]]]
+    claims = [claim | {"input_embed_overrides": own} for own in vectors]
     verify = f"{injecting.url}/v1/toploc/verify"
     results = httpx.post(verify, json={"claims": claims}, timeout=60).raise_for_status().json()["results"]
     assert [result["verdict"] for result in results[:2]] == ["pass", "fail"], results
