@@ -4,8 +4,8 @@
 # /tmp/out/NAME.
 #
 #   gpu_chains.sh train   TileSpec's pair on GPU 1; it needs no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: TileSpec beside the best fixed settings; fingerprints;
-#                         throughput on mixtures of experts
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: TileSpec beside the best fixed settings; throughput on
+#                         mixtures of experts; tests of what is new; fingerprints
 #   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
 #   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
@@ -27,7 +27,7 @@ figures=(up running tile_times embeddings toploc down up_injection injection dow
 
 two() {
   devices=0 SUITES="kernels tilespec-fa3" KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
-    chain figures 0 0-15 tests found tile_times up toploc down moe fp8
+    chain figures 0 0-15 moe fp8 tests found tile_times up toploc down
   SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=700 TILE_KINDS="mixed hard" \
     chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
 }
