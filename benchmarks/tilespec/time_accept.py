@@ -21,7 +21,7 @@ from tessera.testing.verified import VOCABULARY, VerifiedChains
 
 SHAPES = ((1, 4), (8, 4), (32, 4), (64, 4), (64, 8), (128, 4))
 """Requests, tokens of each."""
-TIMES = 30
+WARM_UPS, TIMES = 3, 30
 _AHEAD = 2_000_000
 """Cycles of the device: a millisecond."""
 
@@ -47,24 +47,19 @@ def main() -> None:
 
 def _times(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Microseconds of each way, on the device and on this thread."""
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(TIMES)]
-    found: dict[str, float] = {}
-    for name, way in ways.items():
-        for _ in range(3):
-            way()
-        torch.cuda.synchronize()
-        host = []
-        for begin, end in events:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    found: dict[str, list[float]] = {f"{name}_{place}_us": [] for name in ways for place in ("host", "device")}
+    for _ in range(WARM_UPS + TIMES):
+        for name, way in ways.items():
             torch.cuda._sleep(_AHEAD)  # noqa: SLF001 - so that no launch is measured on the device
             begin.record()
             start = time.perf_counter()
             way()
-            host.append(time.perf_counter() - start)
+            found[f"{name}_host_us"].append((time.perf_counter() - start) * 1e6)
             end.record()
             torch.cuda.synchronize()
-        device = [begin.elapsed_time(end) * 1e3 for begin, end in events]
-        found |= {f"{name}_host_us": round(median(host) * 1e6, 1), f"{name}_device_us": round(median(device), 1)}
-    return found
+            found[f"{name}_device_us"].append(begin.elapsed_time(end) * 1e3)
+    return {what: round(median(times[WARM_UPS:]), 1) for what, times in found.items()}
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ class SizedWorker:
         graphs = None if choice.tier is None else self._graphs
         slots = 0 if graphs is None else graphs.slots(choice.tier)
         plan = self._scores.allocate(bs, steps, requests, choice.tokens, slots)
-        self._cut(verify_input, choice, plan, bs * (steps + 1))
+        self._cut(verify_input, choice, plan, graphs)
         chains = None
         if not self._states.shape.trees:
             chains = Chains(plan.qo_indptr, self._scores.observation(bs, steps, requests))
@@ -175,11 +175,11 @@ class SizedWorker:
         result.cap_lens = plan.verify_lens[:bs].clone()
         return result
 
-    def _cut(self: Any, verify_input: Any, choice: Choice, plan: VerifyPlan, full: int) -> None:
-        """Have part of the drafts verified, or all ``full`` tokens in a ragged graph: a greater size can be cheaper."""
-        if choice.tier is not None and self._graphs is not None:
+    def _cut(self: Any, verify_input: Any, choice: Choice, plan: VerifyPlan, graphs: Any) -> None:
+        """Have part of the drafts verified, or all in a ragged graph, where a greater size can be cheaper."""
+        if graphs is not None and choice.tier is not None:
             tilespec_verify.attach(verify_input, Cut(plan, choice.tokens, choice.tier))
-        elif choice.tokens < full:
+        elif choice.tokens < verify_input.draft_token.numel():
             tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
             tilespec_verify.attach(verify_input, Cut(plan, choice.tokens, choice.tokens))
 

@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation
-from tessera_kernels.acceptance_model_triton import acceptance, follow
 from tessera_kernels.launch import Launcher, power_of_2
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
+from tessera_kernels.observe_acceptance_triton import observe_chain
 
 CHUNK = 4096
 """Logits of one program."""
@@ -90,41 +90,6 @@ def _draw(  # type: ignore[no-untyped-def]
     found = tl.sum((before + tl.cumsum(weight, 0) <= wanted).to(tl.int32), 0)
     found = tl.minimum(found, tl.max(tl.where(weight > 0, tl.arange(0, CHUNK), 0), 0))
     return place * CHUNK + found
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _observe(  # type: ignore[no-untyped-def]
-    confidence,
-    requests,
-    edges,
-    table,
-    offsets,
-    counts,
-    request,
-    depth,
-    tested,
-    correct,
-    depths,
-    kept,
-    rate,
-    limit,
-    BINS: tl.constexpr,
-    LEVELS: tl.constexpr,
-):
-    """Count what one request's draft tokens came to, and move its offset; ``confidence`` points to its first one."""
-    pool = tl.load(requests + request).to(tl.int64)
-    offset = tl.load(offsets + pool)
-    drafted = ~(tl.load(confidence + 0 * depth) < 0)
-    tested = tested & (depth <= correct) & drafted
-    right = tested & (depth < correct)
-    row = tl.minimum(depth, depths - 1)
-    sure = tl.load(confidence + depth, mask=tested, other=0.0)
-    place, expected = acceptance(sure, edges, table + row * BINS, offset, BINS, LEVELS)
-    cell = counts + row * BINS + place
-    tl.atomic_add(cell, 1, mask=tested, sem="relaxed")
-    tl.atomic_add(cell + depths * BINS, 1, mask=right, sem="relaxed")
-    gradient = tl.sum(tl.where(tested, right.to(tl.float32) - expected, 0.0), 0)
-    follow(offsets, pool, offset, gradient, True, kept, rate, limit)
 
 
 @Launcher
@@ -217,7 +182,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     tl.store(lens_out + request, correct + 1)
     if BINS > 0:
         own = confidence + request * confidence_stride
-        _observe(
+        observe_chain(
             own,
             requests,
             edges,

@@ -7,12 +7,46 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.acceptance_model_triton import acceptance, follow, requests_of
-from tessera_kernels.launch import Launcher
+from tessera_kernels.acceptance_model_triton import acceptance, follow
+from tessera_kernels.launch import Launcher, power_of_2
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 
-REQUESTS_PER_PROGRAM = 128
-_NUMBERS = ["bs", "confidence_stride", "depths", "steps", "kept", "rate", "limit"]
+_NUMBERS = ["confidence_stride", "depths", "kept", "rate", "limit"]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def observe_chain(  # type: ignore[no-untyped-def]
+    confidence,
+    requests,
+    edges,
+    table,
+    offsets,
+    counts,
+    request,
+    depth,
+    tested,
+    correct,
+    depths,
+    kept,
+    rate,
+    limit,
+    BINS: tl.constexpr,
+    LEVELS: tl.constexpr,
+):
+    """Count what one request's draft tokens came to, and move its offset; ``confidence`` points to its first one."""
+    pool = tl.load(requests + request).to(tl.int64)
+    offset = tl.load(offsets + pool)
+    drafted = ~(tl.load(confidence + 0 * depth) < 0)
+    tested = tested & (depth <= correct) & drafted
+    right = tested & (depth < correct)
+    row = tl.minimum(depth, depths - 1)
+    sure = tl.load(confidence + depth, mask=tested, other=0.0)
+    place, expected = acceptance(sure, edges, table + row * BINS, offset, BINS, LEVELS)
+    cell = counts + row * BINS + place
+    tl.atomic_add(cell, 1, mask=tested, sem="relaxed")
+    tl.atomic_add(cell + depths * BINS, 1, mask=right, sem="relaxed")
+    gradient = tl.sum(tl.where(tested, right.to(tl.float32) - expected, 0.0), 0)
+    follow(offsets, pool, offset, gradient, True, kept, rate, limit)
 
 
 @Launcher
@@ -23,37 +57,39 @@ def _observe_kernel(  # type: ignore[no-untyped-def]
     verify_lens,
     accept_lens,
     edges,
-    logits,
+    table,
     offsets,
     counts,
-    bs,
     confidence_stride,
     depths,
-    steps,
     kept,
     rate,
     limit,
-    ROWS: tl.constexpr,
+    DEPTHS: tl.constexpr,
     BINS: tl.constexpr,
     LEVELS: tl.constexpr,
 ):
-    """Program i observes requests ``i * ROWS ..``; no other program has the same ones."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    live = row < bs
-    request, offset, drafted = requests_of(confidence, requests, offsets, row, live, confidence_stride)
-    verified = tl.load(verify_lens + row, mask=live, other=1)
-    accepted = tl.load(accept_lens + row, mask=live, other=1)
-    gradient = tl.zeros((ROWS,), tl.float32)
-    for depth in range(steps):
-        sure = tl.load(confidence + row * confidence_stride + depth, mask=live, other=0.0)
-        place, expected = acceptance(sure, edges, logits + depth * BINS, offset, BINS, LEVELS)
-        tested = drafted & (depth < verified - 1) & (depth < accepted)
-        succeeded = tested & (depth < accepted - 1)
-        cell = counts + depth * BINS + place
-        tl.atomic_add(cell, 1, mask=tested, sem="relaxed")
-        tl.atomic_add(cell + depths * BINS, 1, mask=succeeded, sem="relaxed")
-        gradient += tl.where(tested, succeeded.to(tl.float32) - expected, 0.0)
-    follow(offsets, request, offset, gradient, live, kept, rate, limit)
+    """Program b observes request b."""
+    request = tl.program_id(0)
+    depth = tl.arange(0, DEPTHS)
+    observe_chain(
+        confidence + request * confidence_stride,
+        requests,
+        edges,
+        table,
+        offsets,
+        counts,
+        request,
+        depth,
+        depth < tl.load(verify_lens + request) - 1,
+        tl.load(accept_lens + request) - 1,
+        depths,
+        kept,
+        rate,
+        limit,
+        BINS,
+        LEVELS,
+    )
 
 
 def observe_acceptance_triton(
@@ -64,11 +100,10 @@ def observe_acceptance_triton(
     model: AcceptanceModel,
 ) -> None:
     """See `tessera_kernels.observe_acceptance.observe_acceptance`. One launch."""
-    bs, steps = confidence.shape
     depths, bins = model.logits.shape
     _observe_kernel(
-        (-(-bs // REQUESTS_PER_PROGRAM), 1, 1),
+        (confidence.shape[0], 1, 1),
         (confidence, requests, verify_lens, accept_lens, model.edges, model.logits, model.offsets, model.counts),
-        (bs, confidence.stride(0), depths, steps, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
-        (REQUESTS_PER_PROGRAM, bins, bins.bit_length() - 1),
+        (confidence.stride(0), depths, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
+        (power_of_2(depths), bins, bins.bit_length() - 1),
     )

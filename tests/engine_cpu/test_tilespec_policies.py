@@ -12,11 +12,10 @@ import pytest
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY_DRAFT
+from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE3
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.trace import Trace
 
-TINY_EAGLE3 = TINY_DRAFT.parent / "tiny-eagle3"
 CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
 STANDALONE = ("--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", str(TINY_DRAFT), *CHAIN)
 EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(TINY_EAGLE3), *CHAIN)

@@ -22,7 +22,7 @@ from tessera.fingerprint.sampling import Sampling, places
 from tessera.fingerprint.verifier import Distance
 from tessera.http.body import Streamed, read_object, token_ids
 from tessera.inject.admission import admit_custom
-from tessera.inject.carry import KEY, of_one_prompt
+from tessera.inject.carry import Prompts, carried, fold
 from tessera.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.limits import MAX_CLAIMS, MAX_SAMPLED_TOKENS
 
@@ -182,11 +182,9 @@ def _injected(name: str, value: dict[str, Any], params: SamplingParams) -> Sampl
         return params
     where = f"{name}.{OVERRIDES_FIELD}"
     custom = admit_custom(value.get(OVERRIDES_FIELD), params.get("custom_params"), config.injection, where)
-    if custom is not None and KEY in custom:
-        own = of_one_prompt(custom.pop(KEY))
-        if own.each:
-            custom[KEY] = own
-    return {**params, "custom_params": custom}
+    params = {**params, "custom_params": custom}
+    folded: SamplingParams = fold(carried(params), Prompts(), params)
+    return folded
 
 
 def _again(name: str, said: Any, sampling: Sampling | None, tokens: int) -> SamplingParams:

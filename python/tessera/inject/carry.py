@@ -58,7 +58,7 @@ def fold(found: Overrides | PerPrompt | None, prompts: Prompts, sampling_params:
         return sampling_params
     prompt_count = count(prompts)
     if prompt_count is None:
-        found = of_one_prompt(found)
+        found = _of_one_prompt(found)
     if isinstance(found, Overrides):
         return _with(found, sampling_params)
     if len(found) != prompt_count:
@@ -69,7 +69,7 @@ def fold(found: Overrides | PerPrompt | None, prompts: Prompts, sampling_params:
     return [_with(overrides, params) for overrides, params in zip(found, own, strict=True)]
 
 
-def of_one_prompt(found: Overrides | PerPrompt) -> Overrides:
+def _of_one_prompt(found: Overrides | PerPrompt) -> Overrides:
     """A list for one prompt is several objects for it."""
     if isinstance(found, PerPrompt):
         found[0].each = tuple(own for part in found for own in part.each)

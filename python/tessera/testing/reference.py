@@ -46,12 +46,15 @@ class HuggingFace:
         With ``edit``, as in `edited`.
         """
         states = self.states(input_ids) if edit is None else self.edited(input_ids, edit)
-        scores = states @ self.embeddings().astype(np.float64).T
-        return [int(token) for token in scores.argmax(1)]
+        return [int(token) for token in self.logits(states).argmax(1)]
+
+    def logits(self, states: Vector) -> Vector:
+        """``[n, V]`` after each of the states ``[n, H]``, for a model whose output matrix is its embedding."""
+        return np.asarray(states @ self.embeddings().astype(np.float64).T)
 
     def probabilities(self, input_ids: Sequence[int], temperature: float) -> Vector:
         """Of each token of the vocabulary after each of these, ``[n, V]``, for models as in `favourites`."""
-        scores = self.states(input_ids) @ self.embeddings().astype(np.float64).T / temperature
+        scores = self.logits(self.states(input_ids)) / temperature
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
@@ -68,7 +71,7 @@ class HuggingFace:
 
         For a model whose output matrix is its embedding, as `favourites`.
         """
-        scores = self.edited(input_ids, edit)[:-1] @ self.embeddings().astype(np.float64).T
+        scores = self.logits(self.edited(input_ids, edit)[:-1])
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         found: Vector = scores[range(len(input_ids) - 1), list(input_ids[1:])]
         return found

@@ -95,7 +95,7 @@ class Decider:
         self._timers[traffic].stepped()
         choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
         if self._unsent is not None and self._unsent != (choice.steps, traffic):
-            self._send_histogram()  # now: from here on it is of other drafts
+            self._send_histogram(self._unsent)  # now: from here on it is of other drafts
         learnt = self._learnt
         record = Record(bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, self._fresh, traffic)
         self._watch.start(record)
@@ -118,15 +118,13 @@ class Decider:
         self._unsent = steps, self._traffic
         self._waiting += 1
         if self.policy.wants_news or self._waiting == LOOK_INTERVAL:  # prefills may have it look at other times
-            self._send_histogram()
+            self._send_histogram(self._unsent)
         if self._timers[self._traffic].drafted():
             self._counts.send(self._scores.model.counts, self._traffic)
 
-    def _send_histogram(self) -> None:
-        if self._unsent is not None:
-            self._histograms.send(self._scores.histogram, self._unsent)
-            self._unsent = None
-        self._waiting = 0
+    def _send_histogram(self, of: tuple[int, Traffic]) -> None:
+        self._histograms.send(self._scores.histogram, of)
+        self._unsent, self._waiting = None, 0
 
     def _take_in_histograms(self) -> None:
         for grown, (steps, traffic) in self._histograms.receive():
