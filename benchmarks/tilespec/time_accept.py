@@ -17,7 +17,7 @@ from statistics import median
 import torch
 
 from provenance import note, provenance, tell
-from tessera.testing.verified import VOCABULARY, VerifiedChains
+from tessera.testing.verified import HOWS, VOCABULARY, VerifiedChains
 
 SHAPES = ((1, 4), (8, 4), (32, 4), (64, 4), (64, 8), (128, 4))
 """Requests, tokens of each."""
@@ -27,7 +27,7 @@ _AHEAD = 2_000_000
 
 
 def main() -> None:
-    """Measure each shape, greedy and sampled."""
+    """Measure each shape, for each way to sample."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines")
     options = parser.parse_args()
@@ -36,13 +36,13 @@ def main() -> None:
     with options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"vocabulary": VOCABULARY, "times": TIMES}, out)
         for bs, width in SHAPES:
-            for sampled in (False, True):
+            for how in HOWS:
                 verified = VerifiedChains(bs, width)
                 ways = {
-                    "ours": lambda: verified.ours(sampled=sampled),  # noqa: B023 - called at once
-                    "sglang": lambda: verified.sglangs(sampled=sampled),  # noqa: B023
+                    "ours": lambda: verified.ours(how),  # noqa: B023 - called at once
+                    "sglang": lambda: verified.sglangs(how),  # noqa: B023
                 }
-                tell({"requests": bs, "width": width, "sampled": sampled, **_times(ways)}, out)
+                tell({"requests": bs, "width": width, "how": how, **_times(ways)}, out)
 
 
 def _times(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:

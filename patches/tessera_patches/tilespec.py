@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera_patches import tilespec_accept, tilespec_trees, tilespec_verify
+from tessera_patches import tilespec_accept, tilespec_verify
+from tessera_patches.tilespec_accept import Chains
 from tessera_patches.tilespec_tree_worker import SizedTrees
+from tessera_patches.tilespec_trees import DraftTree
+from tessera_patches.tilespec_verify import Cut
 from tessera_patches.tilespec_worker import SizedWorker, sized
 
 
@@ -25,7 +28,7 @@ def prepare_verify(
     original: Callable[..., Any], verify_input: Any, req_to_token_pool: Any, batch: Any, target_worker: Any
 ) -> Any:
     """AROUND ``eagle_prepare_for_verify``: the chosen tokens only, one request behind the other."""
-    cut = tilespec_verify.cut_of(verify_input)
+    cut = Cut.of(verify_input)
     if cut is None:
         return original(verify_input, req_to_token_pool, batch, target_worker)
     return tilespec_verify.prepare(cut, verify_input, req_to_token_pool, batch, target_worker)
@@ -36,22 +39,22 @@ def sample(
 ) -> Any:
     """AROUND ``eagle_sample``: ours where it can be, else SGLang's, which sees full drafts that may end early."""
     accepted = _sample(original, verify_input, batch, logits_output, grammar_mask)
-    tree = tilespec_trees.tree_of(verify_input)
+    tree = DraftTree.of(verify_input)
     if tree is not None:
         tree.accepted = accepted[2]
     return accepted
 
 
 def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Any:
-    cut, chains = tilespec_verify.cut_of(verify_input), tilespec_accept.chains_of(verify_input)
-    decided = tilespec_accept.logits_decide(batch, grammar_mask)
+    cut, chains = Cut.of(verify_input), Chains.of(verify_input)
+    packed_will_do = grammar_mask is None and not batch.return_logprob
     if cut is not None:
         tilespec_verify.restore(cut, verify_input, batch, logits_output)
-    if chains is not None and decided and tilespec_accept.is_plain(batch):
+    if chains is not None and packed_will_do:
         return tilespec_accept.accept(chains, verify_input, batch, logits_output)
     if cut is None:
         return original(verify_input, batch, logits_output, grammar_mask)
-    if chains is None and decided and batch.sampling_info.is_all_greedy:
+    if chains is None and packed_will_do and batch.sampling_info.is_all_greedy:
         return tilespec_accept.accept_trees_greedily(cut.plan.qo_indptr, verify_input, batch, logits_output)
     tilespec_verify.end_drafts(cut, verify_input, batch, logits_output)
     return original(verify_input, batch, logits_output, grammar_mask)

@@ -1,6 +1,7 @@
-"""What the target accepts of drafts, by our kernels where its logits, and a temperature, are all there is to it.
+"""What the target accepts of drafts, from the logits of the rows that were verified.
 
-SGLang's acceptance takes logits of full drafts, and where it samples, probabilities of them: it gets them for all else.
+SGLang's acceptance takes logits of full drafts, and where it samples, probabilities of them. It gets them for grammars,
+for log-probabilities, and for trees that are sampled.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from typing import Any
 
 import torch
 from sglang.srt.runtime_context import get_spec
+from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
 from sglang.srt.speculative import eagle_utils
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation, accept_chains
 from tessera_kernels.scatter_verify import scatter_verify
-
-_ATTRIBUTE = "tessera_chains"
+from tessera_kernels.truncate import truncate
+from tessera_patches.tilespec_attachment import Attachment
 
 
 @dataclass(slots=True)
-class Chains:
+class Chains(Attachment):
     """Drafts without branches, that are verified in part or in full.
 
     Attributes:
@@ -32,44 +34,57 @@ class Chains:
     observation: Observation | None = None
 
 
-def attach(verify_input: Any, chains: Chains) -> None:
-    """Say of an ``EagleVerifyInput`` that its drafts are chains."""
-    setattr(verify_input, _ATTRIBUTE, chains)
-
-
-def chains_of(verify_input: Any) -> Chains | None:
-    """The chains of a verification; None for trees, and where a graph is captured."""
-    chains: Chains | None = getattr(verify_input, _ATTRIBUTE, None)
-    return chains
-
-
-def logits_decide(batch: Any, grammar_mask: Any) -> bool:
-    """Nothing changes a logit and nobody asks for one."""
-    sampling = batch.sampling_info
-    changes = (sampling.acc_additive_penalties, sampling.acc_scaling_penalties, sampling.logit_bias, grammar_mask)
-    return not batch.return_logprob and all(change is None for change in changes)
-
-
-def is_plain(batch: Any) -> bool:
-    """Greedy, or sampled by temperature alone."""
-    sampling = batch.sampling_info
-    return sampling.is_all_greedy or not (sampling.need_top_k_sampling or sampling.need_top_p_sampling)
-
-
 def accept(chains: Chains, verify_input: Any, batch: Any, logits_output: Any) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for chains, where `logits_decide` and the batch `is_plain`; and learn from it."""
-    logits, logits_output.next_token_logits = logits_output.next_token_logits, None
-    sanitize_nan_logits(logits, "tessera: logits of a verification")
+    """What ``eagle_sample`` returns for chains, without a grammar; and learn from it."""
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
+    logits = _taken(logits_output, chains.qo_indptr, batch)
     tokens = verify_input.draft_token.reshape(bs, width)
-    sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, tokens)
+    sampling = None
+    if not batch.sampling_info.is_all_greedy:
+        logits, temperatures = _tempered(logits, chains.qo_indptr, batch.sampling_info)
+        sampling = _sampling(batch, tokens, temperatures)
     accepted = AcceptedChains.create(bs, width, logits.device)
     accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
     chains.observation = None
     return accepted.tokens, accepted.lens, accepted.places
 
 
-def _sampling(batch: Any, tokens: torch.Tensor) -> ChainSampling:
+def _taken(logits_output: Any, qo_indptr: torch.Tensor, batch: Any) -> torch.Tensor:
+    """The logits of packed rows, with what requests ask to be added; nobody else sees them."""
+    logits: torch.Tensor = logits_output.next_token_logits
+    logits_output.next_token_logits = None
+    sanitize_nan_logits(logits, "tessera: logits of a verification")
+    sampling = batch.sampling_info
+    additive, scaling, bias = sampling.acc_additive_penalties, sampling.acc_scaling_penalties, sampling.logit_bias
+    if additive is not None or scaling is not None or bias is not None:
+        requests = _requests_of(logits, qo_indptr, len(batch.seq_lens))
+        if additive is not None:
+            logits.add_(additive[requests])
+        if scaling is not None:
+            apply_scaling_penalties(logits, scaling[requests])
+        if bias is not None:
+            logits.add_(bias[requests])
+    return logits
+
+
+def _tempered(logits: torch.Tensor, qo_indptr: torch.Tensor, sampling: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits that sample what they should at some temperatures: their own ones, unless top-k or top-p cut them."""
+    if not (sampling.need_top_k_sampling or sampling.need_top_p_sampling):
+        return logits, sampling.temperatures
+    requests = _requests_of(logits, qo_indptr, len(sampling.temperatures))
+    p = (logits / sampling.temperatures[requests]).softmax(1)
+    top_ks = sampling.top_ks[requests] if sampling.need_top_k_sampling else None
+    top_ps = sampling.top_ps[requests] if sampling.need_top_p_sampling else None
+    return truncate(p, top_ks, top_ps).log_(), torch.ones_like(sampling.temperatures)
+
+
+def _requests_of(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> torch.Tensor:
+    """Whose each packed row is, int64 ``[rows]``; those of padding are the last request's."""
+    rows = torch.arange(len(packed), dtype=qo_indptr.dtype, device=packed.device)
+    return torch.searchsorted(qo_indptr[1:bs], rows, right=True)
+
+
+def _sampling(batch: Any, tokens: torch.Tensor, temperatures: torch.Tensor) -> ChainSampling:
     coins, last_coins = eagle_utils._verify_coins(
         sampling_info=batch.sampling_info,
         seq_lens=batch.seq_lens,
@@ -79,22 +94,21 @@ def _sampling(batch: Any, tokens: torch.Tensor) -> ChainSampling:
     )
     spec = get_spec()
     single, total = spec.speculative_accept_threshold_single, max(spec.speculative_accept_threshold_acc, 1e-9)
-    return ChainSampling(batch.sampling_info.temperatures, coins, last_coins, single, total)
+    return ChainSampling(temperatures, coins, last_coins, single, total)
 
 
 def accept_trees_greedily(
     qo_indptr: torch.Tensor, verify_input: Any, batch: Any, logits_output: Any
 ) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for trees, where `logits_decide` and all requests are greedy.
+    """What ``eagle_sample`` returns for trees, without a grammar, where all requests are greedy.
 
     The arg-max of each packed row goes to its place. SGLang would take that of dense logits: at 64 requests, 8 nodes
     and a vocabulary of 128k those are 262 MB.
     """
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    logits, logits_output.next_token_logits = logits_output.next_token_logits, None
-    sanitize_nan_logits(logits, "tessera: logits of a verification in part")
+    logits = _taken(logits_output, qo_indptr, batch)
     predicted = dense(logits.argmax(-1), qo_indptr, bs, width, -1)  # no token is -1
-    ints = {"dtype": torch.int32, "device": logits.device}
+    ints: dict[str, Any] = {"dtype": torch.int32, "device": logits.device}
     predict, accept_index, correct = eagle_utils.verify_tree_greedy_func(
         predicts=torch.zeros(bs * width, **ints),
         accept_index=torch.full((bs, verify_input.max_tree_depth), -1, **ints),

@@ -11,7 +11,7 @@ import torch
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
-from tessera_patches.tilespec_trees import DraftTree, attach, ordering
+from tessera_patches.tilespec_trees import DraftTree, ordering
 
 
 class _Picked(torch.Tensor):
@@ -135,7 +135,7 @@ def scored_trees(kind: Any) -> type:
             with _tapped(self.cuda_graph_runner, "execute") as replayed:
                 verify_input = super().draft(batch)
             parents, selected, *_ = replayed.last or self.drafted
-            attach(verify_input, DraftTree(parents, selected))
+            DraftTree(parents, selected).attach(verify_input)
             return verify_input
 
         def draft_forward(self, forward_batch: Any) -> Any:

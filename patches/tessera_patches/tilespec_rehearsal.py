@@ -34,11 +34,12 @@ _STEPS = 5
 
 
 class Asks(Enum):
-    """How requests are sampled: each takes other kernels."""
+    """What requests ask for: each takes other kernels."""
 
     GREEDY = "temperature 0"
     TEMPERATURE = "by temperature alone"
-    NUCLEUS = "by temperature and top-p"
+    TRUNCATED = "by temperature, top-k and top-p"
+    LOGPROBS = "by temperature, with log-probabilities: SGLang's acceptance, from full drafts"
 
 
 class Told:
@@ -61,7 +62,7 @@ class Rehearsal:
         worker: a `tessera_patches.tilespec_worker.SizedWorker`; its decider is replaced.
         bs: requests, at most those that the pool holds.
         context: tokens of each request in the KV cache.
-        asks: how they are sampled.
+        asks: what they ask for.
     """
 
     def __init__(self, worker: Any, bs: int, context: int, asks: Asks) -> None:
@@ -197,8 +198,8 @@ def _fields(worker: Any, bs: int, context: int, asks: Asks) -> dict[str, Any]:
         min_ps=torch.zeros(bs, device=device),
         is_all_greedy=greedy,
         is_any_greedy=greedy,
-        need_top_p_sampling=asks is Asks.NUCLEUS,
-        need_top_k_sampling=False,
+        need_top_p_sampling=asks is Asks.TRUNCATED,
+        need_top_k_sampling=asks is Asks.TRUNCATED,
         need_min_p_sampling=False,
         vocab_size=runner.model_config.vocab_size,
         device=device,
@@ -216,6 +217,7 @@ def _fields(worker: Any, bs: int, context: int, asks: Asks) -> dict[str, Any]:
         "device": device,
         "spec_algorithm": runner.spec_algorithm,
         "sampling_info": sampling,
+        "return_logprob": asks is Asks.LOGPROBS,
         "multimodal_inputs": [None] * bs,
         "req_pool_indices": torch.arange(1, bs + 1, device=device),
         "seq_lens": torch.full((bs,), context, device=device),

@@ -9,7 +9,7 @@ import torch
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_patches.tilespec_drafts import scored_trees
-from tessera_patches.tilespec_trees import tree_of
+from tessera_patches.tilespec_trees import DraftTree
 from tessera_patches.tilespec_worker import SizedWorker
 
 
@@ -20,7 +20,7 @@ class SizedTrees(SizedWorker):
     scored = staticmethod(scored_trees)
 
     def _learn(self: Any, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, _: Any) -> None:
-        tree = tree_of(verify_input)
+        tree = DraftTree.of(verify_input)
         if tree is None or tree.accepted is None:
             raise RuntimeError("tessera: a tree was verified and nobody saw what was accepted; this is a bug")
         drafted = verify_input.draft_token_num - 1

@@ -12,15 +12,15 @@ import torch
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.ragged_tree import RaggedTree, ragged_tree
+from tessera_patches.tilespec_attachment import Attachment
 
-_ATTRIBUTE = "tessera_tree"
 _drafting: TreeScores | None = None
 """The scores of the draft that is being made in this process, or captured."""
 
 
 @dataclass(slots=True)
-class DraftTree:
-    """What was drafted for a batch, beside SGLang's ``EagleVerifyInput``, which keeps the links only.
+class DraftTree(Attachment):
+    """What was drafted for a batch, beside SGLang's ``EagleVerifyInput``, which keeps the links only; not for chains.
 
     Attributes:
         parents: int64 ``[bs, topk * (steps - 1) + 1]``: by group of candidates, the one that they continue.
@@ -33,17 +33,6 @@ class DraftTree:
     selected: torch.Tensor
     mask_indptr: torch.Tensor | None = None
     accepted: torch.Tensor | None = None
-
-
-def attach(verify_input: Any, tree: DraftTree) -> None:
-    """Keep a tree with its ``EagleVerifyInput``."""
-    setattr(verify_input, _ATTRIBUTE, tree)
-
-
-def tree_of(verify_input: Any) -> DraftTree | None:
-    """The tree that is verified; None for chains, for plain steps, and where a graph is captured."""
-    tree: DraftTree | None = getattr(verify_input, _ATTRIBUTE, None)
-    return tree
 
 
 @contextlib.contextmanager

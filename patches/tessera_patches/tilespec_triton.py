@@ -12,7 +12,7 @@ import msgspec
 import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
-from tessera_patches.tilespec_trees import tree_of
+from tessera_patches.tilespec_trees import DraftTree
 
 
 class RaggedTriton(TritonAttnBackend):
@@ -37,7 +37,7 @@ class RaggedTriton(TritonAttnBackend):
         padded = spec_info.ragged_verify_layout.padded_to_bucket(padded_bs=bs)
         self.qo_indptr[: bs + 1] = padded.qo_indptr_device
         self._fill_kv_indptr_and_indices(bs, seq_lens, req_pool_indices, self.cuda_graph_kv_indices)
-        tree = tree_of(spec_info)
+        tree = DraftTree.of(spec_info)
         if tree is not None and tree.mask_indptr is not None:
             # Slots of padding look at the beginning of the mask: what they compute is not looked at.
             self.mask_indptr[: bs + 1].zero_()

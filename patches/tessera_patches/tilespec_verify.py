@@ -15,15 +15,14 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_patches.tilespec_accept import dense
+from tessera_patches.tilespec_attachment import Attachment
 from tessera_patches.tilespec_layout import layout_of
-from tessera_patches.tilespec_trees import lay_out, tree_of
-
-_ATTRIBUTE = "tessera_cut"
+from tessera_patches.tilespec_trees import DraftTree, lay_out
 
 
 @dataclass(slots=True)
-class Cut:
-    """One verification of part of the drafted tokens.
+class Cut(Attachment):
+    """One verification of part of the drafted tokens; none where all are verified.
 
     Attributes:
         plan: how many tokens of each request, on the device.
@@ -38,24 +37,13 @@ class Cut:
     dense: VerifyRows | None = None
 
 
-def attach(verify_input: Any, cut: Cut) -> None:
-    """Have this ``EagleVerifyInput`` verified in part."""
-    setattr(verify_input, _ATTRIBUTE, cut)
-
-
-def cut_of(verify_input: Any) -> Cut | None:
-    """The cut of a verification; None where every drafted token is verified."""
-    cut: Cut | None = getattr(verify_input, _ATTRIBUTE, None)
-    return cut
-
-
 def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: Any) -> tuple[Any, bool]:
     """What ``eagle_prepare_for_verify`` does, for packed rows. Returns the forward batch, and whether it is a graph's.
 
     ``verify_input.draft_token`` stays dense: grammars and the acceptance read it.
     """
     bs, runner = len(batch.seq_lens), target_worker.model_runner
-    tree = tree_of(verify_input)
+    tree = DraftTree.of(verify_input)
     if tree is not None:
         lay_out(tree, verify_input, batch.seq_lens, cut.plan, runner.attn_backend)
     cut.dense = VerifyRows.around(verify_input.draft_token, verify_input.positions)
@@ -102,7 +90,7 @@ def end_drafts(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> N
     Logits are zero, and never looked at, where nothing was verified.
     """
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    if tree_of(verify_input) is None:
+    if DraftTree.of(verify_input) is None:
         lens = cut.plan.verify_lens[:bs].unsqueeze(1)
         last = torch.arange(width, device=lens.device) >= lens - 1
         verify_input.retrieve_next_token.masked_fill_(last, -1)

@@ -22,7 +22,7 @@ from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_patches import late_compiles, tilespec_accept, tilespec_graphs, tilespec_profile, tilespec_verify
+from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
 from tessera_patches.tilespec_accept import Chains
 from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
@@ -155,7 +155,7 @@ class SizedWorker:
         if batch.forward_mode.is_idle() or choice is None:
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         if choice.steps == 0:
-            tilespec_accept.attach(verify_input, Chains(self._scores.anchors))
+            Chains(self._scores.anchors).attach(verify_input)
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         bs, steps, requests = len(batch.seq_lens), choice.steps, batch.req_pool_indices
         graphs = None if choice.tier is None else self._graphs
@@ -165,7 +165,7 @@ class SizedWorker:
         chains = None
         if not self._states.shape.trees:
             chains = Chains(plan.qo_indptr, self._scores.observation(bs, steps, requests))
-            tilespec_accept.attach(verify_input, chains)
+            chains.attach(verify_input)
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         if chains is None or chains.observation is not None:
@@ -178,10 +178,10 @@ class SizedWorker:
     def _cut(self: Any, verify_input: Any, choice: Choice, plan: VerifyPlan, graphs: Any) -> None:
         """Have part of the drafts verified, or all in a ragged graph, where a greater size can be cheaper."""
         if graphs is not None and choice.tier is not None:
-            tilespec_verify.attach(verify_input, Cut(plan, choice.tokens, choice.tier))
+            Cut(plan, choice.tokens, choice.tier).attach(verify_input)
         elif choice.tokens < verify_input.draft_token.numel():
             tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
-            tilespec_verify.attach(verify_input, Cut(plan, choice.tokens, choice.tokens))
+            Cut(plan, choice.tokens, choice.tokens).attach(verify_input)
 
     def _stub_skipped_draft_extend(self: Any, batch: Any, batch_output: Any) -> None:
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""

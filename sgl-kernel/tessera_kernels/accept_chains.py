@@ -15,7 +15,7 @@ from tessera_kernels.observe_acceptance import observe_acceptance_torch
 
 
 class ChainSampling(NamedTuple):
-    """How tokens are sampled: the target's probabilities after temperature, and nothing else."""
+    """How tokens are sampled: the target's probabilities after temperature."""
 
     temperatures: torch.Tensor
     """float32, ``bs`` of them, above 0."""
@@ -68,7 +68,7 @@ def accept_chains(
     """Accept a prefix of each chain (``accepted``, in place).
 
     Greedy (``sampling`` is None): a draft token is accepted if it is the target's likeliest, the first of equal ones.
-    Else it is accepted if its coin is at most the target's probability of it; after a rejection the target without that
+    Else it is accepted if its coin is below the target's probability of it; after a rejection the target without that
     token is sampled, after the last verified token the target as it is (``tree_speculative_sampling_target_only`` for
     trees without branches; what is sampled is distributed as the target, for any draft that is no sample).
 
@@ -114,7 +114,7 @@ def accept_chains_torch(
     else:
         p = (logits[rows].float() / sampling.temperatures.view(-1, 1, 1)).softmax(2)
         chance = p.gather(2, draft.clamp(min=0).unsqueeze(2)).squeeze(2)
-        right = tested & ((sampling.coins <= chance / sampling.total) | (chance >= sampling.single))
+        right = tested & ((sampling.coins < chance / sampling.total) | (chance >= sampling.single))
     correct = right.long().cumprod(1).sum(1)
     if sampling is not None:
         at = torch.arange(bs, device=chains.device)

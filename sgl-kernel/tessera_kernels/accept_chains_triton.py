@@ -154,7 +154,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
         own = tl.load(source, mask=tested, other=_NOTHING).to(tl.float32)
         chance = tl.exp(own / temperature - top) / tl.sum(mass, 1)
         coin = tl.load(coins + dense, mask=tested, other=1.0)
-        right = tested & ((coin <= chance / total) | (chance >= single))
+        right = tested & ((coin < chance / total) | (chance >= single))
     else:
         _, best = tl.max(peak, 1, return_indices=True, return_indices_tie_break_left=True)
         token = tl.sum(tl.where(chunk[None, :] == best[:, None], mass, 0.0), 1).to(tl.int64)

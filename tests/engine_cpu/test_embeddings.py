@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tessera.testing.canary import OVERS, POOLINGS
+from tessera.testing.generate import generate
 from tessera.testing.reference import HuggingFace, cosine, relative_error
 from tessera.testing.server import Server
 
@@ -26,11 +27,9 @@ def prompt_of(length: int, seed: int) -> list[int]:
     return [chooser.randrange(8, 1000) for _ in range(length)]
 
 
-def generate(server: Server, prompt: Any, embedding: Any, max_new_tokens: int = 4, **more: Any) -> Any:
-    """POST /generate with token ids; greedy."""
-    sampling = {"max_new_tokens": max_new_tokens, "temperature": 0, "ignore_eos": True, **more}
-    body = {"input_ids": prompt, "sampling_params": sampling, "return_embedding": embedding}
-    return httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
+def ask(server: Server, prompt: Any, embedding: Any, max_new_tokens: int = 4, **sampling: Any) -> Any:
+    """A greedy answer with an embedding."""
+    return generate(server, prompt, max_new_tokens, sampling, return_embedding=embedding)
 
 
 def check(hf: HuggingFace, prompt: Sequence[int], answer: Any, pooling: str = "mean", over: str = "prompt") -> None:
@@ -43,7 +42,7 @@ def test_cold_then_fully_cached(server: Server, hf: HuggingFace) -> None:
     """The second time every token but the last comes from the prefix cache, and its rows with it."""
     prompt = prompt_of(90, seed=1)
     for cached in (0, 89):
-        answer = generate(server, prompt, embedding=True)
+        answer = ask(server, prompt, embedding=True)
         assert answer["meta_info"]["cached_tokens"] == cached
         assert answer["meta_info"]["embedding_tokens"] == 90
         check(hf, prompt, answer)
@@ -52,8 +51,8 @@ def test_cold_then_fully_cached(server: Server, hf: HuggingFace) -> None:
 def test_partly_cached(server: Server, hf: HuggingFace) -> None:
     """Half of the rows are old, half are new."""
     prompt = prompt_of(80, seed=2)
-    generate(server, prompt[:40], embedding=False)
-    answer = generate(server, prompt, embedding=True)
+    ask(server, prompt[:40], embedding=False)
+    answer = ask(server, prompt, embedding=True)
     assert answer["meta_info"]["cached_tokens"] == 40
     check(hf, prompt, answer)
 
@@ -61,9 +60,9 @@ def test_partly_cached(server: Server, hf: HuggingFace) -> None:
 def test_prefix_that_another_request_generated(server: Server, hf: HuggingFace) -> None:
     """Rows that decoding wrote serve a later prompt."""
     prompt = prompt_of(20, seed=3)
-    first = generate(server, prompt, embedding=False, max_new_tokens=30)
+    first = ask(server, prompt, embedding=False, max_new_tokens=30)
     longer = prompt + first["output_ids"]
-    answer = generate(server, longer, embedding=True)
+    answer = ask(server, longer, embedding=True)
     assert answer["meta_info"]["cached_tokens"] >= 49
     check(hf, longer, answer)
 
@@ -71,7 +70,7 @@ def test_prefix_that_another_request_generated(server: Server, hf: HuggingFace) 
 def test_batch_of_mixed_lengths(server: Server, hf: HuggingFace) -> None:
     """Each prompt of a batch gets its own vector."""
     prompts = [prompt_of(length, seed=100 + length) for length in (1, 2, 7, 64, 65, 200)]
-    for prompt, answer in zip(prompts, generate(server, prompts, embedding=True), strict=True):
+    for prompt, answer in zip(prompts, ask(server, prompts, embedding=True), strict=True):
         assert answer["meta_info"]["embedding_tokens"] == len(prompt)
         check(hf, prompt, answer)
 
@@ -79,7 +78,7 @@ def test_batch_of_mixed_lengths(server: Server, hf: HuggingFace) -> None:
 def test_two_samples(server: Server, hf: HuggingFace) -> None:
     """``n=2``: every sample has rows of its own, also of what it generated."""
     prompts = [prompt_of(33, seed=4), prompt_of(5, seed=5)]
-    answers = generate(server, prompts, {"over": "all"}, max_new_tokens=6, n=2, temperature=1.5)
+    answers = ask(server, prompts, {"over": "all"}, max_new_tokens=6, n=2, temperature=1.5)
     assert len(answers) == 4
     for prompt in prompts:
         own = [answer for answer in answers if answer["meta_info"]["prompt_tokens"] == len(prompt)]
@@ -93,7 +92,7 @@ def test_two_samples(server: Server, hf: HuggingFace) -> None:
 def test_pooling_and_span(server: Server, hf: HuggingFace, pooling: str, over: str) -> None:
     """Each pooling over each span."""
     prompt = prompt_of(50, seed=6)
-    answer = generate(server, prompt, {"pooling": pooling, "over": over}, max_new_tokens=12)
+    answer = ask(server, prompt, {"pooling": pooling, "over": over}, max_new_tokens=12)
     rows = {"prompt": 50, "output": 11, "all": 61}[over]
     assert answer["meta_info"]["embedding_tokens"] == (1 if pooling in {"first", "last"} else rows)
     check(hf, prompt, answer, pooling, over)
@@ -103,7 +102,7 @@ def test_pooling_and_span(server: Server, hf: HuggingFace, pooling: str, over: s
 def test_number_of_new_tokens(server: Server, hf: HuggingFace, tokens: int) -> None:
     """Encode only, one token, many: N + max(M-1, 0) rows."""
     prompt = prompt_of(30, seed=7)
-    answer = generate(server, prompt, {"over": "all"}, max_new_tokens=tokens)
+    answer = ask(server, prompt, {"over": "all"}, max_new_tokens=tokens)
     assert len(answer["output_ids"]) == tokens
     assert answer["meta_info"]["embedding_tokens"] == 30 + max(tokens - 1, 0)
     check(hf, prompt, answer, over="all")
@@ -112,9 +111,9 @@ def test_number_of_new_tokens(server: Server, hf: HuggingFace, tokens: int) -> N
 def test_nothing_generated_has_no_output_rows(server: Server) -> None:
     """A first token that stops the request leaves no generated row: said, not invented."""
     prompt = prompt_of(30, seed=8)
-    first = generate(server, prompt, embedding=False, max_new_tokens=1)["output_ids"][0]
+    first = ask(server, prompt, embedding=False, max_new_tokens=1)["output_ids"][0]
     stop = {"stop_token_ids": [first], "ignore_eos": False}
-    meta = generate(server, prompt, {"over": "output"}, max_new_tokens=9, **stop)["meta_info"]
+    meta = ask(server, prompt, {"over": "output"}, max_new_tokens=9, **stop)["meta_info"]
     assert meta["embedding"] is None
     assert meta["embedding_tokens"] == 0
 
@@ -147,7 +146,7 @@ def test_answer_formats(server: Server, hf: HuggingFace) -> None:
     prompt = prompt_of(25, seed=10)
     expected = hf.pooled(prompt, [0], "mean", "prompt")[:16]
     options = {"dimensions": 16, "normalize": True, "encoding_format": "base64"}
-    embedding = generate(server, prompt, options)["meta_info"]["embedding"]
+    embedding = ask(server, prompt, options)["meta_info"]["embedding"]
     found = np.frombuffer(base64.b64decode(embedding), "<f4")
     assert found.shape == (16,)
     assert relative_error(found, expected / np.linalg.norm(expected)) <= FLOAT32_ERROR
@@ -157,13 +156,13 @@ def test_who_does_not_ask_gets_the_stock_answer(server: Server) -> None:
     """Nothing of ours in an answer, alone or beside one that asked; ``false`` asks for nothing."""
     prompt = prompt_of(25, seed=11)
     for embedding in (False, None):
-        assert "embedding" not in generate(server, prompt, embedding)["meta_info"]
+        assert "embedding" not in ask(server, prompt, embedding)["meta_info"]
 
 
 def test_retraction_chunks_and_mixed_batches(strained: Server, hf: HuggingFace) -> None:
     """Requests that were retracted and prefilled again in chunks have the right rows of prompt and output."""
     prompts = [prompt_of(40 + 3 * i, seed=200 + i) for i in range(12)]
-    answers = generate(strained, prompts, {"over": "all"}, max_new_tokens=40)
+    answers = ask(strained, prompts, {"over": "all"}, max_new_tokens=40)
     assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
     for prompt, answer in zip(prompts, answers, strict=True):
         assert answer["meta_info"]["embedding_tokens"] == len(prompt) + 39
@@ -174,7 +173,7 @@ def test_bfloat16(bf16: Server, hf: HuggingFace) -> None:
     """The model's own precision: the direction is the float32 reference's."""
     prompts = [prompt_of(length, seed=300 + length) for length in (1, 30, 150)]
     for _ in range(2):
-        for prompt, answer in zip(prompts, generate(bf16, prompts, embedding=True), strict=True):
+        for prompt, answer in zip(prompts, ask(bf16, prompts, embedding=True), strict=True):
             expected = hf.pooled(prompt, answer["output_ids"], "mean", "prompt")
             assert cosine(answer["meta_info"]["embedding"], expected) >= BFLOAT16_COSINE
 
@@ -182,8 +181,8 @@ def test_bfloat16(bf16: Server, hf: HuggingFace) -> None:
 def test_after_flush(server: Server, hf: HuggingFace) -> None:
     """/flush_cache forgets prefixes and rows alike; what comes after is computed again."""
     prompt = prompt_of(60, seed=12)
-    generate(server, prompt, embedding=True)
+    ask(server, prompt, embedding=True)
     assert httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).status_code == 200
-    answer = generate(server, prompt, embedding=True)
+    answer = ask(server, prompt, embedding=True)
     assert answer["meta_info"]["cached_tokens"] == 0
     check(hf, prompt, answer)

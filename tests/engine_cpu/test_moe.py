@@ -6,7 +6,6 @@ One server: STANDALONE drafts of the dense model's own draft, sized by dice, and
 from __future__ import annotations
 
 import base64
-import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,25 +16,21 @@ import torch
 from toploc.poly import build_proofs_base64
 
 from tessera.fingerprint.answer import FINGERPRINTS
+from tessera.testing.drafts import chain, code_and_noise, drafting, retracting
+from tessera.testing.generate import generate
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY_DRAFT, TINY_MOE
+from tessera.testing.tiny import TINY_MOE
 
 FLOAT32_ERROR = 1e-5
-ENV = {
-    "TESSERA_TEST_FAULT": "dice",
-    "SGLANG_TEST_RETRACT": "true",
-    "SGLANG_TEST_RETRACT_INTERVAL": "7",
-}
+ENV = {"TESSERA_TEST_FAULT": "dice", **retracting(7)}
 OPTIONS = (
     "--enable-return-hidden-states",
     "--enable-injection",
-    *("--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", str(TINY_DRAFT)),
-    *("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6"),
+    *drafting("STANDALONE", chain(5)),
     "--tile-spec",
 )
-CODE = ["def main():\n    import", "class Foo(object):\n    def __init__(self", "import os\n\nfor i in range", "# This"]
 
 
 @pytest.fixture(scope="module")
@@ -50,25 +45,11 @@ def experts(server_pool: ServerPool) -> Server:
     return server_pool.get(*OPTIONS, model=TINY_MOE, env=ENV)
 
 
-def prompts_of(moe: HuggingFace, seed: int) -> list[list[int]]:
-    """Prompts of code, whose continuations drafts foresee, and of noise, where they fail."""
-    chooser = random.Random(seed)
-    code: list[list[int]] = moe.tokenizer(CODE)["input_ids"]
-    return code + [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
-
-
-def generate(server: Server, prompt: list[int], tokens: int = 40, **fields: Any) -> Any:
-    """POST /generate, greedily, with all that can be asked for."""
-    body = {
-        "input_ids": prompt,
-        "sampling_params": {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True},
-        "return_embedding": {"over": "all"},
-        "return_hidden_states": True,
-        "hidden_states_format": "base64",
-        "return_toploc_fingerprints": True,
-        **fields,
-    }
-    return httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
+def ask(server: Server, prompt: list[int], **fields: Any) -> Any:
+    """40 tokens, with all that can be asked for."""
+    asked: dict[str, Any] = {"return_embedding": {"over": "all"}, "return_toploc_fingerprints": True}
+    rows: dict[str, Any] = {"return_hidden_states": True, "hidden_states_format": "base64"}
+    return generate(server, prompt, 40, **asked, **rows, **fields)
 
 
 def rows_of(answer: Any) -> np.ndarray[Any, Any]:
@@ -85,9 +66,9 @@ def check(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
 
 def test_tokens_rows_and_embeddings(experts: Server, moe: HuggingFace) -> None:
     """Hugging Face's own, cold, whatever was drafted, verified together and retracted; and some drafts were right."""
-    prompts = prompts_of(moe, seed=1)
+    prompts = code_and_noise(moe.tokenizer, seed=1)
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(lambda prompt: generate(experts, prompt), prompts))
+        answers = list(threads.map(lambda prompt: ask(experts, prompt), prompts))
     for prompt, answer in zip(prompts, answers, strict=True):
         output = answer["output_ids"]
         fed = [*prompt, *output[:-1]]
@@ -102,9 +83,9 @@ def test_fingerprints(experts: Server, moe: HuggingFace, hf: HuggingFace) -> Non
 
     Those of the dense model that this one was distilled from do not pass.
     """
-    prompts = prompts_of(moe, seed=2)
+    prompts = code_and_noise(moe.tokenizer, seed=2)
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(lambda prompt: generate(experts, prompt), prompts))
+        answers = list(threads.map(lambda prompt: ask(experts, prompt), prompts))
     claims = []
     for prompt, answer in zip(prompts, answers, strict=True):
         found = answer["meta_info"][FINGERPRINTS]
@@ -122,7 +103,7 @@ def test_fingerprints(experts: Server, moe: HuggingFace, hf: HuggingFace) -> Non
 
 def test_injection(experts: Server, moe: HuggingFace) -> None:
     """Vectors in place of tokens choose experts too: rows, tokens and embedding are the reference's with that edit."""
-    prompt, places = prompts_of(moe, seed=3)[-1], [0, 20, 69]
+    prompt, places = code_and_noise(moe.tokenizer, seed=3)[-1], [0, 20, 69]
     vectors = (np.random.default_rng(3).standard_normal((3, 256)) / 16).astype("<f4")
 
     def edit(embeds: torch.Tensor) -> torch.Tensor:
@@ -135,7 +116,7 @@ def test_injection(experts: Server, moe: HuggingFace) -> None:
         "shape": [3, 256],
         "dtype": "float32",
     }
-    answer = generate(experts, prompt, input_embed_overrides=override)
+    answer = ask(experts, prompt, input_embed_overrides=override)
     output = answer["output_ids"]
     fed = [*prompt, *output[:-1]]
     assert output == moe.favourites(fed, edit)[len(prompt) - 1 :]

@@ -6,7 +6,6 @@ Every server is strained: prompts come in chunks, and requests are retracted aga
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from typing import Any
 
@@ -16,24 +15,22 @@ import numpy.typing as npt
 import pytest
 
 from tessera.testing.canary import canaries, fly, judge
+from tessera.testing.drafts import TREE, chain, code_and_noise, drafting, retracting
+from tessera.testing.generate import generate
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
 
 FLOAT32_ERROR = 1e-5
 # SGLang's own C++ of the n-gram corpus is compiled at start, and lacks an include that GCC 12 asks for.
-ENV = {"CXX": "c++ -include cstddef", "SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "5"}
-COMMON = ("--enable-return-hidden-states", "--chunked-prefill-size", "16", "--speculative-algorithm")
-CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
-TREE = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8")
+ENV = {"CXX": "c++ -include cstddef", **retracting(5)}
+COMMON = ("--enable-return-hidden-states", "--chunked-prefill-size", "16")
 SERVERS = {
-    "eagle": ("EAGLE", "--speculative-draft-model-path", str(TINY_EAGLE), *CHAIN),
-    "eagle3": ("EAGLE3", "--speculative-draft-model-path", str(TINY_EAGLE3), *TREE),
-    "standalone": ("STANDALONE", "--speculative-draft-model-path", str(TINY_DRAFT), *TREE),
-    "ngram": ("NGRAM", "--speculative-num-draft-tokens", "8"),
+    "eagle": drafting("EAGLE", chain(3)),
+    "eagle3": drafting("EAGLE3", TREE),
+    "standalone": drafting("STANDALONE", TREE),
+    "ngram": ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8"),
 }
-CODE = ["def main():\n    import", "class Foo:\n    def __init__(self", "import os\n\nfor i in range", "# This"]
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -45,18 +42,9 @@ def speculative(request: pytest.FixtureRequest, server_pool: ServerPool) -> Serv
     return server_pool.get(*injection, *COMMON, *SERVERS[request.param], env=ENV)
 
 
-def generate(server: Server, prompts: Any, tokens: int, sampling: dict[str, Any] | None = None, **fields: Any) -> Any:
-    """POST /generate, greedily, with all raw rows."""
-    params = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True, **(sampling or {})}
-    body = {"input_ids": prompts, "sampling_params": params, "return_hidden_states": True, **fields}
-    return httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
-
-
-def prompts_of(hf: HuggingFace, seed: int) -> list[list[int]]:
-    """Prompts of code, whose continuations drafts foresee, and of noise, where they fail."""
-    chooser = random.Random(seed)
-    code: list[list[int]] = hf.tokenizer(CODE)["input_ids"]
-    return code + [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
+def ask(server: Server, prompts: Any, tokens: int, sampling: dict[str, Any] | None = None) -> Any:
+    """Greedy answers, with all raw rows."""
+    return generate(server, prompts, tokens, sampling, return_hidden_states=True)
 
 
 def rows_of(answer: Any) -> npt.NDArray[np.float64]:
@@ -78,8 +66,8 @@ def check(hf: HuggingFace, prompt: list[int], answer: Any) -> None:
 
 def test_tokens_and_rows(speculative: Server, hf: HuggingFace) -> None:
     """As plain decoding gives them, although drafts were accepted, prompts chunked and requests retracted."""
-    prompts = prompts_of(hf, seed=1)
-    answers = generate(speculative, prompts, tokens=40)
+    prompts = code_and_noise(hf.tokenizer, seed=1)
+    answers = ask(speculative, prompts, tokens=40)
     for prompt, answer in zip(prompts, answers, strict=True):
         check(hf, prompt, answer)
     assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 40
@@ -88,11 +76,11 @@ def test_tokens_and_rows(speculative: Server, hf: HuggingFace) -> None:
 
 def test_a_stop_among_accepted_drafts(speculative: Server, hf: HuggingFace) -> None:
     """Rows end where the answer ends, not where the verification did."""
-    prompts = prompts_of(hf, seed=1)[:4]
-    for prompt, whole in zip(prompts, generate(speculative, prompts, tokens=24), strict=True):
+    prompts = code_and_noise(hf.tokenizer, seed=1)[:4]
+    for prompt, whole in zip(prompts, ask(speculative, prompts, tokens=24), strict=True):
         for end in range(5, 9):
             stop = {"stop_token_ids": [whole["output_ids"][end]], "ignore_eos": False}
-            answer = generate(speculative, prompt, tokens=24, sampling=stop)
+            answer = ask(speculative, prompt, tokens=24, sampling=stop)
             assert answer["meta_info"]["finish_reason"]["type"] == "stop"
             assert len(answer["output_ids"]) <= end + 1
             check(hf, prompt, answer)
@@ -102,7 +90,7 @@ def test_a_stop_among_accepted_drafts(speculative: Server, hf: HuggingFace) -> N
 def test_few_tokens(speculative: Server, hf: HuggingFace, tokens: int) -> None:
     """Nothing to verify, or nothing but what was verified."""
     (prompt,) = hf.tokenizer(["class A"])["input_ids"]
-    answer = generate(speculative, prompt, tokens)
+    answer = ask(speculative, prompt, tokens)
     assert len(answer["output_ids"]) == tokens
     found = rows_of(answer)
     assert len(found) == len(prompt) + max(tokens - 1, 0)
@@ -112,7 +100,7 @@ def test_few_tokens(speculative: Server, hf: HuggingFace, tokens: int) -> None:
 def test_two_samples(speculative: Server, hf: HuggingFace) -> None:
     """On the CPU SGLang verifies greedily, whatever the temperature: both are the same, each with its rows."""
     (prompt,) = hf.tokenizer(["def f(x):\n    return"])["input_ids"]
-    answers = generate(speculative, prompt, tokens=12, sampling={"n": 2})
+    answers = ask(speculative, prompt, tokens=12, sampling={"n": 2})
     assert len(answers) == 2
     for answer in answers:
         check(hf, prompt, answer)
@@ -130,7 +118,7 @@ def test_canaries(speculative: Server, hf: HuggingFace, request: pytest.FixtureR
 
 def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
     """TOPLOC: a verifier, which drafts nothing in a prefill, accepts what was made with drafts; streamed as well."""
-    claims = proven(speculative, prompts_of(hf, seed=9))
+    claims = proven(speculative, code_and_noise(hf.tokenizer, seed=9))
     httpx.post(f"{speculative.url}/flush_cache?timeout=30", timeout=60).raise_for_status()  # the rows of drafts, too
     assert verdicts(speculative, [*claims, mixed(claims)]) == ["pass"] * len(claims) + ["fail"]
 
@@ -138,7 +126,7 @@ def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
 @pytest.mark.parametrize("speculative", ["eagle"], indirect=True)
 def test_a_server_without_drafts_verifies(speculative: Server, server: Server, hf: HuggingFace) -> None:
     """Fingerprints do not show how the rows were computed. One algorithm, for it takes two servers at once."""
-    claims = proven(speculative, prompts_of(hf, seed=10))
+    claims = proven(speculative, code_and_noise(hf.tokenizer, seed=10))
     assert verdicts(server, [*claims, mixed(claims)]) == ["pass"] * len(claims) + ["fail"]
 
 

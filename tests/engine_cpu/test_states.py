@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load
 
+from tessera.testing.generate import generate
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
@@ -25,11 +26,9 @@ def prompt_of(length: int, seed: int) -> list[int]:
     return [chooser.randrange(8, 1000) for _ in range(length)]
 
 
-def generate(server: Server, prompt: Any, states: Any = True, max_new_tokens: int = 5, **fields: Any) -> Any:
-    """POST /generate with token ids; greedy."""
-    sampling = {"max_new_tokens": max_new_tokens, "temperature": 0, "ignore_eos": True, **fields.pop("sampling", {})}
-    body = {"input_ids": prompt, "sampling_params": sampling, "return_hidden_states": states, **fields}
-    return httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
+def ask(server: Server, prompt: Any, states: Any = True, max_new_tokens: int = 5, **fields: Any) -> Any:
+    """A greedy answer with states."""
+    return generate(server, prompt, max_new_tokens, return_hidden_states=states, **fields)
 
 
 def rows_of(states: Any) -> npt.NDArray[np.float64]:
@@ -50,7 +49,7 @@ def test_cold_and_cached(server: Server, hf: HuggingFace) -> None:
     """SGLang alone returns the last row of the prompt the second time; the list has its shape."""
     prompt = prompt_of(60, seed=1)
     for cached in (0, 59):
-        answer = generate(server, prompt)
+        answer = ask(server, prompt)
         assert answer["meta_info"]["cached_tokens"] == cached
         shapes = [np.shape(part) for part in answer["meta_info"]["hidden_states"]]
         assert shapes == [(60, 256), *[(256,)] * 4]
@@ -61,7 +60,7 @@ def test_cold_and_cached(server: Server, hf: HuggingFace) -> None:
 def test_number_of_new_tokens(server: Server, hf: HuggingFace, tokens: int) -> None:
     """SGLang alone returns nothing for none."""
     prompt = prompt_of(20, seed=2)
-    answer = generate(server, prompt, max_new_tokens=tokens)
+    answer = ask(server, prompt, max_new_tokens=tokens)
     assert len(rows_of(answer["meta_info"]["hidden_states"])) == 20 + max(tokens - 1, 0)
     check(hf, prompt, answer)
 
@@ -69,7 +68,7 @@ def test_number_of_new_tokens(server: Server, hf: HuggingFace, tokens: int) -> N
 def test_chunks_retraction_and_mixed_batches(strained: Server, hf: HuggingFace) -> None:
     """SGLang alone keeps the last chunk, and duplicates what was retracted."""
     prompts = [prompt_of(30 + 5 * i, seed=10 + i) for i in range(10)]
-    answers = generate(strained, prompts, max_new_tokens=30)
+    answers = ask(strained, prompts, max_new_tokens=30)
     assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
     for prompt, answer in zip(prompts, answers, strict=True):
         check(hf, prompt, answer)
@@ -78,7 +77,7 @@ def test_chunks_retraction_and_mixed_batches(strained: Server, hf: HuggingFace) 
 def test_one_value_for_each_prompt(server: Server, hf: HuggingFace) -> None:
     """A list says it prompt by prompt; who said false gets nothing."""
     prompts = [prompt_of(9, seed=30), prompt_of(12, seed=31), prompt_of(15, seed=32)]
-    answers = generate(server, prompts, [True, False, "last"])
+    answers = ask(server, prompts, [True, False, "last"])
     check(hf, prompts[0], answers[0])
     assert "hidden_states" not in answers[1]["meta_info"]
     expected = hf.states([*prompts[2], *answers[2]["output_ids"][:-1]])[-1]
@@ -88,7 +87,7 @@ def test_one_value_for_each_prompt(server: Server, hf: HuggingFace) -> None:
 def test_two_samples(server: Server, hf: HuggingFace) -> None:
     """Each sample has its own generated rows."""
     prompt = prompt_of(25, seed=40)
-    answers = generate(server, prompt, max_new_tokens=8, sampling={"n": 2, "temperature": 1.5})
+    answers = ask(server, prompt, max_new_tokens=8, sampling={"n": 2, "temperature": 1.5})
     assert len(answers) == 2
     for answer in answers:
         check(hf, prompt, answer)
@@ -98,7 +97,7 @@ def test_two_samples(server: Server, hf: HuggingFace) -> None:
 def test_over(server: Server, hf: HuggingFace, over: str) -> None:
     """Rows of the prompt, of what was generated, of both."""
     prompt = prompt_of(21, seed=50)
-    answer = generate(server, prompt, {"over": over}, hidden_states_format="base64")
+    answer = ask(server, prompt, {"over": over}, hidden_states_format="base64")
     all_rows = hf.states([*prompt, *answer["output_ids"][:-1]])
     expected = {"prompt": all_rows[:21], "output": all_rows[21:], "all": all_rows}[over]
     states = answer["meta_info"]["hidden_states"]
@@ -110,7 +109,7 @@ def test_over(server: Server, hf: HuggingFace, over: str) -> None:
 def test_positions(server: Server, hf: HuggingFace) -> None:
     """Named rows in their own order; one that is not there is a 400 and harms nobody."""
     prompt = prompt_of(30, seed=60)
-    answer = generate(server, prompt, {"positions": [29, 0, 31]}, hidden_states_format="safetensors")
+    answer = ask(server, prompt, {"positions": [29, 0, 31]}, hidden_states_format="safetensors")
     states = answer["meta_info"]["hidden_states"]
     found = load(base64.b64decode(states["data"]))["hidden_states"]
     expected = hf.states([*prompt, *answer["output_ids"][:-1]])[[29, 0, 31]]
@@ -141,7 +140,7 @@ def test_streaming_sends_each_row_once(server: Server, hf: HuggingFace) -> None:
 def test_together_with_an_embedding(server: Server, hf: HuggingFace) -> None:
     """One request may ask for both."""
     prompt = prompt_of(18, seed=80)
-    answer = generate(server, prompt, return_embedding={"over": "all"})
+    answer = ask(server, prompt, return_embedding={"over": "all"})
     check(hf, prompt, answer)
     mean = rows_of(answer["meta_info"]["hidden_states"]).mean(0)
     assert relative_error(answer["meta_info"]["embedding"], mean) <= FLOAT32_ERROR
@@ -150,8 +149,8 @@ def test_together_with_an_embedding(server: Server, hf: HuggingFace) -> None:
 def test_bfloat16_rows_are_the_models_own_bytes(bf16: Server, hf: HuggingFace) -> None:
     """Two bytes a value, and the list holds the same numbers."""
     prompt = prompt_of(20, seed=90)
-    listed = rows_of(generate(bf16, prompt)["meta_info"]["hidden_states"])
-    states = generate(bf16, prompt, hidden_states_format="base64")["meta_info"]["hidden_states"]
+    listed = rows_of(ask(bf16, prompt)["meta_info"]["hidden_states"])
+    states = ask(bf16, prompt, hidden_states_format="base64")["meta_info"]["hidden_states"]
     content = base64.b64decode(states["data"])
     assert (states["dtype"], states["shape"], len(content)) == ("bfloat16", [24, 256], 24 * 256 * 2)
     found = (np.frombuffer(content, "<u2").astype("<u4") << 16).view("<f4").reshape(24, 256)

@@ -13,58 +13,35 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tessera.testing.chances import sampled_as
+from tessera.testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting
+from tessera.testing.generate import generate
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY_DRAFT
 from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Record, Trace
 
-MODELS = TINY_DRAFT.parent
-TEXTS = [
-    "def main():\n    import",
-    "class Foo(object):\n    def __init__(self",
-    "import os\n\nfor i in range",
-    "# This",
-]
-CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
-TREE = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8")
 HIDDEN = "--enable-return-hidden-states"
 DICE = {"TESSERA_TEST_FAULT": "dice"}
-STRAINED = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
-
-
-def draft(algorithm: str, model: str, shape: tuple[str, ...]) -> tuple[str, ...]:
-    """Options of a server that sizes its drafts."""
-    return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(MODELS / model), *shape)
-
-
 SERVERS = {
-    "standalone": draft("STANDALONE", "tiny-draft", CHAIN),
-    "eagle": draft("EAGLE", "tiny-eagle", CHAIN),
-    "eagle3": draft("EAGLE3", "tiny-eagle3", CHAIN),
-    "standalone-trees": draft("STANDALONE", "tiny-draft", TREE),
-    "eagle3-trees": draft("EAGLE3", "tiny-eagle3", TREE),
+    "standalone": drafting("STANDALONE", chain(5)),
+    "eagle": drafting("EAGLE", chain(5)),
+    "eagle3": drafting("EAGLE3", chain(5)),
+    "standalone-trees": drafting("STANDALONE", TREE),
+    "eagle3-trees": drafting("EAGLE3", TREE),
 }
-WIDTHS = {CHAIN: [1, 2, 3, 4, 6], TREE: [1, 2, 3, 4, 5, 6, 7, 8]}
+CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 """Tokens that some step verified of some request: of every number of steps; 5 tokens of a chain are only ever a cut."""
 
 
 @pytest.fixture(scope="module", params=SERVERS)
 def dice(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
     """A server in which dice decide how much to draft and to verify, and which retracts requests."""
-    return server_pool.get(*SERVERS[request.param], "--tile-spec", HIDDEN, env=DICE | STRAINED)
+    return server_pool.get(*SERVERS[request.param], "--tile-spec", HIDDEN, env=DICE | retracting(7))
 
 
 def _padded(histogram: list[int]) -> list[int]:
     return histogram + [0] * (9 - len(histogram))
-
-
-def generate(server: Server, ids: list[int] | list[list[int]], tokens: int, **fields: Any) -> Any:
-    """POST /generate, greedily: the answer, or the list of those to several prompts in one body."""
-    sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
-    body = {"input_ids": ids, "sampling_params": sampling, **fields}
-    return httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
 
 
 def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
@@ -73,8 +50,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
     While one that asks for log-probabilities runs, all logits are spread; else their arg-max alone.
     """
     chooser = random.Random(1)
-    prompts = hf.tokenizer(TEXTS)["input_ids"]
-    prompts += [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
+    prompts = code_and_noise(hf.tokenizer, seed=1)
     tokens = [chooser.randrange(20, 60) for _ in prompts]
     with ThreadPoolExecutor(6) as threads:
         cut_off = threads.submit(generate, dice, prompts[0], 1500, rid="cut off")
@@ -97,7 +73,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
     for meta in metas:
         check_counts(meta)
     verified = np.sum([_padded(meta["spec_cap_lens_histogram"]) for meta in metas], axis=0)
-    widths = WIDTHS[TREE if request.node.callspec.params["dice"].endswith("trees") else CHAIN]
+    widths = TREE_WIDTHS if request.node.callspec.params["dice"].endswith("trees") else CHAIN_WIDTHS
     # Of some 180 verifications five or so have each of a tree's inner sizes: by luck one has none, or two.
     assert np.count_nonzero(verified[widths]) >= len(widths) - 2, verified
     assert (verified[[widths[0], widths[-1]]] > 0).all(), verified
@@ -105,18 +81,28 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
 
 @pytest.mark.parametrize("dice", ["standalone", "eagle3"], indirect=True)
 def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
-    """Each token has the target's distribution after those before it, by temperature: 2,400 of them, chi-squared.
+    """Each token has the target's distribution after those before it: 2,000 by temperature, 2,000 cut besides.
 
-    Ragged and uniform verification and plain steps, with retraction. Negative control: another temperature's is found.
+    Ragged and uniform verification and plain steps, with retraction, in batches of which some requests are greedy: a
+    greedy token is the reference's. Negative controls: another temperature's and the whole distributions are found.
     """
-    prompts = hf.tokenizer(TEXTS)["input_ids"] * 15
-    sampling = {"max_new_tokens": 40, "temperature": 0.9, "ignore_eos": True}
+    prompts = hf.tokenizer(CODE)["input_ids"] * 13
+    kinds: list[dict[str, Any]] = [{"temperature": 0.9}, {"temperature": 1.1, "top_k": 20, "top_p": 0.8}]
+    kinds.append({"temperature": 0})
+    work = [(prompt, kind) for prompt in prompts for kind in kinds[: 3 if prompt is prompts[0] else 2]]
     with ThreadPoolExecutor(6) as threads:
-        answers = list(threads.map(lambda prompt: generate(dice, prompt, 40, sampling_params=sampling), prompts))
+        answers = list(threads.map(lambda one: generate(dice, one[0], 40, one[1]), work))
     assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 100
-    outputs = [(prompt, answer["output_ids"]) for prompt, answer in zip(prompts, answers, strict=True)]
-    assert sampled_as(hf, outputs, 0.9) > 1e-3
-    assert sampled_as(hf, outputs, 0.7) < 1e-9
+    warm, cut, greedy = (
+        [(prompt, answer["output_ids"]) for (prompt, kind), answer in zip(work, answers, strict=True) if kind is one]
+        for one in kinds
+    )
+    assert sampled_as(warm, lambda ids: hf.probabilities(ids, 0.9)) > 1e-3
+    assert sampled_as(warm, lambda ids: hf.probabilities(ids, 0.7)) < 1e-9
+    assert sampled_as(cut, lambda ids: hf.probabilities(ids, 1.1, 20, 0.8)) > 1e-3
+    assert sampled_as(cut, lambda ids: hf.probabilities(ids, 1.1)) < 1e-9
+    for prompt, output in greedy:
+        assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
 
 
 @pytest.mark.parametrize(("drafts", "drafted"), [("standalone", 5), ("standalone-trees", 7)])
@@ -127,7 +113,7 @@ def test_the_policy_is_in_force(
     trace = tmp_path / "trace.jsonl"
     counted = ("--enable-metrics", "--tile-spec-trace", str(trace))
     server = server_pool.get(*SERVERS[drafts], "--tile-spec", *counted)
-    prompt = hf.tokenizer(TEXTS[1])["input_ids"]
+    prompt = hf.tokenizer(CODE[1])["input_ids"]
     alone = generate(server, prompt, 100)
     assert alone["output_ids"] == hf.favourites([*prompt, *alone["output_ids"][:-1]])[len(prompt) - 1 :]
     assert alone["meta_info"]["spec_verify_ct"] < 60
@@ -153,11 +139,11 @@ def test_the_likeliest_nodes_are_verified(server_pool: ServerPool, hf: HuggingFa
     """Half of each tree gives most of what whole ones give, which is 3.3 tokens a step; the wrong half gives 1.2."""
     server = server_pool.get(*SERVERS["standalone-trees"], "--tile-spec", env={"TESSERA_TEST_FAULT": "halves"})
     steps = 0
-    for prompt in hf.tokenizer(TEXTS)["input_ids"]:
+    for prompt in hf.tokenizer(CODE)["input_ids"]:
         answer = generate(server, prompt, 60)
         assert answer["output_ids"] == hf.favourites([*prompt, *answer["output_ids"][:-1]])[len(prompt) - 1 :]
         steps += answer["meta_info"]["spec_verify_ct"]
-    assert 60 * len(TEXTS) / steps > 2.2
+    assert 60 * len(CODE) / steps > 2.2
 
 
 def check_counts(meta: dict[str, Any]) -> None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
+from tessera.testing.drafts import chain, drafting
+from tessera.testing.generate import generate
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE3
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.trace import Trace
 
-CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
-STANDALONE = ("--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", str(TINY_DRAFT), *CHAIN)
-EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(TINY_EAGLE3), *CHAIN)
+STANDALONE, EAGLE3 = drafting("STANDALONE", chain(5)), drafting("EAGLE3", chain(5))
 STEPS = (0, 1, 2, 3, 5)
 BATCHES = (1, 2, 3, 4, 5)
 CHEAP, DEAR = 0.01, 100.0
@@ -56,13 +53,6 @@ def forced(pool: ServerPool, folder: Path, options: tuple[str, ...], costs: Cost
     file.write_text(json.dumps(costs.to_json()))
     env = {"TESSERA_TEST_FAULT": "costs", "TESSERA_TEST_COSTS": str(file)}
     return pool.get(*options, "--tile-spec", "--tile-spec-trace", str(trace), env=env), trace
-
-
-def generate(server: Server, prompts: list[list[int]], tokens: int) -> Any:
-    """Greedy answers to prompts in one body, so that they run together."""
-    sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
-    body = {"input_ids": prompts, "sampling_params": sampling}
-    return httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
 
 
 @pytest.mark.parametrize("policy", POLICIES)

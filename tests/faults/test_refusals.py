@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tessera.testing.drafts import chain
 from tessera.testing.launch import command, environment, free_port
 from tessera.testing.server import expect_refusal
 from tessera.testing.tiny import TINY
@@ -32,7 +33,6 @@ class Unsupported(NamedTuple):
     lines: tuple[str, ...]
 
 
-CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
 NEEDS = "--tile-spec needs --speculative-algorithm EAGLE, EAGLE3, STANDALONE; got"
 NOT_WITH = "cannot be combined with --tile-spec:"
 UNSUPPORTED = {
@@ -42,7 +42,7 @@ UNSUPPORTED = {
     ),
     "several": Unsupported(
         (
-            *("--speculative-algorithm", "EAGLE", *CHAIN),
+            *("--speculative-algorithm", "EAGLE", *chain(3)),
             # With torch_native, SGLang itself refuses deterministic inference, before we are asked.
             *("--attention-backend", "triton", "--enable-deterministic-inference"),
             *("--speculative-adaptive", "--tp-size", "2"),

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tessera.testing.canary import canaries, fly, judge
+from tessera.testing.drafts import TREE, chain, drafting, retracting
 from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
-from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
 
 pytestmark = [
     pytest.mark.gpu,
@@ -18,22 +18,13 @@ pytestmark = [
 
 COMMON = ("--enable-return-hidden-states", *SMALL, "--grammar-backend", "none")
 STRAIN = ("--chunked-prefill-size", "64", "--max-total-tokens", "20000", "--dtype", "bfloat16")
-RETRACT = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
-CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
-TREE = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8")
-EAGLE = ("EAGLE", "--speculative-draft-model-path", str(TINY_EAGLE))
-EAGLE3 = ("EAGLE3", "--speculative-draft-model-path", str(TINY_EAGLE3))
-STANDALONE = ("STANDALONE", "--speculative-draft-model-path", str(TINY_DRAFT))
-NGRAM = ("NGRAM", "--speculative-num-draft-tokens", "8")
+SHAPES = {"chain": chain(3), "tree": TREE}
 DRAFTS = {
-    "eagle-chain": (*EAGLE, *CHAIN),
-    "eagle-tree": (*EAGLE, *TREE),
-    "eagle3-chain": (*EAGLE3, *CHAIN),
-    "eagle3-tree": (*EAGLE3, *TREE),
-    "standalone-chain": (*STANDALONE, *CHAIN),
-    "standalone-tree": (*STANDALONE, *TREE),
-    "ngram": NGRAM,
+    f"{algorithm.lower()}-{name}": drafting(algorithm, shape)
+    for algorithm in ("EAGLE", "EAGLE3", "STANDALONE")
+    for name, shape in SHAPES.items()
 }
+DRAFTS["ngram"] = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8")
 
 
 @pytest.mark.parametrize("drafts", DRAFTS)
@@ -42,8 +33,8 @@ def test_canaries(server_pool: ServerPool, hf: HuggingFace, backend: str, drafts
     """400 requests, 48 at once, chunks and retraction, each with the right vector."""
     # SGLang's fa3 has no graph for the draft model's extend forwards: triton drafts beside it, as users are told to.
     draft = () if drafts == "ngram" else ("--speculative-draft-attention-backend", "triton")
-    args = (*COMMON, *STRAIN, "--attention-backend", backend, *draft, "--speculative-algorithm", *DRAFTS[drafts])
-    server = server_pool.get(*args, env=RETRACT)
+    args = (*COMMON, *STRAIN, "--attention-backend", backend, *draft, *DRAFTS[drafts])
+    server = server_pool.get(*args, env=retracting(7))
     flock = canaries(400, vocabulary=1000, seed=13, leaving=0.05)
     answers = fly(server.url, flock, at_once=48)
     verdicts = judge(flock, answers, hf)

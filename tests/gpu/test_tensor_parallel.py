@@ -6,13 +6,13 @@ import base64
 import random
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
 
 from tessera.fingerprint.calibration import accepted
 from tessera.fingerprint.thresholds import Thresholds
+from tessera.testing.generate import generate
 from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.prover import ask, check
@@ -37,13 +37,10 @@ def prompts() -> list[list[int]]:
     return [trunk[:length] for length in (1, 2, 63, 64, 65, 128, 200, 300)] + [trunk[150:], trunk[::-1]]
 
 
-def generate(server: Server, prompt: list[int], tokens: int, **fields: Any) -> dict[str, Any]:
+def vectors_of(server: Server, prompt: list[int], tokens: int, **fields: Any) -> dict[str, Any]:
     """The mean over the prompt and its raw rows, after an encode or with some tokens generated."""
-    sampling = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
-    body = {"input_ids": prompt, "sampling_params": sampling, "return_embedding": True}
-    states = {"return_hidden_states": {"over": "prompt"}, "hidden_states_format": "base64"}
-    answer = httpx.post(f"{server.url}/generate", json=body | states | fields, timeout=120).raise_for_status()
-    meta: dict[str, Any] = answer.json()["meta_info"]
+    states: dict[str, Any] = {"return_hidden_states": {"over": "prompt"}, "hidden_states_format": "base64"}
+    meta: dict[str, Any] = generate(server, prompt, tokens, **states, return_embedding=True, **fields)["meta_info"]
     return meta
 
 
@@ -63,8 +60,8 @@ def servers(server_pool: ServerPool) -> tuple[Server, Server]:
 def test_two_ranks_give_the_vectors_of_one(server_pool: ServerPool) -> None:
     """Encodes, which skip a collective operation on both ranks, and generations, cold and cached, one by one."""
     one, two = servers(server_pool)
-    expected = [generate(one, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
-    found = [generate(two, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
+    expected = [vectors_of(one, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
+    found = [vectors_of(two, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
     pairs = list(zip(found, expected, strict=True))
     least = min(cosine(a["embedding"], np.array(b["embedding"])) for a, b in pairs)
     rows = min(cosine(row, other) for a, b in pairs for row, other in zip(rows_of(a), rows_of(b), strict=True))
@@ -81,11 +78,11 @@ def test_two_ranks_inject_as_one(server_pool: ServerPool, mode: dict[str, str]) 
     pairs = []
     for number, prompt in enumerate(prompts()[4:]):
         overrides = overrides_of(number, len(prompt)) | mode
-        plain = generate(one, prompt, 4)
+        plain = vectors_of(one, prompt, 4)
         # The second time behind a cached prefix.
         for _ in range(2):
-            a = generate(one, prompt, 4, input_embed_overrides=overrides)
-            b = generate(two, prompt, 4, input_embed_overrides=overrides)
+            a = vectors_of(one, prompt, 4, input_embed_overrides=overrides)
+            b = vectors_of(two, prompt, 4, input_embed_overrides=overrides)
             assert cosine(a["embedding"], np.array(plain["embedding"])) < LEAST_COSINE
             pairs.append((b, a))
     least = min(cosine(a["embedding"], np.array(b["embedding"])) for a, b in pairs)

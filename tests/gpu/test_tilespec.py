@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import torch
 
 from tessera.testing.chances import sampled_as
+from tessera.testing.drafts import TREE, chain, drafting, retracting
+from tessera.testing.generate import generate
 from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,10 +24,8 @@ pytestmark = [
 ]
 
 DICE = {"TESSERA_TEST_FAULT": "dice"}
-STRAINED = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+STRAINED = retracting(7)
 SHOWN = {"SGLANG_LOG_DECODE_GRAPH_KEY": "true"}
-CHAIN = ("--speculative-num-steps", "5", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "6")
-TREE = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8")
 LIMITS = (*SMALL, "--max-total-tokens", "20000", "--max-running-requests", "16")
 GRAPHS = (
     "--cuda-graph-bs-decode",
@@ -40,11 +38,7 @@ GRAPHS = (
     "--grammar-backend",
     "none",
 )
-DRAFTS = {
-    "standalone": ("STANDALONE", "--speculative-draft-model-path", str(TINY_DRAFT)),
-    "eagle": ("EAGLE", "--speculative-draft-model-path", str(TINY_EAGLE)),
-    "eagle3": ("EAGLE3", "--speculative-draft-model-path", str(TINY_EAGLE3)),
-}
+DRAFTS = {"standalone": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3"}
 TRITON = ("--dtype", "float16", "--attention-backend", "triton")
 FA3 = (
     *("--dtype", "bfloat16", "--attention-backend", "fa3"),
@@ -57,17 +51,7 @@ token from a wrong row is several below."""
 
 def start(pool: ServerPool, backend: tuple[str, ...], drafts: str, shape: tuple[str, ...], **env: str) -> Server:
     """A server that sizes its drafts."""
-    return pool.get(
-        *LIMITS, *GRAPHS, *backend, "--speculative-algorithm", *DRAFTS[drafts], *shape, "--tile-spec", env=env
-    )
-
-
-def generate(server: Server, ids: list[int], tokens: int, temperature: float = 0.0, **fields: Any) -> dict[str, Any]:
-    """POST /generate."""
-    sampling = {"max_new_tokens": tokens, "temperature": temperature, "ignore_eos": True}
-    body = {"input_ids": ids, "sampling_params": sampling, **fields}
-    answer: dict[str, Any] = httpx.post(f"{server.url}/generate", json=body, timeout=120).raise_for_status().json()
-    return answer
+    return pool.get(*LIMITS, *GRAPHS, *backend, *drafting(DRAFTS[drafts], shape), "--tile-spec", env=env)
 
 
 def shortfall(hf: HuggingFace, prompt: list[int], output: list[int]) -> float:
@@ -90,24 +74,30 @@ def test_dice_do_not_change_the_tokens(
     server_pool: ServerPool, hf: HuggingFace, backend: tuple[str, ...], drafts: str
 ) -> None:
     """Every number of drafted tokens, and every size of ragged graph, beside the uniform ones."""
-    server = start(server_pool, backend, drafts, CHAIN, **DICE, **STRAINED, **SHOWN)
+    server = start(server_pool, backend, drafts, chain(5), **DICE, **STRAINED, **SHOWN)
     check_tokens(server, hf, drafts, TOLERANCE[backend])
     assert ragged_graphs(server)
 
 
 @pytest.mark.parametrize("backend", [TRITON, FA3], ids=["triton-float16", "fa3-bfloat16"])
 def test_dice_do_not_change_what_is_sampled(server_pool: ServerPool, hf: HuggingFace, backend: tuple[str, ...]) -> None:
-    """By temperature alone; what the target's own rounding changes is less than 2,400 tokens show."""
-    server = start(server_pool, backend, "standalone", CHAIN, **DICE, **STRAINED, **SHOWN)
-    ids = [prompt for prompt, _ in prompts() + prompts()[:20]]
+    """By temperature, half of them cut to the likeliest tokens; the target's own rounding is less than 1,200 show."""
+    server = start(server_pool, backend, "standalone", chain(5), **DICE, **STRAINED, **SHOWN)
+    kinds: list[dict[str, Any]] = [{"temperature": 0.9}, {"temperature": 1.1, "top_k": 20, "top_p": 0.8}]
+    work = [(prompt, kinds[place % 2]) for place, (prompt, _) in enumerate(prompts() + prompts()[:20])]
     with ThreadPoolExecutor(20) as threads:
-        answers = list(threads.map(lambda prompt: generate(server, prompt, 40, temperature=0.9), ids))
+        answers = list(threads.map(lambda one: generate(server, one[0], 40, one[1]), work))
     assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 100
-    outputs = [(prompt, answer["output_ids"]) for prompt, answer in zip(ids, answers, strict=True)]
-    chances = {temperature: sampled_as(hf, outputs, temperature) for temperature in (0.9, 0.7)}
+    outputs = [(prompt, answer["output_ids"]) for (prompt, _), answer in zip(work, answers, strict=True)]
+    chances = {
+        "0.9": sampled_as(outputs[::2], lambda ids: hf.probabilities(ids, 0.9)),
+        "0.7": sampled_as(outputs[::2], lambda ids: hf.probabilities(ids, 0.7)),
+        "1.1, cut": sampled_as(outputs[1::2], lambda ids: hf.probabilities(ids, 1.1, 20, 0.8)),
+        "1.1": sampled_as(outputs[1::2], lambda ids: hf.probabilities(ids, 1.1)),
+    }
     print(f"\nMEASURED sampled: p-values by temperature {chances}")  # noqa: T201 - run by hand
-    assert chances[0.9] > 1e-3
-    assert chances[0.7] < 1e-9
+    assert min(chances["0.9"], chances["1.1, cut"]) > 1e-3
+    assert max(chances["0.7"], chances["1.1"]) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -136,9 +126,9 @@ def check_tokens(server: Server, hf: HuggingFace, name: str, tolerance: float) -
     Some ask for log-probabilities, or sample: then the logits are spread, and the batch is not greedy as a whole.
     """
 
-    def ask(place: int, prompt: list[int], tokens: int) -> dict[str, Any]:
+    def ask(place: int, prompt: list[int], tokens: int) -> Any:
         if place % 10 == 9:
-            return generate(server, prompt, tokens, temperature=0.8)
+            return generate(server, prompt, tokens, {"temperature": 0.8})
         return generate(server, prompt, tokens, return_logprob=place % 10 == 4)
 
     work = prompts()
@@ -158,7 +148,7 @@ def check_tokens(server: Server, hf: HuggingFace, name: str, tolerance: float) -
 
 def test_the_tokens_of_a_server_without_speculation(server_pool: ServerPool, hf: HuggingFace) -> None:
     """The policy by itself, and a plain server: alike, but where rounding decides between tokens that are as likely."""
-    tile = start(server_pool, TRITON, "standalone", CHAIN)
+    tile = start(server_pool, TRITON, "standalone", chain(5))
     plain = server_pool.get(*LIMITS, *GRAPHS, *TRITON)
     work = prompts()[:12]
     found = [[generate(server, *item)["output_ids"] for item in work] for server in (tile, plain)]
@@ -173,7 +163,7 @@ def test_the_profile_is_known_at_the_second_start(server_pool: ServerPool, tmp_p
     """Measured once; then found, checked and used. Both starts say how long it took."""
     lines = []
     for spare in ("TESSERA_FIRST", "TESSERA_SECOND"):  # the pool starts a new server where the environment differs
-        server = start(server_pool, FA3, "eagle", CHAIN, TESSERA_CACHE=str(tmp_path), **{spare: "1"})
+        server = start(server_pool, FA3, "eagle", chain(5), TESSERA_CACHE=str(tmp_path), **{spare: "1"})
         lines += [line for line in server.log.splitlines() if "tessera: the cost profile" in line]
     print("\nMEASURED " + "\n".join(lines))  # noqa: T201 - run by hand
     assert len(lines) == 2

@@ -62,7 +62,7 @@ def one_chain(
             continue
         weights = [math.exp((logit - max(row)) / temperature) for logit in row]
         p = [weight / sum(weights) for weight in weights]
-        if draft is not None and coins[depth] <= p[draft]:
+        if draft is not None and coins[depth] < p[draft]:
             found.append(draft)
             continue
         return [*found, sampled_after(p, draft, last_coin)]
@@ -135,6 +135,18 @@ def test_thresholds(accept: Accept, device: str) -> None:
         outputs = poisoned(1, 2, device)
         accept(logits, qo_indptr, chains, ChainSampling(one, coins, half, single, total), outputs, None)
         assert int(outputs.lens[0]) == length
+
+
+@KERNELS
+def test_what_cannot_come_is_not_accepted(accept: Accept, device: str) -> None:
+    """A greedy request in a batch that samples has one token with any probability: no coin takes another."""
+    logits = torch.tensor([[-math.inf, 0.0], [0.0, -math.inf]], device=device)
+    qo_indptr, nothing = torch.tensor([0, 2], dtype=torch.int32, device=device), torch.zeros((1, 2), device=device)
+    for drafted, tokens in ((0, [1, 0]), (1, [1, 0])):
+        chains, outputs = torch.tensor([[0, drafted]], device=device), poisoned(1, 2, device)
+        sampling = ChainSampling(torch.ones(1, device=device), nothing, nothing[:, 0])
+        accept(logits, qo_indptr, chains, sampling, outputs, None)
+        assert (outputs.tokens.tolist(), outputs.lens.tolist()) == (tokens, [1 + drafted])
 
 
 @KERNELS

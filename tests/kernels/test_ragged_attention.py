@@ -104,7 +104,7 @@ def test_trees_cut_to_size(engine: Any, device: str, bs: int, padding: int, seed
         ragged_verify_layout=engine.layout.from_verify_lens_device(verify_lens=plan.verify_lens, graph_num_tokens=rows),
     )
     tree = engine.trees.DraftTree(parent_list.to(device), selected.to(device))
-    engine.trees.attach(verify_input, tree)
+    tree.attach(verify_input)
     engine.trees.lay_out(tree, verify_input, seq_lens.to(device), plan, backend)
     padded_lens = torch.cat([seq_lens, torch.ones(padding, dtype=torch.int64)]).to(device)
     backend._update_target_verify_buffers(slots, padded_lens, requests, verify_input)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
-
-from tessera.testing.reference import HuggingFace
 
 LEAST_EXPECTED = 5.0
 """Below, Pearson's statistic is not chi-squared."""
@@ -48,19 +46,20 @@ def places(p: npt.NDArray[np.float64], tokens: npt.ArrayLike, rng: np.random.Gen
 
 
 def sampled_as(
-    hf: HuggingFace, answers: Sequence[tuple[list[int], list[int]]], temperature: float, bins: int = 20
+    answers: Sequence[tuple[list[int], list[int]]],
+    law: Callable[[list[int]], npt.NDArray[np.float64]],
+    bins: int = 20,
 ) -> float:
     """The p-value of each token being sampled from the reference's distribution after all tokens before it.
 
     Args:
-        hf: the reference.
         answers: prompts, and the tokens that were generated.
-        temperature: by which they should have been sampled.
+        law: from tokens to the distributions after each of them, ``[n, V]``.
         bins: of `places`, each of which should have as many tokens.
     """
     rng = np.random.default_rng(1)
     found = np.zeros(bins)
     for prompt, output in answers:
-        p = hf.probabilities([*prompt, *output[:-1]], temperature)[len(prompt) - 1 :]
+        p = law([*prompt, *output[:-1]])[len(prompt) - 1 :]
         found += np.histogram(places(p, output, rng), bins, (0, 1))[0]
     return chi_squared(found, np.full(bins, found.sum() / bins))

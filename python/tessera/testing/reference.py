@@ -52,11 +52,22 @@ class HuggingFace:
         """``[n, V]`` after each of the states ``[n, H]``, for a model whose output matrix is its embedding."""
         return np.asarray(states @ self.embeddings().astype(np.float64).T)
 
-    def probabilities(self, input_ids: Sequence[int], temperature: float) -> Vector:
-        """Of each token of the vocabulary after each of these, ``[n, V]``, for models as in `favourites`."""
+    def probabilities(
+        self, input_ids: Sequence[int], temperature: float, top_k: int | None = None, top_p: float = 1.0
+    ) -> Vector:
+        """Of each token of the vocabulary after each of these, ``[n, V]``, for models as in `favourites`.
+
+        Of the ``top_k`` likeliest, those are left that it takes for a share of ``top_p``.
+        """
         scores = self.logits(self.states(input_ids)) / temperature
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+        order = np.argsort(-weights, axis=1, kind="stable")
+        weights[np.argsort(order, axis=1) >= (top_k or weights.shape[1])] = 0
+        p = weights / weights.sum(axis=1, keepdims=True)
+        ordered = np.take_along_axis(p, order, axis=1)
+        before = ordered.cumsum(axis=1) - ordered
+        np.put_along_axis(p, order, np.where(before < top_p, ordered, 0), axis=1)
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
 
     def edited(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:
         """The same rows after an edit of the embeddings: ``edit`` gets them as ``[n, H]`` float32 and returns them."""

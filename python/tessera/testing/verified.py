@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
+from tessera_kernels.truncate import truncate
 
 VOCABULARY = 128_256
+How = Literal["greedy", "temperature", "truncated"]
+"""How tokens are sampled; the last by temperature, top-k and top-p."""
+HOWS: tuple[How, ...] = get_args(How)
 
 
 class VerifiedChains:
@@ -29,17 +35,31 @@ class VerifiedChains:
         self.temperatures = 0.5 + torch.rand(bs, 1, device="cuda", generator=rng)
         self.coins = torch.rand(bs, width, device="cuda", generator=rng)
         self.last_coins = torch.rand(bs, device="cuda", generator=rng)
+        self.top_ks = torch.randint(1, 200, (bs,), dtype=torch.int32, device="cuda", generator=rng)
+        self.top_ps = 0.5 + torch.rand(bs, device="cuda", generator=rng) / 2
 
-    def ours(self, *, sampled: bool) -> AcceptedChains:
+    def ours(self, how: How) -> AcceptedChains:
         """By `accept_chains`."""
-        accepted = AcceptedChains.create(self.bs, self.width, self.logits.device)
-        sampling = ChainSampling(self.temperatures, self.coins, self.last_coins) if sampled else None
-        accept_chains(self.logits, self.indptr, self.chains, sampling, accepted)
+        logits, temperatures = self.logits, self.temperatures
+        if how == "truncated":
+            ks, ps = (limit.repeat_interleave(self.width) for limit in (self.top_ks, self.top_ps))
+            logits, temperatures = truncate(self._probabilities(), ks, ps).log_(), torch.ones_like(temperatures)
+        accepted = AcceptedChains.create(self.bs, self.width, logits.device)
+        sampling = None if how == "greedy" else ChainSampling(temperatures, self.coins, self.last_coins)
+        accept_chains(logits, self.indptr, self.chains, sampling, accepted)
         return accepted
 
-    def sglangs(self, *, sampled: bool) -> AcceptedChains:
+    def _probabilities(self) -> torch.Tensor:
+        return (self.logits / self.temperatures.repeat_interleave(self.width, 0)).softmax(1)
+
+    def sglangs(self, how: How) -> AcceptedChains:
         """By the operators that ``eagle_sample`` calls."""
-        from sgl_kernel import tree_speculative_sampling_target_only, verify_tree_greedy
+        from sgl_kernel import (
+            top_k_renorm_prob,
+            top_p_renorm_prob,
+            tree_speculative_sampling_target_only,
+            verify_tree_greedy,
+        )
 
         bs, width = self.bs, self.width
         index = torch.arange(bs * width, device="cuda").view(bs, width)
@@ -57,9 +77,14 @@ class VerifiedChains:
             "retrive_next_token": following,
             "retrive_next_sibling": torch.full_like(index, -1),
         }
-        if sampled:
-            scaled = self.logits / self.temperatures.repeat_interleave(width, 0)
-            p = scaled.softmax(1).view(bs, width, -1)
+        if how == "greedy":
+            verify_tree_greedy(**common, target_predict=self.logits.argmax(1).view(bs, width))
+        else:
+            p = self._probabilities()
+            if how == "truncated":
+                p = top_k_renorm_prob(p, self.top_ks.repeat_interleave(width))
+                p = top_p_renorm_prob(p, self.top_ps.repeat_interleave(width))
+            p = p.view(bs, width, -1)
             tree_speculative_sampling_target_only(
                 **common,
                 uniform_samples=self.coins,
@@ -70,6 +95,4 @@ class VerifiedChains:
                 threshold_acc=1.0,
                 deterministic=True,
             )
-        else:
-            verify_tree_greedy(**common, target_predict=self.logits.argmax(1).view(bs, width))
         return AcceptedChains(tokens, places, correct + 1)

@@ -1,0 +1,48 @@
+"""Responses with fingerprints, and the claims that a verifier is asked about."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import httpx
+
+from tessera.testing.generate import generate
+from tessera.testing.server import Server
+
+# Spelled as clients spell them.
+FINGERPRINTS = "toploc_verification_fingerprints"
+RESULT = "toploc_verification_fingerprint_validation_result"
+CLAIM = "toploc_verification_fingerprint_to_validate"
+
+
+def prompt_of(length: int, seed: int) -> list[int]:
+    """A prompt that no other test has sent."""
+    chooser = random.Random(f"toploc {seed}")
+    return [chooser.randrange(8, 1000) for _ in range(length)]
+
+
+def post(server: Server, path: str, body: Any) -> httpx.Response:
+    """One request."""
+    return httpx.post(server.url + path, json=body, timeout=120)
+
+
+def proven(server: Server, prompt: list[int], tokens: int = 70, **fields: Any) -> Any:
+    """``meta_info`` of a greedy answer with fingerprints and all ids."""
+    asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
+    return generate(server, prompt, tokens, **(asked | fields))["meta_info"]
+
+
+def claim_of(meta: Any, **changes: Any) -> Any:
+    """What ``/v1/toploc/verify`` takes."""
+    return {
+        "input_ids": meta["input_ids"],
+        "output_ids": meta["output_ids"],
+        "fingerprints": meta[FINGERPRINTS],
+    } | changes
+
+
+def verdicts(server: Server, *claims: Any) -> list[str]:
+    """In the order of the claims."""
+    answer = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()
+    return [result["verdict"] for result in answer["results"]]

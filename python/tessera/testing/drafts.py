@@ -1,0 +1,47 @@
+"""Options of servers that draft with the tiny models, and what such servers are asked."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
+
+MODELS = {"EAGLE": TINY_EAGLE, "EAGLE3": TINY_EAGLE3, "STANDALONE": TINY_DRAFT}
+CODE = [
+    "def main():\n    import",
+    "class Foo(object):\n    def __init__(self",
+    "import os\n\nfor i in range",
+    "# This",
+]
+
+
+def _shape(steps: int, topk: int, tokens: int) -> tuple[str, ...]:
+    counts = {"num-steps": steps, "eagle-topk": topk, "num-draft-tokens": tokens}
+    return tuple(part for name, count in counts.items() for part in (f"--speculative-{name}", str(count)))
+
+
+def chain(drafted: int) -> tuple[str, ...]:
+    """Drafts without branches, of so many tokens and the anchor."""
+    return _shape(drafted, 1, drafted + 1)
+
+
+TREE = _shape(3, 4, 8)
+"""Drafts with branches: 7 tokens and the anchor, in 3 steps."""
+
+
+def drafting(algorithm: str, shape: tuple[str, ...]) -> tuple[str, ...]:
+    """Options of a server that drafts with the tiny model for this algorithm of SGLang's."""
+    return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(MODELS[algorithm]), *shape)
+
+
+def retracting(interval: int) -> dict[str, str]:
+    """Environment of a server that retracts requests every so many steps."""
+    return {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": str(interval)}
+
+
+def code_and_noise(tokenizer: Any, seed: int, lengths: tuple[int, ...] = (1, 7, 33, 70)) -> list[list[int]]:
+    """Token ids of `CODE`, whose continuations drafts foresee, and noise of these lengths, where they fail."""
+    chooser = random.Random(seed)
+    code: list[list[int]] = tokenizer(CODE)["input_ids"]
+    return code + [[chooser.randrange(8, 1000) for _ in range(length)] for length in lengths]

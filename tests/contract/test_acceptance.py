@@ -1,0 +1,81 @@
+"""Drafts that are verified in part, accepted from packed logits: as SGLang's ``eagle_sample`` does from dense ones."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tessera_kernels import cpu
+from tessera_kernels.allocate_verify import VerifyPlan
+from tessera_kernels.pack_verify import VerifyRows
+
+BATCH, WIDTH, VOCABULARY = 60, 4, 2  # every second draft is right
+CHANGES = ("acc_additive_penalties", "acc_scaling_penalties", "logit_bias")
+
+
+@pytest.fixture(scope="module")
+def modules() -> tuple[Any, Any, Any, Any]:
+    """SGLang's function and ours: imported late, for SGLang takes seconds."""
+    cpu.enable()
+    from sglang.srt.speculative import eagle_utils
+
+    from tessera_patches import tilespec, tilespec_accept, tilespec_verify
+
+    return eagle_utils, tilespec, tilespec_accept, tilespec_verify
+
+
+def chains_of(tokens: torch.Tensor, lens: torch.Tensor) -> SimpleNamespace:
+    """An ``EagleVerifyInput`` of chains, each ending after its length."""
+    nodes = torch.arange(BATCH * WIDTH).view(BATCH, WIDTH)
+    following = torch.arange(1, WIDTH + 1).repeat(BATCH, 1)
+    return SimpleNamespace(
+        draft_token=tokens.flatten(),
+        draft_token_num=WIDTH,
+        max_tree_depth=WIDTH,
+        tree_topk=1,
+        retrieve_index=nodes,
+        retrieve_next_token=following.where(following < lens.unsqueeze(1), -1),
+        retrieve_next_sibling=torch.full_like(nodes, -1),
+    )
+
+
+@pytest.mark.parametrize("kept", [CHANGES[:1], CHANGES[1:2], CHANGES[2:], CHANGES, ()])
+def test_what_requests_add_to_logits(modules: tuple[Any, Any, Any, Any], kept: tuple[str, ...]) -> None:
+    """Penalties and biases are each request's own, whatever part of its draft is verified; greedy."""
+    eagle_utils, tilespec, tilespec_accept, tilespec_verify = modules
+    rng = torch.Generator().manual_seed(len(kept))
+    lens = torch.randint(1, WIDTH + 1, (BATCH,), generator=rng)
+    verified = torch.arange(WIDTH) < lens.unsqueeze(1)
+    logits = torch.randn(BATCH * WIDTH, VOCABULARY, generator=rng)
+    added = {name: torch.randn(BATCH, VOCABULARY, generator=rng) for name in CHANGES}
+    added["acc_scaling_penalties"] = added["acc_scaling_penalties"].exp()
+    sampling = SimpleNamespace(is_all_greedy=True, **{name: added[name] if name in kept else None for name in CHANGES})
+    mode = SimpleNamespace(is_idle=lambda: False)
+    batch = SimpleNamespace(
+        device="cpu", forward_mode=mode, seq_lens=lens, sampling_info=sampling, return_logprob=False, input_ids=None
+    )
+    tokens = torch.randint(VOCABULARY, (BATCH, WIDTH), generator=rng)
+    dense = SimpleNamespace(next_token_logits=logits.clone())
+    expected = eagle_utils.eagle_sample(chains_of(tokens, lens), batch, dense)
+
+    plan = VerifyPlan.create(BATCH, WIDTH - 1, WIDTH - 1, "cpu")
+    plan.verify_lens[:BATCH] = lens
+    plan.qo_indptr[0] = 0
+    plan.qo_indptr[1 : BATCH + 1] = lens.cumsum(0)
+    total = int(lens.sum())
+    ours = chains_of(tokens, torch.full((BATCH,), WIDTH))
+    rows = VerifyRows(*(torch.zeros(BATCH * WIDTH, dtype=torch.int64) for _ in range(3)))
+    tilespec_verify.Cut(plan, total, total, rows).attach(ours)
+    tilespec_accept.Chains(plan.qo_indptr).attach(ours)
+    output = SimpleNamespace(next_token_logits=logits[verified.flatten()], hidden_states=None)
+    found = tilespec.sample(eagle_utils.eagle_sample, ours, batch, output)
+
+    assert found[1].tolist() == expected[1].tolist()
+    assert len(set(found[1].tolist())) > 2
+    assert found[2].tolist() == expected[2].tolist()
+    places = found[2].flatten()
+    places = places[places >= 0].long()
+    assert found[0][places].tolist() == expected[0][places].tolist()

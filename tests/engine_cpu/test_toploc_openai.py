@@ -1,0 +1,149 @@
+"""TOPLOC fingerprints on OpenAI's routes: in messages and choices, in streams, and verified as in the guide."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from tessera.testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, verdicts
+from tessera.testing.server import Server
+
+MESSAGES = [{"role": "user", "content": "def push(self, item):"}]
+
+
+def answer_to(server: Server, messages: Any) -> Any:
+    """The choice of a greedy chat; of all that ask this the same."""
+    asked = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 45}
+    return post(server, "/v1/chat/completions", asked).raise_for_status().json()["choices"][0]
+
+
+def validate_chat(server: Server, prompt: Any, answer: str, claim: Any) -> Any:
+    """The way of the guide, by messages."""
+    messages = [*prompt, {"role": "assistant", "content": answer}]
+    body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: claim}
+    validated = post(server, "/v1/chat/completions", body).raise_for_status().json()
+    return json.loads(validated["choices"][0]["message"][RESULT])
+
+
+def test_chat_as_in_the_guide(fingerprinting: Server) -> None:
+    """``--toploc-verification``: fingerprints in the message; verified by messages, with ``max_tokens`` 0."""
+    choice = answer_to(fingerprinting, MESSAGES)
+    text, fingerprints = choice["message"]["content"], choice["message"][FINGERPRINTS]
+    assert len(fingerprints) == 1 + -(-44 // 32) or choice["finish_reason"] == "stop"
+    assert validate_chat(fingerprinting, MESSAGES, text, fingerprints[-1])["exp_mismatches"] <= 8
+    every = validate_chat(fingerprinting, MESSAGES, text, fingerprints)
+    assert [one["exp_mismatches"] <= 8 for one in every] == [True] * len(fingerprints)
+
+
+def test_chat_with_another_prompt(fingerprinting: Server) -> None:
+    """The guide's way detects it, by the prompt's own fingerprint and by the last one alone."""
+    message = answer_to(fingerprinting, MESSAGES)["message"]
+    prompt = [{"role": "user", "content": "import os, sys\nclass Queue:\n    def __init__(self):\n        pass"}]
+    every = validate_chat(fingerprinting, prompt, message["content"], message[FINGERPRINTS])
+    last = validate_chat(fingerprinting, prompt, message["content"], message[FINGERPRINTS][-1])
+    assert every[-1] == last
+    assert [one["exp_mismatches"] > 38 for one in (every[0], last)] == [True, True]
+
+
+def test_chat_with_another_answer(fingerprinting: Server) -> None:
+    """To the same prompt: its fingerprint holds, and the guide's way detects the answer by the last one alone."""
+    message = answer_to(fingerprinting, MESSAGES)["message"]
+    other = answer_to(fingerprinting, [{"role": "user", "content": "class Queue:"}])["message"]["content"]
+    for text in (other, message["content"][::-1], "Sofia"):
+        last = validate_chat(fingerprinting, MESSAGES, text, message[FINGERPRINTS][-1])
+        assert last["exp_mismatches"] > 38, text
+    every = validate_chat(fingerprinting, MESSAGES, other, message[FINGERPRINTS])
+    assert [one["exp_mismatches"] > 38 for one in every] == [False, True, True]
+
+
+def test_chat_by_ids(fingerprinting: Server) -> None:
+    """``input_ids`` and ``output_ids`` are the response, whatever the messages say; alone the latter are refused."""
+    asked = {"model": "tiny", "messages": MESSAGES, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    shown = {"return_input_ids": True, "return_output_ids": True}
+    answer = post(fingerprinting, "/v1/chat/completions", asked | shown).raise_for_status().json()
+    (choice,) = answer["choices"]
+    fingerprints = choice["message"][FINGERPRINTS]
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    ids = {"input_ids": choice["input_ids"], "output_ids": choice["output_ids"]}
+    body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: fingerprints, **ids}
+
+    def told(**changes: Any) -> Any:
+        return post(fingerprinting, "/v1/chat/completions", body | changes)
+
+    def mismatches(**changes: Any) -> list[int]:
+        (validated,) = told(**changes).raise_for_status().json()["choices"]
+        return [one["exp_mismatches"] for one in json.loads(validated["message"][RESULT])]
+
+    assert max(mismatches()) <= 8
+    assert mismatches(output_ids=ids["output_ids"][::-1])[1] > 38
+    refused: list[dict[str, Any]] = [{CLAIM: None, "max_tokens": 4}, {"input_ids": None}, {"output_ids": [1024]}]
+    for change in refused:
+        answered = told(**change)
+        assert answered.status_code == 400, change
+        assert answered.json()["error"]["param"].startswith("output_ids")
+
+
+def choices_of(server: Server, path: str, body: Any) -> list[Any]:
+    """The choices of a stream's chunks, in their order."""
+    with httpx.stream("POST", server.url + path, json=body | {"stream": True}, timeout=120) as response:
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {")]
+    return [choice for line in lines for choice in json.loads(line)["choices"]]
+
+
+def test_chat_streams(fingerprinting: Server) -> None:
+    """In the chunk that completes it, long before the last one; ids of each choice with the last one."""
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "def pop(self):"}],
+        "max_tokens": 140,
+        "ignore_eos": True,
+        "return_input_ids": True,
+        "return_output_ids": True,
+    }
+    choices = choices_of(fingerprinting, "/v1/chat/completions", body)
+    found = [one for choice in choices for one in choice["delta"].get(FINGERPRINTS, [])]
+    ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}
+    assert len(ids["output_ids"]) == 140
+    assert verdicts(fingerprinting, {**ids, "fingerprints": found}) == ["pass"]
+    where = [i for i, choice in enumerate(choices) for _ in choice["delta"].get(FINGERPRINTS, [])]
+    (end,) = (i for i, choice in enumerate(choices) if choice["finish_reason"])
+    assert len(where) == 1 + -(-139 // 32)
+    assert (where[0], where[1] < end) == (0, True)  # a server that has to wait puts several tokens into a chunk
+
+
+def test_completions_stream(server: Server) -> None:
+    """The same fingerprints as in one piece, each once, in the chunk that completes it."""
+    asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
+    body = {"model": "tiny", "prompt": prompt_of(40, 70), "max_tokens": 140, "temperature": 0, "ignore_eos": True}
+    choices = choices_of(server, "/v1/completions", body | asked)
+    # From nothing, as the first time: rows of a cached prompt are those of another batch.
+    httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    (whole,) = post(server, "/v1/completions", body | asked).raise_for_status().json()["choices"]
+    assert [one for choice in choices for one in choice.get(FINGERPRINTS, [])] == whole[FINGERPRINTS]
+    ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}
+    assert ids == {name: whole[name] for name in ids}
+    assert len(ids["output_ids"]) == 140
+    where = [i for i, choice in enumerate(choices) for _ in choice.get(FINGERPRINTS, [])]
+    (end,) = (i for i, choice in enumerate(choices) if choice["finish_reason"])
+    assert len(where) == 1 + -(-139 // 32)
+    assert (where[0], where[1] < end) == (0, True)
+
+
+def test_completions(fingerprinting: Server) -> None:
+    """On the choice; verified by ids, with ``max_tokens`` 0, which other completions may not have."""
+    body = {"model": "tiny", "prompt": "import os\n", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    answer = post(fingerprinting, "/v1/completions", body | {"return_input_ids": True, "return_output_ids": True})
+    (choice,) = answer.raise_for_status().json()["choices"]
+    assert verdicts(fingerprinting, claim_of(choice)) == ["pass"]
+    claim = {
+        "prompt": choice["input_ids"],
+        "output_ids": choice["output_ids"],
+        "max_tokens": 0,
+        CLAIM: choice[FINGERPRINTS],
+    }
+    answer = post(fingerprinting, "/v1/completions", {"model": "tiny", **claim})
+    (validated,) = answer.raise_for_status().json()["choices"]
+    assert [one["exp_mismatches"] <= 8 for one in json.loads(validated[RESULT])] == [True] * 3
+    assert post(fingerprinting, "/v1/completions", body | {"max_tokens": 0}).status_code == 400
