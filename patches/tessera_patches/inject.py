@@ -15,7 +15,7 @@ from tessera.inject.carry import KEY
 from tessera.inject.injection import Injection
 from tessera.inject.keys import KeyedIds
 from tessera.inject.place import Piece, place, plan
-from tessera.inject.refusals import refused_model
+from tessera.inject.refusals import refused_module
 from tessera_patches.apply import refusing
 
 
@@ -30,10 +30,9 @@ def check_model(result: None, runner: Any) -> None:
     """AFTER ``ModelRunner.load_model``. Ends the process where a model cannot take embeddings."""
     if runner.is_draft_worker:
         return
-    refusal = refused_model(
+    refusal = refused_module(
         has_embeddings=hasattr(runner.model, "get_input_embeddings"),
         takes_embeddings="input_embeds" in inspect.signature(runner.model.forward).parameters,
-        is_multimodal=bool(runner.model_config.is_multimodal),
     )
     if refusal is not None:
         raise SystemExit(refusing(refusal))

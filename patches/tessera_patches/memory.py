@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from sglang.srt.configs.hybrid_arch import mambaish_config
 from sglang.srt.layers.logits_processor import LogitsProcessor
 
 from tessera import config
@@ -16,13 +15,11 @@ from tessera.delivery.outcome import Vitals
 from tessera.fingerprint.chunks import ALL_ROWS
 from tessera.fingerprint.watch import Watch
 from tessera.rows.reader import RowReader
-from tessera.rows.refusals import refused_model
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
 from tessera_kernels.pool_rows import Reduce, Span
 from tessera_kernels.top_rows import Chunk
 from tessera_patches import results, runtime
-from tessera_patches.apply import refusing
 
 logger = logging.getLogger(__name__)
 
@@ -36,17 +33,8 @@ def count_rows(cell_bytes: int, configurator: Any, kvc: Any, num_layers: int) ->
 
 
 def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
-    """AFTER ``ModelRunner.alloc_memory_pool``. Ends the process where the model's KV cannot carry rows."""
-    if runner.is_draft_worker:
-        return
-    refusal = refused_model(
-        is_hybrid_swa=bool(runner.is_hybrid_swa),
-        is_hybrid_ssm=mambaish_config(runner.model_config) is not None,
-        is_encoder_decoder=bool(runner.model_config.is_encoder_decoder),
-    )
-    if refusal is not None:
-        raise SystemExit(refusing(refusal))
-    if runner.ps.attn_tp_rank != 0:
+    """AFTER ``ModelRunner.alloc_memory_pool``."""
+    if runner.is_draft_worker or runner.ps.attn_tp_rank != 0:
         return
     pool = runner.token_to_kv_pool
     store = RowStore(pool.size + pool.page_size, runner.model_config.hidden_size, runner.dtype, runner.device)

@@ -8,7 +8,7 @@ from typing import Any
 from tessera import config, cpu_speculation
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.inject import refusals as injection
-from tessera.rows.refusals import refused
+from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches import apply
 
@@ -20,7 +20,7 @@ def decide(result: None, args: Any) -> None:
     """AFTER ``ServerArgs.__post_init__``. Ends the process where an option is not supported."""
     with apply.or_refuse():
         config.active = config.Settings.from_server_args(args)
-        lines = refused(args) + _refused_environment() if config.active.rows else []
+        lines = rows.refused(args) + _refused_environment() if config.active.rows else []
         lines += injection.refused(args) + _refused_beside_injection() if config.active.inject else []
         if config.flags.needs_rows and not config.active.rows:
             lines.append(
@@ -30,6 +30,7 @@ def decide(result: None, args: Any) -> None:
         lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if config.active.tilespec else []
         if config.flags.tile_spec_trace and not config.active.tilespec:
             lines.append("--tile-spec-trace records what --tile-spec chooses: add it")
+        lines = lines or _refused_model(args)
         if lines:
             raise SystemExit("\n".join(map(apply.refusing, lines)))
         if config.flags.toploc_thresholds is not None:
@@ -38,6 +39,28 @@ def decide(result: None, args: Any) -> None:
             os.environ[_SKIP_EXTEND] = "1"
         config.hand_to_children()
         apply.install_main()
+
+
+def _refused_model(args: Any) -> list[str]:
+    """By what the target's configuration says, which SGLang has read by now; its weights may take minutes."""
+    model = getattr(args, "model_config", None)
+    if model is None:  # SGLang's own placeholder, "dummy", in the place of a path: nothing will be served
+        return []
+    from sglang.srt.configs.hybrid_arch import mambaish_config
+
+    keeps_state = mambaish_config(model) is not None
+    found = [
+        rows.refused_model(
+            is_hybrid_swa=model.is_hybrid_swa,
+            is_hybrid_ssm=keeps_state,
+            is_encoder_decoder=model.is_encoder_decoder,
+        )
+        if config.active.rows
+        else None,
+        injection.refused_model(is_multimodal=model.is_multimodal) if config.active.inject else None,
+        tilespec.refused_model(keeps_state=keeps_state) if config.active.tilespec else None,
+    ]
+    return [line for line in found if line is not None]
 
 
 def _refused_environment() -> list[str]:

@@ -47,14 +47,15 @@ def sample(
 
 def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Any:
     cut, chains = Cut.of(verify_input), Chains.of(verify_input)
-    packed_will_do = grammar_mask is None and not batch.return_logprob
+    packed_will_do = not batch.return_logprob
     if cut is not None:
         tilespec_verify.restore(cut, verify_input, batch, logits_output)
     if chains is not None and packed_will_do:
-        return tilespec_accept.accept(chains, verify_input, batch, logits_output)
+        return tilespec_accept.accept(chains, verify_input, batch, logits_output, grammar_mask)
     if cut is None:
         return original(verify_input, batch, logits_output, grammar_mask)
     if chains is None and packed_will_do and batch.sampling_info.is_all_greedy:
-        return tilespec_accept.accept_trees_greedily(cut.plan.qo_indptr, verify_input, batch, logits_output)
+        packed = cut.plan.qo_indptr, verify_input, batch, logits_output, grammar_mask
+        return tilespec_accept.accept_trees_greedily(*packed)
     tilespec_verify.end_drafts(cut, verify_input, batch, logits_output)
     return original(verify_input, batch, logits_output, grammar_mask)

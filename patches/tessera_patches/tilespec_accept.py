@@ -1,7 +1,7 @@
 """What the target accepts of drafts, from the logits of the rows that were verified.
 
-SGLang's acceptance takes logits of full drafts, and where it samples, probabilities of them. It gets them for grammars,
-for log-probabilities, and for trees that are sampled.
+SGLang's acceptance takes logits of full drafts, and where it samples, probabilities of them. It gets them where
+log-probabilities are asked for, and for trees that are sampled.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ class Chains(Attachment):
     observation: Observation | None = None
 
 
-def accept(chains: Chains, verify_input: Any, batch: Any, logits_output: Any) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for chains, without a grammar; and learn from it."""
+def accept(
+    chains: Chains, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
+) -> tuple[torch.Tensor, ...]:
+    """What ``eagle_sample`` returns for chains of which nobody wants log-probabilities; and learn from it."""
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    logits = _taken(logits_output, chains.qo_indptr, batch)
+    logits = _taken(logits_output, chains.qo_indptr, batch, width, grammar_mask)
     tokens = verify_input.draft_token.reshape(bs, width)
     sampling = None
     if not batch.sampling_info.is_all_greedy:
@@ -49,21 +51,26 @@ def accept(chains: Chains, verify_input: Any, batch: Any, logits_output: Any) ->
     return accepted.tokens, accepted.lens, accepted.places
 
 
-def _taken(logits_output: Any, qo_indptr: torch.Tensor, batch: Any) -> torch.Tensor:
-    """The logits of packed rows, with what requests ask to be added; nobody else sees them."""
+def _taken(logits_output: Any, qo_indptr: torch.Tensor, batch: Any, width: int, grammar_mask: Any) -> torch.Tensor:
+    """The logits of packed rows, with what requests ask to be added and left out; nobody else sees them."""
     logits: torch.Tensor = logits_output.next_token_logits
     logits_output.next_token_logits = None
     sanitize_nan_logits(logits, "tessera: logits of a verification")
     sampling = batch.sampling_info
     additive, scaling, bias = sampling.acc_additive_penalties, sampling.acc_scaling_penalties, sampling.logit_bias
-    if additive is not None or scaling is not None or bias is not None:
-        requests = _requests_of(logits, qo_indptr, len(batch.seq_lens))
-        if additive is not None:
-            logits.add_(additive[requests])
-        if scaling is not None:
-            apply_scaling_penalties(logits, scaling[requests])
-        if bias is not None:
-            logits.add_(bias[requests])
+    if all(change is None for change in (additive, scaling, bias, grammar_mask)):
+        return logits
+    requests = _requests_of(logits, qo_indptr, len(batch.seq_lens))
+    if additive is not None:
+        logits.add_(additive[requests])
+    if scaling is not None:
+        apply_scaling_penalties(logits, scaling[requests])
+    if bias is not None:
+        logits.add_(bias[requests])
+    if grammar_mask is not None:
+        within = torch.arange(len(logits), device=logits.device) - qo_indptr[requests]
+        dense_rows = requests * width + within.clamp_(max=width - 1)  # rows of padding lie behind
+        grammar_mask._replace(vocab_mask=grammar_mask.vocab_mask[dense_rows]).apply(logits)
     return logits
 
 
@@ -98,15 +105,15 @@ def _sampling(batch: Any, tokens: torch.Tensor, temperatures: torch.Tensor) -> C
 
 
 def accept_trees_greedily(
-    qo_indptr: torch.Tensor, verify_input: Any, batch: Any, logits_output: Any
+    qo_indptr: torch.Tensor, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
 ) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for trees, without a grammar, where all requests are greedy.
+    """What ``eagle_sample`` returns for trees where all requests are greedy and nobody wants log-probabilities.
 
     The arg-max of each packed row goes to its place. SGLang would take that of dense logits: at 64 requests, 8 nodes
     and a vocabulary of 128k those are 262 MB.
     """
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    logits = _taken(logits_output, qo_indptr, batch)
+    logits = _taken(logits_output, qo_indptr, batch, width, grammar_mask)
     predicted = dense(logits.argmax(-1), qo_indptr, bs, width, -1)  # no token is -1
     ints: dict[str, Any] = {"dtype": torch.int32, "device": logits.device}
     predict, accept_index, correct = eagle_utils.verify_tree_greedy_func(

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from sglang.srt.configs.hybrid_arch import mambaish_config
 from sglang.srt.runtime_context import get_context
 
 from tessera import config
@@ -17,7 +16,6 @@ from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.keeper import Keeper
 from tessera.tilespec.policy import Choice
-from tessera.tilespec.refusals import refused_model
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
@@ -96,9 +94,6 @@ class SizedWorker:
 
     def alloc_memory_pool(self: Any, **kwargs: Any) -> None:
         """Also the scores, which the draft's graphs write."""
-        refusal = refused_model(keeps_state=mambaish_config(self.target_worker.model_runner.model_config) is not None)
-        if refusal is not None:
-            raise SystemExit(refusing(refusal))
         super().alloc_memory_pool(**kwargs)  # type: ignore[misc]
         requests, depths = self.req_to_token_pool.req_to_token.shape[0], max(self._states.steps)
         table = torch.from_numpy(self._new_calibration().logits())

@@ -14,6 +14,7 @@ from tessera_kernels.pack_verify import VerifyRows
 
 BATCH, WIDTH, VOCABULARY = 60, 4, 2  # every second draft is right
 CHANGES = ("acc_additive_penalties", "acc_scaling_penalties", "logit_bias")
+GRAMMAR = "grammar"
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,23 @@ def chains_of(tokens: torch.Tensor, lens: torch.Tensor) -> SimpleNamespace:
     )
 
 
-@pytest.mark.parametrize("kept", [CHANGES[:1], CHANGES[1:2], CHANGES[2:], CHANGES, ()])
-def test_what_requests_add_to_logits(modules: tuple[Any, Any, Any, Any], kept: tuple[str, ...]) -> None:
-    """Penalties and biases are each request's own, whatever part of its draft is verified; greedy."""
+@pytest.mark.parametrize("kept", [*((change,) for change in CHANGES), (GRAMMAR,), (*CHANGES, GRAMMAR), ()])
+def test_what_requests_add_to_logits(
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any, Any], kept: tuple[str, ...]
+) -> None:
+    """Penalties and biases are each request's own, masks each token's, whatever part of a draft is verified; greedy."""
     eagle_utils, tilespec, tilespec_accept, tilespec_verify = modules
+    from sglang.srt.constrained.base_grammar_backend import GrammarMask
+    from sglang.srt.constrained.outlines_backend import OutlinesGrammar
+
+    # Another test of this process may have imported SGLang before it was told of the CPU.
+    on_cpu = {
+        "_is_cuda": False,
+        "_is_cpu": True,
+        "sgl_verify_tree_greedy_cpu": torch.ops.sgl_kernel.verify_tree_greedy_cpu,
+    }
+    for name, value in on_cpu.items():
+        monkeypatch.setattr(eagle_utils, name, value, raising=False)
     rng = torch.Generator().manual_seed(len(kept))
     lens = torch.randint(1, WIDTH + 1, (BATCH,), generator=rng)
     verified = torch.arange(WIDTH) < lens.unsqueeze(1)
@@ -57,9 +71,12 @@ def test_what_requests_add_to_logits(modules: tuple[Any, Any, Any, Any], kept: t
     batch = SimpleNamespace(
         device="cpu", forward_mode=mode, seq_lens=lens, sampling_info=sampling, return_logprob=False, input_ids=None
     )
+    # Outlines' one, which is applied on a CPU too: of each token one follower at most is left out.
+    left_out = torch.randint(-1, VOCABULARY, (BATCH * WIDTH, 1), generator=rng) == torch.arange(VOCABULARY)
+    mask = GrammarMask(OutlinesGrammar, left_out) if GRAMMAR in kept else None
     tokens = torch.randint(VOCABULARY, (BATCH, WIDTH), generator=rng)
     dense = SimpleNamespace(next_token_logits=logits.clone())
-    expected = eagle_utils.eagle_sample(chains_of(tokens, lens), batch, dense)
+    expected = eagle_utils.eagle_sample(chains_of(tokens, lens), batch, dense, mask)
 
     plan = VerifyPlan.create(BATCH, WIDTH - 1, WIDTH - 1, "cpu")
     plan.verify_lens[:BATCH] = lens
@@ -70,8 +87,9 @@ def test_what_requests_add_to_logits(modules: tuple[Any, Any, Any, Any], kept: t
     rows = VerifyRows(*(torch.zeros(BATCH * WIDTH, dtype=torch.int64) for _ in range(3)))
     tilespec_verify.Cut(plan, total, total, rows).attach(ours)
     tilespec_accept.Chains(plan.qo_indptr).attach(ours)
-    output = SimpleNamespace(next_token_logits=logits[verified.flatten()], hidden_states=None)
-    found = tilespec.sample(eagle_utils.eagle_sample, ours, batch, output)
+    padded = torch.cat([logits[verified.flatten()], torch.full((9, VOCABULARY), torch.nan)])
+    output = SimpleNamespace(next_token_logits=padded, hidden_states=None)
+    found = tilespec.sample(eagle_utils.eagle_sample, ours, batch, output, mask)
 
     assert found[1].tolist() == expected[1].tolist()
     assert len(set(found[1].tolist())) > 2

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from tessera.testing.drafts import chain
+from tessera.testing.drafts import chain, drafting
 from tessera.testing.launch import command, environment, free_port
 from tessera.testing.server import expect_refusal
 from tessera.testing.tiny import TINY
 
-HIDDEN = "--enable-return-hidden-states"
+HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 FAULTS = {
     "version": "SGLang 0.5.99 is not supported (supported: 0.5.17)",
     "seam": "model_runner.ModelRunner.forward: parameters was",
@@ -58,6 +59,45 @@ UNSUPPORTED = {
 }
 
 
+class UnsupportedModel(NamedTuple):
+    """What its configuration has, options, and the lines with which the start must end."""
+
+    config: dict[str, Any]
+    options: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+ROWS_NOT = f"{HIDDEN} does not support this model yet: it has"
+SLOTS = "so a KV slot is not a token"
+ELSEWHERE = "a multimodal model computes its embeddings elsewhere and would ignore ours"
+STATE = "Mamba or linear-attention state"
+MODELS = {
+    "sliding window": UnsupportedModel(
+        {
+            "architectures": ["GptOssForCausalLM"],
+            "model_type": "gpt_oss",
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        },
+        (HIDDEN, "--attention-backend", "triton"),  # SGLang serves this model with a few backends only
+        (f"{ROWS_NOT} sliding-window layers with a KV pool of their own, {SLOTS}",),
+    ),
+    "mamba": UnsupportedModel(
+        {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1"},
+        # Without the first two, SGLang itself refuses to start on a CPU, before we are asked.
+        (
+            *("--mamba-scheduler-strategy", "no_buffer", "--disable-overlap-schedule"),
+            *(HIDDEN, "--tile-spec", *drafting("STANDALONE", chain(3))),
+        ),
+        (f"{ROWS_NOT} {STATE}, {SLOTS}", f"--tile-spec does not support this model yet: it has {STATE}"),
+    ),
+    "pictures": UnsupportedModel(
+        {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl", "vision_config": {"depth": 1}},
+        (INJECTION,),
+        (f"{INJECTION} does not support this model: {ELSEWHERE}",),
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 def logs() -> dict[str, str]:
     """The log of each server that starts broken; two start at a time."""
@@ -79,23 +119,24 @@ def test_an_unsupported_option_is_refused_by_name() -> None:
     assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in log
 
 
-@pytest.fixture(scope="module")
-def weightless(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model without its weights: a server that loads it ends with another error."""
-    folder = tmp_path_factory.mktemp("weightless")
+def weightless(folder: Path, **changes: Any) -> Path:
+    """The tiny model without its weights, and a configuration with changes: a server that loads it ends otherwise."""
     for file in TINY.iterdir():
         if file.suffix != ".safetensors":
             shutil.copy(file, folder)
+    config = json.loads((TINY / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
     return folder
 
 
 @pytest.fixture(scope="module")
-def sized_logs(weightless: Path) -> dict[str, list[str]]:
+def sized_logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The lines that each server with something unsupported beside --tile-spec leaves; two start at a time."""
+    model = weightless(tmp_path_factory.mktemp("weightless"))
 
     def start(case: Unsupported) -> list[str]:
-        drafts = ("--speculative-draft-model-path", str(weightless)) if "EAGLE" in case.options else ()
-        return expect_refusal(weightless, "--tile-spec", *case.options, *drafts, env=case.env).splitlines()
+        drafts = ("--speculative-draft-model-path", str(model)) if "EAGLE" in case.options else ()
+        return expect_refusal(model, "--tile-spec", *case.options, *drafts, env=case.env).splitlines()
 
     with ThreadPoolExecutor(2) as threads:
         return dict(zip(UNSUPPORTED, threads.map(start, UNSUPPORTED.values()), strict=True))
@@ -107,6 +148,26 @@ def test_what_does_not_go_with_tile_spec_ends_the_start(sized_logs: dict[str, li
     lines, log = UNSUPPORTED[case].lines, sized_logs[case]
     assert log[-len(lines) :] == [f"tessera: refusing to start: {line}" for line in lines]
     assert sum("refusing to start" in line for line in log) == len(lines)
+    assert [line for line in log if "Traceback" in line] == []
+
+
+@pytest.fixture(scope="module")
+def model_logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The lines that each server of an unsupported model leaves; two start at a time."""
+
+    def start(case: UnsupportedModel) -> list[str]:
+        model = weightless(tmp_path_factory.mktemp("model"), **case.config)
+        return expect_refusal(model, *case.options).splitlines()
+
+    with ThreadPoolExecutor(2) as threads:
+        return dict(zip(MODELS, threads.map(start, MODELS.values()), strict=True))
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_model_that_does_not_go_with_an_option_ends_the_start(model_logs: dict[str, list[str]], case: str) -> None:
+    """By its configuration, before its weights are looked for; one line for each option."""
+    lines, log = MODELS[case].lines, model_logs[case]
+    assert log[-len(lines) :] == [f"tessera: refusing to start: {line}" for line in lines]
     assert [line for line in log if "Traceback" in line] == []
 
 

@@ -8,6 +8,7 @@ from tessera.refusal import Refusal, above_one, is_set, lines
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _UNTESTED = "not yet tested"
+_MODEL = "--enable-injection does not support this model"
 
 REFUSALS = (
     Refusal("--pp-size", lambda args: args.pp_size > 1, "only the first stage has embeddings"),
@@ -57,14 +58,20 @@ def refused(args: Any) -> list[str]:
     return lines(REFUSALS, args, "--enable-injection")
 
 
-def refused_model(*, has_embeddings: bool, takes_embeddings: bool, is_multimodal: bool) -> str | None:
-    """Why vectors cannot be put into a model's embeddings, or None."""
+def refused_model(*, is_multimodal: bool) -> str | None:
+    """Why a model does not take vectors, by its configuration, or None."""
+    if is_multimodal:
+        return f"{_MODEL}: a multimodal model computes its embeddings elsewhere and would ignore ours"
+    return None
+
+
+def refused_module(*, has_embeddings: bool, takes_embeddings: bool) -> str | None:
+    """Why vectors cannot be put into a model's embeddings, by what it is made of, or None."""
     reasons = {
         "it has no get_input_embeddings": not has_embeddings,
         "its forward takes no input_embeds": not takes_embeddings,
-        "a multimodal model computes its embeddings elsewhere and would ignore ours": is_multimodal,
     }
     for reason, applies in reasons.items():
         if applies:
-            return f"--enable-injection does not support this model: {reason}"
+            return f"{_MODEL}: {reason}"
     return None
