@@ -16,8 +16,8 @@ from sglang.srt.speculative import eagle_utils
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation, accept_chains
+from tessera_kernels.sampling_cutoffs import sampling_cutoffs
 from tessera_kernels.scatter_verify import scatter_verify
-from tessera_kernels.truncate import truncate
 from tessera_patches.tilespec_attachment import Attachment
 
 
@@ -41,10 +41,7 @@ def accept(
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
     logits = _taken(logits_output, chains.qo_indptr, batch, width, grammar_mask)
     tokens = verify_input.draft_token.reshape(bs, width)
-    sampling = None
-    if not batch.sampling_info.is_all_greedy:
-        logits, temperatures = _tempered(logits, chains.qo_indptr, batch.sampling_info)
-        sampling = _sampling(batch, tokens, temperatures)
+    sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, tokens, logits, chains.qo_indptr)
     accepted = AcceptedChains.create(bs, width, logits.device)
     accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
     chains.observation = None
@@ -74,34 +71,27 @@ def _taken(logits_output: Any, qo_indptr: torch.Tensor, batch: Any, width: int, 
     return logits
 
 
-def _tempered(logits: torch.Tensor, qo_indptr: torch.Tensor, sampling: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits that sample what they should at some temperatures: their own ones, unless top-k or top-p cut them."""
-    if not (sampling.need_top_k_sampling or sampling.need_top_p_sampling):
-        return logits, sampling.temperatures
-    requests = _requests_of(logits, qo_indptr, len(sampling.temperatures))
-    p = (logits / sampling.temperatures[requests]).softmax(1)
-    top_ks = sampling.top_ks[requests] if sampling.need_top_k_sampling else None
-    top_ps = sampling.top_ps[requests] if sampling.need_top_p_sampling else None
-    return truncate(p, top_ks, top_ps).log_(), torch.ones_like(sampling.temperatures)
-
-
 def _requests_of(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> torch.Tensor:
     """Whose each packed row is, int64 ``[rows]``; those of padding are the last request's."""
     rows = torch.arange(len(packed), dtype=qo_indptr.dtype, device=packed.device)
     return torch.searchsorted(qo_indptr[1:bs], rows, right=True)
 
 
-def _sampling(batch: Any, tokens: torch.Tensor, temperatures: torch.Tensor) -> ChainSampling:
+def _sampling(batch: Any, tokens: torch.Tensor, logits: torch.Tensor, qo_indptr: torch.Tensor) -> ChainSampling:
+    asked, width, cutoffs = batch.sampling_info, tokens.shape[1], None
+    if asked.need_top_k_sampling or asked.need_top_p_sampling:
+        cutoffs = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+        sampling_cutoffs(logits, qo_indptr, asked.temperatures, asked.top_ks, asked.top_ps, width, cutoffs)
     coins, last_coins = eagle_utils._verify_coins(
-        sampling_info=batch.sampling_info,
+        sampling_info=asked,
         seq_lens=batch.seq_lens,
-        draft_token_num=tokens.shape[1],
+        draft_token_num=width,
         candidates=tokens,
         device=tokens.device,
     )
     spec = get_spec()
     single, total = spec.speculative_accept_threshold_single, max(spec.speculative_accept_threshold_acc, 1e-9)
-    return ChainSampling(temperatures, coins, last_coins, single, total)
+    return ChainSampling(asked.temperatures, coins, last_coins, single, total, cutoffs)
 
 
 def accept_trees_greedily(

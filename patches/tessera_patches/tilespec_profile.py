@@ -156,7 +156,9 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
             if on_cpu:
                 rehearsed.step(max(states), tokens=3)
     few = min(_SAMPLED, sizes[-1])
-    for asks in (Asks.TEMPERATURE, Asks.TRUNCATED, Asks.LOGPROBS):
+    # Trees leave top-k and top-p to SGLang, which may have to compile that, by nvcc: when somebody asks for it.
+    truncated = () if worker._states.shape.trees else (Asks.TRUNCATED,)
+    for asks in (Asks.TEMPERATURE, *truncated, Asks.LOGPROBS):
         with rehearsal(worker, few, _SHORT, asks) as rehearsed:
             _each_width(rehearsed, few, sorted(states), tiers, 0)
     for tier in tiers:

@@ -15,7 +15,7 @@ from tessera_kernels.observe_acceptance import observe_acceptance_torch
 
 
 class ChainSampling(NamedTuple):
-    """How tokens are sampled: the target's probabilities after temperature."""
+    """How tokens are sampled: the target's probabilities after temperature, of those that are not cut off."""
 
     temperatures: torch.Tensor
     """float32, ``bs`` of them, above 0."""
@@ -27,6 +27,8 @@ class ChainSampling(NamedTuple):
     """A draft token at least so likely is accepted whatever its coin (``--speculative-accept-threshold-single``)."""
     total: float = 1.0
     """Probabilities count as divided by this (``--speculative-accept-threshold-acc``), above 0."""
+    cutoffs: torch.Tensor | None = None
+    """float32 ``[rows]``, of `tessera_kernels.sampling_cutoffs`: logits below are not sampled. None samples all."""
 
 
 class Observation(NamedTuple):
@@ -112,7 +114,10 @@ def accept_chains_torch(
         tokens = logits.argmax(1)[rows]
         right = tested & (tokens == draft)
     else:
-        p = (logits[rows].float() / sampling.temperatures.view(-1, 1, 1)).softmax(2)
+        values = logits[rows].float()
+        if sampling.cutoffs is not None:
+            values = values.masked_fill(values < sampling.cutoffs[rows].unsqueeze(2), -torch.inf)
+        p = (values / sampling.temperatures.view(-1, 1, 1)).softmax(2)
         chance = p.gather(2, draft.clamp(min=0).unsqueeze(2)).squeeze(2)
         right = tested & ((sampling.coins < chance / sampling.total) | (chance >= sampling.single))
     correct = right.long().cumprod(1).sum(1)

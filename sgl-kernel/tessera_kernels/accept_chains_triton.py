@@ -19,12 +19,22 @@ _NUMBERS = ["single", "total", "confidence_stride", "depths", "kept", "rate", "l
 _NOTHING = tl.constexpr(float("-inf"))
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _cutoff(cutoff, CUT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What a logit must have to be sampled."""
+    least = _NOTHING
+    if CUT:
+        least = tl.load(cutoff)
+    return least
+
+
 @Launcher
 @triton.jit  # type: ignore[untyped-decorator]
 def _chunks_kernel(  # type: ignore[no-untyped-def]
     logits,
     qo_indptr,
     temperatures,
+    cutoffs,
     peaks,
     masses,
     WIDTH: tl.constexpr,
@@ -33,6 +43,7 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
     SAMPLED: tl.constexpr,
+    CUT: tl.constexpr,
 ):
     """Program (r, c) reads chunk c of dense row r: its greatest logit, and its place; or the sum of what e^ gives."""
     row, chunk = tl.program_id(0), tl.program_id(1)
@@ -43,6 +54,7 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
         source = logits + (begin + within).to(tl.int64) * STRIDE + column
         value = tl.load(source, mask=column < VOCABULARY, other=_NOTHING).to(tl.float32)
         if SAMPLED:
+            value = tl.where(value < _cutoff(cutoffs + begin + within, CUT), _NOTHING, value)
             value = value / tl.load(temperatures + request)
             peak = tl.max(value, 0)
             mass = tl.sum(tl.exp(value - tl.where(peak == _NOTHING, 0.0, peak)), 0)
@@ -55,12 +67,12 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _weights(  # type: ignore[no-untyped-def]
-    row, chunk, rejected, temperature, top, inside, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr
+    row, chunk, rejected, temperature, top, cutoff, inside, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr
 ):
     """Probabilities of a chunk of a row, times what all of them have in common; 0 for the rejected token."""
     column = chunk * CHUNK + tl.arange(0, CHUNK)
     value = tl.load(row + column, mask=inside & (column < VOCABULARY), other=_NOTHING).to(tl.float32)
-    return tl.where(column == rejected, 0.0, tl.exp(value / temperature - top))
+    return tl.where((column == rejected) | (value < cutoff), 0.0, tl.exp(value / temperature - top))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -70,6 +82,7 @@ def _draw(  # type: ignore[no-untyped-def]
     rejected,
     temperature,
     top,
+    cutoff,
     coin,
     VOCABULARY: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -79,14 +92,14 @@ def _draw(  # type: ignore[no-untyped-def]
     chunk = tl.arange(0, SLOTS)
     own = tl.where(rejected >= 0, rejected // CHUNK, -1)
     # Added up anew without the token, whose probability may be nearly all there is.
-    without = tl.sum(_weights(row, own, rejected, temperature, top, own >= 0, VOCABULARY, CHUNK), 0)
+    without = tl.sum(_weights(row, own, rejected, temperature, top, cutoff, own >= 0, VOCABULARY, CHUNK), 0)
     masses = tl.where(chunk == own, without, masses)
     wanted = coin * tl.sum(masses, 0)
     # Rounding may leave the coin behind the last token.
     place = tl.sum((tl.cumsum(masses, 0) <= wanted).to(tl.int32), 0)
     place = tl.minimum(place, tl.max(tl.where(masses > 0, chunk, 0), 0))
     before = tl.sum(tl.where(chunk < place, masses, 0.0), 0)
-    weight = _weights(row, place, rejected, temperature, top, place >= 0, VOCABULARY, CHUNK)
+    weight = _weights(row, place, rejected, temperature, top, cutoff, place >= 0, VOCABULARY, CHUNK)
     found = tl.sum((before + tl.cumsum(weight, 0) <= wanted).to(tl.int32), 0)
     found = tl.minimum(found, tl.max(tl.where(weight > 0, tl.arange(0, CHUNK), 0), 0))
     return place * CHUNK + found
@@ -101,6 +114,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     temperatures,
     coins,
     last_coins,
+    cutoffs,
     peaks,
     masses,
     tokens_out,
@@ -125,6 +139,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
     SAMPLED: tl.constexpr,
+    CUT: tl.constexpr,
     DEPTHS: tl.constexpr,
     SLOTS: tl.constexpr,
     BINS: tl.constexpr,
@@ -152,6 +167,8 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
         mass = mass * tl.exp(peak - top[:, None])
         source = logits + (begin + depth).to(tl.int64) * STRIDE + draft
         own = tl.load(source, mask=tested, other=_NOTHING).to(tl.float32)
+        if CUT:
+            own = tl.where(own < tl.load(cutoffs + begin + depth, mask=tested, other=0.0), _NOTHING, own)
         chance = tl.exp(own / temperature - top) / tl.sum(mass, 1)
         coin = tl.load(coins + dense, mask=tested, other=1.0)
         right = tested & ((coin < chance / total) | (chance >= single))
@@ -168,6 +185,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
             tl.sum(tl.where(here, draft, 0), 0),
             temperature,
             tl.sum(tl.where(here, top, 0.0), 0),
+            _cutoff(cutoffs + begin + correct, CUT),
             tl.load(last_coins + request),
             VOCABULARY,
             CHUNK,
@@ -217,9 +235,10 @@ def accept_chains_triton(
     cells = -(-bs * width * chunks // _ALIGNED) * _ALIGNED
     peaks, masses = torch.empty((2, cells), dtype=torch.float32, device=logits.device).unbind()
     unread = accepted.lens
-    temperatures, coins, last_coins, single, total = sampling or (unread, unread, unread, 1.0, 1.0)
-    shape = width, stride, vocabulary, CHUNK, chunks, sampling is not None
-    _chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, peaks, masses), (), shape)
+    temperatures, coins, last_coins, single, total, cutoffs = sampling or (unread, unread, unread, 1.0, 1.0, None)
+    shape = width, stride, vocabulary, CHUNK, chunks, sampling is not None, cutoffs is not None
+    cutoffs = unread if cutoffs is None else cutoffs
+    _chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, cutoffs, peaks, masses), (), shape)
     if observation is None:
         learnt, depths, bins, confidence_stride = (unread,) * 6, 1, 0, 0
     else:
@@ -228,7 +247,7 @@ def accept_chains_triton(
         (depths, bins), confidence_stride = model.logits.shape, confidence.stride(0)
     _accept_kernel(
         (bs, 1, 1),
-        (logits, qo_indptr, chains, temperatures, coins, last_coins, peaks, masses, *accepted, *learnt),
+        (logits, qo_indptr, chains, temperatures, coins, last_coins, cutoffs, peaks, masses, *accepted, *learnt),
         (single, total, confidence_stride, depths, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
         (*shape, power_of_2(width), power_of_2(chunks), bins, max(bins.bit_length() - 1, 0)),
     )

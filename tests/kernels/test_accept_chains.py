@@ -48,7 +48,12 @@ def sampled_after(p: list[float], rejected: int | None, coin: float) -> int:
 
 
 def one_chain(
-    rows: list[list[float]], chain: list[int], coins: list[float] | None, last_coin: float, temperature: float
+    rows: list[list[float]],
+    chain: list[int],
+    coins: list[float] | None,
+    last_coin: float,
+    temperature: float,
+    cutoffs: list[float],
 ) -> list[int]:
     """What the target makes of one chain: its accepted draft tokens, and one token more."""
     found: list[int] = []
@@ -60,7 +65,8 @@ def one_chain(
             if token != draft:
                 return found
             continue
-        weights = [math.exp((logit - max(row)) / temperature) for logit in row]
+        sampled = [logit if logit >= cutoffs[depth] else -math.inf for logit in row]
+        weights = [math.exp((logit - max(row)) / temperature) for logit in sampled]
         p = [weight / sum(weights) for weight in weights]
         if draft is not None and coins[depth] < p[draft]:
             found.append(draft)
@@ -104,7 +110,11 @@ def test_as_a_plain_loop_has_it(
             chains[request, depth] = logits[begin + depth - 1].topk(2).indices[int(torch.rand(1, generator=rng) > 0.8)]
     temperatures = 0.2 + torch.rand(bs, 1, generator=rng)
     coins, last_coins = torch.rand(bs, width, generator=rng), torch.rand(bs, generator=rng)
+    # Of every third world nothing is cut off, else all but the likeliest, or what is below a likely one.
+    cutoffs = (None, logits.amax(1), logits.gather(1, likely[:, :1]).squeeze(1))[seed % 3]
     moved = ChainSampling(temperatures.to(device), coins.to(device), last_coins.to(device))
+    if cutoffs is not None:
+        moved = moved._replace(cutoffs=cutoffs.to(device))
     sampling = moved if sampled else None
     outputs = poisoned(bs, width, device)
     accept(logits.to(device), qo_indptr, chains.to(device), sampling, outputs, None)
@@ -116,6 +126,7 @@ def test_as_a_plain_loop_has_it(
             coins[request].tolist() if sampled else None,
             float(last_coins[request]),
             float(temperatures[request]),
+            [-math.inf] * (end - begin) if cutoffs is None else cutoffs[begin:end].tolist(),
         )
         blank = width - len(expected)
         first = request * width

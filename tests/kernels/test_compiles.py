@@ -38,6 +38,7 @@ def test_every_kernel_compiles() -> None:
         "_tree_kernel",
         "_chunks_kernel",
         "_accept_kernel",
+        "_cutoffs_kernel",
     }
     assert set(run.stdout.split()) == kernels
 
@@ -127,13 +128,17 @@ def launch_acceptance(ints: torch.Tensor) -> None:
     from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation
     from tessera_kernels.accept_chains_triton import accept_chains_triton
     from tessera_kernels.acceptance_model import AcceptanceModel
+    from tessera_kernels.sampling_cutoffs_triton import sampling_cutoffs_triton
 
     for dtype, width in ((torch.float32, 1), (torch.float32, 8), (torch.bfloat16, 16)):
         logits, chains = torch.empty((64, 128_256), dtype=dtype), torch.empty((4, width), dtype=torch.int64)
         accepted = AcceptedChains.create(4, width, chains.device)
         model = AcceptanceModel.create(torch.empty(31), torch.empty((max(width - 1, 1), 32)), 600, "cpu")
         observation = Observation(torch.empty((4, width)), torch.empty(4, dtype=torch.int64), model)
-        for sampling in (None, ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))):
+        warm = ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))
+        cutoffs = torch.empty(64)
+        sampling_cutoffs_triton(logits, ints, warm.temperatures, ints[:4], warm.last_coins, width, cutoffs)
+        for sampling in (None, warm, warm._replace(cutoffs=cutoffs)):
             accept_chains_triton(logits, ints, chains, sampling, accepted, None if width == 1 else observation)
 
 

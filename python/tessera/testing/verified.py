@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
-from tessera_kernels.truncate import truncate
+from tessera_kernels.sampling_cutoffs import sampling_cutoffs
 
 VOCABULARY = 128_256
 How = Literal["greedy", "temperature", "truncated"]
@@ -40,26 +40,22 @@ class VerifiedChains:
 
     def ours(self, how: How) -> AcceptedChains:
         """By `accept_chains`."""
-        logits, temperatures = self.logits, self.temperatures
-        if how == "truncated":
-            ks, ps = (limit.repeat_interleave(self.width) for limit in (self.top_ks, self.top_ps))
-            logits, temperatures = truncate(self._probabilities(), ks, ps).log_(), torch.ones_like(temperatures)
-        accepted = AcceptedChains.create(self.bs, self.width, logits.device)
-        sampling = None if how == "greedy" else ChainSampling(temperatures, self.coins, self.last_coins)
-        accept_chains(logits, self.indptr, self.chains, sampling, accepted)
+        accepted = AcceptedChains.create(self.bs, self.width, self.logits.device)
+        sampling = None if how == "greedy" else ChainSampling(self.temperatures, self.coins, self.last_coins)
+        if sampling is not None and how == "truncated":
+            cutoffs = torch.empty(len(self.logits), device="cuda")
+            limits = self.temperatures, self.top_ks, self.top_ps
+            sampling_cutoffs(self.logits, self.indptr, *limits, self.width, cutoffs)
+            sampling = sampling._replace(cutoffs=cutoffs)
+        accept_chains(self.logits, self.indptr, self.chains, sampling, accepted)
         return accepted
-
-    def _probabilities(self) -> torch.Tensor:
-        return (self.logits / self.temperatures.repeat_interleave(self.width, 0)).softmax(1)
 
     def sglangs(self, how: How) -> AcceptedChains:
         """By the operators that ``eagle_sample`` calls."""
-        from sgl_kernel import (
-            top_k_renorm_prob,
-            top_p_renorm_prob,
-            tree_speculative_sampling_target_only,
-            verify_tree_greedy,
-        )
+        from sgl_kernel import tree_speculative_sampling_target_only, verify_tree_greedy
+
+        # Those of `sgl_kernel` are compiled by nvcc when they are first called.
+        from sglang.kernels.ops.sampling.renorm_triton import top_k_renorm_probs_triton, top_p_renorm_probs_triton
 
         bs, width = self.bs, self.width
         index = torch.arange(bs * width, device="cuda").view(bs, width)
@@ -80,10 +76,10 @@ class VerifiedChains:
         if how == "greedy":
             verify_tree_greedy(**common, target_predict=self.logits.argmax(1).view(bs, width))
         else:
-            p = self._probabilities()
+            p = (self.logits / self.temperatures.repeat_interleave(width, 0)).softmax(1)
             if how == "truncated":
-                p = top_k_renorm_prob(p, self.top_ks.repeat_interleave(width))
-                p = top_p_renorm_prob(p, self.top_ps.repeat_interleave(width))
+                p = top_k_renorm_probs_triton(p, self.top_ks.repeat_interleave(width))
+                p = top_p_renorm_probs_triton(p, self.top_ps.repeat_interleave(width))
             p = p.view(bs, width, -1)
             tree_speculative_sampling_target_only(
                 **common,

@@ -1,0 +1,66 @@
+"""The least logit of each row that is sampled: top-k and top-p, without a sort and without probabilities.
+
+First k, then p of what is left, as SGLang's speculative decoding has it. Tokens as likely as the last one that is kept
+are kept too.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def sampling_cutoffs(
+    logits: torch.Tensor,
+    qo_indptr: torch.Tensor,
+    temperatures: torch.Tensor,
+    top_ks: torch.Tensor,
+    top_ps: torch.Tensor,
+    width: int,
+    cutoffs: torch.Tensor,
+) -> None:
+    """Write the cutoff of every row that is some request's (``cutoffs``, in place).
+
+    One launch on a GPU, on the current stream, without a host sync; `sampling_cutoffs_torch` elsewhere.
+
+    Args:
+        logits: ``[rows, V]`` of any float type, columns contiguous, V below 2^24: request b has the rows
+            ``qo_indptr[b]`` to ``qo_indptr[b + 1]``; more rows are padding.
+        qo_indptr: int32 ``[bs + 1]`` or longer.
+        temperatures: float32, ``bs`` of them, above 0.
+        top_ks: int32 ``[bs]``, at least 1; may be above V, which keeps all.
+        top_ps: float32 ``[bs]``, in (0, 1]; 1 keeps all.
+        width: rows that a request has at most.
+        cutoffs: float32 ``[rows]``, written: a logit below it is not sampled. Minus infinity where all are.
+    """
+    if logits.is_cuda:
+        from tessera_kernels.sampling_cutoffs_triton import sampling_cutoffs_triton
+
+        sampling_cutoffs_triton(logits, qo_indptr, temperatures, top_ks, top_ps, width, cutoffs)
+    else:
+        sampling_cutoffs_torch(logits, qo_indptr, temperatures, top_ks, top_ps, width, cutoffs)
+
+
+def sampling_cutoffs_torch(
+    logits: torch.Tensor,
+    qo_indptr: torch.Tensor,
+    temperatures: torch.Tensor,
+    top_ks: torch.Tensor,
+    top_ps: torch.Tensor,
+    width: int,
+    cutoffs: torch.Tensor,
+) -> None:
+    """The torch twin of the Triton kernel: same arguments, same result up to the rounding of sums."""
+    del width  # the kernel has a program for each row that could be
+    bs, vocabulary = len(top_ks), logits.shape[1]
+    rows = int(qo_indptr[bs])
+    requests = torch.arange(bs, device=logits.device).repeat_interleave(qo_indptr[: bs + 1].diff().long())
+    ordered = logits[:rows].float().sort(1, descending=True).values
+    place = torch.arange(vocabulary, device=logits.device)
+    last = top_ks[requests].long().clamp(max=vocabulary).unsqueeze(1) - 1
+    kept = ordered >= ordered.gather(1, last)
+    p = (ordered / temperatures.view(-1, 1)[requests]).where(kept, -torch.inf).double().softmax(1)
+    before = p.cumsum(1) - p
+    shares = top_ps[requests].unsqueeze(1)
+    kept &= (before < shares) | (shares >= 1)
+    least = ordered.gather(1, place.where(kept, 0).amax(1, keepdim=True)).squeeze(1)
+    cutoffs[:rows] = least.where(kept.logical_not().any(1), -torch.inf)

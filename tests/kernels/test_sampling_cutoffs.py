@@ -1,0 +1,108 @@
+"""Where top-k and top-p cut: the Triton kernel and its torch twin against plain loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tessera_kernels import sampling_cutoffs_triton as kernel
+from tessera_kernels.sampling_cutoffs import sampling_cutoffs, sampling_cutoffs_torch
+
+SMALL = 64
+POISON = 1e30
+BOTH = {"triton": kernel.sampling_cutoffs_triton, "torch": sampling_cutoffs_torch}
+KERNELS = pytest.mark.parametrize("cut", BOTH.values(), ids=BOTH)
+Cut = Callable[..., None]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain loops over large vocabularies take long."""
+    monkeypatch.setattr(kernel, "BLOCK", SMALL)
+
+
+def kept(row: list[float], temperature: float, top_k: int, top_p: float) -> set[int]:
+    """The first k, then as many of these as it takes to have the share, with all that are as likely as the last."""
+    order = sorted(range(len(row)), key=lambda token: -row[token])
+    first = [token for token in order if row[token] >= row[order[min(top_k, len(row)) - 1]]]
+    weights = [math.exp((row[token] - row[order[0]]) / temperature) for token in first]
+    shares = [0.0, *accumulate(weight / sum(weights) for weight in weights)]
+    nucleus = [token for token, before in zip(first, shares, strict=False) if before < top_p or top_p == 1]
+    return {token for token in first if row[token] >= row[nucleus[-1]] and row[token] > -math.inf}
+
+
+@KERNELS
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    bs=st.integers(1, 4),
+    width=st.sampled_from([1, 3, 8]),
+    vocabulary=st.sampled_from([3, 50, SMALL, 2 * SMALL + 30]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    seed=st.integers(0, 2**31),
+)
+def test_as_a_plain_loop_has_it(
+    cut: Cut, device: str, small_blocks: None, bs: int, width: int, vocabulary: int, dtype: torch.dtype, seed: int
+) -> None:
+    """The same tokens, by each request's own limits; rows of padding are left as they are."""
+    rng = torch.Generator().manual_seed(seed)
+    begins = [0, *accumulate(torch.randint(1, width + 1, (bs,), generator=rng).tolist())]
+    rows = begins[-1]
+    logits = torch.full((rows + seed % 3, vocabulary + seed % 2), float("nan"))[:, :vocabulary]
+    logits.copy_(3 * torch.randn(logits.shape, generator=rng) + (seed % 5) * 7 - 14)
+    logits.copy_(logits.to(dtype))
+    logits[:, seed % vocabulary] = (-math.inf, 0.0, -0.0)[seed % 3]
+    temperatures = 0.3 + torch.rand(bs, 1, generator=rng)
+    top_ks = torch.randint(1, vocabulary + 1, (bs,), generator=rng, dtype=torch.int32)
+    top_ps = 0.05 + 0.9 * torch.rand(bs, generator=rng)
+    top_ks[seed % bs], top_ps[seed // 7 % bs] = (1, 2, 2**30)[seed % 3], (1.0, 0.5, 1e-6)[seed // 3 % 3]
+    cutoffs = torch.full((len(logits),), POISON, device=device)
+    indptr = torch.tensor([*begins, rows], dtype=torch.int32, device=device)
+    cut(logits.to(device, dtype), indptr, *(one.to(device) for one in (temperatures, top_ks, top_ps)), width, cutoffs)
+    assert (cutoffs[rows:] == POISON).all()
+    for request, (begin, end) in enumerate(pairwise(begins)):
+        limits = float(temperatures[request]), int(top_ks[request]), float(top_ps[request])
+        for place in range(begin, end):
+            row = logits[place].double().tolist()
+            found = {token for token, logit in enumerate(row) if logit >= float(cutoffs[place]) and logit > -math.inf}
+            assert found == kept(row, *limits)
+
+
+@KERNELS
+def test_ties_stay_and_one_is_left(cut: Cut, device: str) -> None:
+    """A greedy request in a batch that samples; several that are as likely; no limit at all."""
+    vocabulary = kernel.BLOCK + 7
+    logits = torch.zeros((5, vocabulary), device=device)
+    logits[:, [5, kernel.BLOCK + 2]] = 9.0
+    logits[1:, 5] = 9.5
+    top_ks = torch.tensor([1, 1, 2, 2**30, 2**30], dtype=torch.int32, device=device)
+    top_ps = torch.tensor([1.0, 1.0, 0.1, 1e-3, 1.0], device=device)
+    cutoffs = torch.full((5,), POISON, device=device)
+    indptr = torch.arange(6, dtype=torch.int32, device=device)
+    cut(logits, indptr, torch.ones(5, device=device), top_ks, top_ps, 1, cutoffs)
+    assert cutoffs.tolist() == [9.0, 9.5, 9.5, 9.5, -math.inf]
+
+
+@KERNELS
+def test_logits_that_are_not_numbers(cut: Cut, device: str, small_blocks: None) -> None:
+    """It ends, whatever they are."""
+    logits = torch.zeros((4, SMALL + 3), device=device)
+    logits[0], logits[1, 3:], logits[2], logits[3, 7] = math.nan, math.nan, -math.inf, math.inf
+    limits = torch.full((4,), 3, dtype=torch.int32, device=device), torch.full((4,), 0.5, device=device)
+    cutoffs = torch.full((4,), POISON, device=device)
+    indptr = torch.arange(5, dtype=torch.int32, device=device)
+    cut(logits, indptr, torch.ones(4, device=device), *limits, 1, cutoffs)
+    assert (cutoffs != POISON).all()
+
+
+def test_without_a_gpu_the_twin_runs() -> None:
+    """The function for callers."""
+    cutoffs = torch.zeros(1)
+    limits = torch.ones(1), torch.tensor([2], dtype=torch.int32), torch.ones(1)
+    sampling_cutoffs(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0, 1], dtype=torch.int32), *limits, 1, cutoffs)
+    assert cutoffs.tolist() == [2.0]
