@@ -30,7 +30,7 @@ def _cutoff(cutoff, CUT: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @Launcher
 @triton.jit  # type: ignore[untyped-decorator]
-def _chunks_kernel(  # type: ignore[no-untyped-def]
+def chunks_kernel(  # type: ignore[no-untyped-def]
     logits,
     qo_indptr,
     temperatures,
@@ -238,7 +238,7 @@ def accept_chains_triton(
     temperatures, coins, last_coins, single, total, cutoffs = sampling or (unread, unread, unread, 1.0, 1.0, None)
     shape = width, stride, vocabulary, CHUNK, chunks, sampling is not None, cutoffs is not None
     cutoffs = unread if cutoffs is None else cutoffs
-    _chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, cutoffs, peaks, masses), (), shape)
+    chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, cutoffs, peaks, masses), (), shape)
     if observation is None:
         learnt, depths, bins, confidence_stride = (unread,) * 6, 1, 0, 0
     else:

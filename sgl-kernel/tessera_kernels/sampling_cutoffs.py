@@ -20,7 +20,8 @@ def sampling_cutoffs(
 ) -> None:
     """Write the cutoff of every row that is some request's (``cutoffs``, in place).
 
-    One launch on a GPU, on the current stream, without a host sync; `sampling_cutoffs_torch` elsewhere.
+    Three launches on a GPU, and one that clears, on the current stream, without a host sync;
+    `sampling_cutoffs_torch` elsewhere.
 
     Args:
         logits: ``[rows, V]`` of any float type, columns contiguous, V below 2^24: request b has the rows

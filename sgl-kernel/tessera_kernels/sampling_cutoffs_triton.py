@@ -1,4 +1,9 @@
-"""The Triton kernel behind `tessera_kernels.sampling_cutoffs.sampling_cutoffs`."""
+"""The Triton kernels behind `tessera_kernels.sampling_cutoffs.sampling_cutoffs`.
+
+A cutoff is found digit by digit, three bits of it in each pass over what may be sampled. Of most rows that is a few
+hundred tokens, which are picked out first: a token with less than (1 - p) p / V of all is not among those that have the
+share p, for all such tokens together have too little to matter. Rows of which more is left are passed over as a whole.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,12 @@ import torch
 import triton
 import triton.language as tl
 
-from tessera_kernels.launch import Launcher
+from tessera_kernels.accept_chains_triton import CHUNK, chunks_kernel
+from tessera_kernels.launch import Launcher, power_of_2
 
-BLOCK = 4096
+ROOM = 16_384
+"""Candidates of a row that are picked out."""
+BLOCK = 2048
 """Logits that a program looks at together."""
 _WARPS = 16
 _NOTHING = tl.constexpr(float("-inf"))
@@ -17,6 +25,8 @@ _MAGNITUDE = tl.constexpr(2**31 - 1)
 _DIGIT = tl.constexpr(3)
 _DIGITS = tl.constexpr(11)
 _WAYS = tl.constexpr(8)
+_SHARE_FOR_COUNTS = tl.constexpr(0.01)
+"""In the place of (1 - p) p where only k is asked for: with fewer candidates than k the whole row is passed over."""
 
 
 @triton.jit
@@ -27,34 +37,80 @@ def _key(value):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _peak(row, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The greatest logit."""
-    peak = tl.full((BLOCK,), _NOTHING, tl.float32)
-    for first in range(0, VOCABULARY, BLOCK):
-        column = first + tl.arange(0, BLOCK)
-        peak = tl.maximum(peak, tl.load(row + column, mask=column < VOCABULARY, other=_NOTHING).to(tl.float32))
-    return tl.max(peak, 0)
+def _top_and_mass(  # type: ignore[no-untyped-def]
+    peaks, masses, row, CHUNKS: tl.constexpr, SLOTS: tl.constexpr
+):
+    """Of a dense row: the greatest logit by temperature, and the sum of what e^ gives less that."""
+    chunk = tl.arange(0, SLOTS)
+    peak = tl.load(peaks + row * CHUNKS + chunk, mask=chunk < CHUNKS, other=_NOTHING)
+    mass = tl.load(masses + row * CHUNKS + chunk, mask=chunk < CHUNKS, other=0.0)
+    top = tl.max(peak, 0)
+    top = tl.where(top == _NOTHING, 0.0, top)
+    return top, tl.sum(mass * tl.exp(peak - top), 0)
+
+
+@Launcher
+@triton.jit  # type: ignore[untyped-decorator]
+def _candidates_kernel(  # type: ignore[no-untyped-def]
+    logits,
+    qo_indptr,
+    temperatures,
+    top_ks,
+    top_ps,
+    peaks,
+    masses,
+    counts,
+    candidates,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    VOCABULARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    ROOM: tl.constexpr,
+):
+    """Program (r, c) adds the candidates in chunk c of dense row r to those of the row, in any order."""
+    place, chunk = tl.program_id(0), tl.program_id(1)
+    request, within = place // WIDTH, place % WIDTH
+    begin = tl.load(qo_indptr + request)
+    k, p = tl.load(top_ks + request), tl.load(top_ps + request)
+    if (within < tl.load(qo_indptr + request + 1) - begin) & ((k < VOCABULARY) | (p < 1.0)):
+        top, mass = _top_and_mass(peaks, masses, place, CHUNKS, SLOTS)
+        share = tl.where(p < 1.0, (1.0 - p) * p, _SHARE_FOR_COUNTS)
+        column = chunk * CHUNK + tl.arange(0, CHUNK)
+        source = logits + (begin + within).to(tl.int64) * STRIDE + column
+        value = tl.load(source, mask=column < VOCABULARY, other=_NOTHING).to(tl.float32)
+        weight = tl.exp(value / tl.load(temperatures + request) - top)
+        chosen = (column < VOCABULARY) & (weight >= share * mass / VOCABULARY)
+        found = tl.sum(chosen.to(tl.int32), 0)
+        if found > 0:
+            first = tl.atomic_add(counts + place, found)
+            slot = first + tl.cumsum(chosen.to(tl.int32), 0) - 1
+            tl.store(candidates + place.to(tl.int64) * ROOM + slot, value, mask=chosen & (slot < ROOM))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _weights(  # type: ignore[no-untyped-def]
-    row, first, floor, temperature, top, COUNTED: tl.constexpr, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr
+    source, size, first, floor, temperature, top, COUNTED: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Keys of a block, and what each counts: 1, or its probability times what all have in common; 0 below the floor."""
+    """Keys of some logits, and what each counts: 1, or its probability times what all have in common.
+
+    0 below the floor.
+    """
     column = first + tl.arange(0, BLOCK)
-    value = tl.load(row + column, mask=column < VOCABULARY, other=_NOTHING).to(tl.float32)
+    value = tl.load(source + column, mask=column < size, other=_NOTHING).to(tl.float32)
     key = _key(value)
     weight = tl.full((BLOCK,), 1.0, tl.float32)
     if not COUNTED:
         weight = tl.exp(value / temperature - top)
-    return key, tl.where((column < VOCABULARY) & (key >= floor), weight, 0.0)
+    return key, tl.where((column < size) & (key >= floor), weight, 0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _greatest(  # type: ignore[no-untyped-def]
-    row, wanted, floor, temperature, top, COUNTED: tl.constexpr, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr
+    source, size, wanted, floor, temperature, top, COUNTED: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The greatest key from which on there is as much as wanted, three bits in each pass over the row."""
+    """The greatest key from which on there is as much as wanted."""
     way = tl.arange(0, _WAYS)
     found = tl.full((), _LEAST, tl.int32)
     for digit in range(_DIGITS):
@@ -62,12 +118,30 @@ def _greatest(  # type: ignore[no-untyped-def]
         shift = tl.maximum((32 - _DIGIT) - _DIGIT * digit, 0)
         bound = found + (way << shift)
         amounts = tl.zeros((BLOCK, _WAYS), tl.float32)
-        for first in range(0, VOCABULARY, BLOCK):
-            key, weight = _weights(row, first, floor, temperature, top, COUNTED, VOCABULARY, BLOCK)
+        for first in range(0, size, BLOCK):
+            key, weight = _weights(source, size, first, floor, temperature, top, COUNTED, BLOCK)
             amounts += tl.where(key[:, None] >= bound[None, :], weight[:, None], 0.0)
         enough = (tl.sum(amounts, 0) >= wanted) & (way > 0)
         found += tl.sum(enough.to(tl.int32), 0) << shift
     return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _floor(  # type: ignore[no-untyped-def]
+    source, size, k, p, temperature, top, mass, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The key of the last logit that is sampled, of those in ``source``; of all there is ``mass``."""
+    floor = tl.full((), _LEAST, tl.int32)
+    if k < VOCABULARY:
+        floor = _greatest(source, size, k.to(tl.float32), floor, temperature, top, True, BLOCK)
+        kept = tl.zeros((BLOCK,), tl.float32)
+        for first in range(0, size, BLOCK):
+            _, weight = _weights(source, size, first, floor, temperature, top, False, BLOCK)
+            kept += weight
+        mass = tl.sum(kept, 0)
+    if p < 1.0:
+        floor = tl.maximum(floor, _greatest(source, size, p * mass, floor, temperature, top, False, BLOCK))
+    return floor
 
 
 @Launcher
@@ -78,34 +152,36 @@ def _cutoffs_kernel(  # type: ignore[no-untyped-def]
     temperatures,
     top_ks,
     top_ps,
+    peaks,
+    masses,
+    counts,
+    candidates,
     cutoffs,
     WIDTH: tl.constexpr,
     STRIDE: tl.constexpr,
     VOCABULARY: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    ROOM: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program r finds the cutoff of dense row r."""
-    request, within = tl.program_id(0) // WIDTH, tl.program_id(0) % WIDTH
+    """Program r finds the cutoff of dense row r, among its candidates where these are all that matters."""
+    place = tl.program_id(0)
+    request, within = place // WIDTH, place % WIDTH
     begin = tl.load(qo_indptr + request)
     if within < tl.load(qo_indptr + request + 1) - begin:
-        temperature = tl.load(temperatures + request)
         k, p = tl.load(top_ks + request), tl.load(top_ps + request)
-        row = logits + (begin + within).to(tl.int64) * STRIDE
         floor = tl.full((), _LEAST, tl.int32)
         if (k < VOCABULARY) | (p < 1.0):
-            peak = _peak(row, VOCABULARY, BLOCK)
-            if k == 1:
-                floor = _key(peak)
-            elif k < VOCABULARY:
-                floor = _greatest(row, k.to(tl.float32), floor, temperature, 0.0, True, VOCABULARY, BLOCK)
-            if (p < 1.0) & (k > 1):
-                top = peak / temperature
-                mass = tl.zeros((BLOCK,), tl.float32)
-                for first in range(0, VOCABULARY, BLOCK):
-                    _, weight = _weights(row, first, floor, temperature, top, False, VOCABULARY, BLOCK)
-                    mass += weight
-                wanted = p * tl.sum(mass, 0)
-                floor = tl.maximum(floor, _greatest(row, wanted, floor, temperature, top, False, VOCABULARY, BLOCK))
+            temperature = tl.load(temperatures + request)
+            top, mass = _top_and_mass(peaks, masses, place, CHUNKS, SLOTS)
+            count = tl.load(counts + place)
+            if (count <= ROOM) & ((k >= VOCABULARY) | (count >= k)):
+                few = candidates + place.to(tl.int64) * ROOM
+                floor = _floor(few, count, k, p, temperature, top, mass, VOCABULARY, BLOCK)
+            else:
+                row = logits + (begin + within).to(tl.int64) * STRIDE
+                floor = _floor(row, VOCABULARY, k, p, temperature, top, mass, VOCABULARY, BLOCK)
         bits = tl.where(floor < 0, floor ^ _MAGNITUDE, floor)
         cutoff = tl.where(floor == _LEAST, _NOTHING, bits.to(tl.float32, bitcast=True))
         tl.store(cutoffs + begin + within, cutoff)
@@ -120,11 +196,16 @@ def sampling_cutoffs_triton(
     width: int,
     cutoffs: torch.Tensor,
 ) -> None:
-    """See `tessera_kernels.sampling_cutoffs.sampling_cutoffs`. One launch."""
-    _cutoffs_kernel(
-        (len(top_ks) * width, 1, 1),
-        (logits, qo_indptr, temperatures, top_ks, top_ps, cutoffs),
-        (),
-        (width, logits.stride(0), logits.shape[1], BLOCK),
-        num_warps=_WARPS,
-    )
+    """See `tessera_kernels.sampling_cutoffs.sampling_cutoffs`. Three launches: chunks of rows, twice, and rows."""
+    places, stride, vocabulary = len(top_ks) * width, logits.stride(0), logits.shape[1]
+    chunks = -(-vocabulary // CHUNK)
+    peaks, masses = torch.empty((2, power_of_2(places * chunks)), device=logits.device).unbind()
+    counts = torch.zeros(places, dtype=torch.int32, device=logits.device)
+    candidates = torch.empty((places, ROOM), device=logits.device)
+    shape = width, stride, vocabulary
+    summed = logits, qo_indptr, temperatures, cutoffs, peaks, masses
+    chunks_kernel((places, chunks, 1), summed, (), (*shape, CHUNK, chunks, True, False))
+    picked = logits, qo_indptr, temperatures, top_ks, top_ps, peaks, masses, counts, candidates
+    slots = chunks, power_of_2(chunks), ROOM
+    _candidates_kernel((places, chunks, 1), picked, (), (*shape, CHUNK, *slots))
+    _cutoffs_kernel((places, 1, 1), (*picked, cutoffs), (), (*shape, *slots, BLOCK), num_warps=_WARPS)

@@ -36,8 +36,9 @@ def test_every_kernel_compiles() -> None:
         "_observe_kernel",
         "_observe_tree_kernel",
         "_tree_kernel",
-        "_chunks_kernel",
+        "chunks_kernel",
         "_accept_kernel",
+        "_candidates_kernel",
         "_cutoffs_kernel",
     }
     assert set(run.stdout.split()) == kernels
