@@ -74,7 +74,7 @@ def _taken(logits_output: Any, qo_indptr: torch.Tensor, batch: Any, width: int, 
 def _requests_of(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> torch.Tensor:
     """Whose each packed row is, int64 ``[rows]``; those of padding are the last request's."""
     rows = torch.arange(len(packed), dtype=qo_indptr.dtype, device=packed.device)
-    return torch.searchsorted(qo_indptr[1:bs], rows, right=True)
+    return torch.searchsorted(qo_indptr[1 : bs + 1], rows, right=True).clamp_(max=bs - 1)
 
 
 def _sampling(batch: Any, tokens: torch.Tensor, logits: torch.Tensor, qo_indptr: torch.Tensor) -> ChainSampling:
