@@ -16,7 +16,7 @@ from sglang.srt.speculative import eagle_utils
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation, accept_chains
-from tessera_kernels.sampling_cutoffs import sampling_cutoffs
+from tessera_kernels.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 from tessera_kernels.scatter_verify import scatter_verify
 from tessera_patches.tilespec_attachment import Attachment
 
@@ -81,7 +81,8 @@ def _sampling(batch: Any, tokens: torch.Tensor, logits: torch.Tensor, qo_indptr:
     asked, width, cutoffs = batch.sampling_info, tokens.shape[1], None
     if asked.need_top_k_sampling or asked.need_top_p_sampling:
         cutoffs = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-        sampling_cutoffs(logits, qo_indptr, asked.temperatures, asked.top_ks, asked.top_ps, width, cutoffs)
+        limits = SamplingLimits(asked.temperatures, asked.top_ks, asked.top_ps)
+        sampling_cutoffs(logits, qo_indptr, limits, width, cutoffs)
     coins, last_coins = eagle_utils._verify_coins(
         sampling_info=asked,
         seq_lens=batch.seq_lens,

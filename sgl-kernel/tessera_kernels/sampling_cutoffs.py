@@ -6,15 +6,26 @@ are kept too.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
+
+
+class SamplingLimits(NamedTuple):
+    """What each request wants to be sampled."""
+
+    temperatures: torch.Tensor
+    """float32, ``bs`` of them, above 0."""
+    top_ks: torch.Tensor
+    """int32 ``[bs]``, at least 1; may be above V, which keeps all."""
+    top_ps: torch.Tensor
+    """float32 ``[bs]``, in (0, 1]; 1 keeps all."""
 
 
 def sampling_cutoffs(
     logits: torch.Tensor,
     qo_indptr: torch.Tensor,
-    temperatures: torch.Tensor,
-    top_ks: torch.Tensor,
-    top_ps: torch.Tensor,
+    limits: SamplingLimits,
     width: int,
     cutoffs: torch.Tensor,
 ) -> None:
@@ -27,31 +38,28 @@ def sampling_cutoffs(
         logits: ``[rows, V]`` of any float type, columns contiguous, V below 2^24: request b has the rows
             ``qo_indptr[b]`` to ``qo_indptr[b + 1]``; more rows are padding.
         qo_indptr: int32 ``[bs + 1]`` or longer.
-        temperatures: float32, ``bs`` of them, above 0.
-        top_ks: int32 ``[bs]``, at least 1; may be above V, which keeps all.
-        top_ps: float32 ``[bs]``, in (0, 1]; 1 keeps all.
+        limits: of each request.
         width: rows that a request has at most.
         cutoffs: float32 ``[rows]``, written: a logit below it is not sampled. Minus infinity where all are.
     """
     if logits.is_cuda:
         from tessera_kernels.sampling_cutoffs_triton import sampling_cutoffs_triton
 
-        sampling_cutoffs_triton(logits, qo_indptr, temperatures, top_ks, top_ps, width, cutoffs)
+        sampling_cutoffs_triton(logits, qo_indptr, limits, width, cutoffs)
     else:
-        sampling_cutoffs_torch(logits, qo_indptr, temperatures, top_ks, top_ps, width, cutoffs)
+        sampling_cutoffs_torch(logits, qo_indptr, limits, width, cutoffs)
 
 
 def sampling_cutoffs_torch(
     logits: torch.Tensor,
     qo_indptr: torch.Tensor,
-    temperatures: torch.Tensor,
-    top_ks: torch.Tensor,
-    top_ps: torch.Tensor,
+    limits: SamplingLimits,
     width: int,
     cutoffs: torch.Tensor,
 ) -> None:
     """The torch twin of the Triton kernel: same arguments, same result up to the rounding of sums."""
     del width  # the kernel has a program for each row that could be
+    temperatures, top_ks, top_ps = limits
     bs, vocabulary = len(top_ks), logits.shape[1]
     rows = int(qo_indptr[bs])
     requests = torch.arange(bs, device=logits.device).repeat_interleave(qo_indptr[: bs + 1].diff().long())

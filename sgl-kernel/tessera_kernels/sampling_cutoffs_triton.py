@@ -13,6 +13,7 @@ import triton.language as tl
 
 from tessera_kernels.accept_chains_triton import CHUNK, chunks_kernel
 from tessera_kernels.launch import Launcher, power_of_2
+from tessera_kernels.sampling_cutoffs import SamplingLimits
 
 ROOM = 16_384
 """Candidates of a row that are picked out."""
@@ -190,22 +191,20 @@ def _cutoffs_kernel(  # type: ignore[no-untyped-def]
 def sampling_cutoffs_triton(
     logits: torch.Tensor,
     qo_indptr: torch.Tensor,
-    temperatures: torch.Tensor,
-    top_ks: torch.Tensor,
-    top_ps: torch.Tensor,
+    limits: SamplingLimits,
     width: int,
     cutoffs: torch.Tensor,
 ) -> None:
     """See `tessera_kernels.sampling_cutoffs.sampling_cutoffs`. Three launches: chunks of rows, twice, and rows."""
-    places, stride, vocabulary = len(top_ks) * width, logits.stride(0), logits.shape[1]
+    places, stride, vocabulary = len(limits.top_ks) * width, logits.stride(0), logits.shape[1]
     chunks = -(-vocabulary // CHUNK)
     peaks, masses = torch.empty((2, power_of_2(places * chunks)), device=logits.device).unbind()
     counts = torch.zeros(places, dtype=torch.int32, device=logits.device)
     candidates = torch.empty((places, ROOM), device=logits.device)
     shape = width, stride, vocabulary
-    summed = logits, qo_indptr, temperatures, cutoffs, peaks, masses
+    summed = logits, qo_indptr, limits.temperatures, cutoffs, peaks, masses
     chunks_kernel((places, chunks, 1), summed, (), (*shape, CHUNK, chunks, True, False))
-    picked = logits, qo_indptr, temperatures, top_ks, top_ps, peaks, masses, counts, candidates
+    picked = logits, qo_indptr, *limits, peaks, masses, counts, candidates
     slots = chunks, power_of_2(chunks), ROOM
     _candidates_kernel((places, chunks, 1), picked, (), (*shape, CHUNK, *slots))
     _cutoffs_kernel((places, 1, 1), (*picked, cutoffs), (), (*shape, *slots, BLOCK), num_warps=_WARPS)

@@ -129,6 +129,7 @@ def launch_acceptance(ints: torch.Tensor) -> None:
     from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation
     from tessera_kernels.accept_chains_triton import accept_chains_triton
     from tessera_kernels.acceptance_model import AcceptanceModel
+    from tessera_kernels.sampling_cutoffs import SamplingLimits
     from tessera_kernels.sampling_cutoffs_triton import sampling_cutoffs_triton
 
     for dtype, width in ((torch.float32, 1), (torch.float32, 8), (torch.bfloat16, 16)):
@@ -138,7 +139,8 @@ def launch_acceptance(ints: torch.Tensor) -> None:
         observation = Observation(torch.empty((4, width)), torch.empty(4, dtype=torch.int64), model)
         warm = ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))
         cutoffs = torch.empty(64)
-        sampling_cutoffs_triton(logits, ints, warm.temperatures, ints[:4], warm.last_coins, width, cutoffs)
+        limits = SamplingLimits(warm.temperatures, ints[:4], warm.last_coins)
+        sampling_cutoffs_triton(logits, ints, limits, width, cutoffs)
         for sampling in (None, warm, warm._replace(cutoffs=cutoffs)):
             accept_chains_triton(logits, ints, chains, sampling, accepted, None if width == 1 else observation)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tessera_kernels import sampling_cutoffs_triton as kernel
 from tessera_kernels.accept_chains_triton import CHUNK
-from tessera_kernels.sampling_cutoffs import sampling_cutoffs, sampling_cutoffs_torch
+from tessera_kernels.sampling_cutoffs import SamplingLimits, sampling_cutoffs, sampling_cutoffs_torch
 
 SMALL = 32
 POISON = 1e30
@@ -66,14 +66,15 @@ def test_as_a_plain_loop_has_it(
     top_ks[seed % bs], top_ps[seed // 7 % bs] = (1, 2, 2**30)[seed % 3], (1.0, 0.5, 1e-6)[seed // 3 % 3]
     cutoffs = torch.full((len(logits),), POISON, device=device)
     indptr = torch.tensor([*begins, rows], dtype=torch.int32, device=device)
-    cut(logits.to(device, dtype), indptr, *(one.to(device) for one in (temperatures, top_ks, top_ps)), width, cutoffs)
+    limits = SamplingLimits(*(one.to(device) for one in (temperatures, top_ks, top_ps)))
+    cut(logits.to(device, dtype), indptr, limits, width, cutoffs)
     assert (cutoffs[rows:] == POISON).all()
     for request, (begin, end) in enumerate(pairwise(begins)):
-        limits = float(temperatures[request]), int(top_ks[request]), float(top_ps[request])
+        asked = float(temperatures[request]), int(top_ks[request]), float(top_ps[request])
         for place in range(begin, end):
             row = logits[place].double().tolist()
             found = {token for token, logit in enumerate(row) if logit >= float(cutoffs[place]) and logit > -math.inf}
-            assert found == kept(row, *limits)
+            assert found == kept(row, *asked)
 
 
 @KERNELS
@@ -87,7 +88,7 @@ def test_ties_stay_and_one_is_left(cut: Cut, device: str) -> None:
     top_ps = torch.tensor([1.0, 1.0, 0.1, 1e-3, 1.0], device=device)
     cutoffs = torch.full((5,), POISON, device=device)
     indptr = torch.arange(6, dtype=torch.int32, device=device)
-    cut(logits, indptr, torch.ones(5, device=device), top_ks, top_ps, 1, cutoffs)
+    cut(logits, indptr, SamplingLimits(torch.ones(5, device=device), top_ks, top_ps), 1, cutoffs)
     assert cutoffs.tolist() == [9.0, 9.5, 9.5, 9.5, -math.inf]
 
 
@@ -96,16 +97,16 @@ def test_logits_that_are_not_numbers(cut: Cut, device: str, small: None) -> None
     """It ends, whatever they are."""
     logits = torch.zeros((4, SMALL + 3), device=device)
     logits[0], logits[1, 3:], logits[2], logits[3, 7] = math.nan, math.nan, -math.inf, math.inf
-    limits = torch.full((4,), 3, dtype=torch.int32, device=device), torch.full((4,), 0.5, device=device)
+    top_ks, half = torch.full((4,), 3, dtype=torch.int32, device=device), torch.full((4,), 0.5, device=device)
     cutoffs = torch.full((4,), POISON, device=device)
     indptr = torch.arange(5, dtype=torch.int32, device=device)
-    cut(logits, indptr, torch.ones(4, device=device), *limits, 1, cutoffs)
+    cut(logits, indptr, SamplingLimits(half, top_ks, half), 1, cutoffs)
     assert (cutoffs != POISON).all()
 
 
 def test_without_a_gpu_the_twin_runs() -> None:
     """The function for callers."""
     cutoffs = torch.zeros(1)
-    limits = torch.ones(1), torch.tensor([2], dtype=torch.int32), torch.ones(1)
-    sampling_cutoffs(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0, 1], dtype=torch.int32), *limits, 1, cutoffs)
+    limits = SamplingLimits(torch.ones(1), torch.tensor([2], dtype=torch.int32), torch.ones(1))
+    sampling_cutoffs(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0, 1], dtype=torch.int32), limits, 1, cutoffs)
     assert cutoffs.tolist() == [2.0]

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
-from tessera_kernels.sampling_cutoffs import sampling_cutoffs
+from tessera_kernels.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 
 VOCABULARY = 128_256
 How = Literal["greedy", "temperature", "truncated"]
@@ -44,8 +44,8 @@ class VerifiedChains:
         sampling = None if how == "greedy" else ChainSampling(self.temperatures, self.coins, self.last_coins)
         if sampling is not None and how == "truncated":
             cutoffs = torch.empty(len(self.logits), device="cuda")
-            limits = self.temperatures, self.top_ks, self.top_ps
-            sampling_cutoffs(self.logits, self.indptr, *limits, self.width, cutoffs)
+            limits = SamplingLimits(self.temperatures, self.top_ks, self.top_ps)
+            sampling_cutoffs(self.logits, self.indptr, limits, self.width, cutoffs)
             sampling = sampling._replace(cutoffs=cutoffs)
         accept_chains(self.logits, self.indptr, self.chains, sampling, accepted)
         return accepted
