@@ -29,7 +29,7 @@ def _cutoff(cutoff, CUT: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @Launcher
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
 def chunks_kernel(  # type: ignore[no-untyped-def]
     logits,
     qo_indptr,
@@ -37,7 +37,7 @@ def chunks_kernel(  # type: ignore[no-untyped-def]
     cutoffs,
     peaks,
     masses,
-    WIDTH: tl.constexpr,
+    width,
     STRIDE: tl.constexpr,
     VOCABULARY: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -47,7 +47,7 @@ def chunks_kernel(  # type: ignore[no-untyped-def]
 ):
     """Program (r, c) reads chunk c of dense row r: its greatest logit, and its place; or the sum of what e^ gives."""
     row, chunk = tl.program_id(0), tl.program_id(1)
-    request, within = row // WIDTH, row % WIDTH
+    request, within = row // width, row % width
     begin = tl.load(qo_indptr + request)
     if within < tl.load(qo_indptr + request + 1) - begin:
         column = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -236,9 +236,9 @@ def accept_chains_triton(
     peaks, masses = torch.empty((2, cells), dtype=torch.float32, device=logits.device).unbind()
     unread = accepted.lens
     temperatures, coins, last_coins, single, total, cutoffs = sampling or (unread, unread, unread, 1.0, 1.0, None)
-    shape = width, stride, vocabulary, CHUNK, chunks, sampling is not None, cutoffs is not None
+    shape = stride, vocabulary, CHUNK, chunks, sampling is not None, cutoffs is not None
     cutoffs = unread if cutoffs is None else cutoffs
-    chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, cutoffs, peaks, masses), (), shape)
+    chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, cutoffs, peaks, masses), (width,), shape)
     if observation is None:
         learnt, depths, bins, confidence_stride = (unread,) * 6, 1, 0, 0
     else:
@@ -249,5 +249,5 @@ def accept_chains_triton(
         (bs, 1, 1),
         (logits, qo_indptr, chains, temperatures, coins, last_coins, cutoffs, peaks, masses, *accepted, *learnt),
         (single, total, confidence_stride, depths, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
-        (*shape, power_of_2(width), power_of_2(chunks), bins, max(bins.bit_length() - 1, 0)),
+        (width, *shape, power_of_2(width), power_of_2(chunks), bins, max(bins.bit_length() - 1, 0)),
     )

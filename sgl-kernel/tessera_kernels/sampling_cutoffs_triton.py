@@ -51,7 +51,7 @@ def _top_and_mass(  # type: ignore[no-untyped-def]
 
 
 @Launcher
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
 def _candidates_kernel(  # type: ignore[no-untyped-def]
     logits,
     qo_indptr,
@@ -62,7 +62,7 @@ def _candidates_kernel(  # type: ignore[no-untyped-def]
     masses,
     counts,
     candidates,
-    WIDTH: tl.constexpr,
+    width,
     STRIDE: tl.constexpr,
     VOCABULARY: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -72,7 +72,7 @@ def _candidates_kernel(  # type: ignore[no-untyped-def]
 ):
     """Program (r, c) adds the candidates in chunk c of dense row r to those of the row, in any order."""
     place, chunk = tl.program_id(0), tl.program_id(1)
-    request, within = place // WIDTH, place % WIDTH
+    request, within = place // width, place % width
     begin = tl.load(qo_indptr + request)
     k, p = tl.load(top_ks + request), tl.load(top_ps + request)
     if (within < tl.load(qo_indptr + request + 1) - begin) & ((k < VOCABULARY) | (p < 1.0)):
@@ -146,7 +146,7 @@ def _floor(  # type: ignore[no-untyped-def]
 
 
 @Launcher
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
 def _cutoffs_kernel(  # type: ignore[no-untyped-def]
     logits,
     qo_indptr,
@@ -158,7 +158,7 @@ def _cutoffs_kernel(  # type: ignore[no-untyped-def]
     counts,
     candidates,
     cutoffs,
-    WIDTH: tl.constexpr,
+    width,
     STRIDE: tl.constexpr,
     VOCABULARY: tl.constexpr,
     CHUNKS: tl.constexpr,
@@ -168,7 +168,7 @@ def _cutoffs_kernel(  # type: ignore[no-untyped-def]
 ):
     """Program r finds the cutoff of dense row r, among its candidates where these are all that matters."""
     place = tl.program_id(0)
-    request, within = place // WIDTH, place % WIDTH
+    request, within = place // width, place % width
     begin = tl.load(qo_indptr + request)
     if within < tl.load(qo_indptr + request + 1) - begin:
         k, p = tl.load(top_ks + request), tl.load(top_ps + request)
@@ -201,10 +201,10 @@ def sampling_cutoffs_triton(
     peaks, masses = torch.empty((2, power_of_2(places * chunks)), device=logits.device).unbind()
     counts = torch.zeros(places, dtype=torch.int32, device=logits.device)
     candidates = torch.empty((places, ROOM), device=logits.device)
-    shape = width, stride, vocabulary
+    shape = stride, vocabulary
     summed = logits, qo_indptr, limits.temperatures, cutoffs, peaks, masses
-    chunks_kernel((places, chunks, 1), summed, (), (*shape, CHUNK, chunks, True, False))
+    chunks_kernel((places, chunks, 1), summed, (width,), (*shape, CHUNK, chunks, True, False))
     picked = logits, qo_indptr, *limits, peaks, masses, counts, candidates
     slots = chunks, power_of_2(chunks), ROOM
-    _candidates_kernel((places, chunks, 1), picked, (), (*shape, CHUNK, *slots))
-    _cutoffs_kernel((places, 1, 1), (*picked, cutoffs), (), (*shape, *slots, BLOCK), num_warps=_WARPS)
+    _candidates_kernel((places, chunks, 1), picked, (width,), (*shape, CHUNK, *slots))
+    _cutoffs_kernel((places, 1, 1), (*picked, cutoffs), (width,), (*shape, *slots, BLOCK), num_warps=_WARPS)
