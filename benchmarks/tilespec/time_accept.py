@@ -34,11 +34,13 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("needs a GPU: SGLang's operators have no other form")
+    from sglang.kernels.ops.sampling.renorm_triton import top_k_renorm_probs_triton, top_p_renorm_probs_triton
+
     with options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"vocabulary": VOCABULARY, "times": TIMES}, out)
         for bs, width in SHAPES:
             for how in HOWS:
-                verified = VerifiedChains(bs, width)
+                verified = VerifiedChains(bs, width, (top_k_renorm_probs_triton, top_p_renorm_probs_triton))
                 ways = {
                     "ours": lambda: verified.ours(how),  # noqa: B023 - called at once
                     "sglang": lambda: verified.sglangs(how),  # noqa: B023

@@ -17,7 +17,10 @@ pytestmark = [
 @pytest.mark.parametrize(("bs", "width"), [(1, 2), (3, 4), (64, 8), (128, 4)])
 def test_as_sglang_does(bs: int, width: int, how: How) -> None:
     """Lengths are equal, and tokens; of sampled last ones some may be neighbours, by the rounding of sums."""
-    verified = VerifiedChains(bs, width)
+    # Those of `sgl_kernel` are compiled by nvcc when they are first called.
+    from sglang.kernels.ops.sampling.renorm_triton import top_k_renorm_probs_triton, top_p_renorm_probs_triton
+
+    verified = VerifiedChains(bs, width, (top_k_renorm_probs_triton, top_p_renorm_probs_triton))
     ours, sglangs = verified.ours(how), verified.sglangs(how)
     assert ours.lens.tolist() == sglangs.lens.tolist()
     assert ours.places.tolist() == sglangs.places.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -12,6 +13,7 @@ from tessera_kernels.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 VOCABULARY = 128_256
 How = Literal["greedy", "temperature", "truncated"]
 """How tokens are sampled; the last by temperature, top-k and top-p."""
+Renormalize = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 HOWS: tuple[How, ...] = get_args(How)
 
 
@@ -21,9 +23,11 @@ class VerifiedChains:
     Args:
         bs: chains.
         width: tokens of each.
+        renormalized: SGLang's functions for top-k and top-p, from probabilities ``[n, V]`` and limits ``[n]``.
     """
 
-    def __init__(self, bs: int, width: int) -> None:
+    def __init__(self, bs: int, width: int, renormalized: tuple[Renormalize, Renormalize]) -> None:
+        self._renormalized = renormalized
         rng = torch.Generator("cuda").manual_seed(bs + width)
         self.bs, self.width = bs, width
         self.logits = 2 * torch.randn(bs * width, VOCABULARY, device="cuda", generator=rng)
@@ -54,9 +58,6 @@ class VerifiedChains:
         """By the operators that ``eagle_sample`` calls."""
         from sgl_kernel import tree_speculative_sampling_target_only, verify_tree_greedy
 
-        # Those of `sgl_kernel` are compiled by nvcc when they are first called.
-        from sglang.kernels.ops.sampling.renorm_triton import top_k_renorm_probs_triton, top_p_renorm_probs_triton
-
         bs, width = self.bs, self.width
         index = torch.arange(bs * width, device="cuda").view(bs, width)
         following = torch.arange(1, width + 1, device="cuda").repeat(bs, 1)
@@ -78,8 +79,9 @@ class VerifiedChains:
         else:
             p = (self.logits / self.temperatures.repeat_interleave(width, 0)).softmax(1)
             if how == "truncated":
-                p = top_k_renorm_probs_triton(p, self.top_ks.repeat_interleave(width))
-                p = top_p_renorm_probs_triton(p, self.top_ps.repeat_interleave(width))
+                top_k, top_p = self._renormalized
+                p = top_k(p, self.top_ks.repeat_interleave(width))
+                p = top_p(p, self.top_ps.repeat_interleave(width))
             p = p.view(bs, width, -1)
             tree_speculative_sampling_target_only(
                 **common,
