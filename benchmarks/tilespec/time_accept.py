@@ -3,8 +3,8 @@
     python -m tilespec.time_accept --out time-accept.jsonl
 
 Verifications in full, so that both read as many logits; of those in part SGLang would read as many. Top-k and top-p of
-SGLang are its Triton form, which sorts: the other one wants nvcc at the first call. Medians, the two in
-turn. Ends within a minute; needs a GPU.
+SGLang are its Triton form, which sorts: the other one wants nvcc at the first call. Medians, the two in turn. Ends
+within a minute; needs a GPU.
 """
 
 from __future__ import annotations

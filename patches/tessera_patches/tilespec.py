@@ -54,7 +54,7 @@ def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_
         return tilespec_accept.accept(chains, verify_input, batch, logits_output, grammar_mask)
     if cut is None:
         return original(verify_input, batch, logits_output, grammar_mask)
-    if chains is None and packed_will_do and batch.sampling_info.is_all_greedy:
+    if packed_will_do and batch.sampling_info.is_all_greedy:
         packed = cut.plan.qo_indptr, verify_input, batch, logits_output, grammar_mask
         return tilespec_accept.accept_trees_greedily(*packed)
     tilespec_verify.end_drafts(cut, verify_input, batch, logits_output)

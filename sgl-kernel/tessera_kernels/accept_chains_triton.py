@@ -30,7 +30,7 @@ def _cutoff(cutoff, CUT: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @Launcher
 @triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
-def chunks_kernel(  # type: ignore[no-untyped-def]
+def _chunks_kernel(  # type: ignore[no-untyped-def]
     logits,
     qo_indptr,
     temperatures,
@@ -220,6 +220,35 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
         )
 
 
+def sum_chunks(
+    logits: torch.Tensor,
+    qo_indptr: torch.Tensor,
+    temperatures: torch.Tensor | None,
+    cutoffs: torch.Tensor | None,
+    places: int,
+    width: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `_chunks_kernel` finds in each chunk of each dense row, of which there are ``places``. One launch.
+
+    Without temperatures the likeliest tokens are looked for; without cutoffs all are sampled.
+
+    Returns:
+        Peaks and masses, float32 ``[places * chunks]`` or longer.
+    """
+    chunks = chunks_of(logits)
+    cells = -(-places * chunks // _ALIGNED) * _ALIGNED
+    peaks, masses = torch.empty((2, cells), dtype=torch.float32, device=logits.device).unbind()
+    read = [qo_indptr if one is None else one for one in (temperatures, cutoffs)]  # what is None is not read
+    shape = logits.stride(0), logits.shape[1], CHUNK, chunks, temperatures is not None, cutoffs is not None
+    _chunks_kernel((places, chunks, 1), (logits, qo_indptr, *read, peaks, masses), (width,), shape)
+    return peaks, masses
+
+
+def chunks_of(logits: torch.Tensor) -> int:
+    """How many chunks a row has."""
+    return -(-logits.shape[1] // CHUNK)
+
+
 def accept_chains_triton(
     logits: torch.Tensor,
     qo_indptr: torch.Tensor,
@@ -230,15 +259,12 @@ def accept_chains_triton(
 ) -> None:
     """See `tessera_kernels.accept_chains.accept_chains`. Two launches: chunks of rows, then requests."""
     bs, width = chains.shape
-    stride, vocabulary = logits.stride(0), logits.shape[1]
-    chunks = -(-vocabulary // CHUNK)
-    cells = -(-bs * width * chunks // _ALIGNED) * _ALIGNED
-    peaks, masses = torch.empty((2, cells), dtype=torch.float32, device=logits.device).unbind()
     unread = accepted.lens
-    temperatures, coins, last_coins, single, total, cutoffs = sampling or (unread, unread, unread, 1.0, 1.0, None)
-    shape = stride, vocabulary, CHUNK, chunks, sampling is not None, cutoffs is not None
-    cutoffs = unread if cutoffs is None else cutoffs
-    chunks_kernel((bs * width, chunks, 1), (logits, qo_indptr, temperatures, cutoffs, peaks, masses), (width,), shape)
+    temperatures, coins, last_coins, single, total, cutoffs = sampling or (None, unread, unread, 1.0, 1.0, None)
+    sums = sum_chunks(logits, qo_indptr, temperatures, cutoffs, bs * width, width)
+    sampled = [unread if one is None else one for one in (temperatures, coins, last_coins, cutoffs)]
+    chunks = chunks_of(logits)
+    shape = logits.stride(0), logits.shape[1], CHUNK, chunks, temperatures is not None, cutoffs is not None
     if observation is None:
         learnt, depths, bins, confidence_stride = (unread,) * 6, 1, 0, 0
     else:
@@ -247,7 +273,7 @@ def accept_chains_triton(
         (depths, bins), confidence_stride = model.logits.shape, confidence.stride(0)
     _accept_kernel(
         (bs, 1, 1),
-        (logits, qo_indptr, chains, temperatures, coins, last_coins, cutoffs, peaks, masses, *accepted, *learnt),
+        (logits, qo_indptr, chains, *sampled, *sums, *accepted, *learnt),
         (single, total, confidence_stride, depths, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
         (width, *shape, power_of_2(width), power_of_2(chunks), bins, max(bins.bit_length() - 1, 0)),
     )

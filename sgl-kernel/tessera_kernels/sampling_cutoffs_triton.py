@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tessera_kernels.accept_chains_triton import CHUNK, chunks_kernel
+from tessera_kernels.accept_chains_triton import CHUNK, chunks_of, sum_chunks
 from tessera_kernels.launch import Launcher, power_of_2
 from tessera_kernels.sampling_cutoffs import SamplingLimits
 
@@ -31,9 +31,8 @@ _SHARE_FOR_COUNTS = tl.constexpr(0.01)
 
 
 @triton.jit
-def _key(value):  # type: ignore[no-untyped-def]
-    """An int32 for each float32, in the same order."""
-    bits = value.to(tl.int32, bitcast=True)
+def _flipped(bits):  # type: ignore[no-untyped-def]
+    """A float32's bits as an int32 in the order of the floats, or back."""
     return tl.where(bits < 0, bits ^ _MAGNITUDE, bits)
 
 
@@ -100,7 +99,7 @@ def _weights(  # type: ignore[no-untyped-def]
     """
     column = first + tl.arange(0, BLOCK)
     value = tl.load(source + column, mask=column < size, other=_NOTHING).to(tl.float32)
-    key = _key(value)
+    key = _flipped(value.to(tl.int32, bitcast=True))
     weight = tl.full((BLOCK,), 1.0, tl.float32)
     if not COUNTED:
         weight = tl.exp(value / temperature - top)
@@ -183,8 +182,7 @@ def _cutoffs_kernel(  # type: ignore[no-untyped-def]
             else:
                 row = logits + (begin + within).to(tl.int64) * STRIDE
                 floor = _floor(row, VOCABULARY, k, p, temperature, top, mass, VOCABULARY, BLOCK)
-        bits = tl.where(floor < 0, floor ^ _MAGNITUDE, floor)
-        cutoff = tl.where(floor == _LEAST, _NOTHING, bits.to(tl.float32, bitcast=True))
+        cutoff = tl.where(floor == _LEAST, _NOTHING, _flipped(floor).to(tl.float32, bitcast=True))
         tl.store(cutoffs + begin + within, cutoff)
 
 
@@ -196,15 +194,12 @@ def sampling_cutoffs_triton(
     cutoffs: torch.Tensor,
 ) -> None:
     """See `tessera_kernels.sampling_cutoffs.sampling_cutoffs`. Three launches: chunks of rows, twice, and rows."""
-    places, stride, vocabulary = len(limits.top_ks) * width, logits.stride(0), logits.shape[1]
-    chunks = -(-vocabulary // CHUNK)
-    peaks, masses = torch.empty((2, power_of_2(places * chunks)), device=logits.device).unbind()
+    places, chunks = len(limits.top_ks) * width, chunks_of(logits)
+    sums = sum_chunks(logits, qo_indptr, limits.temperatures, None, places, width)
     counts = torch.zeros(places, dtype=torch.int32, device=logits.device)
     candidates = torch.empty((places, ROOM), device=logits.device)
-    shape = stride, vocabulary
-    summed = logits, qo_indptr, limits.temperatures, cutoffs, peaks, masses
-    chunks_kernel((places, chunks, 1), summed, (width,), (*shape, CHUNK, chunks, True, False))
-    picked = logits, qo_indptr, *limits, peaks, masses, counts, candidates
+    shape = logits.stride(0), logits.shape[1]
+    picked = logits, qo_indptr, *limits, *sums, counts, candidates
     slots = chunks, power_of_2(chunks), ROOM
     _candidates_kernel((places, chunks, 1), picked, (width,), (*shape, CHUNK, *slots))
     _cutoffs_kernel((places, 1, 1), (*picked, cutoffs), (width,), (*shape, *slots, BLOCK), num_warps=_WARPS)

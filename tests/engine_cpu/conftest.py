@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tessera.testing.drafts import retracting
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
@@ -30,7 +31,7 @@ def strained(server_pool: ServerPool) -> Server:
         *("--chunked-prefill-size", "16"),
         "--enable-mixed-chunk",
         "--enable-metrics",
-        env={"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "3"},
+        env=retracting(3),
     )
 
 

@@ -16,8 +16,10 @@ import torch
 from toploc.poly import build_proofs_base64
 
 from tessera.fingerprint.answer import FINGERPRINTS
+from tessera.testing.claims import verdicts
 from tessera.testing.drafts import chain, code_and_noise, drafting, retracting
 from tessera.testing.generate import generate
+from tessera.testing.injected import rows_of
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
@@ -50,12 +52,6 @@ def ask(server: Server, prompt: list[int], **fields: Any) -> Any:
     asked: dict[str, Any] = {"return_embedding": {"over": "all"}, "return_toploc_fingerprints": True}
     rows: dict[str, Any] = {"return_hidden_states": True, "hidden_states_format": "base64"}
     return generate(server, prompt, 40, **asked, **rows, **fields)
-
-
-def rows_of(answer: Any) -> np.ndarray[Any, Any]:
-    """All rows, float32."""
-    states = answer["meta_info"]["hidden_states"]
-    return np.frombuffer(base64.b64decode(states["data"]), "<f4").reshape(states["shape"])
 
 
 def check(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
@@ -95,10 +91,8 @@ def test_fingerprints(experts: Server, moe: HuggingFace, hf: HuggingFace) -> Non
     dense = torch.from_numpy(hf.states([*prompts[-1], *claims[-1]["output_ids"][:-1]])).bfloat16()
     forged = build_proofs_base64([dense[: len(prompts[-1])], *dense[len(prompts[-1]) :]], 32, 128)
     httpx.post(f"{experts.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
-    body = {"claims": [*claims, {**claims[-1], "fingerprints": forged}]}
-    answered = httpx.post(f"{experts.url}/v1/toploc/verify", json=body, timeout=120).raise_for_status()
-    verdicts = [result["verdict"] for result in answered.json()["results"]]
-    assert verdicts == ["pass"] * len(claims) + ["fail"]
+    found = verdicts(experts, *claims, {**claims[-1], "fingerprints": forged})
+    assert found == ["pass"] * len(claims) + ["fail"]
 
 
 def test_injection(experts: Server, moe: HuggingFace) -> None:

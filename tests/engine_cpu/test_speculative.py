@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from tessera.testing.canary import canaries, fly, judge
+from tessera.testing.claims import verdicts
 from tessera.testing.drafts import TREE, chain, code_and_noise, drafting, retracting
 from tessera.testing.generate import generate
 from tessera.testing.pool import ServerPool
@@ -110,24 +111,24 @@ def test_canaries(speculative: Server, hf: HuggingFace, request: pytest.FixtureR
     """100 requests, 16 at once: shared prefixes, vectors, every option, streams, and clients that leave half-way."""
     injecting = 0.0 if request.node.callspec.params["speculative"] == "ngram" else 0.3
     flock = canaries(100, vocabulary=1000, seed=9, leaving=0.1, injecting=injecting)
-    verdicts = judge(flock, fly(speculative.url, flock, at_once=16), hf)
-    assert [verdict.problem for verdict in verdicts if verdict.problem] == []
-    assert max(verdict.error for verdict in verdicts) <= FLOAT32_ERROR
-    assert sum(verdict.cached > 0 for verdict in verdicts) > len(verdicts) / 3
+    judged = judge(flock, fly(speculative.url, flock, at_once=16), hf)
+    assert [verdict.problem for verdict in judged if verdict.problem] == []
+    assert max(verdict.error for verdict in judged) <= FLOAT32_ERROR
+    assert sum(verdict.cached > 0 for verdict in judged) > len(judged) / 3
 
 
 def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
     """TOPLOC: a verifier, which drafts nothing in a prefill, accepts what was made with drafts; streamed as well."""
     claims = proven(speculative, code_and_noise(hf.tokenizer, seed=9))
     httpx.post(f"{speculative.url}/flush_cache?timeout=30", timeout=60).raise_for_status()  # the rows of drafts, too
-    assert verdicts(speculative, [*claims, mixed(claims)]) == ["pass"] * len(claims) + ["fail"]
+    assert verdicts(speculative, *claims, mixed(claims)) == ["pass"] * len(claims) + ["fail"]
 
 
 @pytest.mark.parametrize("speculative", ["eagle"], indirect=True)
 def test_a_server_without_drafts_verifies(speculative: Server, server: Server, hf: HuggingFace) -> None:
     """Fingerprints do not show how the rows were computed. One algorithm, for it takes two servers at once."""
     claims = proven(speculative, code_and_noise(hf.tokenizer, seed=10))
-    assert verdicts(server, [*claims, mixed(claims)]) == ["pass"] * len(claims) + ["fail"]
+    assert verdicts(server, *claims, mixed(claims)) == ["pass"] * len(claims) + ["fail"]
 
 
 def proven(server: Server, prompts: list[list[int]]) -> list[dict[str, Any]]:
@@ -155,9 +156,3 @@ def mixed(claims: list[dict[str, Any]]) -> dict[str, Any]:
     """A claim with the fingerprints of another one's answer."""
     first, second = (claim["fingerprints"] for claim in claims[:2])
     return {**claims[0], "fingerprints": [first[0], *second[1:]]}
-
-
-def verdicts(server: Server, claims: list[dict[str, Any]]) -> list[str]:
-    """In the order of the claims."""
-    answered = httpx.post(f"{server.url}/v1/toploc/verify", json={"claims": claims}, timeout=120)
-    return [result["verdict"] for result in answered.raise_for_status().json()["results"]]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tessera.testing.canary import canaries, fly, judge
+from tessera.testing.drafts import retracting
 from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
@@ -23,7 +24,7 @@ COMMON = (
     "none",
 )
 STRAIN = ("--chunked-prefill-size", "64", "--enable-mixed-chunk", "--max-total-tokens", "20000")
-RETRACT = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+RETRACT = retracting(7)
 
 
 @pytest.mark.parametrize("strained", [False, True])

@@ -12,6 +12,7 @@ import torch
 from tessera.fingerprint.calibration import accepted
 from tessera.fingerprint.chunks import ALL_ROWS, values_proven
 from tessera.fingerprint.thresholds import Thresholds
+from tessera.testing.drafts import retracting
 from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.prover import ask, check, prompts
@@ -24,7 +25,7 @@ pytestmark = [
 ]
 
 COMMON = ("--toploc-verification", *SMALL, "--grammar-backend", "none", "--dtype", "bfloat16")
-RETRACT = {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+RETRACT = retracting(7)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

@@ -36,7 +36,7 @@ def test_every_kernel_compiles() -> None:
         "_observe_kernel",
         "_observe_tree_kernel",
         "_tree_kernel",
-        "chunks_kernel",
+        "_chunks_kernel",
         "_accept_kernel",
         "_candidates_kernel",
         "_cutoffs_kernel",

@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tessera_kernels import accept_chains_triton
 from tessera_kernels import sampling_cutoffs_triton as kernel
 from tessera_kernels.accept_chains_triton import CHUNK
 from tessera_kernels.sampling_cutoffs import SamplingLimits, sampling_cutoffs, sampling_cutoffs_torch
@@ -25,7 +26,8 @@ Cut = Callable[..., None]
 @pytest.fixture(params=[SMALL, SMALL // 8], ids=["room", "no room"])
 def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Plain loops over large vocabularies take long. With room for the candidates of most rows, and of few."""
-    monkeypatch.setattr(kernel, "CHUNK", SMALL)
+    for module in (kernel, accept_chains_triton):
+        monkeypatch.setattr(module, "CHUNK", SMALL)
     monkeypatch.setattr(kernel, "ROOM", request.param)
     monkeypatch.setattr(kernel, "BLOCK", SMALL)
 

@@ -40,8 +40,8 @@ def retracting(interval: int) -> dict[str, str]:
     return {"SGLANG_TEST_RETRACT": "true", "SGLANG_TEST_RETRACT_INTERVAL": str(interval)}
 
 
-def code_and_noise(tokenizer: Any, seed: int, lengths: tuple[int, ...] = (1, 7, 33, 70)) -> list[list[int]]:
-    """Token ids of `CODE`, whose continuations drafts foresee, and noise of these lengths, where they fail."""
+def code_and_noise(tokenizer: Any, seed: int) -> list[list[int]]:
+    """Token ids of `CODE`, whose continuations drafts foresee, and noise of several lengths, where they fail."""
     chooser = random.Random(seed)
     code: list[list[int]] = tokenizer(CODE)["input_ids"]
-    return code + [[chooser.randrange(8, 1000) for _ in range(length)] for length in lengths]
+    return code + [[chooser.randrange(8, 1000) for _ in range(length)] for length in (1, 7, 33, 70)]
