@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from sglang.srt.distributed import get_tp_group
 from sglang.srt.runtime_context import get_spec
 from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
 from sglang.srt.speculative import eagle_utils
@@ -37,14 +38,24 @@ class Chains(Attachment):
 def accept(
     chains: Chains, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
 ) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for chains of which nobody wants log-probabilities; and learn from it."""
+    """What ``eagle_sample`` returns for chains of which nobody wants log-probabilities; and learn from it.
+
+    Sums of probabilities may differ between GPUs in the last bit, so where tokens are sampled the first rank's are
+    everybody's, as SGLang has it. What is learnt must wait for them.
+    """
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
     logits = _taken(logits_output, chains.qo_indptr, batch, width, grammar_mask)
     tokens = verify_input.draft_token.reshape(bs, width)
     sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, tokens, logits, chains.qo_indptr)
     accepted = AcceptedChains.create(bs, width, logits.device)
-    accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
-    chains.observation = None
+    ranks = get_tp_group()
+    if sampling is None or ranks.world_size == 1:
+        accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
+        chains.observation = None
+    else:
+        accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted)
+        for output in accepted:
+            ranks.broadcast(output, src=0)
     return accepted.tokens, accepted.lens, accepted.places
 
 

@@ -1,4 +1,8 @@
-"""What the steps of this server cost: its own captured graphs, replayed and timed before anything is served."""
+"""What the steps of this server cost: its own captured graphs, replayed and timed before anything is served.
+
+With tensor parallelism a graph waits for those of the other ranks: all of them replay the same, in the same order, and
+what the first one finds is the profile.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sglang.srt.distributed import get_tp_group
 from sglang.srt.model_executor.runner_backend.full_cuda_graph_backend import FullCudaGraphBackend
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 from tqdm import tqdm
@@ -60,7 +65,9 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
     sizes = sorted(_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     facts = tilespec_facts.facts(worker.server_args, sorted(states), sizes, tiers)
-    known = _cached(facts)
+    ranks = get_tp_group()
+    first = ranks.rank_in_group == 0
+    known = ranks.broadcast_object(_cached(facts) if first else None)
     calibrations = calibrations if known is None else known.calibrations
     found = None if known is None or _stale(known, states, sizes) else known
     if found is None:
@@ -68,10 +75,12 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
         graphs = _graph_costs(worker, states, ragged)
         _rehearse(worker, states, ragged)
         found = Profile(facts, _whole_steps(worker, graphs), calibrations)
-        cache.save(found)
+        if first:
+            cache.save(found)
     else:
         _rehearse(worker, states, ragged)
-    logger.info("tessera: the cost profile is %s, after %.1f s", found.key, time.perf_counter() - begin)
+    if first:
+        logger.info("tessera: the cost profile is %s, after %.1f s", found.key, time.perf_counter() - begin)
     return found
 
 
@@ -90,8 +99,9 @@ def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
     _fill(runner, runner.model_runner.model_config.vocab_size)  # as when it was measured
     _wake(runner)
     profiled = [float(known.costs.uniform[1].at(size)) for size in ends]
-    stale = cache.spot_check(profiled, [_replayed(runner, size) for size in ends])
-    if stale:
+    ranks = get_tp_group()
+    stale = ranks.broadcast_object(cache.spot_check(profiled, [_replayed(runner, size) for size in ends]))
+    if stale and ranks.rank_in_group == 0:
         logger.warning("tessera: the cost profile is measured anew: %s", stale)
     return bool(stale)
 
@@ -101,7 +111,7 @@ def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
     _wake(states[0].target_graph_runner)
     vocabularies = worker.target_worker.model_config.vocab_size, vocabulary(worker.draft_worker)
     uniform, draft, extend = {}, {}, {}
-    with tqdm(sorted(states), desc="tessera: timing graphs", unit="width") as progress:
+    with _bar(sorted(states), "timing graphs", "width") as progress:
         for steps in progress:
             state = states[steps]
             uniform[steps + 1] = _timed(state.target_graph_runner, vocabularies[0])
@@ -132,7 +142,7 @@ def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
     most = min(longest(worker, bs), _LONG)
     contexts = sorted({max(1, int(share * most)) for share in _LENGTHS})
     seconds = np.empty((len(contexts), len(steps)))
-    for row, context in enumerate(tqdm(contexts, desc="tessera: timing whole steps", unit="context")):
+    for row, context in enumerate(_bar(contexts, "timing whole steps", "context")):
         with rehearsal(worker, bs, context) as rehearsed:
             seconds[row] = [rehearsed.seconds(count) for count in steps]
     return completed(graphs, bs, contexts, seconds)
@@ -146,7 +156,7 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     on_cpu = torch.device(worker.device).type == "cpu"
     sizes = [2] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
-    for place, bs in enumerate(tqdm(sizes, desc="tessera: rehearsing", unit="batch size", disable=on_cpu)):
+    for place, bs in enumerate(_bar(sizes, "rehearsing", "batch size")):
         assign_no_slots(worker, bs)
         with rehearsal(worker, bs, _SHORT) as rehearsed:
             _each_width(rehearsed, bs, sorted(states), tiers, place)
@@ -192,6 +202,11 @@ def _sizes(most: int) -> list[int]:
     return sorted({min(size, most) for power in powers for size in (power, power + 1)})
 
 
+def _bar(items: list[int], doing: str, unit: str) -> Any:
+    """One bar, not one for each rank."""
+    return tqdm(items, desc=f"tessera: {doing}", unit=unit, disable=get_tp_group().rank_in_group > 0)
+
+
 def _graphs(runner: Any, option: str) -> Any:
     """The runner; ends the process where there is none: that stage's time would be the host's, and unknown."""
     if runner is None or not isinstance(runner.backend, FullCudaGraphBackend):
@@ -220,8 +235,8 @@ def _fill(runner: Any, tokens: int) -> None:
 
 def _wake(runner: Any) -> None:
     """An idle GPU's clock is low, and takes some time to rise."""
-    end = time.perf_counter() + _WAKE_SECONDS
-    while time.perf_counter() < end:
+    end, share = time.perf_counter() + _WAKE_SECONDS, get_tp_group().broadcast_object
+    while share(time.perf_counter() < end):
         runner.backend.replay(runner._make_graph_key(runner.max_bs), None)
         torch.cuda.synchronize()
 

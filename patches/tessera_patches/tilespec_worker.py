@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from sglang.srt.distributed import get_tp_group
 from sglang.srt.runtime_context import get_context
 
 from tessera import config
 from tessera.tilespec.calibration import Calibration, Traffic, edges
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.decider import Decider
+from tessera.tilespec.follower import Follower
 from tessera.tilespec.keeper import Keeper
 from tessera.tilespec.policy import Choice
 from tessera.tilespec.scores import Scores
@@ -123,11 +125,16 @@ class SizedWorker:
             known = tilespec_profile.profile(self, self._states.built, self._graphs, unknown)
         for traffic, calibration in zip(Traffic, known.calibrations, strict=True):
             self._scores.refit(traffic, calibration.logits())
+        late_compiles.warn()
+        ranks = get_tp_group()
+        if ranks.rank_in_group > 0:
+            self._decider = Follower(self._scores, ranks.broadcast_object)
+            return
         device, trace = torch.device(self.device).type, config.flags.tile_spec_trace
         tally = Tally(self.server_args.served_model_name) if self.server_args.enable_metrics else None
         keep = Keeper(known) if known.facts else None  # nominal costs are not cached, nor is what is learnt with them
-        self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, keep)
-        late_compiles.warn()
+        tell = None if ranks.world_size == 1 else ranks.broadcast_object
+        self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, keep, tell)
 
     def forward_batch_generation(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """One step of the scheduler: a prefill, or draft, verify and extend."""

@@ -24,7 +24,7 @@ CHILD_FLAGS = "TESSERA_CHILD_FLAGS"
 CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
 """Environment, internal: the address at which the main process receives rows."""
 
-FEATURES = ("rows", "inject", "speculative_rows", "cpu_speculation", "tilespec")
+FEATURES = ("rows", "inject", "speculative_rows", "cpu_speculation", "cpu_experts", "tilespec")
 """What can be on, each a field of `Settings`."""
 
 
@@ -37,6 +37,7 @@ class Settings:
         speculative_rows: whether they are those of accepted drafts (``--speculative-algorithm``).
         cpu_speculation: whether drafts are verified on the CPU engine (``--speculative-algorithm``), for which SGLang's
             ``torch_native`` attention needs our additions.
+        cpu_experts: whether ranks of the CPU engine hold some experts each (``--ep-size``).
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
         deterministic: whether the arithmetic is the same bit by bit (``--enable-deterministic-inference``).
@@ -47,6 +48,7 @@ class Settings:
     rows: bool = False
     speculative_rows: bool = False
     cpu_speculation: bool = False
+    cpu_experts: bool = False
     inject: bool = False
     tilespec: bool = False
     deterministic: bool = False
@@ -62,6 +64,7 @@ class Settings:
             rows=rows,
             speculative_rows=rows and bool(args.speculative_algorithm),
             cpu_speculation=cpu_speculation.wanted(args),
+            cpu_experts=args.device == "cpu" and args.ep_size > 1,
             tilespec=flags.tile_spec,
             deterministic=bool(args.enable_deterministic_inference),
         )

@@ -1,6 +1,7 @@
 """A mixture of experts, with everything on at once: drafts of every length, rows, fingerprints and injection.
 
-One server: STANDALONE drafts of the dense model's own draft, sized by dice, and requests that are retracted.
+STANDALONE drafts of the dense model's own draft, sized by dice, and requests that are retracted; in one process, and
+with the experts spread over two.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tessera.testing.claims import verdicts
 from tessera.testing.drafts import chain, code_and_noise, drafting, retracting
 from tessera.testing.generate import generate
 from tessera.testing.injected import rows_of
+from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
@@ -33,6 +35,10 @@ OPTIONS = (
     *drafting("STANDALONE", chain(5)),
     "--tile-spec",
 )
+RANKS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "one rank": ((), {}),
+    "two ranks": ((*TWO_RANKS, "--ep-size", "2"), RANKS_ON_CPUS),
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +47,11 @@ def moe() -> HuggingFace:
     return HuggingFace(TINY_MOE)
 
 
-@pytest.fixture
-def experts(server_pool: ServerPool) -> Server:
-    """The server of all tests here."""
-    return server_pool.get(*OPTIONS, model=TINY_MOE, env=ENV)
+@pytest.fixture(params=RANKS)
+def experts(server_pool: ServerPool, request: pytest.FixtureRequest) -> Server:
+    """The servers of all tests here. Of two ranks each has half of the experts, heads and vocabulary."""
+    options, env = RANKS[request.param]
+    return server_pool.get(*OPTIONS, *options, model=TINY_MOE, env=ENV | env)
 
 
 def ask(server: Server, prompt: list[int], **fields: Any) -> Any:

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tessera.testing.chances import sampled_as
 from tessera.testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting
 from tessera.testing.generate import generate
+from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
@@ -29,6 +30,7 @@ SERVERS = {
     "eagle3": drafting("EAGLE3", chain(5)),
     "standalone-trees": drafting("STANDALONE", TREE),
     "eagle3-trees": drafting("EAGLE3", TREE),
+    "eagle-on-two-ranks": (*drafting("EAGLE", chain(5)), *TWO_RANKS),
 }
 CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 """Tokens that some step verified of some request: of every number of steps; 5 tokens of a chain are only ever a cut."""
@@ -37,7 +39,8 @@ CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 @pytest.fixture(scope="module", params=SERVERS)
 def dice(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
     """A server in which dice decide how much to draft and to verify, and which retracts requests."""
-    return server_pool.get(*SERVERS[request.param], "--tile-spec", HIDDEN, env=DICE | retracting(7))
+    ranks = RANKS_ON_CPUS if request.param.endswith("ranks") else {}
+    return server_pool.get(*SERVERS[request.param], "--tile-spec", HIDDEN, env=DICE | retracting(7) | ranks)
 
 
 def _padded(histogram: list[int]) -> list[int]:
@@ -79,7 +82,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
     assert (verified[[widths[0], widths[-1]]] > 0).all(), verified
 
 
-@pytest.mark.parametrize("dice", ["standalone", "eagle3"], indirect=True)
+@pytest.mark.parametrize("dice", ["standalone", "eagle3", "eagle-on-two-ranks"], indirect=True)
 def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """Each token has the target's distribution after those before it: 2,000 by temperature, 2,000 cut besides.
 

@@ -46,13 +46,12 @@ UNSUPPORTED = {
             *("--speculative-algorithm", "EAGLE", *chain(3)),
             # With torch_native, SGLang itself refuses deterministic inference, before we are asked.
             *("--attention-backend", "triton", "--enable-deterministic-inference"),
-            *("--speculative-adaptive", "--tp-size", "2"),
+            "--speculative-adaptive",
         ),
         {"SGLANG_SIMULATE_ACC_LEN": "2"},
         (
             f"--speculative-adaptive {NOT_WITH} it chooses the number of steps itself",
             f"--enable-deterministic-inference {NOT_WITH} what is verified depends on the load",
-            f"--tp-size above 1 {NOT_WITH} ranks could decide differently",
             f"SGLANG_SIMULATE_ACC_LEN {NOT_WITH} it accepts tokens that were not verified",
         ),
     ),

@@ -13,7 +13,7 @@ import torch
 from tessera.testing.chances import sampled_as
 from tessera.testing.drafts import TREE, chain, drafting, retracting
 from tessera.testing.generate import generate
-from tessera.testing.launch import SMALL
+from tessera.testing.launch import SMALL, TWO_RANKS
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
@@ -77,6 +77,17 @@ def test_dice_do_not_change_the_tokens(
     server = start(server_pool, backend, drafts, chain(5), **DICE, **STRAINED, **SHOWN)
     check_tokens(server, hf, drafts, TOLERANCE[backend])
     assert ragged_graphs(server)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="tensor parallelism needs two CUDA devices")
+def test_dice_do_not_change_the_tokens_of_two_ranks(server_pool: ServerPool, hf: HuggingFace) -> None:
+    """The first rank decides; at the first start it measures with the other, at the second it tells what it knows."""
+    options = (*LIMITS, *GRAPHS, *FA3, *drafting("EAGLE", chain(5)), "--tile-spec", *TWO_RANKS)
+    for start_number in range(2):
+        server = server_pool.get(*options, env=DICE | STRAINED | SHOWN | {"TESSERA_TEST_START": str(start_number)})
+        check_tokens(server, hf, f"eagle on two ranks, start {start_number}", TOLERANCE[FA3])
+        assert ragged_graphs(server)
+        assert server.log.count("tessera: the cost profile is") == 1
 
 
 @pytest.mark.parametrize("backend", [TRITON, FA3], ids=["triton-float16", "fa3-bfloat16"])

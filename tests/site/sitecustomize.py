@@ -117,13 +117,18 @@ def _pooling() -> None:
 
 
 def _dice() -> None:
-    """TileSpec decides by dice: every number of drafted tokens, and every size that can verify them."""
+    """TileSpec decides by dice: every number of drafted tokens, and every size that can verify them.
+
+    Where there are several ranks, each would throw others, and draws coins of its own when it accepts drafts.
+    """
+    import multiprocessing
     import random
 
     from tessera.tilespec.policy import Choice, Policy
+    from tessera.tilespec.scores import Scores
 
     dice = random.Random(1)
-    choose = Policy.choose
+    choose, create = Policy.choose, Scores.__init__
 
     def diced(self: Policy, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
         steps = dice.choice(self.steps)
@@ -133,7 +138,29 @@ def _dice() -> None:
         choice = choose(self, bs, kv_tokens, fresh=fresh)
         return choice._replace(steps=steps, tier=tier, tokens=tier or full)
 
+    def create_and_toss(self: Scores, *args: Any) -> None:
+        create(self, *args)
+        dice.seed(multiprocessing.current_process().name)  # unknown when this file is imported
+        _toss(dice.getrandbits(32))
+
     Policy.choose = diced  # type: ignore[method-assign]
+    Scores.__init__ = create_and_toss  # type: ignore[assignment, method-assign]
+
+
+def _toss(seed: int) -> None:
+    """Drafts are accepted by coins from a generator with this seed, where SGLang's ranks share one."""
+    import torch
+    from sglang.srt.speculative import eagle_utils
+
+    generators: dict[Any, torch.Generator] = {}
+
+    def coins(*, candidates: torch.Tensor, device: Any, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        if device not in generators:
+            generators[device] = torch.Generator(device).manual_seed(seed)
+        tossed = torch.rand((len(candidates), candidates.shape[1] + 1), generator=generators[device], device=device)
+        return tossed[:, :-1].contiguous(), tossed[:, -1].contiguous()
+
+    eagle_utils._verify_coins = coins
 
 
 def _halves() -> None:

@@ -24,7 +24,6 @@ DEFAULTS: dict[str, Any] = {
     "speculative_algorithm": None,
     "radix_cache_backend": None,
     "elastic_ep_backend": None,
-    "ep_size": 1,
     "moe_a2a_backend": "none",
     "grpc_port": None,
     "enable_hierarchical_cache": False,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ import torch
 from tessera.tilespec.calibration import FIT_INTERVAL, Calibration, Calibrations, Traffic, edges
 from tessera.tilespec.candidates import candidates
 from tessera.tilespec.decider import Decider
+from tessera.tilespec.follower import Follower, Order
 from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.refusals import refused, refused_model
@@ -33,15 +36,22 @@ def scores() -> Scores:
     return Scores(REQUESTS, DEPTHS, "cpu", AcceptanceModel.create(torch.from_numpy(edges()), table, REQUESTS, "cpu"))
 
 
-def decider(trace: Path | None = None) -> tuple[Decider, Scores]:
+def decider(trace: Path | None = None, tell: Callable[[Order], object] | None = None) -> tuple[Decider, Scores]:
     """A decider of the CPU engine's nominal costs."""
     own, known = scores(), (Calibration(DEPTHS), Calibration(DEPTHS))
-    return Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", trace), own
+    return Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", trace, tell=tell), own
 
 
-def step(subject: Decider, own: Scores, bs: int, accepted: float, chooser: np.random.Generator) -> int:
+def step(
+    subject: Decider,
+    own: Scores,
+    bs: int,
+    accepted: float,
+    chooser: np.random.Generator,
+    traffic: Traffic = Traffic.GREEDY,
+) -> int:
     """One decode step in which each draft token is accepted with this chance; returns its draft steps."""
-    choice = subject.choose(bs, bs * 100)
+    choice = subject.choose(bs, bs * 100, traffic)
     steps = choice.steps
     if steps:
         requests = torch.arange(bs)
@@ -223,8 +233,10 @@ FINE = {
     "speculative_use_rejection_sampling": False,
     "enable_deterministic_inference": False,
     "enable_multi_layer_eagle": False,
-    "tp_size": 1,
     "pp_size": 1,
+    "nnodes": 1,
+    "attn_cp_size": 1,
+    "dcp_size": 1,
     "moe_a2a_backend": "none",
     "speculative_moe_a2a_backend": "none",
     "enable_dp_attention": False,
@@ -246,8 +258,10 @@ FINE = {
         ("speculative_use_rejection_sampling", True, "--speculative-use-rejection-sampling"),
         ("enable_deterministic_inference", True, "--enable-deterministic-inference"),
         ("enable_multi_layer_eagle", True, "--enable-multi-layer-eagle"),
-        ("tp_size", 2, "--tp-size above 1 "),
         ("pp_size", 2, "--pp-size above 1 "),
+        ("nnodes", 2, "--nnodes above 1 "),
+        ("attn_cp_size", 2, "--attn-cp-size above 1 "),
+        ("dcp_size", 2, "--dcp-size above 1 "),
         ("moe_a2a_backend", "deepep", "--moe-a2a-backend "),
         ("speculative_moe_a2a_backend", "deepep", "--speculative-moe-a2a-backend "),
         ("enable_dp_attention", True, "--enable-dp-attention"),
@@ -279,6 +293,26 @@ def test_a_model_with_state_is_refused() -> None:
     """One line, and none for others."""
     assert refused_model(keeps_state=False) is None
     assert "Mamba" in str(refused_model(keeps_state=True))
+
+
+def test_a_follower_has_the_choices_and_tables_of_the_first_rank() -> None:
+    """In every step, in both kinds of batches, whatever the first rank learns meanwhile."""
+    orders: deque[Order] = deque()
+    first, own = decider(tell=orders.append)
+    theirs = scores()
+    follower = Follower(theirs, orders.popleft)
+    unknown = own.models[0].logits.clone()
+    chooser = np.random.default_rng(1)
+    for i in range(6 * FIT_INTERVAL):
+        traffic = Traffic.SAMPLED if i // FIT_INTERVAL % 2 else Traffic.GREEDY
+        steps = step(first, own, 2, 0.7, chooser, traffic)
+        choice = follower.choose(2, 200, traffic)
+        follower.drafted(steps)
+        assert choice.steps == steps
+        assert theirs.model is theirs.models[traffic]
+        assert all(torch.equal(a.logits, b.logits) for a, b in zip(own.models, theirs.models, strict=True))
+    assert not orders
+    assert all(not torch.equal(model.logits, unknown) for model in own.models)
 
 
 def test_after_plain_steps_only_fresh_requests_say_what_drafts_are_worth() -> None:

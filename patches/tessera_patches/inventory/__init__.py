@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tessera_patches.inventory import inject, launch, rows, speculation
+from tessera_patches.inventory import experts, inject, launch, rows, speculation
 from tessera_patches.seam import Phase, Seam
 
-SEAMS = (*launch.SEAMS, *rows.SEAMS, *speculation.SEAMS, *inject.SEAMS)
+SEAMS = (*launch.SEAMS, *rows.SEAMS, *speculation.SEAMS, *inject.SEAMS, *experts.SEAMS)
 
 
 def seams(phase: Phase, features: list[str]) -> list[Seam]:

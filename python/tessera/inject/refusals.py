@@ -24,7 +24,6 @@ REFUSALS = (
     Refusal("--dcp-size", above_one("dcp_size"), _UNTESTED),
     Refusal("--attn-cp-size", above_one("attn_cp_size"), _UNTESTED),
     Refusal("--enable-prefill-cp", is_set("enable_prefill_cp"), _UNTESTED),
-    Refusal("--ep-size", above_one("ep_size"), _UNTESTED),
     Refusal("--moe-a2a-backend", lambda args: args.moe_a2a_backend != "none", _UNTESTED),
     Refusal("--dllm-algorithm", is_set("dllm_algorithm"), "a diffusion model rewrites tokens in place"),
     Refusal("--disaggregation-mode", lambda args: args.disaggregation_mode != "null", _HOST),

@@ -8,7 +8,7 @@ from tessera.refusal import Refusal, above_one, is_set, lines
 
 _HOST = "KV that comes back from the host or from storage comes without its hidden states"
 _RANKS = "the rows of one request are spread over ranks"
-_EXPERTS = "experts spread over ranks are not yet tested: leave it out, --tp-size splits each expert instead"
+_EXPERTS = "not yet tested: leave it out, --ep-size alone spreads the experts over ranks too"
 _RESULTS = "results do not pass where embeddings are attached"
 
 _ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM")
@@ -45,7 +45,6 @@ REFUSALS = (
     Refusal("--enable-streaming-session", is_set("enable_streaming_session"), "not yet tested: sessions keep slots"),
     Refusal("--radix-cache-backend", is_set("radix_cache_backend"), "an unknown cache may move KV"),
     Refusal("--prefill-only-disable-kv-cache", is_set("prefill_only_disable_kv_cache"), "tokens get no KV slot"),
-    Refusal("--ep-size", above_one("ep_size"), _EXPERTS),
     Refusal("--moe-a2a-backend", lambda args: args.moe_a2a_backend != "none", _EXPERTS),
     Refusal("--elastic-ep-backend", is_set("elastic_ep_backend"), _RANKS),
     Refusal("--tokenizer-worker-num", above_one("tokenizer_worker_num"), "SGLang loads no plugin in these workers"),

@@ -21,6 +21,10 @@ SMALL = (
 """Options of a server that shares a GPU with others that start meanwhile: the second one bounds what it takes, the
 third one makes its start half as long."""
 
+TWO_RANKS = ("--tp-size", "2")
+"""Options of a server whose model is split over two processes. Without a GPU, SGLang wants `RANKS_ON_CPUS` too."""
+RANKS_ON_CPUS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+
 _CPU_ARGS = (
     *("--device", "cpu"),
     *("--attention-backend", "torch_native"),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tessera.tilespec.calibration import Calibrations, FitTimer, Traffic
 from tessera.tilespec.costs import CostTable
+from tessera.tilespec.follower import Order
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.policy import LOOK_INTERVAL, Choice, Policy
@@ -43,6 +44,7 @@ class Decider:
         trace: a file to record every choice in; None records nothing.
         tally: counts every choice; None counts nothing.
         keep: is given what is known of acceptance now and then; must not wait.
+        tell: is given every step, for the other ranks; None where there are none.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Decider:
         trace: Path | None = None,
         tally: Tally | None = None,
         keep: Callable[[Calibrations], None] | None = None,
+        tell: Callable[[Order], object] | None = None,
     ) -> None:
         self.calibrations = calibrations
         self._traffic = Traffic.GREEDY
@@ -71,6 +74,8 @@ class Decider:
         self._timers = [FitTimer() for _ in Traffic]
         self._fits = 0
         self._keep = keep
+        self._tell = tell
+        self._refits: list[tuple[Traffic, npt.NDArray[np.float32]]] = []
         self._fresh = False
         self._trace = None if trace is None else TraceWriter(trace, costs, means)
         self._tally = tally
@@ -94,6 +99,9 @@ class Decider:
             self._take_in_times()
         self._timers[traffic].stepped()
         choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
+        if self._tell is not None:
+            self._tell(Order(choice, self._refits))
+            self._refits = []
         if self._unsent is not None and self._unsent != (choice.steps, traffic):
             self._send_histogram(self._unsent)  # now: from here on it is of other drafts
         learnt = self._learnt
@@ -139,7 +147,10 @@ class Decider:
             accepted = calibration.absorb(counts)
             mean = calibration.mean()
             self._survivals[traffic].assume(mean)
-            self._scores.refit(traffic, calibration.logits())
+            table = calibration.logits()
+            self._scores.refit(traffic, table)
+            if self._tell is not None:
+                self._refits.append((traffic, table))
             if self._tally is not None:
                 self._tally.accept(accepted)
             if self._trace is not None:

@@ -9,7 +9,7 @@ from tessera.refusal import Refusal, above_one, is_set, lines
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
 stage at which their number could be chosen."""
-_RANKS = "ranks could decide differently"
+_RANKS = "ranks have batches of their own"
 
 
 def _trees(args: Any) -> bool:
@@ -41,8 +41,10 @@ REFUSALS = (
         is_set("enable_multi_layer_eagle"),
         "its worker cannot change the number of steps",
     ),
-    Refusal("--tp-size above 1", above_one("tp_size"), _RANKS),
     Refusal("--pp-size above 1", above_one("pp_size"), "SGLang's drafts need 1"),
+    Refusal("--nnodes above 1", above_one("nnodes"), "not yet tested"),
+    Refusal("--attn-cp-size above 1", above_one("attn_cp_size"), "not yet tested"),
+    Refusal("--dcp-size above 1", above_one("dcp_size"), "not yet tested"),
     Refusal("--moe-a2a-backend", lambda args: args.moe_a2a_backend != "none", "not yet tested"),
     Refusal(
         "--speculative-moe-a2a-backend",

@@ -11,6 +11,7 @@ __all__ = ["enable"]
 _ENVIRONMENT = {
     "SGLANG_USE_CPU_ENGINE": "1",  # SGLang takes its CPU code paths only when told to
     "TORCHDYNAMO_DISABLE": "1",  # compiling every new shape takes longer than running it
+    "SGLANG_NCCL_SO_PATH": "none",  # ranks on CPUs talk through gloo, but where NCCL loads SGLang wants GPUs for it
 }
 
 

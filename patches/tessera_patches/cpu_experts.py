@@ -1,0 +1,26 @@
+"""Experts spread over ranks of the CPU engine. Scheduler process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def experts_of_this_rank(
+    original: Callable[..., torch.Tensor], layer: Any, x: torch.Tensor, topk_output: Any, moe_runner_config: Any
+) -> torch.Tensor:
+    """AROUND ``moe_forward_native``: this rank's experts only, ``[tokens, H]`` to be summed over ranks.
+
+    SGLang has -1 for experts of other ranks, and counts tokens of expert -1. It takes no token twice by one expert
+    either, so each of a token's choices is a call.
+    """
+    weights, ids = topk_output.topk_weights, topk_output.topk_ids
+    total = torch.zeros_like(x)
+    for choice in range(ids.shape[1]):
+        tokens = (ids[:, choice] >= 0).nonzero().squeeze(1)
+        if len(tokens) > 0:
+            chosen = {"topk_weights": weights[tokens, choice, None], "topk_ids": ids[tokens, choice, None]}
+            total[tokens] += original(layer, x[tokens], topk_output._replace(**chosen), moe_runner_config)
+    return total
