@@ -60,9 +60,10 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _vitals_of(store: RowStore, runner: Any) -> Callable[[float], Vitals]:
-    allocator = runner.token_to_kv_pool_allocator
+    allocator, replica = runner.token_to_kv_pool_allocator, runner.ps.dp_rank or 0
 
     def vitals(read_seconds: float) -> Vitals:
-        return Vitals(read_seconds, store.nbytes, allocator.size, allocator.size - allocator.available_size())
+        used = allocator.size - allocator.available_size()
+        return Vitals(read_seconds, store.nbytes, allocator.size, used, replica)
 
     return vitals

@@ -30,6 +30,8 @@ def decide(result: None, args: Any) -> None:
         lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if config.active.tilespec else []
         if config.flags.tile_spec_trace and not config.active.tilespec:
             lines.append("--tile-spec-trace records what --tile-spec chooses: add it")
+        if config.flags.tile_spec_trace and args.dp_size > 1:
+            lines.append("--tile-spec-trace records one scheduler, and --dp-size above 1 starts several")
         lines = lines or _refused_model(args)
         if lines:
             raise SystemExit("\n".join(map(apply.refusing, lines)))

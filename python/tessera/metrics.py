@@ -22,7 +22,7 @@ class Metrics:
             return Counter(f"tessera:{name}", text, ["model_name", *labels])
 
         def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"tessera:{name}", text, ["model_name"], multiprocess_mode="mostrecent").labels(model)
+            return Gauge(f"tessera:{name}", text, ["model_name", "dp_rank"], multiprocess_mode="mostrecent")
 
         self._model = model
         self._embeddings = counter("embeddings_total", "Embeddings answered.").labels(model)
@@ -52,6 +52,7 @@ class Metrics:
     def note(self, vitals: Vitals) -> None:
         """What the scheduler says about a step in which requests finished."""
         self._seconds.inc(vitals.read_seconds)
-        self._bytes.set(vitals.store_bytes)
-        self._slots.set(vitals.slots)
-        self._used.set(vitals.used_slots)
+        of = self._model, vitals.replica
+        self._bytes.labels(*of).set(vitals.store_bytes)
+        self._slots.labels(*of).set(vitals.slots)
+        self._used.labels(*of).set(vitals.used_slots)

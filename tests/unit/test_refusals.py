@@ -13,7 +13,6 @@ from tessera.rows.refusals import REFUSALS, refused, refused_model
 DEFAULTS: dict[str, Any] = {
     "disaggregation_mode": "null",
     "pp_size": 1,
-    "dp_size": 1,
     "dcp_size": 1,
     "attn_cp_size": 1,
     "tokenizer_worker_num": 1,

@@ -89,12 +89,14 @@ class Vitals(NamedTuple):
         store_bytes: size of the store.
         slots: how many rows it can hold.
         used_slots: how many KV slots are taken, by requests or by the prefix cache.
+        replica: of ``--dp-size``, which has a store for each.
     """
 
     read_seconds: float
     store_bytes: int
     slots: int
     used_slots: int
+    replica: int = 0
 
 
 def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | None = None) -> list[Frame]:

@@ -20,7 +20,6 @@ REFUSALS = (
         "each rank would add the whole embeddings to those of the others",
     ),
     Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _UNTESTED),
-    Refusal("--dp-size", lambda args: args.dp_size > 1, f"{_UNTESTED}: start one server for each replica"),
     Refusal("--dcp-size", above_one("dcp_size"), _UNTESTED),
     Refusal("--attn-cp-size", above_one("attn_cp_size"), _UNTESTED),
     Refusal("--enable-prefill-cp", is_set("enable_prefill_cp"), _UNTESTED),

@@ -27,7 +27,6 @@ REFUSALS = (
     Refusal("--encoder-only", is_set("encoder_only"), "such a server generates nothing"),
     Refusal("--pp-size", above_one("pp_size"), "hidden states live on the last stage, results leave from the first"),
     Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _RANKS),
-    Refusal("--dp-size", above_one("dp_size"), "not yet tested: start one server for each replica"),
     Refusal("--dcp-size", above_one("dcp_size"), _RANKS),
     Refusal("--attn-cp-size", above_one("attn_cp_size"), _RANKS),
     Refusal("--enable-prefill-cp", is_set("enable_prefill_cp"), _RANKS),

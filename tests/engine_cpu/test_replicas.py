@@ -1,0 +1,54 @@
+"""Replicas behind one address (``--dp-size``): each has its own KV cache and row store, and nobody notices."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tessera.testing.canary import canaries, fly, judge
+from tessera.testing.claims import claim_of, proven, verdicts
+from tessera.testing.drafts import chain, code_and_noise, drafting, retracting
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace
+from tessera.testing.server import Server
+
+FLOAT32_ERROR = 1e-5
+OPTIONS = ("--enable-return-hidden-states", "--enable-injection", *drafting("STANDALONE", chain(5)), "--tile-spec")
+
+
+@pytest.fixture
+def replicas(server_pool: ServerPool) -> Server:
+    """Two of them, with everything on; dice size the drafts, and requests are retracted."""
+    env = {"TESSERA_TEST_FAULT": "dice", **retracting(7)}
+    return server_pool.get(*OPTIONS, "--enable-metrics", "--dp-size", "2", env=env)
+
+
+def test_canaries(replicas: Server, hf: HuggingFace) -> None:
+    """150 requests, 16 at once: shared prefixes, vectors, every option, streams, and clients that leave half-way."""
+    flock = canaries(150, vocabulary=1000, seed=12, leaving=0.1, injecting=0.3)
+    judged = judge(flock, fly(replicas.url, flock, at_once=16), hf)
+    assert [verdict.problem for verdict in judged if verdict.problem] == []
+    assert max(verdict.error for verdict in judged) <= FLOAT32_ERROR
+
+
+def test_fingerprints(replicas: Server, hf: HuggingFace) -> None:
+    """Of both replicas, verified by whichever comes next; a claim with another's fingerprints fails."""
+    with ThreadPoolExecutor(4) as threads:
+        metas = list(threads.map(lambda prompt: proven(replicas, prompt), code_and_noise(hf.tokenizer, seed=12)))
+    assert {meta["dp_rank"] for meta in metas} == {0, 1}
+    httpx.post(f"{replicas.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    claims = [claim_of(meta) for meta in metas]
+    wrong = {**claims[-1], "fingerprints": claims[-2]["fingerprints"]}
+    assert verdicts(replicas, *claims, wrong) == ["pass"] * len(claims) + ["fail"]
+
+
+def test_each_row_store_is_a_series_of_the_metrics(replicas: Server) -> None:
+    """Their sizes stand beside each other and are not written over."""
+    text = httpx.get(f"{replicas.url}/metrics", timeout=60).raise_for_status().text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    stores = [sample for sample in samples if sample.name == "tessera:row_store_bytes"]
+    assert sorted(sample.labels["dp_rank"] for sample in stores) == ["0", "1"]
+    assert all(sample.value > 0 for sample in stores)
