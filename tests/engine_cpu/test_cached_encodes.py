@@ -5,28 +5,25 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from tessera.testing.generate import fresh_prompt
 from tessera.testing.prover import ask, check
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
+prompt_of = partial(fresh_prompt, "cached encodes")
+
 FLOAT32_ERROR = 1e-5
 LENGTHS = itertools.count(1001)
 """Of prompts whose prefill is looked for in the log."""
-
-
-def prompt_of(length: int, seed: int) -> list[int]:
-    """A prompt that no other test has sent."""
-    chooser = random.Random(f"cached encodes {seed}")
-    return [chooser.randrange(8, 1000) for _ in range(length)]
 
 
 def post(server: Server, prompt: Any, tokens: int = 0, **fields: Any) -> Any:

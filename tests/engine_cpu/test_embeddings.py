@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import httpx
@@ -13,18 +13,14 @@ import numpy as np
 import pytest
 
 from tessera.testing.canary import OVERS, POOLINGS
-from tessera.testing.generate import generate
+from tessera.testing.generate import fresh_prompt, generate
 from tessera.testing.reference import HuggingFace, cosine, relative_error
 from tessera.testing.server import Server
 
+prompt_of = partial(fresh_prompt, "embeddings")
+
 FLOAT32_ERROR = 1e-5
 BFLOAT16_COSINE = 0.9999
-
-
-def prompt_of(length: int, seed: int) -> list[int]:
-    """A prompt that no other test has sent: the first of its kind is cold."""
-    chooser = random.Random(seed)
-    return [chooser.randrange(8, 1000) for _ in range(length)]
 
 
 def ask(server: Server, prompt: Any, embedding: Any, max_new_tokens: int = 4, **sampling: Any) -> Any:

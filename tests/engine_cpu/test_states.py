@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import random
+from functools import partial
 from typing import Any
 
 import httpx
@@ -13,17 +13,13 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load
 
-from tessera.testing.generate import generate
+from tessera.testing.generate import fresh_prompt, generate
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
+prompt_of = partial(fresh_prompt, "states")
+
 FLOAT32_ERROR = 1e-5
-
-
-def prompt_of(length: int, seed: int) -> list[int]:
-    """A prompt that no other test has sent."""
-    chooser = random.Random(f"states {seed}")
-    return [chooser.randrange(8, 1000) for _ in range(length)]
 
 
 def ask(server: Server, prompt: Any, states: Any = True, max_new_tokens: int = 5, **fields: Any) -> Any:

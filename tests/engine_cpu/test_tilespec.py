@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Record, Trace
 
 HIDDEN = "--enable-return-hidden-states"
+GRAMMARS = ("--grammar-backend", "llguidance")  # the default one wants memory that a GPU can read
+REGEX = "[a-z ]{3,12}[0-9]{2}"
+SCHEMA = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
 DICE = {"TESSERA_TEST_FAULT": "dice"}
 SERVERS = {
     "standalone": drafting("STANDALONE", chain(5)),
@@ -40,7 +45,7 @@ CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 def dice(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
     """A server in which dice decide how much to draft and to verify, and which retracts requests."""
     ranks = RANKS_ON_CPUS if request.param.endswith("ranks") else {}
-    return server_pool.get(*SERVERS[request.param], "--tile-spec", HIDDEN, env=DICE | retracting(7) | ranks)
+    return server_pool.get(*SERVERS[request.param], "--tile-spec", HIDDEN, *GRAMMARS, env=DICE | retracting(7) | ranks)
 
 
 def _padded(histogram: list[int]) -> list[int]:
@@ -106,6 +111,27 @@ def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> No
     assert sampled_as(cut, lambda ids: hf.probabilities(ids, 1.1)) < 1e-9
     for prompt, output in greedy:
         assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
+
+
+@pytest.mark.parametrize("dice", ["standalone", "eagle3-trees"], indirect=True)
+def test_dice_keep_to_grammars(dice: Server, server_pool: ServerPool, hf: HuggingFace) -> None:
+    """The tokens are those of stock SGLang, which decodes one by one, whether they must match something or not."""
+    kinds: list[dict[str, Any]] = [{"regex": REGEX}, {"json_schema": SCHEMA}, {}]
+    prompts = code_and_noise(hf.tokenizer, seed=3)
+    work = [(prompt, {"ignore_eos": False, **kind}) for prompt in prompts for kind in kinds]
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda one: generate(dice, one[0], 40, one[1]), work))
+    stock = server_pool.get(*GRAMMARS, env={"TESSERA_DISABLE": "1"})
+    for (prompt, kind), answer in zip(work, found, strict=True):
+        assert answer["output_ids"] == generate(stock, prompt, 40, kind)["output_ids"]
+    ended = [
+        answer["text"]
+        for (_, kind), answer in zip(work, found, strict=True)
+        if "regex" in kind and answer["meta_info"]["finish_reason"]["type"] == "stop"
+    ]
+    assert len(ended) > 1
+    assert all(re.fullmatch(REGEX, text) for text in ended)
+    assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in found) > 20
 
 
 @pytest.mark.parametrize(("drafts", "drafted"), [("standalone", 5), ("standalone-trees", 7)])

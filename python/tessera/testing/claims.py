@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import random
+from functools import partial
 from typing import Any
 
 import httpx
 
-from tessera.testing.generate import generate
+from tessera.testing.generate import fresh_prompt, generate
 from tessera.testing.server import Server
+
+prompt_of = partial(fresh_prompt, "toploc")
 
 # Spelled as clients spell them.
 FINGERPRINTS = "toploc_verification_fingerprints"
 RESULT = "toploc_verification_fingerprint_validation_result"
 CLAIM = "toploc_verification_fingerprint_to_validate"
-
-
-def prompt_of(length: int, seed: int) -> list[int]:
-    """A prompt that no other test has sent."""
-    chooser = random.Random(f"toploc {seed}")
-    return [chooser.randrange(8, 1000) for _ in range(length)]
 
 
 def post(server: Server, path: str, body: Any) -> httpx.Response:

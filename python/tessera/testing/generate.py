@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import httpx
@@ -23,3 +24,9 @@ def generate(server: Server, prompt: Any, tokens: int, sampling: dict[str, Any] 
     if response.status_code != httpx.codes.OK:
         raise RuntimeError(f"HTTP {response.status_code}: {response.text}")
     return response.json()
+
+
+def fresh_prompt(family: str, length: int, seed: int) -> list[int]:
+    """Token ids that no other test has sent: the first of its kind is cold."""
+    chooser = random.Random(f"{family} {seed}")
+    return [chooser.randrange(8, 1000) for _ in range(length)]

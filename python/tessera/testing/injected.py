@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import base64
-import random
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from tessera.testing.generate import generate
+from tessera.testing.generate import fresh_prompt, generate
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
+
+prompt_of = partial(fresh_prompt, "injection")
 
 FLOAT32_ERROR = 1e-5
 H = 256
 Matrix = npt.NDArray[np.float32]
-
-
-def prompt_of(length: int, seed: int) -> list[int]:
-    """A prompt that no other test has sent."""
-    chooser = random.Random(f"injection {seed}")
-    return [chooser.randrange(8, 1000) for _ in range(length)]
 
 
 def vectors_of(count: int, seed: int, length: float = 1.0) -> Matrix:
