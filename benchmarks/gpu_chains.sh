@@ -3,7 +3,8 @@
 # borrows the host may end before them. Prepared as gpu_session.sh wants it. Results and each chain's log.txt lie in
 # /tmp/out/NAME.
 #
-#   gpu_chains.sh train   TileSpec's pair on GPU 1; it needs no FlashAttention 3 and may start before the rest
+#   gpu_chains.sh train   TileSpec's pair on GPU 1, if there is one; it needs no FlashAttention 3 and may start before the rest
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: tests of what is new while the pair is trained, TileSpec
 #   gpu_chains.sh two     then, once all is unpacked, on two GPUs: TileSpec beside the best fixed settings; throughput on
 #                         mixtures of experts; tests of what is new; fingerprints
 #   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
@@ -21,7 +22,15 @@ chain() { # NAME GPU CORES STEP...
     bash benchmarks/gpu_session.sh "${@:4}" >"/tmp/out/$name/log.txt" 2>&1 </dev/null &
 }
 
-train() { chain train 1 16-31 tile_train; }
+train() {
+  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then chain train 1 16-31 tile_train; else chain train 0 0-15 tile_train; fi
+}
+
+one() {
+  devices=0 SUITES="kernels tilespec-fa3" SUITE_SECONDS=${SUITE_SECONDS:-330} chain tests 0 0-7 tests found
+  SETTINGS=${SETTINGS:-k2 k3 k5 tile} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-700} TILE_KINDS="mixed hard" \
+    chain tilespec-a 0 0-15 tile_wait tile_up tile_run tile_down tile_again tile_useless
+}
 
 figures=(up running tile_times embeddings toploc down up_injection injection down)
 
