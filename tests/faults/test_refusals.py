@@ -46,13 +46,14 @@ UNSUPPORTED = {
             *("--speculative-algorithm", "EAGLE", *chain(3)),
             # With torch_native, SGLang itself refuses deterministic inference, before we are asked.
             *("--attention-backend", "triton", "--enable-deterministic-inference"),
-            "--speculative-adaptive",
+            *("--speculative-adaptive", "--dp-size", "2", "--tile-spec-trace", "never-written.jsonl"),
         ),
         {"SGLANG_SIMULATE_ACC_LEN": "2"},
         (
             f"--speculative-adaptive {NOT_WITH} it chooses the number of steps itself",
             f"--enable-deterministic-inference {NOT_WITH} what is verified depends on the load",
             f"SGLANG_SIMULATE_ACC_LEN {NOT_WITH} it accepts tokens that were not verified",
+            "--tile-spec-trace records one scheduler, and --dp-size above 1 starts several",
         ),
     ),
 }

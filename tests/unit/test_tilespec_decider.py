@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from tessera.tilespec.decider import Decider
 from tessera.tilespec.follower import Follower, Order
 from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.nominal import nominal
-from tessera.tilespec.refusals import refused, refused_model
 from tessera.tilespec.scores import NO_DRAFT, Scores
 from tessera.tilespec.stopwatch import Stopwatch
 from tessera.tilespec.tiers import tiers
@@ -224,75 +222,6 @@ def test_tiers_are_finer_where_batches_are_small() -> None:
     assert len(sizes) <= 48
     assert all(4 * greater <= 5 * size for size, greater in pairwise(sizes[3:]))
     assert tiers(3) == [3]
-
-
-FINE = {
-    "speculative_algorithm": "EAGLE",
-    "speculative_eagle_topk": 1,
-    "speculative_adaptive": False,
-    "speculative_use_rejection_sampling": False,
-    "enable_deterministic_inference": False,
-    "enable_multi_layer_eagle": False,
-    "pp_size": 1,
-    "nnodes": 1,
-    "attn_cp_size": 1,
-    "dcp_size": 1,
-    "moe_a2a_backend": "none",
-    "speculative_moe_a2a_backend": "none",
-    "enable_dp_attention": False,
-    "enable_two_batch_overlap": False,
-    "enable_pdmux": False,
-    "disaggregation_mode": "null",
-    "enable_lora": False,
-    "disable_cuda_graph_padding": False,
-    "debug_cuda_graph": False,
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "option"),
-    [
-        ("speculative_algorithm", None, "--speculative-algorithm"),
-        ("speculative_algorithm", "NGRAM", "--speculative-algorithm"),
-        ("speculative_adaptive", True, "--speculative-adaptive"),
-        ("speculative_use_rejection_sampling", True, "--speculative-use-rejection-sampling"),
-        ("enable_deterministic_inference", True, "--enable-deterministic-inference"),
-        ("enable_multi_layer_eagle", True, "--enable-multi-layer-eagle"),
-        ("pp_size", 2, "--pp-size above 1 "),
-        ("nnodes", 2, "--nnodes above 1 "),
-        ("attn_cp_size", 2, "--attn-cp-size above 1 "),
-        ("dcp_size", 2, "--dcp-size above 1 "),
-        ("moe_a2a_backend", "deepep", "--moe-a2a-backend "),
-        ("speculative_moe_a2a_backend", "deepep", "--speculative-moe-a2a-backend "),
-        ("enable_dp_attention", True, "--enable-dp-attention"),
-        ("enable_two_batch_overlap", True, "--enable-two-batch-overlap"),
-        ("enable_pdmux", True, "--enable-pdmux"),
-        ("disaggregation_mode", "decode", "--disaggregation-mode"),
-        ("enable_lora", True, "--enable-lora"),
-        ("disable_cuda_graph_padding", True, "--disable-cuda-graph-padding"),
-        ("debug_cuda_graph", True, "--debug-cuda-graph"),
-    ],
-)
-def test_what_does_not_go_with_it_is_refused_by_name(name: str, value: object, option: str) -> None:
-    """One line for each."""
-    assert refused(SimpleNamespace(**FINE)) == []
-    (line,) = refused(SimpleNamespace(**(FINE | {name: value})))
-    assert option in line
-    assert "--tile-spec" in line
-
-
-def test_more_nodes_than_candidates_are_refused() -> None:
-    """A draft of 3 steps with 2 branches has 2 + 2 * 4 candidates beside the root."""
-    tree = FINE | {"speculative_eagle_topk": 2, "speculative_num_steps": 3, "speculative_num_draft_tokens": 11}
-    assert refused(SimpleNamespace(**tree)) == []
-    (line,) = refused(SimpleNamespace(**(tree | {"speculative_num_draft_tokens": 12})))
-    assert line.startswith("--speculative-num-draft-tokens cannot be combined with --tile-spec")
-
-
-def test_a_model_with_state_is_refused() -> None:
-    """One line, and none for others."""
-    assert refused_model(keeps_state=False) is None
-    assert "Mamba" in str(refused_model(keeps_state=True))
 
 
 def test_a_follower_has_the_choices_and_tables_of_the_first_rank() -> None:
