@@ -48,14 +48,13 @@ def accept(
     tokens = verify_input.draft_token.reshape(bs, width)
     sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, tokens, logits, chains.qo_indptr)
     accepted = AcceptedChains.create(bs, width, logits.device)
-    ranks = get_tp_group()
-    if sampling is None or ranks.world_size == 1:
+    if sampling is None or get_tp_group().world_size == 1:
         accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
         chains.observation = None
     else:
         accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted)
         for output in accepted:
-            ranks.broadcast(output, src=0)
+            get_tp_group().broadcast(output, src=0)
     return accepted.tokens, accepted.lens, accepted.places
 
 
