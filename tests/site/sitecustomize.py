@@ -141,26 +141,18 @@ def _dice() -> None:
     def create_and_toss(self: Scores, *args: Any) -> None:
         create(self, *args)
         dice.seed(multiprocessing.current_process().name)  # unknown when this file is imported
-        _toss(dice.getrandbits(32))
+        _toss(dice.random())
 
     Policy.choose = diced  # type: ignore[method-assign]
     Scores.__init__ = create_and_toss  # type: ignore[assignment, method-assign]
 
 
-def _toss(seed: int) -> None:
-    """Drafts are accepted by coins from a generator with this seed, where SGLang's ranks share one."""
-    import torch
+def _toss(shift: float) -> None:
+    """Coins by which drafts are accepted are others than those of the other ranks, and as uniform as SGLang's."""
     from sglang.srt.speculative import eagle_utils
 
-    generators: dict[Any, torch.Generator] = {}
-
-    def coins(*, candidates: torch.Tensor, device: Any, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        if device not in generators:
-            generators[device] = torch.Generator(device).manual_seed(seed)
-        tossed = torch.rand((len(candidates), candidates.shape[1] + 1), generator=generators[device], device=device)
-        return tossed[:, :-1].contiguous(), tossed[:, -1].contiguous()
-
-    eagle_utils._verify_coins = coins
+    draw = eagle_utils._verify_coins
+    eagle_utils._verify_coins = lambda **asked: tuple((coins + shift) % 1 for coins in draw(**asked))
 
 
 def _halves() -> None:
