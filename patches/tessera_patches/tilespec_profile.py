@@ -203,8 +203,9 @@ def _sizes(most: int) -> list[int]:
 
 
 def _bar(items: list[int], doing: str, unit: str) -> Any:
-    """One bar, not one for each rank."""
-    return tqdm(items, desc=f"tessera: {doing}", unit=unit, disable=get_tp_group().rank_in_group > 0)
+    """One bar, not one for each rank, and none where there is nothing to wait for."""
+    hidden = len(items) == 1 or get_tp_group().rank_in_group > 0
+    return tqdm(items, desc=f"tessera: {doing}", unit=unit, disable=hidden)
 
 
 def _graphs(runner: Any, option: str) -> Any:
