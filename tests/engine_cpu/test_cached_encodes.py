@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tessera.testing.endpoints import flush_cache
 from tessera.testing.generate import fresh_prompt
 from tessera.testing.prover import ask, check
 from tessera.testing.reference import HuggingFace, relative_error
@@ -114,7 +115,7 @@ def test_a_flushed_cache_has_nothing(server: Server, hf: HuggingFace) -> None:
     prompt = prompt_of(60, seed=6)
     for _ in range(40):
         post(server, [prompt, prompt[:30]], return_embedding=True)
-    httpx.post(f"{server.url}/flush_cache", params={"timeout": 30}, timeout=60).raise_for_status()
+    flush_cache(server)
     answer = post(server, prompt, return_embedding=True)
     assert answer["meta_info"]["cached_tokens"] == 0
     assert relative_error(answer["meta_info"]["embedding"], hf.states(prompt).mean(0)) <= FLOAT32_ERROR
@@ -140,7 +141,7 @@ def test_streams_and_copies(server: Server, hf: HuggingFace) -> None:
 def test_fingerprints_of_cached_rows(server: Server) -> None:
     """Claims on the server that made them: every row is in the cache, the verdict is that of a prefill."""
     responses = ask(server.url, 4, 40)
-    httpx.post(f"{server.url}/flush_cache", params={"timeout": 30}, timeout=60).raise_for_status()
+    flush_cache(server)
     cold = check(server.url, responses)
     assert check(server.url, responses) == cold
 

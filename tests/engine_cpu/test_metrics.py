@@ -6,16 +6,14 @@ from typing import Any
 
 import httpx
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 
+from tessera.testing.endpoints import metrics
 from tessera.testing.server import Server
 
 
 def read(server: Server) -> dict[str, float]:
     """Every sample of ours by its name; errors by ``name code``."""
-    text = httpx.get(f"{server.url}/metrics", timeout=60).raise_for_status().text
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    ours = [s for s in samples if s.name.startswith("tessera:")]
+    ours = [s for s in metrics(server) if s.name.startswith("tessera:")]
     assert {s.labels["model_name"] for s in ours} == {server_model(server)}
     return {" ".join(filter(None, [s.name, s.labels.get("code", "")])): s.value for s in ours}
 

@@ -10,7 +10,6 @@ import base64
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
@@ -19,6 +18,7 @@ from toploc.poly import build_proofs_base64
 from tessera.fingerprint.answer import FINGERPRINTS
 from tessera.testing.claims import verdicts
 from tessera.testing.drafts import chain, code_and_noise, drafting, retracting
+from tessera.testing.endpoints import flush_cache
 from tessera.testing.generate import generate
 from tessera.testing.injected import rows_of
 from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
@@ -97,7 +97,7 @@ def test_fingerprints(experts: Server, moe: HuggingFace, hf: HuggingFace) -> Non
         claims.append({"input_ids": prompt, "output_ids": answer["output_ids"], "fingerprints": found})
     dense = torch.from_numpy(hf.states([*prompts[-1], *claims[-1]["output_ids"][:-1]])).bfloat16()
     forged = build_proofs_base64([dense[: len(prompts[-1])], *dense[len(prompts[-1]) :]], 32, 128)
-    httpx.post(f"{experts.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    flush_cache(experts)
     found = verdicts(experts, *claims, {**claims[-1], "fingerprints": forged})
     assert found == ["pass"] * len(claims) + ["fail"]
 

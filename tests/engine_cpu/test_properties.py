@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load
 
 from tessera.testing.canary import OVERS, POOLINGS
+from tessera.testing.endpoints import flush_cache
 from tessera.testing.reference import HuggingFace, Vector, relative_error
 from tessera.testing.server import Server
 
@@ -85,7 +86,7 @@ ASKS = st.builds(
 def test_any_mix(server: Server, hf: HuggingFace, asks: list[Ask], *, flush: bool) -> None:
     """Some requests at once, on a cache that is warm or empty."""
     if flush:
-        httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+        flush_cache(server)
     with ThreadPoolExecutor(len(asks)) as pool:
         answers = list(pool.map(lambda ask: httpx.post(f"{server.url}/generate", json=ask.body(), timeout=120), asks))
     for ask, answer in zip(asks, answers, strict=True):

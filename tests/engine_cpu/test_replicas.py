@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tessera.testing.canary import canaries, fly, judge
 from tessera.testing.claims import claim_of, proven, verdicts
 from tessera.testing.drafts import chain, code_and_noise, drafting, retracting
+from tessera.testing.endpoints import flush_cache, metrics
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
@@ -39,7 +38,7 @@ def test_fingerprints(replicas: Server, hf: HuggingFace) -> None:
     with ThreadPoolExecutor(4) as threads:
         metas = list(threads.map(lambda prompt: proven(replicas, prompt), code_and_noise(hf.tokenizer, seed=12)))
     assert {meta["dp_rank"] for meta in metas} == {0, 1}
-    httpx.post(f"{replicas.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    flush_cache(replicas)
     claims = [claim_of(meta) for meta in metas]
     wrong = {**claims[-1], "fingerprints": claims[-2]["fingerprints"]}
     assert verdicts(replicas, *claims, wrong) == ["pass"] * len(claims) + ["fail"]
@@ -47,8 +46,6 @@ def test_fingerprints(replicas: Server, hf: HuggingFace) -> None:
 
 def test_each_row_store_is_a_series_of_the_metrics(replicas: Server) -> None:
     """Their sizes stand beside each other and are not written over."""
-    text = httpx.get(f"{replicas.url}/metrics", timeout=60).raise_for_status().text
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    stores = [sample for sample in samples if sample.name == "tessera:row_store_bytes"]
+    stores = [sample for sample in metrics(replicas) if sample.name == "tessera:row_store_bytes"]
     assert sorted(sample.labels["dp_rank"] for sample in stores) == ["0", "1"]
     assert all(sample.value > 0 for sample in stores)

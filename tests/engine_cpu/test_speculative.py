@@ -17,6 +17,7 @@ import pytest
 from tessera.testing.canary import canaries, fly, judge
 from tessera.testing.claims import verdicts
 from tessera.testing.drafts import TREE, chain, code_and_noise, drafting, retracting
+from tessera.testing.endpoints import flush_cache
 from tessera.testing.generate import generate
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, relative_error
@@ -120,7 +121,7 @@ def test_canaries(speculative: Server, hf: HuggingFace, request: pytest.FixtureR
 def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
     """TOPLOC: a verifier, which drafts nothing in a prefill, accepts what was made with drafts; streamed as well."""
     claims = proven(speculative, code_and_noise(hf.tokenizer, seed=9))
-    httpx.post(f"{speculative.url}/flush_cache?timeout=30", timeout=60).raise_for_status()  # the rows of drafts, too
+    flush_cache(speculative)  # the rows of drafts, too
     assert verdicts(speculative, *claims, mixed(claims)) == ["pass"] * len(claims) + ["fail"]
 
 

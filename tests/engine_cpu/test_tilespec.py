@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tessera.testing.chances import sampled_as
 from tessera.testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting
+from tessera.testing.endpoints import metrics
 from tessera.testing.generate import generate
 from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
 from tessera.testing.pool import ServerPool
@@ -188,8 +188,7 @@ def check_counts(meta: dict[str, Any]) -> None:
 
 def check_metrics(server: Server, records: list[Record]) -> None:
     """The counters say what the trace says, but for steps that are not written yet."""
-    text = httpx.get(f"{server.url}/metrics", timeout=60).raise_for_status().text
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    samples = metrics(server)
     ours = {s.name.removeprefix("tessera:tilespec_"): s for s in samples if "tessera:tilespec" in s.name}
     steps = [s for s in samples if s.name == "tessera:tilespec_steps_total"]
     assert 0 <= sum(s.value for s in steps) - len(records) <= 64

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from tessera.testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, verdicts
+from tessera.testing.endpoints import flush_cache
 from tessera.testing.server import Server
 
 MESSAGES = [{"role": "user", "content": "def push(self, item):"}]
@@ -119,7 +120,7 @@ def test_completions_stream(server: Server) -> None:
     body = {"model": "tiny", "prompt": prompt_of(40, 70), "max_tokens": 140, "temperature": 0, "ignore_eos": True}
     choices = choices_of(server, "/v1/completions", body | asked)
     # From nothing, as the first time: rows of a cached prompt are those of another batch.
-    httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    flush_cache(server)
     (whole,) = post(server, "/v1/completions", body | asked).raise_for_status().json()["choices"]
     assert [one for choice in choices for one in choice.get(FINGERPRINTS, [])] == whole[FINGERPRINTS]
     ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}

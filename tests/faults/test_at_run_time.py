@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tessera.testing.endpoints import flush_cache
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY
@@ -101,7 +102,7 @@ def test_disconnect_frees_the_request(failing: Server, hf: HuggingFace) -> None:
     }
     with httpx.stream("POST", f"{failing.url}/generate", json=body, timeout=120) as response:
         next(response.iter_lines())
-    httpx.post(f"{failing.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    flush_cache(failing)
     check_good(failing, hf)
 
 
@@ -134,7 +135,7 @@ def test_rows_of_old_weights_are_never_returned(failing: Server, hf: HuggingFace
     new = HuggingFace(other_weights)
     fresh = embed(failing, PROMPT[::-1]).raise_for_status().json()["meta_info"]["embedding"]
     assert relative_error(fresh, new.pooled(PROMPT[::-1], [], "mean", "prompt")) <= FLOAT32_ERROR
-    httpx.post(f"{failing.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    flush_cache(failing)
     check_good(failing, new)
 
     back = {"model_path": str(TINY), "flush_cache": True}

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from tessera.testing.endpoints import flush_cache
 from tessera.testing.server import Server
 
 PROMPT_TOKENS, GENERATED = 50, 71
@@ -30,7 +31,7 @@ def tokens() -> list[int]:
 
 def post(server: Server, path: str, body: Any) -> Any:
     """One request, with nothing cached."""
-    httpx.post(f"{server.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    flush_cache(server)
     return httpx.post(server.url + path, json=body, timeout=120).raise_for_status().json()
 
 
@@ -110,7 +111,7 @@ def test_a_request_for_hashes(failing: Server) -> None:
     assert result(failing, {**ids, "row_hashes": meta["row_hashes"], "sampling": GREEDY}) == ("pass", "")
     assert result(failing, {**ids, "fingerprints": meta["toploc_verification_fingerprints"]}) == ("pass", "")
     assert prefill(failing, prompt, return_row_hashes=True)["row_hashes"] == meta["row_hashes"]
-    httpx.post(f"{failing.url}/flush_cache?timeout=30", timeout=60).raise_for_status()
+    flush_cache(failing)
     streamed = httpx.post(f"{failing.url}/generate", json=body | {"stream": True}, timeout=60).raise_for_status().text
     assert meta["row_hashes"][0] in streamed
 
