@@ -35,8 +35,10 @@ def last_rows_only(model: Any) -> None:
         if not forward_batch.forward_mode.is_draft_extend_v2():
             return original(input_ids, positions, forward_batch, *args, **kwargs)
         bs, rows, drafts = forward_batch.batch_size, len(input_ids), forward_batch.spec_info
-        begins = torch.arange(0, rows, rows // bs, device=input_ids.device)
-        drafts.select_index = begins + drafts.num_accept_tokens[:bs] - 1
+        width = rows // bs
+        begins = torch.arange(0, rows, width, device=input_ids.device)
+        # Graphs of all widths share this buffer: while one is captured it says what a wider one's rows are.
+        drafts.select_index = begins + drafts.num_accept_tokens[:bs].clamp(max=width) - 1
         buffer = forward_batch.next_token_logits_buffer
         if buffer is not None:
             forward_batch.next_token_logits_buffer = buffer[:bs]
