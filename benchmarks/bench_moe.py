@@ -43,7 +43,7 @@ import aiohttp
 import httpx
 
 import moe_agreement
-from load import Load, load_of, take_turns, warm_up
+from load import Cases, Load, load_of, take_turns, warm_up
 from plot_moe import records, write
 from provenance import note, provenance
 from rig import Fleet, new_server
@@ -57,6 +57,13 @@ CASES: dict[str, dict[str, Any]] = {
 }
 SERVERS = {"stock": "stock", "ours": "rows-injecting"}
 """Which variant of `rig.VARIANTS` is meant."""
+
+WARM_UPS, MOST_WARM_UPS = 6, 60
+"""So many in a row take equally long before anything is measured; and after how many that is given up."""
+MOST_UNSTEADY = 1.2
+"""How much longer than the shortest the longest of them may take."""
+FIRST_WARM_UP = 1000
+"""Seeds of their prompts: what is measured has others."""
 
 Add = Callable[[str, dict[str, Any]], None]
 """Writes what was found of a runner."""
@@ -205,11 +212,24 @@ def reason(log: str) -> str:
     return " ".join([lines[best[-1]], *(line for line in below if re.match(r"(?!Traceback)\w", line))])[:300]
 
 
+def steady(cases: Cases, load: Load) -> float:
+    """Warm up until requests take as long as they did the times before: `load.warm_up`'s seconds.
+
+    Triton compiles the experts' kernel for counts of tokens that 16 divides and for those that it does not, a second or
+    two each time, in any of the first dozens of prefills.
+    """
+    seconds: list[float] = []
+    while len(seconds) < WARM_UPS or max(seconds[-WARM_UPS:]) > MOST_UNSTEADY * min(seconds):
+        if len(seconds) == MOST_WARM_UPS:
+            raise _ServingError(f"requests take {seconds[-WARM_UPS:]} s, the shortest took {min(seconds)}")
+        seconds.append(warm_up(cases, load, FIRST_WARM_UP + 10 * len(seconds)))
+    return seconds[-1]
+
+
 def ratios(urls: dict[str, str], load: Load, rounds: int) -> dict[str, Any]:
     """Ratios to stock by case: the median of the rounds, least and most. No prompt comes twice: it would be cached."""
     cases = {case: (urls[case], extra) for case, extra in CASES.items()}
-    for seed in (0, 10):  # the first time kernels are compiled
-        request_seconds = warm_up(cases, load, seed)
+    request_seconds = steady(cases, load)
     rates: dict[str, list[float]] = {case: [] for case in CASES}
     errors, stolen = 0, 0.0
     for case, _, result in take_turns(cases, load, rounds, request_seconds):

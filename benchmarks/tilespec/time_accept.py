@@ -2,14 +2,15 @@
 
     python -m tilespec.time_accept --out time-accept.jsonl
 
-Verifications in full, so that both read as many logits; of those in part SGLang would read as many. Top-k and top-p of
-SGLang are its Triton form, which sorts: the other one wants nvcc at the first call. Medians, the two in turn. Ends
-within a minute; needs a GPU.
+Verifications in full, so that both read as many logits; of those in part SGLang would read as many. Rows are steep, as
+those of text are, or nearly flat. Top-k and top-p of SGLang are its Triton form, which sorts: the other one wants nvcc
+at the first call. Medians, the two in turn. Ends within a minute; needs a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,14 +39,14 @@ def main() -> None:
 
     with options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"vocabulary": VOCABULARY, "times": TIMES}, out)
-        for bs, width in SHAPES:
-            for how in HOWS:
-                verified = VerifiedChains(bs, width, (top_k_renorm_probs_triton, top_p_renorm_probs_triton))
-                ways = {
-                    "ours": lambda: verified.ours(how),  # noqa: B023 - called at once
-                    "sglang": lambda: verified.sglangs(how),  # noqa: B023
-                }
-                tell({"requests": bs, "width": width, "how": how, **_times(ways)}, out)
+        renormalized = top_k_renorm_probs_triton, top_p_renorm_probs_triton
+        for (bs, width), steep, how in itertools.product(SHAPES, (True, False), HOWS):
+            verified = VerifiedChains(bs, width, renormalized, steep=steep)
+            ways = {
+                "ours": lambda: verified.ours(how),  # noqa: B023 - called at once
+                "sglang": lambda: verified.sglangs(how),  # noqa: B023
+            }
+            tell({"requests": bs, "width": width, "how": how, "steep": steep, **_times(ways)}, out)
 
 
 def _times(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:

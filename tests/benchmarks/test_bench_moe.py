@@ -20,6 +20,7 @@ import moe_shape
 import plot_moe
 import random_weights
 import rig
+from load import Load
 
 COMMON: dict[str, Any] = {
     "server_args": ["--load-format", "dummy"],
@@ -199,3 +200,30 @@ def test_fp8_weights_are_the_same_ones_rounded(tmp_path: Path) -> None:
     torch.testing.assert_close(rounded[weight].float() * scale, plain[weight].float(), rtol=0.07, atol=1e-3)
     kept = {name for name, tensor in rounded.items() if tensor.dtype == torch.bfloat16}
     assert kept == {name for name in plain if "norm" in name or "mlp.gate." in name}
+
+
+def _times(monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> list[int]:
+    """Have warm-ups take so long, the last of them for ever; returns the seeds that they will have had."""
+    seeds: list[int] = []
+
+    def warm_up(_: object, __: object, seed: int) -> float:
+        seeds.append(seed)
+        return seconds[min(len(seeds), len(seconds)) - 1]
+
+    monkeypatch.setattr(bench_moe, "warm_up", warm_up)
+    return seeds
+
+
+def test_warm_ups_end_when_requests_take_equally_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow one begins the count anew, and no prompt comes twice."""
+    seeds = _times(monkeypatch, [5.0, 1.1, 1.0, 3.0, 1.0, 1.1])
+    assert bench_moe.steady({}, Load(128, 128, 32, 3.0)) == 1.1
+    assert len(seeds) == len(set(seeds)) == 4 + bench_moe.WARM_UPS
+
+
+def test_a_server_that_never_settles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not measured."""
+    seeds = _times(monkeypatch, [1.0, *(2.0 for _ in range(bench_moe.MOST_WARM_UPS))])
+    with pytest.raises(RuntimeError, match="requests take"):
+        bench_moe.steady({}, Load(128, 128, 32, 3.0))
+    assert len(seeds) == bench_moe.MOST_WARM_UPS

@@ -49,7 +49,8 @@ def extend(accepted: list[int], inner: bool = False) -> LogitsProcessorOutput:
 def test_each_requests_last_accepted_row(inner: bool) -> None:
     """Logits and states, of one layer and of several."""
     output = extend([1, 3, 2], inner)
-    assert output.next_token_logits is not None and output.hidden_states is not None
+    assert output.next_token_logits is not None
+    assert output.hidden_states is not None
     assert output.next_token_logits.flatten().tolist() == output.hidden_states.flatten().tolist() == [0, 5, 7]
 
 

@@ -24,16 +24,24 @@ class VerifiedChains:
         bs: chains.
         width: tokens of each.
         renormalized: SGLang's functions for top-k and top-p, from probabilities ``[n, V]`` and limits ``[n]``.
+        steep: whether probabilities fall like the rank to the power of -1.5, as those of text about do, so that few
+            tokens matter. Otherwise rows are nearly flat, the worst case of top-k and top-p.
     """
 
-    def __init__(self, bs: int, width: int, renormalized: tuple[Renormalize, Renormalize]) -> None:
+    def __init__(
+        self, bs: int, width: int, renormalized: tuple[Renormalize, Renormalize], *, steep: bool = False
+    ) -> None:
         self._renormalized = renormalized
         rng = torch.Generator("cuda").manual_seed(bs + width)
         self.bs, self.width = bs, width
-        self.logits = 2 * torch.randn(bs * width, VOCABULARY, device="cuda", generator=rng)
+        shape = bs * width, VOCABULARY
+        if steep:
+            self.logits = 1.5 * torch.empty(shape, device="cuda").exponential_(generator=rng)
+        else:
+            self.logits = 2 * torch.randn(shape, device="cuda", generator=rng)
         draft = torch.randint(VOCABULARY, (bs, width), device="cuda", generator=rng)
         right = torch.rand(bs * width, 1, device="cuda", generator=rng) < 0.8
-        self.logits.scatter_add_(1, draft.roll(-1, 1).view(-1, 1), 13.0 * right)
+        self.logits.scatter_add_(1, draft.roll(-1, 1).view(-1, 1), (20.0 if steep else 13.0) * right)
         self.chains = draft
         self.indptr = torch.arange(bs + 1, dtype=torch.int32, device="cuda") * width
         self.temperatures = 0.5 + torch.rand(bs, 1, device="cuda", generator=rng)
