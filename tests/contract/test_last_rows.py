@@ -16,7 +16,7 @@ WIDTH = 3
 
 
 def model_of_rows(inner: bool) -> SimpleNamespace:
-    """A model whose logits are numbers of rows; as SGLang, it picks rows by `select_index`, but no inner layers' states."""
+    """A model whose logits are numbers of rows. As SGLang it picks rows by `select_index`, of inner layers not."""
 
     def forward(input_ids: torch.Tensor, _: torch.Tensor, forward_batch: SimpleNamespace) -> LogitsProcessorOutput:
         rows = torch.arange(len(input_ids))[:, None]
