@@ -4,7 +4,8 @@
 # /tmp/out/NAME.
 #
 #   gpu_chains.sh train   TileSpec's pair on GPU 1, if there is one; it needs no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: tests of what is new while the pair is trained, TileSpec
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec's tests while the pair is trained, TileSpec, and
+#                         throughput on mixtures of experts
 #   gpu_chains.sh two     then, once all is unpacked, on two GPUs: TileSpec beside the best fixed settings; throughput on
 #                         mixtures of experts; tests of what is new; fingerprints
 #   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
@@ -27,9 +28,11 @@ train() {
 }
 
 one() {
-  devices=0 SUITES="kernels tilespec-fa3" SUITE_SECONDS=${SUITE_SECONDS:-330} chain tests 0 0-7 tests found
-  SETTINGS=${SETTINGS:-k2 k3 k5 tile} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-700} TILE_KINDS="mixed hard" \
-    chain tilespec-a 0 0-15 tile_wait tile_up tile_run tile_down tile_again tile_useless
+  devices=0 SUITES=tilespec-fa3 SUITE_SECONDS=${SUITE_SECONDS:-300} chain tests 0 0-7 tests found
+  # 42 loads of four settings take about 580 s.
+  SETTINGS=${SETTINGS:-k3 k5 k7 tile} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-600} TILE_ROUNDS=1 TILE_KINDS="hard mixed easy" \
+    KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
+    chain tilespec-a 0 0-15 tile_wait tile_up tile_run tile_down tile_narrow moe fp8
 }
 
 figures=(up running tile_times embeddings toploc down up_injection injection down)

@@ -21,10 +21,11 @@
 #   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
 #   tile_wait    until it is there
 #   tile_up      four servers with it; SETTINGS, TRACE                     330 s
-#   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS    600 s
+#   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES    600 s
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_again   one more start, whose profile is there                     90 s
 #   tile_useless  a draft that is never right                             230 s
+#   tile_narrow  settings that draft little, where they may be best; its tile is a later start    290 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_times   what a step costs the scheduler's thread, what acceptance costs; no server    60 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
@@ -179,7 +180,15 @@ tile_again() { # how long is a later start, whose profile is there?
 tile_run() { # what was measured already is not measured again
   python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-eagle.jsonl" \
     --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}" ${TILE_CLIENTS:+--clients $TILE_CLIENTS} \
-    ${TILE_KINDS:+--kinds $TILE_KINDS}
+    ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES}
+}
+
+tile_narrow() { # in a file of its own, for its tile is another server
+  local out=$out/narrow
+  mkdir -p "$out"
+  SETTINGS="none k1 k2 tile" tile_up
+  TILE_CLIENTS="32 64 128" TILE_TEMPERATURES=0.8 TILE_SECONDS=150 tile_run
+  tile_down
 }
 
 tile_useless() { # a draft that is never right, beside none
