@@ -32,7 +32,7 @@ one() {
   # 42 loads of four settings take about 580 s.
   SETTINGS=${SETTINGS:-k3 k5 k7 tile} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-600} TILE_ROUNDS=1 TILE_KINDS="hard mixed easy" \
     KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
-    chain tilespec-a 0 0-15 tile_wait tile_up tile_run tile_down tile_narrow moe fp8
+    chain tilespec-a 0 0-15 tile_wait tile_up tile_run tile_down tile_narrow moe_decode moe fp8
 }
 
 figures=(up running tile_times embeddings toploc down up_injection injection down)

@@ -16,6 +16,7 @@
 #   huggingface  the same vectors without a server                          60 s
 #   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned);
 #                throughput alone with KNOWN=FOLDER, where moe.jsonl and moe-fp8.jsonl lie  about 250 s each (reckoned)
+#   moe_decode   what each of our options adds to a decode step, with triton; where the GPU waits    150 s (reckoned)
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
 #   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
@@ -143,6 +144,13 @@ experts() { # NAME RESULTS OPTION...: the runners of a model of Qwen3-30B-A3B's 
 
 tiny_moe() {
   expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads "${expert_server[@]}"
+}
+
+moe_decode() {
+  shape /tmp/m30b-moe "${layers[@]}"
+  timeout 250 python3 benchmarks/bench_decode.py --model /tmp/m30b-moe --out "$out/moe-decode.jsonl" \
+    --servers stock stock ours injecting "${expert_server[@]}" --moe-runner-backend triton 2>&1 |
+    grep --line-buffered -v 'server starting'
 }
 
 moe_steps() { # one server at a time: with so few layers that six fit, a step would be bound by the host

@@ -1,0 +1,136 @@
+"""What a decode step takes with each of our options, while nobody asks for anything: on the clock, and on the GPU.
+
+Servers take turns with waves of the same prompts; what counts is what all requests of a wave decode together. `stock`
+may be named twice: how far two servers that are the same lie apart says what a difference means. On a GPU a few steps
+of each server are traced too (`gpu_trace.py`): how long the GPU is busy in a step, and which kernels take longer than
+in the first server. A step that takes longer while the GPU is not busy for longer waits for the host.
+
+  python benchmarks/bench_decode.py --model /tmp/m30b-moe --out decode.jsonl --servers stock stock ours injecting -- \
+      --moe-runner-backend triton --cuda-graph-bs-decode 32 --cuda-graph-backend-prefill=disabled
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gpu_trace import GpuTime, read_trace
+from load import Load, random_prompts, turns
+from provenance import note, provenance, tell
+from rig import VARIANTS, Fleet, new_server
+from tessera.testing.launch import gpu_present
+from tilespec.decode import Decoding, decode
+
+WARM_UPS = 3
+TRACED_STEPS = 20
+TRACE_SECONDS = 60.0
+SHOWN_KERNELS = 5
+
+
+def main() -> None:
+    """Start the servers, measure, trace, print."""
+    options = _options()
+    names = [f"{variant}-{place}" for place, variant in enumerate(options.servers)]
+    with Fleet() as fleet, ExitStack() as stack, options.out.open("w", encoding="utf-8") as out:
+        note(provenance() | {"server_args": options.server_args}, out)
+        servers = {}
+        for name, variant in zip(names, options.servers, strict=True):
+            log = options.out.with_name(f"{options.out.stem}-{name}.log")
+            servers[name] = new_server(variant, options.model, options.server_args, log)
+            fleet.start(servers[name])
+            stack.callback(servers[name].stop)
+        for server in servers.values():
+            server.wait_ready()
+        urls = {name: server.url for name, server in servers.items()}
+        steps = _steps(urls, options)
+        first = statistics.median(steps[names[0]])
+        for name, found in steps.items():
+            step = statistics.median(found)
+            figures = {"step_us": step, "least": min(found), "most": max(found)}
+            line = {what: round(us, 1) for what, us in figures.items()}
+            tell({"server": name} | line | {"of_the_first": round(first / step, 4)}, out)
+        if gpu_present():
+            for line in _on_the_gpu(urls, options):
+                tell(line, out)
+
+
+def _steps(urls: dict[str, str], options: argparse.Namespace) -> dict[str, list[float]]:
+    """Microseconds of a step, in each round; of one token for each request."""
+    found: dict[str, list[float]] = {name: [] for name in urls}
+    load = Decoding(options.clients, options.tokens, 0.0, options.seconds)
+    for number, name in turns(list(urls), WARM_UPS + options.rounds):
+        result = decode(urls[name], load, _prompts(options, number))
+        if number >= WARM_UPS:
+            found[name].append(1e6 * options.clients * result.seconds / result.tokens)
+    return found
+
+
+def _on_the_gpu(urls: dict[str, str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A line for each server: a step's microseconds, the busy ones, and the kernels that gained most over the first."""
+    traced = {name: _traced(url, options) for name, url in urls.items()}
+    first = next(iter(traced.values()))
+    for name, found in traced.items():
+        gained = found.kernels.copy()
+        gained.subtract(first.kernels)
+        yield {
+            "server": name,
+            "gpu_step_us": round(found.wall / TRACED_STEPS, 1),
+            "gpu_busy_us": round(found.busy / TRACED_STEPS, 1),
+            "gained_us": {what[:100]: round(us / TRACED_STEPS, 1) for what, us in gained.most_common(SHOWN_KERNELS)},
+        }
+
+
+def _traced(url: str, options: argparse.Namespace) -> GpuTime:
+    """Trace a few steps in the midst of a wave.
+
+    Raises:
+        TimeoutError: the server wrote no trace.
+    """
+    load = Decoding(options.clients, options.tokens, 0.0, 0.0)
+    wave = threading.Thread(target=decode, args=(url, load, _prompts(options, WARM_UPS + options.rounds)))
+    with tempfile.TemporaryDirectory() as folder:
+        wave.start()
+        time.sleep(options.prefill_seconds)
+        body = {"output_dir": folder, "num_steps": TRACED_STEPS, "activities": ["GPU"]}
+        httpx.post(f"{url}/start_profile", json=body, timeout=TRACE_SECONDS).raise_for_status()
+        wave.join()
+        until = time.monotonic() + TRACE_SECONDS
+        while not (written := list(Path(folder).glob("*.trace.json.gz"))):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{url} wrote no trace in {TRACE_SECONDS:.0f} s")
+            time.sleep(0.2)
+        time.sleep(1.0)  # it may still be writing
+        return read_trace(written[0])
+
+
+def _prompts(options: argparse.Namespace, number: int) -> Iterator[list[int]]:
+    return random_prompts(Load(options.prompt, options.tokens, options.clients, options.seconds), number)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines go here, the servers' logs beside it")
+    parser.add_argument("--model", type=Path, required=True, help="model folder")
+    servers = ("stock", "stock", "ours", "injecting", "rows-injecting")
+    parser.add_argument("--servers", nargs="+", choices=VARIANTS, default=servers, help=f"default: {' '.join(servers)}")
+    parser.add_argument("--clients", type=int, default=32, help="requests of a wave (default %(default)s)")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens of a prompt (default %(default)s)")
+    parser.add_argument("--tokens", type=int, default=192, help="tokens of an answer (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="least time of a window (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="windows of each server (default %(default)s)")
+    parser.add_argument("--prefill-seconds", type=float, default=0.2, help="until a wave decodes (default %(default)s)")
+    parser.add_argument("server_args", nargs="*", help="after --: arguments of every server")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
