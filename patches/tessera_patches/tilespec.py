@@ -53,9 +53,17 @@ def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_
     if chains is not None and packed_will_do:
         return tilespec_accept.accept(chains, verify_input, batch, logits_output, grammar_mask)
     if cut is None:
+        _propose_nothing(verify_input, logits_output.next_token_logits)
         return original(verify_input, batch, logits_output, grammar_mask)
     if packed_will_do and batch.sampling_info.is_all_greedy:
         packed = cut.plan.qo_indptr, verify_input, batch, logits_output, grammar_mask
         return tilespec_accept.accept_trees_greedily(*packed)
     tilespec_verify.end_drafts(cut, verify_input, batch, logits_output)
     return original(verify_input, batch, logits_output, grammar_mask)
+
+
+def _propose_nothing(verify_input: Any, logits: Any) -> None:
+    """SGLang's rejection sampling wants what drafts were sampled from, of a plain step too."""
+    if verify_input.draft_token_num == 1:
+        rows, vocabulary = logits.shape
+        verify_input.draft_probs = logits.new_empty(rows, 0, vocabulary)

@@ -46,7 +46,9 @@ def accept(
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
     logits = _taken(logits_output, chains.qo_indptr, batch, width, grammar_mask)
     tokens = verify_input.draft_token.reshape(bs, width)
-    sampling = None if batch.sampling_info.is_all_greedy else _sampling(batch, tokens, logits, chains.qo_indptr)
+    sampling = None
+    if not batch.sampling_info.is_all_greedy:
+        sampling = _sampling(batch, tokens, logits, chains.qo_indptr)._replace(proposals=verify_input.draft_probs)
     accepted = AcceptedChains.create(bs, width, logits.device)
     if sampling is None or get_tp_group().world_size == 1:
         accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)

@@ -23,6 +23,7 @@ _OPTIONS = (
     "speculative_attention_mode",
     "speculative_draft_attention_backend",
     "speculative_algorithm",
+    "speculative_use_rejection_sampling",
     "speculative_draft_model_quantization",
     "moe_runner_backend",
     "speculative_moe_runner_backend",

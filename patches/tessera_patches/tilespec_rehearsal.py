@@ -26,6 +26,7 @@ from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_utils import get_draft_recurrent_hidden_state_spec
 
 from tessera.tilespec.policy import Choice
+from tessera_patches.tilespec_drafts import certain
 
 _ABSENT = ("lora_id", "grammar", "token_type_ids")
 """What SGLang looks for in each request of a decode step, and these do not have."""
@@ -170,9 +171,12 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
     """Random tokens and states: experts of a mixture are chosen by them, and zeros multiply faster."""
     drafts, device = worker.draft_worker, worker.device
     size, dtype = get_draft_recurrent_hidden_state_spec(drafts.draft_runner)
+    first = torch.randint(vocabulary(drafts), (bs, worker.topk), device=device)
+    proposes = worker.server_args.speculative_use_rejection_sampling
     return EagleDraftInput(
         topk_p=torch.full((bs, worker.topk), 1 / (1 + worker.topk), device=device),
-        topk_index=torch.randint(vocabulary(drafts), (bs, worker.topk), device=device),
+        topk_index=first,
+        draft_probs=certain(first, vocabulary(drafts)) if proposes else None,
         hidden_states=None if size is None else torch.randn(bs, size, device=device).to(dtype),
         bonus_tokens=torch.randint(worker.target_worker.model_config.vocab_size, (bs,), device=device),
         num_tokens_per_req=1,

@@ -25,7 +25,7 @@ from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
 from tessera_patches.tilespec_accept import Chains
-from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
+from tessera_patches.tilespec_drafts import certain, last_rows_only, scored_chains
 from tessera_patches.tilespec_rehearsal import as_served
 from tessera_patches.tilespec_verify import Cut
 
@@ -188,7 +188,10 @@ class SizedWorker:
     def _stub_skipped_draft_extend(self: Any, batch: Any, batch_output: Any) -> None:
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""
         super()._stub_skipped_draft_extend(batch, batch_output)  # type: ignore[misc]
-        self._scores.undraft(batch_output.next_draft_input.topk_p, batch_output.next_draft_input.topk_index)
+        drafts = batch_output.next_draft_input
+        self._scores.undraft(drafts.topk_p, drafts.topk_index)
+        if self.server_args.speculative_use_rejection_sampling:
+            drafts.draft_probs = certain(drafts.topk_index, self.target_worker.model_config.vocab_size)
 
     def _new_calibration(self: Any) -> Calibration:
         """What is known of acceptance before anything was tried."""

@@ -29,6 +29,9 @@ class ChainSampling(NamedTuple):
     """Probabilities count as divided by this (``--speculative-accept-threshold-acc``), above 0."""
     cutoffs: torch.Tensor | None = None
     """float32 ``[rows]``, of `tessera_kernels.sampling_cutoffs`: logits below are not sampled. None samples all."""
+    proposals: torch.Tensor | None = None
+    """float32 ``[bs, N - 1, V]``, contiguous: the probabilities q that each draft token was sampled from. None where
+    draft tokens are no samples."""
 
 
 class Observation(NamedTuple):
@@ -73,6 +76,10 @@ def accept_chains(
     Else it is accepted if its coin is below the target's probability of it; after a rejection the target without that
     token is sampled, after the last verified token the target as it is (``tree_speculative_sampling_target_only`` for
     trees without branches; what is sampled is distributed as the target, for any draft that is no sample).
+
+    With proposals (rejection sampling: Leviathan et al., arXiv 2211.17192; ``chain_speculative_sampling_triton``) it is
+    accepted if its coin times q is below the target's probability p of it; after a rejection max(p - q, 0) is sampled.
+    How much of a draft is verified must not depend on the sampled token then.
 
     Tokens are in the vocabulary whatever the logits are, also where they are no numbers.
 
@@ -119,11 +126,14 @@ def accept_chains_torch(
             values = values.masked_fill(values < sampling.cutoffs[rows].unsqueeze(2), -torch.inf)
         p = (values / sampling.temperatures.view(-1, 1, 1)).softmax(2)
         chance = p.gather(2, draft.clamp(min=0).unsqueeze(2)).squeeze(2)
-        right = tested & ((sampling.coins < chance / sampling.total) | (chance >= sampling.single))
+        right = tested & _lucky(chance, draft, sampling)
     correct = right.long().cumprod(1).sum(1)
     if sampling is not None:
         at = torch.arange(bs, device=chains.device)
-        last = _sample_without(p[at, correct].double(), draft[at, correct], sampling.last_coins)
+        left, rejected = p[at, correct].double(), draft[at, correct]
+        if sampling.proposals is not None:
+            left, rejected = _left(left, rejected, correct, sampling.proposals), torch.full_like(rejected, -1)
+        last = _sample_without(left, rejected, sampling.last_coins)
         tokens = torch.where(depth < correct.unsqueeze(1), draft, last.unsqueeze(1))
     kept = depth <= correct.unsqueeze(1)
     accepted.tokens.copy_(tokens.where(kept, 0).flatten())
@@ -132,6 +142,22 @@ def accept_chains_torch(
     if observation is not None:
         confidence, requests, model = observation
         observe_acceptance_torch(confidence, requests, lens, accepted.lens, model)
+
+
+def _lucky(chance: torch.Tensor, draft: torch.Tensor, sampling: ChainSampling) -> torch.Tensor:
+    """Which draft tokens ``[bs, N]`` their coins accept, by the target's probabilities of them."""
+    if sampling.proposals is None:
+        return (sampling.coins < chance / sampling.total) | (chance >= sampling.single)
+    proposed = sampling.proposals.gather(2, draft[:, :-1].clamp(min=0).unsqueeze(2)).squeeze(2)
+    return sampling.coins * torch.nn.functional.pad(proposed, (0, 1)) < chance
+
+
+def _left(p: torch.Tensor, rejected: torch.Tensor, depth: torch.Tensor, proposals: torch.Tensor) -> torch.Tensor:
+    """What of p ``[bs, V]`` was not proposed, where a token was rejected; p itself where none was, or none is left."""
+    bs, depths, _ = proposals.shape
+    q = proposals[torch.arange(bs, device=p.device), depth.clamp(max=depths - 1)].double()
+    left = torch.where(rejected.unsqueeze(1) >= 0, (p - q).clamp(min=0), p)
+    return torch.where(left.sum(1, keepdim=True) > 0, left, p)
 
 
 def _sample_without(p: torch.Tensor, rejected: torch.Tensor, coins: torch.Tensor) -> torch.Tensor:

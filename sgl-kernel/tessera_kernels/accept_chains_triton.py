@@ -17,6 +17,8 @@ _ALIGNED = 4
 """Floats in 16 bytes: see `tessera_kernels.launch.Launcher`."""
 _NUMBERS = ["single", "total", "confidence_stride", "depths", "kept", "rate", "limit"]
 _NOTHING = tl.constexpr(float("-inf"))
+_GREEDY = None, None, None, 1.0, 1.0, None, None
+"""What stands where a `ChainSampling` would."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -105,6 +107,88 @@ def _draw(  # type: ignore[no-untyped-def]
     return place * CHUNK + found
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _left(  # type: ignore[no-untyped-def]
+    row, proposal, chunk, temperature, top, total, cutoff, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr
+):
+    """Of a chunk of a row, what the target's probabilities are above the proposed ones."""
+    p = _weights(row, chunk, -1, temperature, top, cutoff, chunk >= 0, VOCABULARY, CHUNK) / total
+    column = chunk * CHUNK + tl.arange(0, CHUNK)
+    return tl.maximum(p - tl.load(proposal + column, mask=column < VOCABULARY, other=0.0), 0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _draw_left(  # type: ignore[no-untyped-def]
+    row,
+    proposal,
+    masses,
+    temperature,
+    top,
+    cutoff,
+    coin,
+    VOCABULARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    SLOTS: tl.constexpr,
+):
+    """A token of what was not proposed, by its coin as in `_draw`; -1 where nothing is left."""
+    chunk = tl.arange(0, SLOTS)
+    total = tl.sum(masses, 0)
+    left = tl.zeros((SLOTS,), tl.float32)
+    for one in range(CHUNKS):
+        weight = _left(row, proposal, one, temperature, top, total, cutoff, VOCABULARY, CHUNK)
+        left = tl.where(chunk == one, tl.sum(weight, 0), left)
+    wanted = coin * tl.sum(left, 0)
+    place = tl.sum((tl.cumsum(left, 0) <= wanted).to(tl.int32), 0)
+    place = tl.minimum(place, tl.max(tl.where(left > 0, chunk, 0), 0))
+    before = tl.sum(tl.where(chunk < place, left, 0.0), 0)
+    weight = _left(row, proposal, place, temperature, top, total, cutoff, VOCABULARY, CHUNK)
+    found = tl.sum((before + tl.cumsum(weight, 0) <= wanted).to(tl.int32), 0)
+    found = tl.minimum(found, tl.max(tl.where(weight > 0, tl.arange(0, CHUNK), 0), 0))
+    return tl.where(tl.sum(left, 0) > 0, place * CHUNK + found, -1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _last_token(  # type: ignore[no-untyped-def]
+    row,
+    proposal,
+    masses,
+    rejected,
+    temperature,
+    top,
+    cutoff,
+    coin,
+    VOCABULARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    PROPOSED: tl.constexpr,
+):
+    """The token after the last accepted one; ``rejected`` is -1 where all were accepted."""
+    if PROPOSED:
+        none = tl.full((), -1, tl.int32)
+        last = none
+        if rejected >= 0:
+            last = _draw_left(row, proposal, masses, temperature, top, cutoff, coin, VOCABULARY, CHUNK, CHUNKS, SLOTS)
+        if last < 0:
+            last = _draw(row, masses, none, temperature, top, cutoff, coin, VOCABULARY, CHUNK, SLOTS)
+    else:
+        last = _draw(row, masses, rejected, temperature, top, cutoff, coin, VOCABULARY, CHUNK, SLOTS)
+    return last
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _lucky(  # type: ignore[no-untyped-def]
+    proposed, tested, chance, coin, single, total, PROPOSED: tl.constexpr
+):
+    """Which draft tokens their coins accept, by the target's probabilities of them."""
+    if PROPOSED:
+        lucky = coin * tl.load(proposed, mask=tested, other=0.0) < chance
+    else:
+        lucky = (coin < chance / total) | (chance >= single)
+    return lucky
+
+
 @Launcher
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def _accept_kernel(  # type: ignore[no-untyped-def]
@@ -115,6 +199,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     coins,
     last_coins,
     cutoffs,
+    proposals,
     peaks,
     masses,
     tokens_out,
@@ -140,6 +225,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     CHUNKS: tl.constexpr,
     SAMPLED: tl.constexpr,
     CUT: tl.constexpr,
+    PROPOSED: tl.constexpr,
     DEPTHS: tl.constexpr,
     SLOTS: tl.constexpr,
     BINS: tl.constexpr,
@@ -171,7 +257,8 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
             own = tl.where(own < tl.load(cutoffs + begin + depth, mask=tested, other=0.0), _NOTHING, own)
         chance = tl.exp(own / temperature - top) / tl.sum(mass, 1)
         coin = tl.load(coins + dense, mask=tested, other=1.0)
-        right = tested & ((coin < chance / total) | (chance >= single))
+        proposed = proposals + (request * (WIDTH - 1) + depth).to(tl.int64) * VOCABULARY
+        right = tested & _lucky(proposed + draft, tested, chance, coin, single, total, PROPOSED)
     else:
         _, best = tl.max(peak, 1, return_indices=True, return_indices_tie_break_left=True)
         token = tl.sum(tl.where(chunk[None, :] == best[:, None], mass, 0.0), 1).to(tl.int64)
@@ -179,8 +266,9 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     correct = tl.min(tl.where(right, DEPTHS, depth), 0)
     if SAMPLED:
         here = depth == correct
-        last = _draw(
+        last = _last_token(
             logits + (begin + correct).to(tl.int64) * STRIDE,
+            proposals + (request * (WIDTH - 1) + correct).to(tl.int64) * VOCABULARY,
             tl.sum(tl.where(here[:, None], mass, 0.0), 0),
             tl.sum(tl.where(here, draft, 0), 0),
             temperature,
@@ -189,7 +277,9 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
             tl.load(last_coins + request),
             VOCABULARY,
             CHUNK,
+            CHUNKS,
             SLOTS,
+            PROPOSED,
         )
         token = tl.where(here, last, draft)
     accepted = depth <= correct
@@ -260,11 +350,13 @@ def accept_chains_triton(
     """See `tessera_kernels.accept_chains.accept_chains`. Two launches: chunks of rows, then requests."""
     bs, width = chains.shape
     unread = accepted.lens
-    temperatures, coins, last_coins, single, total, cutoffs = sampling or (None, unread, unread, 1.0, 1.0, None)
+    temperatures, coins, last_coins, single, total, cutoffs, proposals = sampling or _GREEDY
     sums = sum_chunks(logits, qo_indptr, temperatures, cutoffs, bs * width, width)
-    sampled = [unread if one is None else one for one in (temperatures, coins, last_coins, cutoffs)]
+    asked = temperatures, coins, last_coins, cutoffs, proposals
+    sampled = [unread if one is None else one for one in asked]
     chunks = chunks_of(logits)
-    shape = logits.stride(0), logits.shape[1], CHUNK, chunks, temperatures is not None, cutoffs is not None
+    given = (one is not None for one in (temperatures, cutoffs, proposals))
+    shape = logits.stride(0), logits.shape[1], CHUNK, chunks, *given
     if observation is None:
         learnt, depths, bins, confidence_stride = (unread,) * 6, 1, 0, 0
     else:

@@ -90,10 +90,16 @@ def test_dice_do_not_change_the_tokens_of_two_ranks(server_pool: ServerPool, hf:
         assert server.log.count("tessera: the cost profile is") == 1
 
 
-@pytest.mark.parametrize("backend", [TRITON, FA3], ids=["triton-float16", "fa3-bfloat16"])
-def test_dice_do_not_change_what_is_sampled(server_pool: ServerPool, hf: HuggingFace, backend: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("backend", "drafts", "options"),
+    [(TRITON, "standalone", ()), (FA3, "standalone", ()), (FA3, "eagle", ("--speculative-use-rejection-sampling",))],
+    ids=["triton-float16", "fa3-bfloat16", "fa3-bfloat16-rejecting"],
+)
+def test_dice_do_not_change_what_is_sampled(
+    server_pool: ServerPool, hf: HuggingFace, backend: tuple[str, ...], drafts: str, options: tuple[str, ...]
+) -> None:
     """By temperature, half of them cut to the likeliest tokens; the target's own rounding is less than 1,200 show."""
-    server = start(server_pool, backend, "standalone", chain(5), **DICE, **STRAINED, **SHOWN)
+    server = start(server_pool, (*backend, *options), drafts, chain(5), **DICE, **STRAINED, **SHOWN)
     kinds: list[dict[str, Any]] = [{"temperature": 0.9}, {"temperature": 1.1, "top_k": 20, "top_p": 0.8}]
     work = [(prompt, kinds[place % 2]) for place, (prompt, _) in enumerate(prompts() + prompts()[:20])]
     with ThreadPoolExecutor(20) as threads:

@@ -40,9 +40,12 @@ def poisoned(bs: int, width: int, device: str) -> AcceptedChains:
     return outputs
 
 
-def sampled_after(p: list[float], rejected: int | None, coin: float) -> int:
-    """Inverse of the cumulative probabilities, without the rejected token."""
+def sampled_after(p: list[float], rejected: int | None, q: list[float] | None, coin: float) -> int:
+    """Inverse of the cumulative probabilities, without the rejected token, or without what was proposed."""
     left = [0.0 if token == rejected else chance for token, chance in enumerate(p)]
+    if q is not None:
+        left = p if rejected is None else [max(own - proposed, 0.0) for own, proposed in zip(p, q, strict=True)]
+        left = left if sum(left) > 0 else p
     wanted = coin * sum(left)
     return next(token for token, total in enumerate(accumulate(left)) if total > wanted)
 
@@ -54,6 +57,7 @@ def one_chain(
     last_coin: float,
     temperature: float,
     cutoffs: list[float],
+    proposals: list[list[float]] | None,
 ) -> list[int]:
     """What the target makes of one chain: its accepted draft tokens, and one token more."""
     found: list[int] = []
@@ -68,10 +72,11 @@ def one_chain(
         sampled = [logit if logit >= cutoffs[depth] else -math.inf for logit in row]
         weights = [math.exp((logit - max(row)) / temperature) for logit in sampled]
         p = [weight / sum(weights) for weight in weights]
-        if draft is not None and coins[depth] < p[draft]:
+        q = None if proposals is None else [*proposals, p][depth]  # after the last one nothing is proposed
+        if draft is not None and coins[depth] * (1.0 if q is None else q[draft]) < p[draft]:
             found.append(draft)
             continue
-        return [*found, sampled_after(p, draft, last_coin)]
+        return [*found, sampled_after(p, draft, q, last_coin)]
     return found
 
 
@@ -87,11 +92,11 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     bs=st.integers(1, 5),
     width=st.sampled_from([2, 3, 4, 8, 16]),
     vocabulary=st.sampled_from([3, 50, SMALL, 2 * SMALL + 30]),
-    sampled=st.booleans(),
+    how=st.sampled_from(["greedy", "sampled", "proposed"]),
     seed=st.integers(0, 2**31),
 )
 def test_as_a_plain_loop_has_it(
-    accept: Accept, device: str, small_chunks: None, bs: int, width: int, vocabulary: int, sampled: bool, seed: int
+    accept: Accept, device: str, small_chunks: None, bs: int, width: int, vocabulary: int, how: str, seed: int
 ) -> None:
     """Tokens, places and lengths, of chains that end at every depth; what is behind the accepted rows is blank."""
     rng = torch.Generator().manual_seed(seed)
@@ -115,7 +120,12 @@ def test_as_a_plain_loop_has_it(
     moved = ChainSampling(temperatures.to(device), coins.to(device), last_coins.to(device))
     if cutoffs is not None:
         moved = moved._replace(cutoffs=cutoffs.to(device))
-    sampling = moved if sampled else None
+    # Whole numbers again, so that some proposals are the target's very probabilities or never come.
+    proposals = torch.randint(-3, 3, (bs, width - 1, vocabulary), generator=rng).float()
+    proposals = proposals.mul(3.0).softmax(2)
+    if how == "proposed":
+        moved = moved._replace(proposals=proposals.to(device))
+    sampling = None if how == "greedy" else moved
     outputs = poisoned(bs, width, device)
     accept(logits.to(device), qo_indptr, chains.to(device), sampling, outputs, None)
 
@@ -123,10 +133,11 @@ def test_as_a_plain_loop_has_it(
         expected = one_chain(
             logits[begin:end].double().tolist(),
             chains[request].tolist(),
-            coins[request].tolist() if sampled else None,
+            None if how == "greedy" else coins[request].tolist(),
             float(last_coins[request]),
             float(temperatures[request]),
             [-math.inf] * (end - begin) if cutoffs is None else cutoffs[begin:end].tolist(),
+            proposals[request].tolist() if how == "proposed" else None,
         )
         blank = width - len(expected)
         first = request * width

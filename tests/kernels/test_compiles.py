@@ -141,7 +141,8 @@ def launch_acceptance(ints: torch.Tensor) -> None:
         cutoffs = torch.empty(64)
         limits = SamplingLimits(warm.temperatures, ints[:4], warm.last_coins)
         sampling_cutoffs_triton(logits, ints, limits, width, cutoffs)
-        for sampling in (None, warm, warm._replace(cutoffs=cutoffs)):
+        proposed = warm._replace(cutoffs=cutoffs, proposals=torch.empty((4, width - 1, logits.shape[1])))
+        for sampling in (None, warm, warm._replace(cutoffs=cutoffs), proposed):
             accept_chains_triton(logits, ints, chains, sampling, accepted, None if width == 1 else observation)
 
 

@@ -1,12 +1,11 @@
 """Cutting drafts off does not change what is sampled: chi-squared tests on a small vocabulary, against the target.
 
-The rules of acceptance:
+The rules of acceptance (`tessera_kernels.accept_chains.accept_chains`):
 
-- target-only, which serves (`tessera_kernels.accept_chains.accept_chains`): drafts are arg-max tokens; one is accepted
-  with the target's probability of it, else the target without it is sampled;
-- rejection, as SGLang has it (``chain_speculative_sampling_triton``; Leviathan et al., arXiv 2211.17192), written here
-  for many requests at once: drafts are sampled from q; one is accepted with min(1, p / q), else max(p - q, 0) is
-  sampled.
+- target-only: drafts are arg-max tokens; one is accepted with the target's probability of it, else the target without
+  it is sampled;
+- rejection (Leviathan et al., arXiv 2211.17192): drafts are sampled from q; one is accepted with min(1, p / q), else
+  max(p - q, 0) is sampled.
 
 Where the drafts end, or are cut off, the target is sampled as it is.
 """
@@ -23,9 +22,11 @@ from tessera.tilespec import calibration
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
+from tessera_patches.tilespec_drafts import certain
 
 VOCABULARY, DEPTHS, OUTPUT = 5, 3, 2
 REQUESTS = 30_000
+STAND_IN = 2
 Score = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From q ``[n, V]`` and the drafted token ``[n]`` to a confidence ``[n]``."""
 
@@ -41,13 +42,18 @@ def own(q: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
 
 
 class World:
-    """A target and a draft in which the next token depends on the last one."""
+    """A target and a draft in which the next token depends on the last one.
+
+    Attributes:
+        stand_ins: what is said of every other request's first draft token, which nobody sampled then: ``[V]``.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = torch.Generator().manual_seed(seed)
         logits = torch.randn(2, VOCABULARY, VOCABULARY, generator=self.rng)
         logits[1] += 0.7 * logits[0]  # the draft resembles the target
         self.p, self.q = logits.double().softmax(2)
+        self.stand_ins: torch.Tensor | None = None
 
     def sample(self, weights: torch.Tensor) -> torch.Tensor:
         """One token for each row of weights ``[n, V]``."""
@@ -71,42 +77,21 @@ class World:
         drafts, confidence = self.draft(last, sampled, score)
         plan = cut(confidence)
         chains = torch.cat([last.unsqueeze(1), drafts], 1)
-        return self.reject(chains, plan.verify_lens) if sampled else self.accept(chains, plan)
+        if self.stand_ins is not None:
+            chains[::2, 1] = STAND_IN
+        return self.accept(chains, plan, sampled)
 
-    def accept(self, chains: torch.Tensor, plan: VerifyPlan) -> tuple[torch.Tensor, torch.Tensor]:
-        """Target-only; rows that are not verified are not there."""
+    def accept(self, chains: torch.Tensor, plan: VerifyPlan, sampled: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows that are not verified are not there."""
         verified = torch.arange(DEPTHS + 1) < plan.verify_lens.unsqueeze(1)
         coins = self.coins(*chains.shape).float(), self.coins(len(chains)).float()
         accepted = AcceptedChains.create(len(chains), DEPTHS + 1, chains.device)
-        sampling = ChainSampling(torch.ones(len(chains)), *coins)
+        proposals = self.q[chains[:, :-1]].float() if sampled else None
+        if proposals is not None and self.stand_ins is not None:
+            proposals[::2, 0] = self.stand_ins
+        sampling = ChainSampling(torch.ones(len(chains)), *coins, proposals=proposals)
         accept_chains(self.p[chains[verified]].log(), plan.qo_indptr, chains, sampling, accepted)
         return accepted.tokens.view_as(chains).long(), accepted.lens.long()
-
-    def reject(self, chains: torch.Tensor, lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rejection sampling."""
-        last = chains[:, 0]
-        out = torch.zeros_like(chains)
-        count = torch.zeros_like(last)
-        current, going = last, torch.ones_like(last, dtype=torch.bool)
-        coins = self.coins(DEPTHS, len(last))
-        for depth in range(DEPTHS + 1):
-            p = self.p[current]
-            weights = p.clone()
-            if depth < DEPTHS:
-                token, q = chains[:, depth + 1], self.q[current]
-                tested = depth < lens - 1
-                own = token.unsqueeze(1)
-                accepted = going & tested & (coins[depth] < (p.gather(1, own) / q.gather(1, own)).squeeze(1))
-                weights = torch.where(tested.unsqueeze(1), (p - q).clamp(min=0), p)
-            else:
-                token, accepted = current, torch.zeros_like(going)
-            ends = going & ~accepted
-            # Rows that go on, or ended before, are sampled too and not used; they must not be all zero.
-            drawn = self.sample(torch.where(ends.unsqueeze(1), weights, 1.0))
-            out[:, depth] = torch.where(accepted, token, torch.where(ends, drawn, 0))
-            count += accepted | ends
-            going, current = accepted, token
-        return out, count
 
     def run(self, sampled: bool, score: Score) -> torch.Tensor:
         """A start and the first OUTPUT tokens of each request, ``[REQUESTS, 1 + OUTPUT]``, in as many steps."""
@@ -155,6 +140,16 @@ def test_the_biased_rule_is_found() -> None:
     """Negative control: cut by the sampled token's own q, rejection sampling is not the target any more."""
     world = World(seed=1)
     assert world.p_value(world.run(sampled=True, score=own)) < 1e-12
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_tokens_that_nobody_sampled(known: bool) -> None:
+    """After a plain step a token stands in for the first draft: it was proposed for certain, and else it is found."""
+    world = World(seed=1)
+    tokens = torch.tensor([[STAND_IN]])
+    world.stand_ins = certain(tokens, VOCABULARY)[0] if known else world.q[0].float()
+    p_value = world.p_value(world.run(sampled=True, score=largest))
+    assert p_value > 1e-3 if known else p_value < 1e-12
 
 
 def test_the_bias_of_two_tokens() -> None:

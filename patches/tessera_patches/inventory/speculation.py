@@ -37,6 +37,7 @@ SEAMS = (
             f"{SPECULATIVE}.standalone_worker_v2.StandaloneWorkerV2",
             f"{SPECULATIVE}.standalone_worker_v2.StandaloneDraftWorker",
             f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",
+            f"{SPECULATIVE}.spec_utils.sample_draft_proposal",
             f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
             "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner",
             f"{SPECULATIVE}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner",

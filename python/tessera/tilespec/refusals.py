@@ -30,7 +30,6 @@ REFUSALS = (
         "trees of so few steps and branches have fewer nodes",
     ),
     Refusal("--speculative-adaptive", is_set("speculative_adaptive"), "it chooses the number of steps itself"),
-    Refusal("--speculative-use-rejection-sampling", is_set("speculative_use_rejection_sampling"), "not yet tested"),
     Refusal(
         "--enable-deterministic-inference",
         is_set("enable_deterministic_inference"),
