@@ -24,6 +24,7 @@
 #   tile_up      four servers with it; SETTINGS, TRACE                     330 s
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES    600 s
 #   tile_down    stop them; bring back traces and cost profiles
+#   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    350 s (reckoned)
 #   tile_again   one more start, whose profile is there                     90 s
 #   tile_useless  a draft that is never right                             230 s
 #   tile_narrow  settings that draft little, where they may be best; its tile is a later start    290 s (reckoned)
@@ -189,6 +190,14 @@ tile_run() { # what was measured already is not measured again
   python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-eagle.jsonl" \
     --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}" ${TILE_CLIENTS:+--clients $TILE_CLIENTS} \
     ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES}
+}
+
+tile_reject() { # in a file of its own, too
+  local out=$out/reject
+  mkdir -p "$out"
+  SETTINGS="k3 k3-rejecting tile tile-rejecting" tile_up
+  TILE_CLIENTS="1 8 32 128" TILE_TEMPERATURES=0.8 TILE_KINDS="mixed hard" TILE_ROUNDS=1 TILE_SECONDS=160 tile_run
+  tile_down
 }
 
 tile_narrow() { # in a file of its own, for its tile is another server

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tilespec.settings import REJECTING
+
 RATE = "output_tokens_per_second"
 NONE, USUAL, TILE, USELESS = "none", "k3", "tile", "tile-useless"
 KNEE = 64
@@ -73,8 +75,11 @@ def read(paths: Iterable[Path]) -> tuple[Ratios, list[dict[str, Any]]]:
         for record in records:
             if RATE not in record:
                 continue  # what failed says why
-            place = Place(first["algorithm"], record["temperature"], record["kind"], record["clients"])
-            rounds[place, record["round"]][record["setting"]] = record[RATE]
+            algorithm, setting = first["algorithm"], record["setting"].removesuffix(f"-{REJECTING}")
+            if setting != record["setting"]:
+                algorithm += " with rejection sampling"
+            place = Place(algorithm, record["temperature"], record["kind"], record["clients"])
+            rounds[place, record["round"]][setting] = record[RATE]
         for (place, _), rates in rounds.items():
             for name, ratio in _ratios(rates).items():
                 found[place][name].append(ratio)

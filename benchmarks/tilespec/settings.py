@@ -6,8 +6,9 @@ STATIC = {"k1": 1, "k2": 2, "k3": 3, "k5": 5, "k7": 7}
 """Fixed numbers of draft tokens."""
 TILE_STEPS = 7
 """The most draft tokens that TileSpec may choose."""
-NAMES = ("none", *STATIC, "tile", "tile-useless")
-"""No speculation, each fixed number, TileSpec, and TileSpec with a draft that is never right."""
+REJECTING = "rejecting"
+NAMES = ("none", *STATIC, "tile", "tile-useless", *(f"{name}-{REJECTING}" for name in (*STATIC, "tile")))
+"""No speculation, each fixed number, TileSpec, TileSpec with a draft that is never right; with rejection sampling."""
 ALGORITHMS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft"}
 """SGLang's names, and the folder of each one's draft."""
 
@@ -37,9 +38,10 @@ def server_arguments(setting: str, algorithm: str, models: Path, *, gpu: bool) -
     base = GPU if gpu else ()
     if setting == "none":
         return base
-    tile = setting.startswith("tile")
-    steps = TILE_STEPS if tile else STATIC[setting]
-    draft = "useless" if setting.endswith("useless") else ALGORITHMS[algorithm]
+    name, _, how = setting.partition("-")
+    tile = name == "tile"
+    steps = TILE_STEPS if tile else STATIC[name]
+    draft = "useless" if how == "useless" else ALGORITHMS[algorithm]
     return (
         *base,
         *("--speculative-algorithm", "EAGLE" if draft == "useless" else algorithm),
@@ -48,5 +50,6 @@ def server_arguments(setting: str, algorithm: str, models: Path, *, gpu: bool) -
         *("--speculative-eagle-topk", "1"),
         *("--speculative-num-draft-tokens", str(steps + 1)),
         *(GPU_DRAFT if gpu else ()),
+        *(("--speculative-use-rejection-sampling",) if how == REJECTING else ()),
         *(("--tile-spec",) if tile else ()),
     )
