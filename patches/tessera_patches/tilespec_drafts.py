@@ -11,6 +11,7 @@ import torch
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
+from tessera_patches.tilespec_proposals import proposing
 from tessera_patches.tilespec_trees import DraftTree, ordering
 
 
@@ -54,12 +55,6 @@ def last_rows_only(model: Any) -> None:
     model.forward = forward
 
 
-def certain(tokens: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """Probabilities float32 ``[bs, V]`` that tokens ``[bs, 1]`` were sampled from which nobody sampled: 1 for each."""
-    zeros = torch.zeros(len(tokens), vocabulary, device=tokens.device)
-    return zeros.scatter_(1, tokens, 1.0)
-
-
 def _mark_picked(output: Any) -> None:
     output.next_token_logits = output.next_token_logits.as_subclass(_Picked)
     if output.hidden_states is not None:  # stay for the next step, and may lie in a graph's memory
@@ -101,7 +96,7 @@ def scored_chains(kind: Any) -> type:
     draft model's forwards, and captured with them where there are graphs. Of a sampled draft too it is that of the
     likeliest token: what is verified must not depend on the token that was sampled.
     """
-    base: Any = _sized(kind)
+    base: Any = _sized(proposing(kind))
 
     class ScoredChains(base):
         scores: Scores
@@ -117,13 +112,6 @@ def scored_chains(kind: Any) -> type:
                 self.chains[self.speculative_num_steps] = made
             constants = self.chains[self.speculative_num_steps]
             self._topk1_parents_prealloc, self._topk1_score_indices_prealloc = constants
-
-        def _draft_extend_for_prefill(self, *args: Any, **kwargs: Any) -> Any:
-            """The first draft of a prompt. Of a sampled token SGLang notes how likely that one was."""
-            drafts = super()._draft_extend_for_prefill(*args, **kwargs)
-            if drafts.draft_probs is not None:
-                drafts.topk_p = drafts.draft_probs.amax(1, keepdim=True)
-            return drafts
 
         def draft_forward(self, forward_batch: Any) -> Any:
             """All forwards of a draft; the first token's probability comes with the batch."""

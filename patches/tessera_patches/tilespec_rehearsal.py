@@ -26,7 +26,7 @@ from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_utils import get_draft_recurrent_hidden_state_spec
 
 from tessera.tilespec.policy import Choice
-from tessera_patches.tilespec_drafts import certain
+from tessera_patches.tilespec_proposals import certain
 
 _ABSENT = ("lora_id", "grammar", "token_type_ids")
 """What SGLang looks for in each request of a decode step, and these do not have."""

@@ -25,7 +25,8 @@ from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
 from tessera_patches.tilespec_accept import Chains
-from tessera_patches.tilespec_drafts import certain, last_rows_only, scored_chains
+from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
+from tessera_patches.tilespec_proposals import certain
 from tessera_patches.tilespec_rehearsal import as_served
 from tessera_patches.tilespec_verify import Cut
 

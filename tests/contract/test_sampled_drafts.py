@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
@@ -21,13 +22,21 @@ def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token() -> None:
     """Not as the one that was drawn, of which SGLang notes the probability."""
 
     class Drafts:
-        def _draft_extend_for_prefill(self) -> EagleDraftInput:
+        server_args = SimpleNamespace(speculative_use_rejection_sampling=True)
+
+        def _draft_extend_for_prefill(self, batch: Any) -> EagleDraftInput:
+            seen.append(batch.sampling_info.temperatures)
             return EagleDraftInput(topk_p=PROPOSED.gather(1, DRAWN), topk_index=DRAWN, draft_probs=PROPOSED)
 
+    seen: list[torch.Tensor] = []
+    warm = torch.tensor([[0.8], [1.0]])
+    asked = SimpleNamespace(temperatures=warm, top_ks=torch.tensor([50, 1]), is_any_greedy=True)
     drafts: Any = scored_chains(Drafts)()
-    found = drafts._draft_extend_for_prefill()
+    found = drafts._draft_extend_for_prefill(SimpleNamespace(sampling_info=asked))
     assert torch.equal(found.topk_p, torch.tensor([[0.7], [0.6]]))
     assert torch.equal(found.topk_index, DRAWN)
+    assert seen[0].flatten().tolist() == pytest.approx([0.8, 1e-4])  # of the greedy one the likeliest token is drawn
+    assert asked.temperatures is warm
 
 
 def asked(width: int, draft_probs: torch.Tensor | None) -> tuple[SimpleNamespace, SimpleNamespace]:

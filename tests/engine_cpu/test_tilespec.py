@@ -78,8 +78,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
         assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
         assert relative_error(answer["meta_info"]["embedding"], hf.pooled(prompt, output, "mean", "all")) <= 1e-5
     metas = [answer["meta_info"] for answer in answers]
-    sampled = "rejecting" in request.node.callspec.params["dice"]  # SGLang's drafts are, at temperature 1: seldom right
-    assert sum(meta["spec_num_correct_drafts"] for meta in metas) > (4 if sampled else 20)
+    assert sum(meta["spec_num_correct_drafts"] for meta in metas) > 20
     assert sum(meta["num_retractions"] for meta in metas) > 0
     for meta in metas:
         check_counts(meta)
