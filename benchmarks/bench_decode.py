@@ -14,10 +14,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +39,13 @@ def main() -> None:
     """Start the servers, measure, trace, print."""
     options = _options()
     names = [f"{variant}-{place}" for place, variant in enumerate(options.servers)]
-    with Fleet() as fleet, ExitStack() as stack, options.out.open("w", encoding="utf-8") as out:
+    with Fleet() as fleet, options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"server_args": options.server_args}, out)
         servers = {}
         for name, variant in zip(names, options.servers, strict=True):
             log = options.out.with_name(f"{options.out.stem}-{name}.log")
             servers[name] = new_server(variant, options.model, options.server_args, log)
             fleet.start(servers[name])
-            stack.callback(servers[name].stop)
         for server in servers.values():
             server.wait_ready()
         urls = {name: server.url for name, server in servers.items()}
@@ -93,16 +91,16 @@ def _traced(url: str, options: argparse.Namespace) -> GpuTime:
     """Trace a few steps in the midst of a wave.
 
     Raises:
+        RuntimeError: the wave failed.
         TimeoutError: the server wrote no trace.
     """
     load = Decoding(options.clients, options.tokens, 0.0, 0.0)
-    wave = threading.Thread(target=decode, args=(url, load, _prompts(options, WARM_UPS + options.rounds)))
-    with tempfile.TemporaryDirectory() as folder:
-        wave.start()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
+        wave = thread.submit(decode, url, load, _prompts(options, WARM_UPS + options.rounds))
         time.sleep(options.prefill_seconds)
         body = {"output_dir": folder, "num_steps": TRACED_STEPS, "activities": ["GPU"]}
         httpx.post(f"{url}/start_profile", json=body, timeout=TRACE_SECONDS).raise_for_status()
-        wave.join()
+        wave.result()
         until = time.monotonic() + TRACE_SECONDS
         while not (written := list(Path(folder).glob("*.trace.json.gz"))):
             if time.monotonic() > until:

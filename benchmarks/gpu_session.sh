@@ -192,20 +192,21 @@ tile_run() { # what was measured already is not measured again
     ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES}
 }
 
-tile_reject() { # in a file of its own, too
-  local out=$out/reject
+tile_apart() { # NAME SETTING...: in a file of its own, for its tile is another server
+  local out=$out/$1
   mkdir -p "$out"
-  SETTINGS="k3 k3-rejecting tile tile-rejecting" tile_up
-  TILE_CLIENTS="1 8 32 128" TILE_TEMPERATURES=0.8 TILE_KINDS="mixed hard" TILE_ROUNDS=1 TILE_SECONDS=160 tile_run
+  SETTINGS="${*:2}" tile_up
+  tile_run
   tile_down
 }
 
-tile_narrow() { # in a file of its own, for its tile is another server
-  local out=$out/narrow
-  mkdir -p "$out"
-  SETTINGS="none k1 k2 tile" tile_up
-  TILE_CLIENTS="32 64 128" TILE_TEMPERATURES=0.8 TILE_SECONDS=150 tile_run
-  tile_down
+tile_reject() {
+  TILE_CLIENTS="1 8 32 128" TILE_TEMPERATURES=0.8 TILE_KINDS="mixed hard" TILE_ROUNDS=1 TILE_SECONDS=160 \
+    tile_apart reject k3 k3-rejecting tile tile-rejecting
+}
+
+tile_narrow() {
+  TILE_CLIENTS="32 64 128" TILE_TEMPERATURES=0.8 TILE_SECONDS=150 tile_apart narrow none k1 k2 tile
 }
 
 tile_useless() { # a draft that is never right, beside none

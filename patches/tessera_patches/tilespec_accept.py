@@ -46,9 +46,8 @@ def accept(
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
     logits = _taken(logits_output, chains.qo_indptr, batch, width, grammar_mask)
     tokens = verify_input.draft_token.reshape(bs, width)
-    sampling = None
-    if not batch.sampling_info.is_all_greedy:
-        sampling = _sampling(batch, tokens, logits, chains.qo_indptr)._replace(proposals=verify_input.draft_probs)
+    greedy = batch.sampling_info.is_all_greedy
+    sampling = None if greedy else _sampling(batch, tokens, verify_input.draft_probs, logits, chains.qo_indptr)
     accepted = AcceptedChains.create(bs, width, logits.device)
     if sampling is None or get_tp_group().world_size == 1:
         accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
@@ -89,7 +88,9 @@ def _requests_of(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> torc
     return torch.searchsorted(qo_indptr[1 : bs + 1], rows, right=True).clamp_(max=bs - 1)
 
 
-def _sampling(batch: Any, tokens: torch.Tensor, logits: torch.Tensor, qo_indptr: torch.Tensor) -> ChainSampling:
+def _sampling(
+    batch: Any, tokens: torch.Tensor, proposals: torch.Tensor | None, logits: torch.Tensor, qo_indptr: torch.Tensor
+) -> ChainSampling:
     asked, width, cutoffs = batch.sampling_info, tokens.shape[1], None
     if asked.need_top_k_sampling or asked.need_top_p_sampling:
         cutoffs = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
@@ -104,7 +105,7 @@ def _sampling(batch: Any, tokens: torch.Tensor, logits: torch.Tensor, qo_indptr:
     )
     spec = get_spec()
     single, total = spec.speculative_accept_threshold_single, max(spec.speculative_accept_threshold_acc, 1e-9)
-    return ChainSampling(asked.temperatures, coins, last_coins, single, total, cutoffs)
+    return ChainSampling(asked.temperatures, coins, last_coins, single, total, cutoffs, proposals)
 
 
 def accept_trees_greedily(

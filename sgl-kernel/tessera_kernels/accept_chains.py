@@ -130,10 +130,12 @@ def accept_chains_torch(
     correct = right.long().cumprod(1).sum(1)
     if sampling is not None:
         at = torch.arange(bs, device=chains.device)
-        left, rejected = p[at, correct].double(), draft[at, correct]
-        if sampling.proposals is not None:
-            left, rejected = _left(left, rejected, correct, sampling.proposals), torch.full_like(rejected, -1)
-        last = _sample_without(left, rejected, sampling.last_coins)
+        whole, rejected = p[at, correct].double(), draft[at, correct]
+        if sampling.proposals is None:
+            left = _without(whole, rejected)
+        else:
+            left = _left(whole, rejected, correct, sampling.proposals)
+        last = _sample(left, sampling.last_coins)
         tokens = torch.where(depth < correct.unsqueeze(1), draft, last.unsqueeze(1))
     kept = depth <= correct.unsqueeze(1)
     accepted.tokens.copy_(tokens.where(kept, 0).flatten())
@@ -160,9 +162,13 @@ def _left(p: torch.Tensor, rejected: torch.Tensor, depth: torch.Tensor, proposal
     return torch.where(left.sum(1, keepdim=True) > 0, left, p)
 
 
-def _sample_without(p: torch.Tensor, rejected: torch.Tensor, coins: torch.Tensor) -> torch.Tensor:
-    """A token for each row ``[bs, V]`` by the coins, never the ``rejected`` one; -1 rejects none."""
-    p = p.scatter(1, rejected.clamp(min=0).unsqueeze(1), 0.0).where(rejected.unsqueeze(1) >= 0, p)
+def _without(p: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
+    """Rows ``[bs, V]`` without the ``rejected`` token of each; -1 rejects none."""
+    return p.scatter(1, rejected.clamp(min=0).unsqueeze(1), 0.0).where(rejected.unsqueeze(1) >= 0, p)
+
+
+def _sample(p: torch.Tensor, coins: torch.Tensor) -> torch.Tensor:
+    """A token for each row ``[bs, V]`` of weights by the coins."""
     below = p.cumsum(1) <= coins.double().unsqueeze(1) * p.sum(1, keepdim=True)
     likely = torch.arange(p.shape[1], device=p.device).where(p > 0, 0).amax(1)
     return torch.minimum(below.sum(1), likely)  # rounding may leave the coin behind the last token

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation
+from tessera_kernels.draw_token_triton import draw_token
 from tessera_kernels.launch import Launcher, power_of_2
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 from tessera_kernels.observe_acceptance_triton import observe_chain
@@ -65,116 +66,6 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
             mass = (chunk * CHUNK + place).to(tl.float32)
         tl.store(peaks + row * CHUNKS + chunk, peak)
         tl.store(masses + row * CHUNKS + chunk, mass)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _weights(  # type: ignore[no-untyped-def]
-    row, chunk, rejected, temperature, top, cutoff, inside, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr
-):
-    """Probabilities of a chunk of a row, times what all of them have in common; 0 for the rejected token."""
-    column = chunk * CHUNK + tl.arange(0, CHUNK)
-    value = tl.load(row + column, mask=inside & (column < VOCABULARY), other=_NOTHING).to(tl.float32)
-    return tl.where((column == rejected) | (value < cutoff), 0.0, tl.exp(value / temperature - top))
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _draw(  # type: ignore[no-untyped-def]
-    row,
-    masses,
-    rejected,
-    temperature,
-    top,
-    cutoff,
-    coin,
-    VOCABULARY: tl.constexpr,
-    CHUNK: tl.constexpr,
-    SLOTS: tl.constexpr,
-):
-    """A token of a row, by its coin: first its chunk, then its place there; never the rejected one."""
-    chunk = tl.arange(0, SLOTS)
-    own = tl.where(rejected >= 0, rejected // CHUNK, -1)
-    # Added up anew without the token, whose probability may be nearly all there is.
-    without = tl.sum(_weights(row, own, rejected, temperature, top, cutoff, own >= 0, VOCABULARY, CHUNK), 0)
-    masses = tl.where(chunk == own, without, masses)
-    wanted = coin * tl.sum(masses, 0)
-    # Rounding may leave the coin behind the last token.
-    place = tl.sum((tl.cumsum(masses, 0) <= wanted).to(tl.int32), 0)
-    place = tl.minimum(place, tl.max(tl.where(masses > 0, chunk, 0), 0))
-    before = tl.sum(tl.where(chunk < place, masses, 0.0), 0)
-    weight = _weights(row, place, rejected, temperature, top, cutoff, place >= 0, VOCABULARY, CHUNK)
-    found = tl.sum((before + tl.cumsum(weight, 0) <= wanted).to(tl.int32), 0)
-    found = tl.minimum(found, tl.max(tl.where(weight > 0, tl.arange(0, CHUNK), 0), 0))
-    return place * CHUNK + found
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _left(  # type: ignore[no-untyped-def]
-    row, proposal, chunk, temperature, top, total, cutoff, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr
-):
-    """Of a chunk of a row, what the target's probabilities are above the proposed ones."""
-    p = _weights(row, chunk, -1, temperature, top, cutoff, chunk >= 0, VOCABULARY, CHUNK) / total
-    column = chunk * CHUNK + tl.arange(0, CHUNK)
-    return tl.maximum(p - tl.load(proposal + column, mask=column < VOCABULARY, other=0.0), 0.0)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _draw_left(  # type: ignore[no-untyped-def]
-    row,
-    proposal,
-    masses,
-    temperature,
-    top,
-    cutoff,
-    coin,
-    VOCABULARY: tl.constexpr,
-    CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    SLOTS: tl.constexpr,
-):
-    """A token of what was not proposed, by its coin as in `_draw`; -1 where nothing is left."""
-    chunk = tl.arange(0, SLOTS)
-    total = tl.sum(masses, 0)
-    left = tl.zeros((SLOTS,), tl.float32)
-    for one in range(CHUNKS):
-        weight = _left(row, proposal, one, temperature, top, total, cutoff, VOCABULARY, CHUNK)
-        left = tl.where(chunk == one, tl.sum(weight, 0), left)
-    wanted = coin * tl.sum(left, 0)
-    place = tl.sum((tl.cumsum(left, 0) <= wanted).to(tl.int32), 0)
-    place = tl.minimum(place, tl.max(tl.where(left > 0, chunk, 0), 0))
-    before = tl.sum(tl.where(chunk < place, left, 0.0), 0)
-    weight = _left(row, proposal, place, temperature, top, total, cutoff, VOCABULARY, CHUNK)
-    found = tl.sum((before + tl.cumsum(weight, 0) <= wanted).to(tl.int32), 0)
-    found = tl.minimum(found, tl.max(tl.where(weight > 0, tl.arange(0, CHUNK), 0), 0))
-    return tl.where(tl.sum(left, 0) > 0, place * CHUNK + found, -1)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _last_token(  # type: ignore[no-untyped-def]
-    row,
-    proposal,
-    masses,
-    rejected,
-    temperature,
-    top,
-    cutoff,
-    coin,
-    VOCABULARY: tl.constexpr,
-    CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    SLOTS: tl.constexpr,
-    PROPOSED: tl.constexpr,
-):
-    """The token after the last accepted one; ``rejected`` is -1 where all were accepted."""
-    if PROPOSED:
-        none = tl.full((), -1, tl.int32)
-        last = none
-        if rejected >= 0:
-            last = _draw_left(row, proposal, masses, temperature, top, cutoff, coin, VOCABULARY, CHUNK, CHUNKS, SLOTS)
-        if last < 0:
-            last = _draw(row, masses, none, temperature, top, cutoff, coin, VOCABULARY, CHUNK, SLOTS)
-    else:
-        last = _draw(row, masses, rejected, temperature, top, cutoff, coin, VOCABULARY, CHUNK, SLOTS)
-    return last
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -266,7 +157,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     correct = tl.min(tl.where(right, DEPTHS, depth), 0)
     if SAMPLED:
         here = depth == correct
-        last = _last_token(
+        last = draw_token(
             logits + (begin + correct).to(tl.int64) * STRIDE,
             proposals + (request * (WIDTH - 1) + correct).to(tl.int64) * VOCABULARY,
             tl.sum(tl.where(here[:, None], mass, 0.0), 0),
