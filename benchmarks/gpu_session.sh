@@ -206,7 +206,8 @@ tile_reject() {
 }
 
 tile_narrow() {
-  TILE_CLIENTS="32 64 128" TILE_TEMPERATURES=0.8 TILE_SECONDS=150 tile_apart narrow none k1 k2 tile
+  TILE_CLIENTS="128 64 32" TILE_TEMPERATURES=0.8 TILE_SECONDS=${NARROW_SECONDS:-110} TILE_ROUNDS=1 TILE_KINDS="hard mixed easy" \
+    tile_apart narrow k1 k2 tile tile-rejecting
 }
 
 tile_useless() { # a draft that is never right, beside none

@@ -5,9 +5,12 @@ from pathlib import Path
 STATIC = {"k1": 1, "k2": 2, "k3": 3, "k5": 5, "k7": 7}
 """Fixed numbers of draft tokens."""
 TILE_STEPS = 7
-"""The most draft tokens that TileSpec may choose."""
+"""The most draft tokens that TileSpec may choose, where its name does not end with another number."""
 REJECTING = "rejecting"
-NAMES = ("none", *STATIC, "tile", "tile-useless", *(f"{name}-{REJECTING}" for name in (*STATIC, "tile")))
+NAMES = (
+    *("none", *STATIC, "tile", "tile-11", "tile-15", "tile-useless"),
+    *(f"{name}-{REJECTING}" for name in (*STATIC, "tile")),
+)
 """No speculation, each fixed number, TileSpec, TileSpec with a draft that is never right; with rejection sampling."""
 ALGORITHMS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft"}
 """SGLang's names, and the folder of each one's draft."""
@@ -40,7 +43,7 @@ def server_arguments(setting: str, algorithm: str, models: Path, *, gpu: bool) -
         return base
     name, _, how = setting.partition("-")
     tile = name == "tile"
-    steps = TILE_STEPS if tile else STATIC[name]
+    steps = int(how) if how.isdigit() else TILE_STEPS if tile else STATIC[name]
     draft = "useless" if how == "useless" else ALGORITHMS[algorithm]
     return (
         *base,

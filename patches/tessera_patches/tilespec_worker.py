@@ -141,7 +141,7 @@ class SizedWorker:
         """One step of the scheduler: a prefill, or draft, verify and extend."""
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self._scores.forget(batch.req_pool_indices)
-            self._decider.interrupted()
+            self._decider.interrupted(len(batch.reqs))
         else:  # the device knows the lengths of now; the host knows those of a step ago
             self._kv_tokens = sum(request.kv_committed_len for request in batch.reqs)
             self._traffic = Traffic.GREEDY if batch.sampling_info.is_all_greedy else Traffic.SAMPLED

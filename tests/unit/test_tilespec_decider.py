@@ -169,8 +169,8 @@ def test_trace_has_every_step(tmp_path: Path) -> None:
     for i in range(10):
         step(subject, own, 2, 0.9, chooser)
         if i == 4:
-            subject.interrupted()
-    subject.interrupted()
+            subject.interrupted(1)
+    subject.interrupted(1)
     assert subject._trace is not None
     subject._trace.close()
     records = list(Trace(file).records())
@@ -244,6 +244,19 @@ def test_a_follower_has_the_choices_and_tables_of_the_first_rank() -> None:
     assert all(not torch.equal(model.logits, unknown) for model in own.models)
 
 
+def test_requests_that_join_are_expected_to_be_like_others_and_not_like_the_last_one() -> None:
+    """A wave, one straggler of it whose drafts all fail, and the next wave: one prefill, and then none to learn from."""
+    subject, own = decider()
+    chooser = np.random.default_rng(1)
+    wave = [step(subject, own, 8, 0.95, chooser) for _ in range(2 * FIT_INTERVAL)]
+    straggler = [step(subject, own, 1, 0.02, chooser) for _ in range(2 * FIT_INTERVAL)]
+    subject.interrupted(8)
+    own.forget(torch.arange(8))
+    assert wave[-1] > 0
+    assert straggler[-1] == 0
+    assert step(subject, own, 8, 0.95, chooser) == wave[-1]
+
+
 def test_after_plain_steps_only_fresh_requests_say_what_drafts_are_worth() -> None:
     """A draft that became good is not missed because plain steps leave no first token: requests that begin show it."""
     subject, own = decider()
@@ -255,7 +268,7 @@ def test_after_plain_steps_only_fresh_requests_say_what_drafts_are_worth() -> No
     lengths = []
     for i in range(800):
         if i in (400, 600):  # another request begins
-            subject.interrupted()
+            subject.interrupted(1)
             own.forget(torch.tensor([0]))
             plain = False
         lengths.append(step(subject, own, 1, NO_DRAFT if plain else 0.98, chooser))

@@ -41,10 +41,12 @@ def record_a_run(file: Path, steps: int) -> Policy:
             means = [Mean([0.9, 0.8, 0.7])] if step == 20 else []
             for mean in means:
                 policy.survivals.assume(np.array(mean.values))
-            fresh = step % 10 == 0
-            choice = policy.choose(8, 1000 * step, fresh=fresh)
+            joined = 3 if step % 10 == 0 else 0
+            if joined:
+                policy.survivals.renew(joined, 8)
+            choice = policy.choose(8, 1000 * step, fresh=joined > 0)
             measured = choice.profiled * 1.1
-            writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, fresh))
+            writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, joined))
             policy.observe(choice, measured)
             seen = []
             if choice.steps:

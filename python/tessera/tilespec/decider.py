@@ -76,7 +76,7 @@ class Decider:
         self._keep = keep
         self._tell = tell
         self._refits: list[tuple[Traffic, npt.NDArray[np.float32]]] = []
-        self._fresh = False
+        self._joined = 0
         self._trace = None if trace is None else TraceWriter(trace, costs, means)
         self._tally = tally
         self._learnt = _Learnt()
@@ -91,30 +91,33 @@ class Decider:
             self._scores.use(traffic)
             self.policy.turn(self._survivals[traffic])
         counts = self._counts.receive()
-        looks = self.policy.looks(bs, fresh=self._fresh)
+        joined, self._joined = self._joined, 0
+        fresh = joined > 0
+        looks = self.policy.looks(bs, fresh=fresh)
         if looks or counts:
             self._take_in_histograms()
             self._fit(counts)
         if looks:
             self._take_in_times()
+        if joined:
+            self._survivals[traffic].renew(joined, bs)
         self._timers[traffic].stepped()
-        choice = self.policy.choose(bs, kv_tokens, fresh=self._fresh)
+        choice = self.policy.choose(bs, kv_tokens, fresh=fresh)
         if self._tell is not None:
             self._tell(Order(choice, self._refits))
             self._refits = []
         if self._unsent is not None and self._unsent != (choice.steps, traffic):
             self._send_histogram(self._unsent)  # now: from here on it is of other drafts
         learnt = self._learnt
-        record = Record(bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, self._fresh, traffic)
+        record = Record(bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, joined, traffic)
         self._watch.start(record)
-        self._fresh = False
         if self._trace is not None:
             self._learnt = _Learnt()
         return choice
 
-    def interrupted(self) -> None:
-        """A prefill runs between two decode steps; requests join whose drafts are whole."""
-        self._fresh = True
+    def interrupted(self, joined: int) -> None:
+        """A prefill runs between two decode steps; ``joined`` requests join, whose drafts are whole."""
+        self._joined += joined
         untimed = self._watch.interrupt()
         self._take_in_times()
         self._record(untimed)

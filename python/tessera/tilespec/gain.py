@@ -20,6 +20,8 @@ MEMORY_REQUESTS = 32.0
 """News of this many requests replace half of what was known: few requests tell little."""
 FIRST_REQUESTS = 4.0
 """What is assumed at the beginning counts as so many."""
+USUAL_REQUESTS = 2048.0
+"""As `MEMORY_REQUESTS`, of what is expected of requests that join: a few stragglers say little of others."""
 _CENTERS = (np.arange(BINS) + 0.5) / BINS
 _UNITS = np.array([1.0, HISTOGRAM_UNIT]).reshape(2, 1, 1)
 
@@ -49,6 +51,7 @@ class Survivals:
         self._rates[:, :, -1] = mean.cumprod()
         self._rates[0, :, -1] = 1  # each request has one draft token at each depth
         self._rates[:] = self._in_their_bins(self._rates)
+        self._usual, self._usually_known = self._rates.copy(), FIRST_REQUESTS
         self._accumulate()
 
     def assume(self, mean: Array) -> None:
@@ -72,6 +75,17 @@ class Survivals:
         self._counts += histogram
         self._settled = False
 
+    def renew(self, joined: int, bs: int) -> None:
+        """``joined`` of a batch of ``bs`` are new: of them is known what requests are usually like.
+
+        A wave of new ones after one straggler, whose drafts all failed, was decoded without drafts to its end.
+        """
+        self._settle()
+        share = min(joined / bs, 1.0)
+        self._known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - self._known)
+        self._rates += share * (self._usual - self._rates)
+        self._accumulate()
+
     def gain(self, drafts: Array) -> Array:
         """Expected accepted draft tokens for each request.
 
@@ -89,8 +103,9 @@ class Survivals:
         requests = sum(self._counts[0, 0].tolist())
         if requests == 0:
             return
-        weight = 1 / (requests + self._known)
+        weight, usual_weight = 1 / (requests + self._known), 1 / (requests + self._usually_known)
         self._known = min(self._known + requests, MEMORY_REQUESTS)
+        self._usually_known = min(self._usually_known + requests, USUAL_REQUESTS)
         fresh = self._counts
         fresh *= _UNITS * weight
         if self._drafted < fresh.shape[1]:
@@ -100,6 +115,9 @@ class Survivals:
             fresh[:, self._drafted :] = deeper.reshape(items.shape)
         self._rates *= 1 - requests * weight
         self._rates += fresh
+        self._usual *= 1 - requests * usual_weight
+        fresh *= usual_weight / weight
+        self._usual += fresh
         fresh.fill(0)
         self._accumulate()
 

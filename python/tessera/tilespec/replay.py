@@ -87,6 +87,8 @@ class Follower:
         if record.traffic != self._traffic:
             self._traffic = Traffic(record.traffic)
             self.policy.turn(self._survivals[self._traffic])
+        if record.joined:
+            self._survivals[self._traffic].renew(record.joined, record.bs)
 
 
 @dataclass
@@ -121,7 +123,7 @@ def replay(trace: Trace) -> Replay:
             outcome.add(bs, gain[row, 0], seconds[row, 0], bs * (steps[row] + 1), str(steps[row]))
         best = int(((bs + gain[:, 0]) / seconds[:, 0]).argmax())
         uniform.add(bs, gain[best, 0], seconds[best, 0], bs * (steps[best] + 1), str(steps[best]))
-        again = deciding.policy.choose(bs, record.kv_tokens, fresh=record.fresh)
+        again = deciding.policy.choose(bs, record.kv_tokens, fresh=record.joined > 0)
         for outcome, choice in ((tilespec, again), (recorded, record.choice)):
             label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
             outcome.add(bs, choice.gain, choice.seconds, choice.tokens, label)

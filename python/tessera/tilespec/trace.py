@@ -17,7 +17,7 @@ from tessera.tilespec.calibration import Traffic
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.policy import Choice
 
-SCHEMA = 4
+SCHEMA = 5
 _END = {"end": "the trace is full"}
 
 
@@ -68,8 +68,8 @@ class Record:
     """Draft tokens accepted since the last record that says so: they are read with each fit of a calibration."""
     measured: float | None = None
     """Seconds, where measured."""
-    fresh: bool = False
-    """A prefill came directly before."""
+    joined: int = 0
+    """Requests of a prefill that came directly before."""
     traffic: int = Traffic.GREEDY
     """A `tessera.tilespec.calibration.Traffic`."""
 
