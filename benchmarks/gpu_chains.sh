@@ -4,8 +4,8 @@
 # /tmp/out/NAME.
 #
 #   gpu_chains.sh train   TileSpec's pair on GPU 1, if there is one; it needs no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec's tests while the pair is trained, TileSpec, and
-#                         throughput on mixtures of experts
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec's tests while the pair is trained, throughput on
+#                         mixtures of experts, and TileSpec
 #   gpu_chains.sh two     then, once all is unpacked, on two GPUs: TileSpec beside the best fixed settings; throughput on
 #                         mixtures of experts; tests of what is new; fingerprints
 #   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
@@ -28,24 +28,24 @@ train() {
 }
 
 one() {
-  devices=0 SUITES=tilespec-fa3 SUITE_SECONDS=${SUITE_SECONDS:-300} chain tests 0 0-7 tests found
-  # 42 loads of four settings take about 580 s.
-  SETTINGS=${SETTINGS:-k3 k5 k7 tile} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-600} TILE_ROUNDS=1 TILE_KINDS="hard mixed easy" \
-    KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
-    chain tilespec-a 0 0-15 tile_wait tile_up tile_run tile_down tile_narrow moe_decode moe fp8
+  devices=0 SUITES="tilespec-fa3 tilespec-sampled" SUITE_SECONDS=${SUITE_SECONDS:-270} chain tests 0 0-7 tests found
+  # Servers up 200 s, 42 loads of four settings 900 s, each of 16 requests and more.
+  LAYERS=24 AT_ONCE=2 KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
+    SETTINGS=${SETTINGS:-k3 k7 tile tile-rejecting} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-600} TILE_ROUNDS=${TILE_ROUNDS:-2} \
+    TILE_KINDS=${TILE_KINDS:-easy mixed hard} chain figures 0 0-15 tile_wait moe moe_gone fp8 moe_gone tile_up tile_run tile_down
 }
 
 figures=(up running tile_times embeddings toploc down up_injection injection down)
 
 two() {
-  devices=0 SUITES="kernels tilespec-fa3" KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
+  devices=0 SUITES="kernels tilespec-fa3 tilespec-sampled" KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
     chain figures 0 0-15 moe fp8 tests found tile_times up toploc down
   SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=700 TILE_KINDS="mixed hard" \
     chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
 }
 
 tile() {
-  devices=0 SUITES="kernels tilespec-fa3" SETTINGS="none k1 k7 tile" TILE_SECONDS=900 \
+  devices=0 SUITES="kernels tilespec-fa3 tilespec-sampled" SETTINGS="none k1 k7 tile" TILE_SECONDS=900 \
     chain tilespec-b 0 0-15 tests found tile_times tile_wait tile_up tile_run tile_down
   SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=900 \
     chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
@@ -54,7 +54,7 @@ tile() {
 four() {
   chain figures 0 0-15 "${figures[@]}"
   SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again
-  devices=2 SUITES="kernels tilespec-fa3 tilespec-triton tilespec-trees injection embeddings-fa3" \
+  devices=2 SUITES="kernels tilespec-fa3 tilespec-sampled tilespec-triton tilespec-trees injection embeddings-fa3" \
     SETTINGS="k2 k5 k7 tile" chain tilespec-b 2 32-47 tests more_tests found tile_wait tile_up tile_run tile_down
   # Only runners that serve: one that fails takes a minute or five to do so.
   RUNNERS="triton cutlass deep_gemm triton_kernel" SETTINGS="none k3 tile tile-useless" TRACE=1 TILE_SECONDS=420 \

@@ -16,6 +16,7 @@
 #   huggingface  the same vectors without a server                          60 s
 #   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned);
 #                throughput alone with KNOWN=FOLDER, where moe.jsonl and moe-fp8.jsonl lie  about 250 s each (reckoned)
+#   moe_gone     remove their models
 #   moe_decode   what each of our options adds to a decode step, with triton; where the GPU waits    150 s (reckoned)
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
@@ -116,9 +117,9 @@ moe() { experts moe moe; }
 fp8() { experts fp8 moe-fp8 --fp8; }
 
 # Of the whole model's 48 layers 8, each as it is there: six servers fit side by side, and start quickly; what a step costs
-# once, SGLang's and ours, weighs up to six times as much. Graphs for what is measured only. DeepGEMM's kernels are compiled
-# when first seen and kept for later servers, not all at start.
-layers=(--layers 8)
+# once, SGLang's and ours, weighs up to six times as much: for throughput LAYERS=24 AT_ONCE=2. Graphs for what is measured
+# only. DeepGEMM's kernels are compiled when first seen and kept for later servers, not all at start.
+LAYERS=${LAYERS:-8}
 expert_server=(-- --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
   --grammar-backend none --cuda-graph-bs-decode 8 16 24 32 --mem-fraction-static 0.9 --max-total-tokens 65536
   --sleep-on-idle "${prefill[@]}")
@@ -130,26 +131,30 @@ shape() { # FOLDER OPTION...: unless it is there
 expert_bench() { # ARGUMENT...: RUNNERS picks some
   command -v nvcc >/dev/null || export SGL_DG_USE_NVRTC=1
   SGLANG_JIT_DEEPGEMM_PRECOMPILE=0 timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_moe.py \
-    ${RUNNERS:+--backends $RUNNERS} ${MOE_LOADS:+--loads $MOE_LOADS} "$@" 2>&1 | grep --line-buffered -v 'server starting' | cut -c 1-600 | tail -n 60
+    ${RUNNERS:+--backends $RUNNERS} ${MOE_LOADS:+--loads $MOE_LOADS} ${AT_ONCE:+--at-once $AT_ONCE} "$@" 2>&1 | grep --line-buffered -v 'server starting' | cut -c 1-600 | tail -n 60
 }
 
 experts() { # NAME RESULTS OPTION...: the runners of a model of Qwen3-30B-A3B's shape; KNOWN has results to go on from, of those in them
-  shape "/tmp/m30b-$1" "${layers[@]}" "${@:3}"
+  local model=/tmp/m30b-$1-$LAYERS
+  shape "$model" --layers "$LAYERS" "${@:3}"
   local RUNNERS=${RUNNERS:-}
   if [[ -n ${KNOWN:-} ]]; then
     [[ -e $out/$1.jsonl ]] || cp "$KNOWN/$2.jsonl" "$out/$1.jsonl"
     RUNNERS=$(python3 -c 'import json, sys; print(*{json.loads(line)["backend"]: 0 for line in sys.stdin})' <"$out/$1.jsonl")
   fi
-  expert_bench --model "/tmp/m30b-$1" --out "$out/$1.jsonl" "${expert_server[@]}"
+  expert_bench --model "$model" --out "$out/$1.jsonl" "${expert_server[@]}"
 }
 
 tiny_moe() {
   expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads "${expert_server[@]}"
 }
 
+moe_gone() { rm -rf /tmp/m30b-*; } # they fill the disk
+
 moe_decode() {
-  shape /tmp/m30b-moe "${layers[@]}"
-  timeout 250 python3 benchmarks/bench_decode.py --model /tmp/m30b-moe --out "$out/moe-decode.jsonl" \
+  local model=/tmp/m30b-moe-$LAYERS
+  shape "$model" --layers "$LAYERS"
+  timeout 250 python3 benchmarks/bench_decode.py --model "$model" --out "$out/moe-decode.jsonl" \
     --servers stock stock ours injecting "${expert_server[@]}" --moe-runner-backend triton 2>&1 |
     grep --line-buffered -v 'server starting'
 }
@@ -206,8 +211,8 @@ tile_reject() {
 }
 
 tile_narrow() {
-  TILE_CLIENTS="128 64 32" TILE_TEMPERATURES=0.8 TILE_SECONDS=${NARROW_SECONDS:-110} TILE_ROUNDS=1 TILE_KINDS="hard mixed easy" \
-    tile_apart narrow k1 k2 tile tile-rejecting
+  TILE_CLIENTS="128 64 32" TILE_TEMPERATURES=0.8 TILE_SECONDS=150 TILE_ROUNDS=1 TILE_KINDS="hard mixed easy" \
+    tile_apart narrow none k1 k2 tile
 }
 
 tile_useless() { # a draft that is never right, beside none
@@ -253,9 +258,10 @@ tests() {
   suite exact tests/gpu/test_toploc.py -k exact
   suite injection tests/gpu/test_injection.py tests/gpu/test_injection_lora.py
   suite tilespec tests/gpu/test_tilespec.py -k "not dice"
-  suite tilespec-fa3 tests/gpu/test_tilespec.py -k "dice and fa3 and not tree"
-  suite tilespec-triton tests/gpu/test_tilespec.py -k "dice and triton and not tree"
-  suite tilespec-trees tests/gpu/test_tilespec.py -k "dice and tree"
+  suite tilespec-fa3 tests/gpu/test_tilespec.py -k "the_tokens and fa3 and not tree"
+  suite tilespec-triton tests/gpu/test_tilespec.py -k "the_tokens and triton and not tree"
+  suite tilespec-sampled tests/gpu/test_tilespec.py -k "what_is_sampled"
+  suite tilespec-trees tests/gpu/test_tilespec.py -k "trees"
 }
 
 more_tests() {

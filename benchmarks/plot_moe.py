@@ -44,11 +44,15 @@ def write(results: Path) -> None:
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """One for each runner, from all lines about it; the reference first, the others by name."""
+    """One for each runner, from all lines about it; the reference first, the others by name.
+
+    The model is that of its first line: throughput may be another's, and says how many layers it had.
+    """
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         part = json.loads(line)
-        found[part["backend"]] = found.get(part["backend"], {}) | part
+        before = found.get(part["backend"], {})
+        found[part["backend"]] = before | part | {name: before[name] for name in ("model",) if name in before}
     return sorted(found.values(), key=lambda record: (record["backend"] != "triton", record["backend"]))
 
 
@@ -85,7 +89,8 @@ def _row(record: dict[str, Any]) -> Iterator[str]:
         yield f"| `{name}` | the very bits of `{rows['bits_of']}`, so its kernels | | | {least} |"
     for load in record.get("throughput", []):
         shares = [f"{load[case][0]:.3f} ({load[case][1]:.3f} to {load[case][2]:.3f})" for case in COLOURS]
-        yield f"| `{name}` | {load['load']} | {shares[0]} | {shares[1]} | {least} |"
+        layers = f", {load['layers']} layers" if "layers" in load else ""
+        yield f"| `{name}` | {load['load']}{layers} | {shares[0]} | {shares[1]} | {least} |"
     if not rows["bits_of"] and "throughput" not in record:
         yield f"| `{name}` | not measured | | | {least} |"
 

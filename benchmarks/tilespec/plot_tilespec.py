@@ -91,9 +91,9 @@ def read(paths: Iterable[Path]) -> tuple[Ratios, list[dict[str, Any]]]:
 
 def _ratios(rates: dict[str, float]) -> dict[str, float]:
     found = {}
-    if TILE in rates:
+    if tiles := [rate for name, rate in rates.items() if name == TILE or name.removeprefix(f"{TILE}-").isdigit()]:
         others = (name for name in rates if not name.startswith(TILE))
-        found = {name: rates[TILE] / rates[name] for name in others}
+        found = {name: tiles[0] / rates[name] for name in others}
     if USELESS in rates and NONE in rates:
         found[USELESS] = rates[USELESS] / rates[NONE]
     return found

@@ -4,11 +4,11 @@ from pathlib import Path
 
 STATIC = {"k1": 1, "k2": 2, "k3": 3, "k5": 5, "k7": 7}
 """Fixed numbers of draft tokens."""
-TILE_STEPS = 7
+TILE_STEPS = 11
 """The most draft tokens that TileSpec may choose, where its name does not end with another number."""
 REJECTING = "rejecting"
 NAMES = (
-    *("none", *STATIC, "tile", "tile-11", "tile-15", "tile-useless"),
+    *("none", *STATIC, "tile", "tile-7", "tile-useless"),
     *(f"{name}-{REJECTING}" for name in (*STATIC, "tile")),
 )
 """No speculation, each fixed number, TileSpec, TileSpec with a draft that is never right; with rejection sampling."""

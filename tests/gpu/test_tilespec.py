@@ -30,7 +30,7 @@ LIMITS = (*SMALL, "--max-total-tokens", "20000", "--max-running-requests", "16")
 GRAPHS = (
     *("--cuda-graph-bs-decode", "1", "2", "4", "8", "16"),
     "--disable-prefill-cuda-graph",
-    *("--sampling-backend", "pytorch"),  # the other compiles top-k and top-p with nvcc at the first request, for a minute
+    *("--sampling-backend", "pytorch"),  # the other one runs nvcc for a minute at the first request
     *("--grammar-backend", "none"),
 )
 DRAFTS = {"standalone": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3"}

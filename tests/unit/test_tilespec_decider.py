@@ -245,7 +245,7 @@ def test_a_follower_has_the_choices_and_tables_of_the_first_rank() -> None:
 
 
 def test_requests_that_join_are_expected_to_be_like_others_and_not_like_the_last_one() -> None:
-    """A wave, one straggler of it whose drafts all fail, and the next wave: one prefill, and then none to learn from."""
+    """A wave, one straggler of it whose drafts all fail, and the next wave, with one prefill in all."""
     subject, own = decider()
     chooser = np.random.default_rng(1)
     wave = [step(subject, own, 8, 0.95, chooser) for _ in range(2 * FIT_INTERVAL)]

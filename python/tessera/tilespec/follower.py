@@ -46,7 +46,7 @@ class Follower:
             self._scores.refit(kind, table)
         return choice
 
-    def interrupted(self, joined: int) -> None:  # noqa: ARG002
+    def interrupted(self, joined: int) -> None:
         """The first rank sees prefills itself."""
 
     def drafted(self, steps: int) -> None:
