@@ -141,7 +141,7 @@ class SizedWorker:
         """One step of the scheduler: a prefill, or draft, verify and extend."""
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self._scores.forget(batch.req_pool_indices)
-            self._decider.interrupted(len(batch.reqs))
+            self._decider.interrupted(_joining(batch))
         else:  # the device knows the lengths of now; the host knows those of a step ago
             self._kv_tokens = sum(request.kv_committed_len for request in batch.reqs)
             self._traffic = Traffic.GREEDY if batch.sampling_info.is_all_greedy else Traffic.SAMPLED
@@ -201,6 +201,12 @@ class SizedWorker:
     def _learn(self: Any, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, accept_lens: Any) -> None:
         steps = verify_input.draft_token_num - 1
         self._scores.observe(len(requests), steps, requests, plan, accept_lens)
+
+
+def _joining(batch: Any) -> int:
+    """Requests of a prefill that decode from now on: not one whose prompt goes on, and none that ends with its prompt."""
+    wanted = (request.sampling_params.max_new_tokens for request in batch.reqs if request is not batch.chunked_req)
+    return sum(tokens > 1 for tokens in wanted)
 
 
 @contextlib.contextmanager

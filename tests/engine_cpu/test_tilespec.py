@@ -171,11 +171,13 @@ def test_the_policy_is_in_force(
     chooser = random.Random(2)
     noise = [[chooser.randrange(8, 1000) for _ in range(20)] for _ in range(20)]
     prompts = [*noise, *[[*ids[:4], *prompt] for ids in noise]]
+    generate(server, prompts, 1)  # after their prompts nothing is left to decode
     for together in (prompts[12:28], prompts):  # in one body: how many run at once is not left to the clients' luck
         for ids, answer in zip(together, generate(server, together, 40), strict=True):
             output = answer["output_ids"]
             assert output == hf.favourites([*ids, *output[:-1]])[len(ids) - 1 :]
     records = list(Trace(trace).records())
+    assert sum(record.joined for record in records) == 1 + 16 + len(prompts)
     assert any(record.choice.steps == drafted and record.bs == 1 for record in records)
     assert any(0 < record.choice.tokens - record.bs < drafted * record.bs and record.bs > 8 for record in records)
     again = replay(Trace(trace))

@@ -116,7 +116,7 @@ class Decider:
         return choice
 
     def interrupted(self, joined: int) -> None:
-        """A prefill runs between two decode steps; ``joined`` requests join, whose drafts are whole."""
+        """A prefill runs between two decode steps; after it ``joined`` requests more decode, whose drafts are whole."""
         self._joined += joined
         untimed = self._watch.interrupt()
         self._take_in_times()

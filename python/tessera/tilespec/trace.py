@@ -69,7 +69,7 @@ class Record:
     measured: float | None = None
     """Seconds, where measured."""
     joined: int = 0
-    """Requests of a prefill that came directly before."""
+    """Requests that decode since a prefill directly before."""
     traffic: int = Traffic.GREEDY
     """A `tessera.tilespec.calibration.Traffic`."""
 
