@@ -210,7 +210,7 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
         kind.fit()
         kind.model.offsets[new] = 0.0
         if len(new):
-            kind.survivals.renew(len(new), world.bs)
+            policy.join(len(new), world.bs)
         choice = policy.choose(world.bs, world.bs * KV_PER_REQUEST, fresh=len(new) > 0)
         chosen[f"{choice.steps}{'' if choice.tier is None else f' in {choice.tier}'}"] += 1
         took = clock.takes(choice)

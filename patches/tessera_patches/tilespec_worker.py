@@ -204,7 +204,7 @@ class SizedWorker:
 
 
 def _joining(batch: Any) -> int:
-    """Requests of a prefill that decode from now on: not one whose prompt goes on, and none that ends with its prompt."""
+    """Requests of a prefill that decode from now on: not one whose prompt goes on, and none that ends with its own."""
     wanted = (request.sampling_params.max_new_tokens for request in batch.reqs if request is not batch.chunked_req)
     return sum(tokens > 1 for tokens in wanted)
 

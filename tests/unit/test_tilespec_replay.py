@@ -43,7 +43,7 @@ def record_a_run(file: Path, steps: int) -> Policy:
                 policy.survivals.assume(np.array(mean.values))
             joined = 3 if step % 10 == 0 else 0
             if joined:
-                policy.survivals.renew(joined, 8)
+                policy.join(joined, 8)
             choice = policy.choose(8, 1000 * step, fresh=joined > 0)
             measured = choice.profiled * 1.1
             writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, joined))

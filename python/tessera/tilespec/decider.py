@@ -100,7 +100,7 @@ class Decider:
         if looks:
             self._take_in_times()
         if joined:
-            self._survivals[traffic].renew(joined, bs)
+            self.policy.join(joined, bs)
         self._timers[traffic].stepped()
         choice = self.policy.choose(bs, kv_tokens, fresh=fresh)
         if self._tell is not None:

@@ -165,6 +165,12 @@ class Policy:
         self._held = None
         self._evidence = SWITCH_EVIDENCE
 
+    def join(self, joined: int, bs: int) -> None:
+        """After a prefill ``joined`` of the next batch of ``bs`` are new; where most are, it is another batch."""
+        self.survivals.renew(joined, bs)
+        if 2 * joined >= bs:
+            self._evidence = SWITCH_EVIDENCE
+
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
         options = self._options.get(bs) or self._prepare(bs)

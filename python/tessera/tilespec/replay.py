@@ -88,7 +88,7 @@ class Follower:
             self._traffic = Traffic(record.traffic)
             self.policy.turn(self._survivals[self._traffic])
         if record.joined:
-            self._survivals[self._traffic].renew(record.joined, record.bs)
+            self.policy.join(record.joined, record.bs)
 
 
 @dataclass
