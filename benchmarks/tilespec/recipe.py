@@ -52,7 +52,7 @@ FULL = Recipe(
     wide_head=Shape(hidden=4096, intermediate=14336, layers=1, heads=32, kv_heads=8, head_dim=128, vocabulary=128256),
     inner_layers=(1, 3, 6),
     packages=True,
-    corpus_megabytes=400,
+    corpus_megabytes=200,
     tokenizer_megabytes=40,
     rows=64,
     window=1024,
