@@ -20,8 +20,10 @@ MEMORY_REQUESTS = 32.0
 """News of this many requests replace half of what was known: few requests tell little."""
 FIRST_REQUESTS = 4.0
 """What is assumed at the beginning counts as so many."""
-USUAL_REQUESTS = 2048.0
-"""As `MEMORY_REQUESTS`, of what is expected of requests that join: a few stragglers say little of others."""
+YOUNG_REQUESTS = 2048.0
+"""As `MEMORY_REQUESTS`, of what is expected of requests that join: it outlasts several waves of them."""
+YOUTH = 0.25
+"""How young a batch that has just joined is at the next look. The longer a text, the better its drafts often are."""
 _CENTERS = (np.arange(BINS) + 0.5) / BINS
 _UNITS = np.array([1.0, HISTOGRAM_UNIT]).reshape(2, 1, 1)
 
@@ -51,7 +53,8 @@ class Survivals:
         self._rates[:, :, -1] = mean.cumprod()
         self._rates[0, :, -1] = 1  # each request has one draft token at each depth
         self._rates[:] = self._in_their_bins(self._rates)
-        self._usual, self._usually_known = self._rates.copy(), FIRST_REQUESTS
+        self._at_first, self._first_known = self._rates.copy(), FIRST_REQUESTS
+        self._young = 1.0
         self._accumulate()
 
     def assume(self, mean: Array) -> None:
@@ -76,14 +79,16 @@ class Survivals:
         self._settled = False
 
     def renew(self, joined: int, bs: int) -> None:
-        """``joined`` of a batch of ``bs`` are new: of them is known what requests are usually like.
+        """``joined`` of a batch of ``bs`` are new: of them is known what requests are like when they begin.
 
-        A wave of new ones after one straggler, whose drafts all failed, was decoded without drafts to its end.
+        A wave of new ones after one straggler, whose drafts all failed, was decoded without drafts to its end; and one
+        after many whose texts had become repetitive with too many, until it was looked at again.
         """
         self._settle()
         share = min(joined / bs, 1.0)
         self._known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - self._known)
-        self._rates += share * (self._usual - self._rates)
+        self._rates += share * (self._at_first - self._rates)
+        self._young += share * (1.0 - self._young)
         self._accumulate()
 
     def gain(self, drafts: Array) -> Array:
@@ -103,9 +108,8 @@ class Survivals:
         requests = sum(self._counts[0, 0].tolist())
         if requests == 0:
             return
-        weight, usual_weight = 1 / (requests + self._known), 1 / (requests + self._usually_known)
+        weight = 1 / (requests + self._known)
         self._known = min(self._known + requests, MEMORY_REQUESTS)
-        self._usually_known = min(self._usually_known + requests, USUAL_REQUESTS)
         fresh = self._counts
         fresh *= _UNITS * weight
         if self._drafted < fresh.shape[1]:
@@ -115,9 +119,13 @@ class Survivals:
             fresh[:, self._drafted :] = deeper.reshape(items.shape)
         self._rates *= 1 - requests * weight
         self._rates += fresh
-        self._usual *= 1 - requests * usual_weight
-        fresh *= usual_weight / weight
-        self._usual += fresh
+        young = requests * self._young
+        young_weight = 1 / (young + self._first_known)
+        self._first_known = min(self._first_known + young, YOUNG_REQUESTS)
+        fresh *= self._young * young_weight / weight
+        self._at_first *= 1 - young * young_weight
+        self._at_first += fresh
+        self._young *= YOUTH
         fresh.fill(0)
         self._accumulate()
 
