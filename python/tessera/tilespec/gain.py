@@ -20,6 +20,8 @@ MEMORY_REQUESTS = 32.0
 """News of this many requests replace half of what was known: few requests tell little."""
 FIRST_REQUESTS = 4.0
 """What is assumed at the beginning counts as so many."""
+FIRST_YOUNG = 1.0
+"""The same of what is assumed of requests that join. Less: with a useless draft each new one would pay for it again."""
 YOUNG_REQUESTS = 2048.0
 """As `MEMORY_REQUESTS`, of what is expected of requests that join: it outlasts several waves of them."""
 YOUTH = 0.25
@@ -53,7 +55,7 @@ class Survivals:
         self._rates[:, :, -1] = mean.cumprod()
         self._rates[0, :, -1] = 1  # each request has one draft token at each depth
         self._rates[:] = self._in_their_bins(self._rates)
-        self._at_first, self._first_known = self._rates.copy(), FIRST_REQUESTS
+        self._at_first, self._first_known = self._rates.copy(), FIRST_YOUNG
         self._young = 1.0
         self._accumulate()
 
