@@ -174,10 +174,9 @@ def _failure(pair: dict[str, Server], seconds: float) -> dict[str, Any] | None:
 
 def _throughput(pair: dict[str, Server], options: argparse.Namespace) -> dict[str, Any]:
     urls = {case: pair["stock" if case == "stock" else "ours"].url for case in CASES}
-    layers = json.loads((options.model / "config.json").read_text())["num_hidden_layers"]
     try:
         with _told(*pair.values()):
-            return {"throughput": [{"layers": layers} | ratios(urls, load, options.rounds) for load in options.loads]}
+            return {"throughput": [ratios(urls, load, options.rounds) for load in options.loads]}
     except _ServingError as error:
         return {"failed": "while serving", "reason": str(error)}
 

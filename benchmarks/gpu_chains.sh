@@ -10,6 +10,7 @@
 #                         mixtures of experts; tests of what is new; fingerprints
 #   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
 #   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
+#   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
 # A borrowed host goes back when nothing runs on it for 30 s. So send the commands at once, three looks of 500 s with them.
@@ -77,4 +78,4 @@ look() {
   tar -C /tmp -cJf "$OUT/out.tar.xz" --exclude='*-responses.jsonl' --exclude='*.npy' --exclude='*-claims.json' out
 }
 
-"$1"
+"$@"

@@ -8,18 +8,12 @@
 #   gpu_lease.sh last CHAINS  with .gpu-fa3-2 and .gpu-tools: put FlashAttention 3 together, gpu_chains.sh CHAINS      45 s
 #   gpu_lease.sh next         with .gpu-tools, sixteen times for half an hour: the tree again, todo.sh, a look        105 s
 #
-# .gpu-tools is a copy of ../shared/gpu. todo.sh runs in /tmp/mine; `once NAME` is true the first time, and `chain NAME
-# STEP...` starts steps of gpu_session.sh in the background, with results in /tmp/out/NAME.
+# .gpu-tools is a copy of ../shared/gpu. todo.sh runs in /tmp/mine; `once NAME` is true the first time, and `bash
+# benchmarks/gpu_chains.sh chain NAME 0 0-15 STEP...` starts steps in the background, with results in /tmp/out/NAME.
 set -uo pipefail
 tree=$PWD
 
 once() { [[ ! -e /tmp/did-$1 ]] && touch "/tmp/did-$1"; }
-
-chain() {
-  mkdir -p "/tmp/out/$1"
-  CUDA_VISIBLE_DEVICES=0 OUT=/tmp/out/$1 SECONDS_EACH=${SECONDS_EACH:-560} setsid \
-    bash benchmarks/gpu_session.sh "${@:2}" >"/tmp/out/$1/log.txt" 2>&1 </dev/null &
-}
 
 mine() { # GNU tar replaces files: a script that runs is not changed
   mkdir -p /tmp/mine /tmp/out

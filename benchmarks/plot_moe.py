@@ -46,13 +46,15 @@ def write(results: Path) -> None:
 def records(path: Path) -> list[dict[str, Any]]:
     """One for each runner, from all lines about it; the reference first, the others by name.
 
-    The model is that of its first line: throughput may be another's, and says how many layers it had.
+    The model is that of its first line; throughput may be of one with more layers, and has their number.
     """
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         part = json.loads(line)
-        before = found.get(part["backend"], {})
-        found[part["backend"]] = before | part | {name: before[name] for name in ("model",) if name in before}
+        before, model = found.get(part["backend"], {}), part.get("model", {})
+        for load in part.get("throughput", []):
+            load["layers"] = model.get("num_hidden_layers", "?")
+        found[part["backend"]] = before | part | {"model": before.get("model", model)}
     return sorted(found.values(), key=lambda record: (record["backend"] != "triton", record["backend"]))
 
 
@@ -60,7 +62,7 @@ def lines(found: list[dict[str, Any]]) -> Iterator[str]:
     """The table: one line for each runner and load, those that did not start with the reason."""
     first = found[0]
     options = " ".join(first["server_args"]) or "no further options"
-    layers = first.get("model", {}).get("num_hidden_layers", "?")
+    layers = first["model"].get("num_hidden_layers", "?")
     yield f"GPU {first['provenance']['gpu']}, {first['provenance']['date']}, {layers} layers, {options}"
     yield ""
     yield "| runner | load | nobody asks, of stock | every request embeds, of stock | least cosine to the reference |"

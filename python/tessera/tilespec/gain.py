@@ -7,6 +7,7 @@ draft token and all that it continues are accepted), as `tessera_kernels.allocat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,24 @@ _CENTERS = (np.arange(BINS) + 0.5) / BINS
 _UNITS = np.array([1.0, HISTOGRAM_UNIT]).reshape(2, 1, 1)
 
 
+@dataclass(slots=True)
+class _Mean:
+    """The histogram of one request, over requests of which older ones fade."""
+
+    rates: Array
+    known: float
+    """What was counted before weighs as much as so many requests."""
+    most: float
+    """What ``known`` is at most."""
+
+    def add(self, counted: Array, requests: float) -> None:
+        """Take in the histogram of so many requests."""
+        total = self.known + requests
+        self.rates *= self.known / total
+        self.rates += counted / total
+        self.known = min(total, self.most)
+
+
 class Survivals:
     """The survivals of recent steps, per request, and the gain curves that follow from them.
 
@@ -49,20 +68,20 @@ class Survivals:
         self._counts = np.zeros((2, depths, BINS))
         self._settled = True
         self._drafted = 0
-        self._known = FIRST_REQUESTS
-        self._rates = np.zeros((2, depths, BINS))
-        self.assume(mean)
-        self._rates[:, :, -1] = mean.cumprod()
-        self._rates[0, :, -1] = 1  # each request has one draft token at each depth
-        self._rates[:] = self._in_their_bins(self._rates)
-        self._at_first, self._first_known = self._rates.copy(), FIRST_YOUNG
+        rates = np.zeros((2, depths, BINS))
+        rates[:, :, -1] = mean.cumprod()
+        rates[0, :, -1] = 1  # each request has one draft token at each depth
+        rates = self._in_their_bins(rates)
+        self._recent = _Mean(rates, FIRST_REQUESTS, MEMORY_REQUESTS)
+        self._at_first = _Mean(rates.copy(), FIRST_YOUNG, YOUNG_REQUESTS)
         self._young = 1.0
+        self.assume(mean)
         self._accumulate()
 
     def assume(self, mean: Array) -> None:
         """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted."""
         self._settle()
-        self._known = max(self._known / 2, FIRST_REQUESTS)  # by a table that is gone
+        self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
         self._deeper: dict[int, tuple[npt.NDArray[np.int64], Array]] = {}
 
@@ -88,8 +107,9 @@ class Survivals:
         """
         self._settle()
         share = min(joined / bs, 1.0)
-        self._known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - self._known)
-        self._rates += share * (self._at_first - self._rates)
+        recent = self._recent
+        recent.known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - recent.known)
+        recent.rates += share * (self._at_first.rates - recent.rates)
         self._young += share * (1.0 - self._young)
         self._accumulate()
 
@@ -110,25 +130,17 @@ class Survivals:
         requests = sum(self._counts[0, 0].tolist())
         if requests == 0:
             return
-        weight = 1 / (requests + self._known)
-        self._known = min(self._known + requests, MEMORY_REQUESTS)
-        fresh = self._counts
-        fresh *= _UNITS * weight
-        if self._drafted < fresh.shape[1]:
+        counted = self._counts
+        counted *= _UNITS
+        if self._drafted < counted.shape[1]:
             places, lost = self._deeper.get(self._drafted) or self._prepare(self._drafted)
-            items = fresh[:, self._drafted - 1, None] * lost
+            items = counted[:, self._drafted - 1, None] * lost
             deeper = np.bincount(places, items.ravel(), items.size)
-            fresh[:, self._drafted :] = deeper.reshape(items.shape)
-        self._rates *= 1 - requests * weight
-        self._rates += fresh
-        young = requests * self._young
-        young_weight = 1 / (young + self._first_known)
-        self._first_known = min(self._first_known + young, YOUNG_REQUESTS)
-        fresh *= self._young * young_weight / weight
-        self._at_first *= 1 - young * young_weight
-        self._at_first += fresh
+            counted[:, self._drafted :] = deeper.reshape(items.shape)
+        self._recent.add(counted, requests)
+        self._at_first.add(counted * self._young, requests * self._young)
         self._young *= YOUTH
-        fresh.fill(0)
+        counted.fill(0)
         self._accumulate()
 
     def _prepare(self, drafted: int) -> tuple[npt.NDArray[np.int64], Array]:
@@ -152,5 +164,5 @@ class Survivals:
 
     def _accumulate(self) -> None:
         """From bins to curves: the most likely draft tokens come first, whatever their depth."""
-        np.matmul(self._within, self._rates, out=self._stacked[:, :, :-1])
+        np.matmul(self._within, self._recent.rates, out=self._stacked[:, :, :-1])
         np.add.accumulate(self._stacked[:, :, ::-1], axis=2, out=self._curves)
