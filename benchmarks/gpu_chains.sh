@@ -3,11 +3,13 @@
 # borrows the host may end before them. Prepared as gpu_session.sh wants it. Results and each chain's log.txt lie in
 # /tmp/out/NAME.
 #
-#   gpu_chains.sh train   TileSpec's pair on GPU 1, if there is one; it needs no FlashAttention 3 and may start before the rest
+#   gpu_chains.sh train   TileSpec's pair; on two GPUs on the second one, and the mixtures of experts are written. This needs
+#                         no FlashAttention 3 and may start before the rest
 #   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec's tests while the pair is trained, throughput on
 #                         mixtures of experts, and TileSpec
-#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: TileSpec beside the best fixed settings; throughput on
-#                         mixtures of experts; tests of what is new; fingerprints
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests while the pair is trained, some on both; TileSpec
+#                         beside 3, 5 and 7 drafted tokens on one; on the other one throughput on mixtures of experts,
+#                         TileSpec beside 0, 1 and 2, a useless draft, rejection sampling
 #   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
 #   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
@@ -25,13 +27,20 @@ chain() { # NAME GPU CORES STEP...
 }
 
 train() {
-  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then chain train 1 16-31 tile_train; else chain train 0 0-15 tile_train; fi
+  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then
+    chain train 1 16-31 tile_train
+    LAYERS=24 chain models 0 0-15 moe_models
+  else
+    chain train 0 0-15 tile_train
+  fi
 }
 
+tilespec_suites="fa3-standalone fa3-eagle fa3-eagle3 sampled-fa3 sampled-triton sampled-rejecting trees-fa3 trees-triton"
+
 one() {
-  devices=0 SUITES="tilespec-fa3 tilespec-sampled" SUITE_SECONDS=${SUITE_SECONDS:-270} chain tests 0 0-7 tests found
+  devices=0 SUITES="$tilespec_suites" SUITE_SECONDS=${SUITE_SECONDS:-270} chain tests 0 0-7 tests found
   # Servers up 200 s, 42 loads of four settings 900 s, each of 16 requests and more.
-  LAYERS=24 AT_ONCE=2 KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
+  LAYERS=24 KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
     SETTINGS=${SETTINGS:-k3 k7 tile tile-rejecting} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-600} TILE_ROUNDS=${TILE_ROUNDS:-2} \
     TILE_KINDS=${TILE_KINDS:-easy mixed hard} chain figures 0 0-15 tile_wait moe moe_gone fp8 moe_gone tile_up tile_run tile_down
 }
@@ -39,14 +48,17 @@ one() {
 figures=(up running tile_times embeddings toploc down up_injection injection down)
 
 two() {
-  devices=0 SUITES="kernels tilespec-fa3 tilespec-sampled" KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
-    chain figures 0 0-15 moe fp8 tests found tile_times up toploc down
-  SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=700 TILE_KINDS="mixed hard" \
-    chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
+  devices=0 SUITES="$tilespec_suites ranks-experts ranks-tilespec" SUITE_SECONDS=${SUITE_SECONDS:-300} \
+    chain tests 0 0-23 tests pair found
+  LAYERS=24 KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 SETTINGS="none k1 k2 tile" \
+    TILE_CLIENTS="128 64 32 1" TILE_KINDS="hard mixed easy" TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-450} \
+    chain figures 0 0-15 tests_wait moe fp8 moe_gone tile_wait tile_up tile_run tile_down tile_useless tile_reject
+  SETTINGS="k3 k5 k7 tile" TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=1200 \
+    chain tilespec 1 16-31 tile_wait tile_up tile_run tile_few tile_down
 }
 
 tile() {
-  devices=0 SUITES="kernels tilespec-fa3 tilespec-sampled" SETTINGS="none k1 k7 tile" TILE_SECONDS=900 \
+  devices=0 SUITES="kernels $tilespec_suites" SETTINGS="none k1 k7 tile" TILE_SECONDS=900 \
     chain tilespec-b 0 0-15 tests found tile_times tile_wait tile_up tile_run tile_down
   SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=900 \
     chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
@@ -55,7 +67,7 @@ tile() {
 four() {
   chain figures 0 0-15 "${figures[@]}"
   SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again
-  devices=2 SUITES="kernels tilespec-fa3 tilespec-sampled tilespec-triton tilespec-trees injection embeddings-fa3" \
+  devices=2 SUITES="kernels $tilespec_suites triton-standalone injection embeddings-fa3" \
     SETTINGS="k2 k5 k7 tile" chain tilespec-b 2 32-47 tests more_tests found tile_wait tile_up tile_run tile_down
   # Only runners that serve: one that fails takes a minute or five to do so.
   RUNNERS="triton cutlass deep_gemm triton_kernel" SETTINGS="none k3 tile tile-useless" TRACE=1 TILE_SECONDS=420 \

@@ -16,7 +16,8 @@
 #   huggingface  the same vectors without a server                          60 s
 #   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned);
 #                throughput alone with KNOWN=FOLDER, where moe.jsonl and moe-fp8.jsonl lie  about 250 s each (reckoned)
-#   moe_gone     remove their models
+#   moe_models   write their models, or moe and fp8 do that                 75 s
+#   moe_gone     remove them
 #   moe_decode   what each of our options adds to a decode step, with triton; where the GPU waits    150 s (reckoned)
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
@@ -26,6 +27,7 @@
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES    600 s
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    350 s (reckoned)
+#   tile_few     the loads of few clients that sample again, with other prompts; after tile_run
 #   tile_again   one more start, whose profile is there                     90 s
 #   tile_useless  a draft that is never right                             230 s
 #   tile_narrow  settings that draft little, where they may be best; its tile is a later start    290 s (reckoned)
@@ -35,6 +37,7 @@
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
 #   more_tests found          the other half                               450 s
 #   pair found                what needs two GPUs; PAIR                    200 s
+#   tests_wait                until another one of these has done that
 #
 # One H200 for 30 minutes, every command within ten:
 #   quiet up embeddings small | encode states toploc | down up_injection injection | down huggingface; SUITES=... tests found
@@ -112,12 +115,12 @@ calibrate() {
     --plot "$out/toploc-calibrate.png"
 }
 
-moe() { experts moe moe; }
+moe() { AT_ONCE=${AT_ONCE:-$((LAYERS > 8 ? 2 : 6))} experts moe moe; }
 
 fp8() { experts fp8 moe-fp8 --fp8; }
 
 # Of the whole model's 48 layers 8, each as it is there: six servers fit side by side, and start quickly; what a step costs
-# once, SGLang's and ours, weighs up to six times as much: for throughput LAYERS=24 AT_ONCE=2. Graphs for what is measured
+# once, SGLang's and ours, weighs up to six times as much: for throughput LAYERS=24. Graphs for what is measured
 # only. DeepGEMM's kernels are compiled when first seen and kept for later servers, not all at start.
 LAYERS=${LAYERS:-8}
 expert_server=(-- --dtype bfloat16 --attention-backend fa3 --sampling-backend pytorch
@@ -147,6 +150,13 @@ experts() { # NAME RESULTS OPTION...: the runners of a model of Qwen3-30B-A3B's 
 
 tiny_moe() {
   expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads "${expert_server[@]}"
+}
+
+moe_models() { # both, before there is FlashAttention 3
+  local kind
+  for kind in moe fp8; do
+    shape "/tmp/m30b-$kind-$LAYERS" --layers "$LAYERS" $([[ $kind == moe ]] || echo --fp8)
+  done
 }
 
 moe_gone() { rm -rf /tmp/m30b-*; } # they fill the disk
@@ -216,9 +226,12 @@ tile_narrow() {
 }
 
 tile_useless() { # a draft that is never right, beside none
-  SETTINGS="none tile-useless" TRACE=1 tile_up
-  TILE_SECONDS=75 tile_run
-  tile_down
+  TRACE=1 TILE_SECONDS=100 TILE_ROUNDS=1 TILE_KINDS=mixed TILE_TEMPERATURES=0 TILE_CLIENTS="1 4 8 16 32 64 128" \
+    tile_apart useless none tile-useless
+}
+
+tile_few() { # few clients that sample, again: sixteen requests say little
+  TILE_CLIENTS="1 4 8 16" TILE_TEMPERATURES=0.8 TILE_ROUNDS=5 tile_run
 }
 
 tile_times() {
@@ -246,10 +259,13 @@ suite() { # NAME ARGUMENT...: start it, its output and its servers' logs in $sui
   [[ -z ${SUITES:-} || " $SUITES " == *" $1 "* ]] || return
   local device=${devices:-$((suites++ % gpus))}
   mkdir -p "$suite_logs/$1"
-  CUDA_VISIBLE_DEVICES=$device timeout -s INT "${SUITE_SECONDS:-540}" \
+  # Few threads: the reference's would fight with the servers' busy loops, and take minutes instead of seconds.
+  CUDA_VISIBLE_DEVICES=$device OMP_NUM_THREADS=2 timeout -s INT "${SUITE_SECONDS:-540}" \
     python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider --server-log-dir "$suite_logs/$1" \
     "${@:2}" >"$suite_logs/$1.log" 2>&1 &
 }
+
+tilespec_tests=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
 
 tests() {
   suite kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/gpu/test_acceptance.py tests/kernels
@@ -258,10 +274,16 @@ tests() {
   suite exact tests/gpu/test_toploc.py -k exact
   suite injection tests/gpu/test_injection.py tests/gpu/test_injection_lora.py
   suite tilespec tests/gpu/test_tilespec.py -k "not dice"
-  suite tilespec-fa3 tests/gpu/test_tilespec.py -k "the_tokens and fa3 and not tree"
-  suite tilespec-triton tests/gpu/test_tilespec.py -k "the_tokens and triton and not tree"
-  suite tilespec-sampled tests/gpu/test_tilespec.py -k "what_is_sampled"
-  suite tilespec-trees tests/gpu/test_tilespec.py -k "trees"
+  local drafts # one server each: side by side they are through in the time of one
+  for drafts in standalone eagle eagle3; do
+    suite "fa3-$drafts" "$tilespec_tests[fa3-bfloat16-$drafts]"
+    suite "triton-$drafts" "$tilespec_tests[triton-float16-$drafts]"
+  done
+  suite sampled-fa3 tests/gpu/test_tilespec.py -k "what_is_sampled and fa3 and not rejecting"
+  suite sampled-triton tests/gpu/test_tilespec.py -k "what_is_sampled and triton"
+  suite sampled-rejecting tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
+  suite trees-fa3 tests/gpu/test_tilespec.py -k "trees and fa3"
+  suite trees-triton tests/gpu/test_tilespec.py -k "trees and triton"
 }
 
 more_tests() {
@@ -274,7 +296,16 @@ more_tests() {
   suite triton-tree tests/gpu/test_speculative.py -k "triton and tree"
 }
 
-pair() { devices=${PAIR:-0,1} suite pair tests/gpu/test_tensor_parallel.py; }
+pair() {
+  local devices=${PAIR:-0,1}
+  suite ranks-dense tests/gpu/test_tensor_parallel.py -k dense
+  suite ranks-experts tests/gpu/test_tensor_parallel.py -k experts
+  suite ranks-tilespec tests/gpu/test_tilespec.py -k two_ranks
+}
+
+tests_wait() { # until the chain "tests" is through
+  until [[ -e /tmp/out/tests/suites.tar.xz ]]; do sleep 2; done
+}
 
 found() { # wait for all, pack the logs, say what they found
   wait

@@ -1,10 +1,16 @@
-"""Two GPUs give the vectors that one gives, also of injected prompts, and fingerprints that it accepts."""
+"""Two GPUs give the vectors that one gives, also of injected prompts, and fingerprints that it accepts.
+
+Of a dense model, and of a mixture whose experts are spread over them. A router that hardly prefers one expert to
+another may choose otherwise when sums are rounded otherwise: then a row jumps, as in `test_moe.py`.
+"""
 
 from __future__ import annotations
 
 import base64
 import random
-from typing import Any
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,11 +19,12 @@ import torch
 from tessera.fingerprint.calibration import accepted
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.testing.generate import generate
-from tessera.testing.launch import SMALL
+from tessera.testing.launch import SMALL, TWO_RANKS
 from tessera.testing.pool import ServerPool
 from tessera.testing.prover import ask, check
 from tessera.testing.reference import cosine
 from tessera.testing.server import Server
+from tessera.testing.tiny import TINY, TINY_MOE
 
 GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 pytestmark = [
@@ -25,9 +32,36 @@ pytestmark = [
     pytest.mark.skipif(GPUS < 2, reason=f"tensor parallelism needs two CUDA devices, and there are {GPUS}"),
 ]
 
-COMMON = ("--enable-return-hidden-states", *SMALL, "--grammar-backend", "none")
-LEAST_COSINE = 0.9999
-"""Of means; bfloat16 sums differ in their order."""
+COMMON = (
+    *("--enable-return-hidden-states", "--enable-injection", *SMALL, "--dtype", "bfloat16"),
+    *("--grammar-backend", "none"),
+    *("--sampling-backend", "pytorch"),  # the other one runs nvcc for a minute at the first request
+)
+
+
+class Split(NamedTuple):
+    """A model, how two GPUs hold it, and the least cosine of vectors to one GPU's: bfloat16 sums differ in order."""
+
+    model: Path
+    options: tuple[str, ...]
+    of_means: float
+    of_rows: float
+
+
+SPLITS = {
+    "dense": Split(TINY, TWO_RANKS, of_means=0.9999, of_rows=0.999),
+    "experts": Split(TINY_MOE, (*TWO_RANKS, "--ep-size", "2"), of_means=0.95, of_rows=0.5),
+}
+LEAST_MEDIAN = 0.999
+"""Of all means and of all rows: those whose experts are the same."""
+UNCHANGED = 0.9999
+"""Less than this is what injected vectors change a mean of 200 rows."""
+
+
+@pytest.fixture(params=SPLITS, scope="module")
+def split(request: pytest.FixtureRequest) -> Split:
+    """Every test meets one model after the other."""
+    return SPLITS[request.param]
 
 
 def prompts() -> list[list[int]]:
@@ -51,30 +85,37 @@ def rows_of(meta: dict[str, Any]) -> np.ndarray[Any, Any]:
     return bits.view("<f4").reshape(states["shape"])
 
 
-def servers(server_pool: ServerPool) -> tuple[Server, Server]:
+def servers(server_pool: ServerPool, split: Split) -> tuple[Server, Server]:
     """On one GPU, and on two: every test uses both."""
-    one = server_pool.get(*COMMON, "--enable-injection", "--dtype", "bfloat16")
-    return one, server_pool.get(*COMMON, "--enable-injection", "--dtype", "bfloat16", "--tp-size", "2")
+    one = server_pool.get(*COMMON, model=split.model)
+    return one, server_pool.get(*COMMON, *split.options, model=split.model)
 
 
-def test_two_ranks_give_the_vectors_of_one(server_pool: ServerPool) -> None:
+def close(pairs: list[tuple[dict[str, Any], dict[str, Any]]], split: Split, what: str) -> None:
+    """Means and rows are as near to each other as the model allows; prints how near."""
+    means = [cosine(a["embedding"], np.array(b["embedding"])) for a, b in pairs]
+    rows = [cosine(row, other) for a, b in pairs for row, other in zip(rows_of(a), rows_of(b), strict=True)]
+    least = f"least cosine of means {min(means):.6f}, of single rows {min(rows):.6f}"
+    print(f"\nMEASURED {what}, {split.model.name}, two GPUs against one: {least}")  # noqa: T201 - run by hand
+    assert min(means) >= split.of_means
+    assert min(rows) >= split.of_rows
+    assert min(median(means), median(rows)) >= LEAST_MEDIAN
+
+
+def test_two_ranks_give_the_vectors_of_one(server_pool: ServerPool, split: Split) -> None:
     """Encodes, which skip a collective operation on both ranks, and generations, cold and cached, one by one."""
-    one, two = servers(server_pool)
-    expected = [vectors_of(one, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
-    found = [vectors_of(two, prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
-    pairs = list(zip(found, expected, strict=True))
-    least = min(cosine(a["embedding"], np.array(b["embedding"])) for a, b in pairs)
-    rows = min(cosine(row, other) for a, b in pairs for row, other in zip(rows_of(a), rows_of(b), strict=True))
-    print(f"\nMEASURED TP 2 against TP 1: least cosine of means {least:.6f}, of single rows {rows:.6f}")  # noqa: T201
-    assert least >= LEAST_COSINE
-    assert rows >= 0.999
+    one, two = servers(server_pool, split)
+    asked = [(prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
+    expected = [vectors_of(one, *case) for case in asked]
+    found = [vectors_of(two, *case) for case in asked]
+    close(list(zip(found, expected, strict=True)), split, "vectors")
     assert two.log.count("tessera: row store of") == 1
 
 
 @pytest.mark.parametrize("mode", [{}, {"mode": "add"}, {"scale": "norm-matched"}])
-def test_two_ranks_inject_as_one(server_pool: ServerPool, mode: dict[str, str]) -> None:
+def test_two_ranks_inject_as_one(server_pool: ServerPool, split: Split, mode: dict[str, str]) -> None:
     """Each rank embeds a part of the vocabulary, and then the same vectors take their places on all."""
-    one, two = servers(server_pool)
+    one, two = servers(server_pool, split)
     pairs = []
     for number, prompt in enumerate(prompts()[4:]):
         overrides = overrides_of(number, len(prompt)) | mode
@@ -83,13 +124,9 @@ def test_two_ranks_inject_as_one(server_pool: ServerPool, mode: dict[str, str]) 
         for _ in range(2):
             a = vectors_of(one, prompt, 4, input_embed_overrides=overrides)
             b = vectors_of(two, prompt, 4, input_embed_overrides=overrides)
-            assert cosine(a["embedding"], np.array(plain["embedding"])) < LEAST_COSINE
+            assert cosine(a["embedding"], np.array(plain["embedding"])) < UNCHANGED
             pairs.append((b, a))
-    least = min(cosine(a["embedding"], np.array(b["embedding"])) for a, b in pairs)
-    rows = min(cosine(row, other) for a, b in pairs for row, other in zip(rows_of(a), rows_of(b), strict=True))
-    print(f"\nMEASURED injection {mode}, TP 2 against TP 1: means {least:.6f}, single rows {rows:.6f}")  # noqa: T201
-    assert least >= LEAST_COSINE
-    assert rows >= 0.999
+    close(pairs, split, f"injection {mode}")
 
 
 def overrides_of(seed: int, length: int) -> dict[str, Any]:
@@ -100,11 +137,11 @@ def overrides_of(seed: int, length: int) -> dict[str, Any]:
     return {"positions": positions, "embeds": embeds, "shape": [4, 256], "dtype": "float32"}
 
 
-def test_fingerprints_of_two_ranks(server_pool: ServerPool) -> None:
-    """Either proves, the other verifies: 60 responses of 100 tokens each, in batches of 1, 8 and 32."""
-    one, two = servers(server_pool)
+def test_fingerprints_of_two_ranks(server_pool: ServerPool, split: Split) -> None:
+    """Either proves, the other verifies: 60 responses of 100 tokens each, in batches of 1, 8 and 64."""
+    one, two = servers(server_pool, split)
     for prover, verifier in ((one, two), (two, one)):
         measured = check(verifier.url, ask(prover.url, 60, 100))
         worst = max(distance for response in measured for distance in response.distances)
-        print(f"\nMEASURED fingerprints between TP 1 and TP 2: worst {worst}")  # noqa: T201
+        print(f"\nMEASURED fingerprints, {split.model.name}, of two GPUs and of one: worst {worst}")  # noqa: T201
         assert accepted(measured, Thresholds()) == 60
