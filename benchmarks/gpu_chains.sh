@@ -10,6 +10,8 @@
 #   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests while the pair is trained, some on both; TileSpec
 #                         beside 3, 5 and 7 drafted tokens on one; on the other one throughput on mixtures of experts,
 #                         TileSpec beside 0, 1 and 2, a useless draft, rejection sampling
+#   gpu_chains.sh ranks   on two GPUs, before there is FlashAttention 3: tests on both, and the mixtures of experts are written
+#   gpu_chains.sh experts then, in ten minutes: throughput on mixtures of experts, where a step waits, tests of TileSpec
 #   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
 #   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
@@ -55,6 +57,17 @@ two() {
     chain figures 0 0-15 tests_wait moe fp8 moe_gone tile_wait tile_up tile_run tile_down tile_useless tile_reject
   SETTINGS="k3 k5 k7 tile" TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=1200 \
     chain tilespec 1 16-31 tile_wait tile_up tile_run tile_few tile_down
+}
+
+ranks() {
+  LAYERS=24 chain models 0 0-15 moe_models
+  SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=${SUITE_SECONDS:-180} chain ranks 0 16-31 pair found
+}
+
+experts() {
+  export KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 LAYERS=24
+  chain experts-a 0 0-15 moe moe_decode tile_times
+  devices=1 SUITES="$tilespec_suites" SUITE_SECONDS=${SUITE_SECONDS:-270} chain experts-b 1 16-31 fp8 tests found
 }
 
 tile() {

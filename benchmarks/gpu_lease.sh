@@ -3,10 +3,10 @@
 # so many are sent at once, and what is to be done is decided between them, in .gpu-tools/todo.sh, which travels with each.
 # Work goes on in /tmp/mine, results lie in /tmp/out, and every call brings back what there is as out.tar.xz.
 #
-#   gpu_lease.sh first        with .gpu and .gpu-tools: unpack SGLang, begin to train TileSpec's pair                  35 s
-#   gpu_lease.sh part 0       with .gpu-fa3-0; the same for 1                                                           1 s
-#   gpu_lease.sh last         with .gpu-fa3-2 and .gpu-tools: put FlashAttention 3 together; gpu_chains.sh one, or two  45 s
-#   gpu_lease.sh next         with .gpu-tools, sixteen times for half an hour: the tree again, todo.sh, a look        105 s
+#   gpu_lease.sh first [CHAINS]  with .gpu and .gpu-tools: unpack SGLang; gpu_chains.sh train                          35 s
+#   gpu_lease.sh part 0          with .gpu-fa3-0; the same for 1, 2                                                     1 s
+#   gpu_lease.sh last [CHAINS]   with .gpu-fa3-3 and .gpu-tools: put FlashAttention 3 together; gpu_chains.sh one, two 45 s
+#   gpu_lease.sh next            with .gpu-tools, sixteen times for half an hour: the tree again, todo.sh, a look     105 s
 #
 # .gpu-tools is a copy of ../shared/gpu. todo.sh runs in /tmp/mine; `once NAME` is true the first time, and `bash
 # benchmarks/gpu_chains.sh chain NAME 0 0-15 STEP...` starts steps in the background, with results in /tmp/out/NAME.
@@ -34,7 +34,7 @@ first() {
   bash .gpu-tools/unpack.sh .gpu
   python3 .gpu-tools/mkmodel.py /tmp/m8b 8b .gpu-tools/tokenizer
   mine
-  TRAIN_TIME=${TRAIN_TIME:-0.5} bash benchmarks/gpu_chains.sh train
+  TRAIN_TIME=${TRAIN_TIME:-0.5} bash benchmarks/gpu_chains.sh "${1:-train}"
   sleep 5
   bash benchmarks/gpu_chains.sh look
 }
@@ -42,10 +42,10 @@ first() {
 part() { mkdir -p /tmp/gpu/fa3 && cp ".gpu-fa3-$1"/part.* /tmp/gpu/fa3/; }
 
 last() {
-  part 2
+  part 3
   bash .gpu-tools/unpack.sh .gpu fa3
   mine
-  bash benchmarks/gpu_chains.sh "$([[ $(nvidia-smi -L | wc -l) -gt 1 ]] && echo two || echo one)"
+  bash benchmarks/gpu_chains.sh "${1:-$([[ $(nvidia-smi -L | wc -l) -gt 1 ]] && echo two || echo one)}"
   LOOK_SECONDS=20 bash benchmarks/gpu_chains.sh look
 }
 

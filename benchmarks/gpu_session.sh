@@ -161,9 +161,9 @@ moe_models() { # both, before there is FlashAttention 3
 
 moe_gone() { rm -rf /tmp/m30b-*; } # they fill the disk
 
-moe_decode() {
-  local model=/tmp/m30b-moe-$LAYERS
-  shape "$model" --layers "$LAYERS"
+moe_decode() { # with 8 layers: four servers side by side
+  local model=/tmp/m30b-moe-8
+  shape "$model" --layers 8
   timeout 250 python3 benchmarks/bench_decode.py --model "$model" --out "$out/moe-decode.jsonl" \
     --servers stock stock ours injecting "${expert_server[@]}" --moe-runner-backend triton 2>&1 |
     grep --line-buffered -v 'server starting'

@@ -37,7 +37,7 @@ def prepare_verify(
 def sample(
     original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any = None
 ) -> Any:
-    """AROUND ``eagle_sample``: ours where it can be, else SGLang's, which sees full drafts that may end early."""
+    """AROUND ``eagle_sample``: ours for chains; for trees mostly SGLang's, which sees full ones that may be cut."""
     accepted = _sample(original, verify_input, batch, logits_output, grammar_mask)
     tree = DraftTree.of(verify_input)
     if tree is not None:
@@ -47,23 +47,14 @@ def sample(
 
 def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Any:
     cut, chains = Cut.of(verify_input), Chains.of(verify_input)
-    packed_will_do = not batch.return_logprob
     if cut is not None:
         tilespec_verify.restore(cut, verify_input, batch, logits_output)
-    if chains is not None and packed_will_do:
+    if chains is not None:
         return tilespec_accept.accept(chains, verify_input, batch, logits_output, grammar_mask)
-    if cut is None:
-        _propose_nothing(verify_input, logits_output.next_token_logits)
-        return original(verify_input, batch, logits_output, grammar_mask)
-    if packed_will_do and batch.sampling_info.is_all_greedy:
-        packed = cut.plan.qo_indptr, verify_input, batch, logits_output, grammar_mask
-        return tilespec_accept.accept_trees_greedily(*packed)
-    tilespec_verify.end_drafts(cut, verify_input, batch, logits_output)
-    return original(verify_input, batch, logits_output, grammar_mask)
-
-
-def _propose_nothing(verify_input: Any, logits: Any) -> None:
-    """SGLang's rejection sampling wants what drafts were sampled from, of a plain step too."""
-    if verify_input.draft_token_num == 1:
-        rows, vocabulary = logits.shape
-        verify_input.draft_probs = logits.new_empty(rows, 0, vocabulary)
+    if cut is not None:
+        if batch.sampling_info.is_all_greedy and not batch.return_logprob:
+            packed = cut.plan.qo_indptr, verify_input, batch, logits_output, grammar_mask
+            return tilespec_accept.accept_trees_greedily(*packed)
+        tilespec_verify.spread_logits(cut, verify_input, batch, logits_output)
+    with tilespec_accept.cut_as_sampled(verify_input, batch, logits_output, grammar_mask) as mask_left:
+        return original(verify_input, batch, logits_output, mask_left)

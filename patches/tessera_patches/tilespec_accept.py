@@ -1,11 +1,14 @@
 """What the target accepts of drafts, from the logits of the rows that were verified.
 
-SGLang's acceptance takes logits of full drafts, and where it samples, probabilities of them. It gets them where
-log-probabilities are asked for, and for trees that are sampled.
+Chains are accepted here. SGLang's acceptance takes logits of full drafts, and where it samples, probabilities of them:
+it gets them for trees that are sampled, or whose log-probabilities are asked for.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +41,7 @@ class Chains(Attachment):
 def accept(
     chains: Chains, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
 ) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for chains of which nobody wants log-probabilities; and learn from it.
+    """What ``eagle_sample`` returns for chains; and learn from it.
 
     Sums of probabilities may differ between GPUs in the last bit, so where tokens are sampled the first rank's are
     everybody's, as SGLang has it. What is learnt must wait for them.
@@ -56,6 +59,8 @@ def accept(
         accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted)
         for output in accepted:
             get_tp_group().broadcast(output, src=0)
+    if batch.return_logprob:  # SGLang picks the accepted rows from all
+        logits_output.next_token_logits = dense(logits, chains.qo_indptr, bs, width, 0)
     return accepted.tokens, accepted.lens, accepted.places
 
 
@@ -91,11 +96,8 @@ def _requests_of(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> torc
 def _sampling(
     batch: Any, tokens: torch.Tensor, proposals: torch.Tensor | None, logits: torch.Tensor, qo_indptr: torch.Tensor
 ) -> ChainSampling:
-    asked, width, cutoffs = batch.sampling_info, tokens.shape[1], None
-    if asked.need_top_k_sampling or asked.need_top_p_sampling:
-        cutoffs = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-        limits = SamplingLimits(asked.temperatures, asked.top_ks, asked.top_ps)
-        sampling_cutoffs(logits, qo_indptr, limits, width, cutoffs)
+    asked, width = batch.sampling_info, tokens.shape[1]
+    cutoffs = _cutoffs(asked, logits, qo_indptr, width) if _truncated(asked) else None
     coins, last_coins = eagle_utils._verify_coins(
         sampling_info=asked,
         seq_lens=batch.seq_lens,
@@ -106,6 +108,61 @@ def _sampling(
     spec = get_spec()
     single, total = spec.speculative_accept_threshold_single, max(spec.speculative_accept_threshold_acc, 1e-9)
     return ChainSampling(asked.temperatures, coins, last_coins, single, total, cutoffs, proposals)
+
+
+def _truncated(asked: Any) -> bool:
+    return bool(asked.need_top_k_sampling or asked.need_top_p_sampling)
+
+
+def _cutoffs(asked: Any, logits: torch.Tensor, qo_indptr: torch.Tensor, width: int) -> torch.Tensor:
+    """The least logit of each row that is sampled."""
+    cutoffs = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    limits = SamplingLimits(asked.temperatures, asked.top_ks, asked.top_ps)
+    sampling_cutoffs(logits, qo_indptr, limits, width, cutoffs)
+    return cutoffs
+
+
+@contextlib.contextmanager
+def cut_as_sampled(verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Iterator[Any]:
+    """Have SGLang's acceptance cut to top-k and top-p as its sampler does, which draws the token after a prompt.
+
+    By itself it takes p of the k likeliest tokens, and the sampler p of all; besides, its kernels may have to be
+    compiled by nvcc. So it gets logits with minus infinity for what is cut off, and nothing else to do to them. Those
+    of which log-probabilities are taken are as they were.
+
+    Args:
+        verify_input: trees, with ``logits_output.next_token_logits`` ``[bs * N, V]``.
+        batch: has another ``sampling_info`` meanwhile.
+        logits_output: has other logits meanwhile.
+        grammar_mask: of the same rows, or None.
+
+    Yields:
+        the grammar mask that is still to be applied.
+    """
+    asked = batch.sampling_info
+    if asked.is_all_greedy or not _truncated(asked):
+        yield grammar_mask
+        return
+    bs, width = len(batch.seq_lens), verify_input.draft_token_num
+    device = logits_output.next_token_logits.device
+    qo_indptr = torch.arange(0, (bs + 1) * width, width, dtype=torch.int32, device=device)
+    logits = _taken(logits_output, qo_indptr, batch, width, grammar_mask)
+    logits_output.next_token_logits = logits.masked_fill(
+        logits < _cutoffs(asked, logits, qo_indptr, width).unsqueeze(1), -torch.inf
+    )
+    batch.sampling_info = _done(asked)
+    try:
+        yield None
+    finally:
+        batch.sampling_info, logits_output.next_token_logits = asked, logits
+
+
+def _done(asked: Any) -> Any:
+    """A ``SamplingBatchInfo`` of which only temperatures are left to be applied."""
+    left = copy.copy(asked)
+    left.need_top_k_sampling = left.need_top_p_sampling = False
+    left.acc_additive_penalties = left.acc_scaling_penalties = left.logit_bias = None
+    return left
 
 
 def accept_trees_greedily(

@@ -151,7 +151,8 @@ def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
 def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     """Run each kind of step once: its kernels are compiled now, and what is wrong with it shows now.
 
-    Of our kernels some are compiled for each width, for sampling again, and one for logits that SGLang wants whole.
+    Of our kernels some are compiled for each width, for sampling again, and one for logits of which log-probabilities
+    are wanted.
     """
     on_cpu = torch.device(worker.device).type == "cpu"
     sizes = [2] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
@@ -166,9 +167,7 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
             if on_cpu:
                 rehearsed.step(max(states), tokens=3)
     few = min(_SAMPLED, sizes[-1])
-    # Trees leave top-k and top-p to SGLang, which may have to compile that, by nvcc: when somebody asks for it.
-    truncated = () if worker._states.shape.trees else (Asks.TRUNCATED,)
-    for asks in (Asks.TEMPERATURE, *truncated, Asks.LOGPROBS):
+    for asks in (Asks.TEMPERATURE, Asks.TRUNCATED, Asks.LOGPROBS):
         with rehearsal(worker, few, _SHORT, asks) as rehearsed:
             _each_width(rehearsed, few, sorted(states), tiers, 0)
     for tier in tiers:

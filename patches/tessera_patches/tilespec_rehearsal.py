@@ -40,7 +40,7 @@ class Asks(Enum):
     GREEDY = "temperature 0"
     TEMPERATURE = "by temperature alone"
     TRUNCATED = "by temperature, top-k and top-p"
-    LOGPROBS = "by temperature, with log-probabilities: SGLang's acceptance, from full drafts"
+    LOGPROBS = "by temperature, with log-probabilities"
 
 
 class Told:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 
 from tessera_kernels.allocate_verify import VerifyPlan
@@ -84,17 +83,7 @@ def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None
     verify_input.ragged_verify_layout = None
 
 
-def end_drafts(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
-    """Full drafts for SGLang's acceptance, each ending where its verification ended. Trees were cut in `prepare`.
-
-    Logits are zero, and never looked at, where nothing was verified. SGLang's rejection sampling looks at no links: it
-    ends where a draft token's probability is NaN.
-    """
+def spread_logits(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
+    """Logits of full trees for SGLang's acceptance; zero, and never looked at, where nothing was verified."""
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    if DraftTree.of(verify_input) is None:
-        lens = cut.plan.verify_lens[:bs].unsqueeze(1)
-        last = torch.arange(width, device=lens.device) >= lens - 1
-        verify_input.retrieve_next_token.masked_fill_(last, -1)
-        if verify_input.draft_probs is not None:
-            verify_input.draft_probs.masked_fill_(last[:, :-1, None], torch.nan)
     logits_output.next_token_logits = dense(logits_output.next_token_logits, cut.plan.qo_indptr, bs, width, 0)

@@ -1,7 +1,8 @@
 """The least logit of each row that is sampled: top-k and top-p, without a sort and without probabilities.
 
-First k, then p of what is left, as SGLang's speculative decoding has it. Tokens as likely as the last one that is kept
-are kept too.
+Both of all tokens, as SGLang's sampler has it (``top_k_top_p_min_p_sampling_from_probs_torch``, and FlashInfer's order
+"joint"), which draws the token after a prompt; its speculative decoding takes p of the k likeliest. Tokens as likely as
+the last one that is kept are kept too.
 """
 
 from __future__ import annotations
@@ -66,10 +67,9 @@ def sampling_cutoffs_torch(
     ordered = logits[:rows].float().sort(1, descending=True).values
     place = torch.arange(vocabulary, device=logits.device)
     last = top_ks[requests].long().clamp(max=vocabulary).unsqueeze(1) - 1
-    kept = ordered >= ordered.gather(1, last)
-    p = (ordered / temperatures.view(-1, 1)[requests]).where(kept, -torch.inf).double().softmax(1)
+    p = (ordered / temperatures.view(-1, 1)[requests]).double().softmax(1)
     before = p.cumsum(1) - p
     shares = top_ps[requests].unsqueeze(1)
-    kept &= (before < shares) | (shares >= 1)
+    kept = (ordered >= ordered.gather(1, last)) & ((before < shares) | (shares >= 1))
     least = ordered.gather(1, place.where(kept, 0).amax(1, keepdim=True)).squeeze(1)
     cutoffs[:rows] = least.where(kept.logical_not().any(1), -torch.inf)

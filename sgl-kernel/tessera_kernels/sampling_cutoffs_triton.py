@@ -91,24 +91,21 @@ def _candidates_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _weights(  # type: ignore[no-untyped-def]
-    source, size, first, floor, temperature, top, COUNTED: tl.constexpr, BLOCK: tl.constexpr
+    source, size, first, temperature, top, COUNTED: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Keys of some logits, and what each counts: 1, or its probability times what all have in common.
-
-    0 below the floor.
-    """
+    """Keys of some logits, and what each counts: 1, or its probability times what all have in common."""
     column = first + tl.arange(0, BLOCK)
     value = tl.load(source + column, mask=column < size, other=_NOTHING).to(tl.float32)
     key = _flipped(value.to(tl.int32, bitcast=True))
     weight = tl.full((BLOCK,), 1.0, tl.float32)
     if not COUNTED:
         weight = tl.exp(value / temperature - top)
-    return key, tl.where((column < size) & (key >= floor), weight, 0.0)
+    return key, tl.where(column < size, weight, 0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _greatest(  # type: ignore[no-untyped-def]
-    source, size, wanted, floor, temperature, top, COUNTED: tl.constexpr, BLOCK: tl.constexpr
+    source, size, wanted, temperature, top, COUNTED: tl.constexpr, BLOCK: tl.constexpr
 ):
     """The greatest key from which on there is as much as wanted."""
     way = tl.arange(0, _WAYS)
@@ -119,7 +116,7 @@ def _greatest(  # type: ignore[no-untyped-def]
         bound = found + (way << shift)
         amounts = tl.zeros((BLOCK, _WAYS), tl.float32)
         for first in range(0, size, BLOCK):
-            key, weight = _weights(source, size, first, floor, temperature, top, COUNTED, BLOCK)
+            key, weight = _weights(source, size, first, temperature, top, COUNTED, BLOCK)
             amounts += tl.where(key[:, None] >= bound[None, :], weight[:, None], 0.0)
         enough = (tl.sum(amounts, 0) >= wanted) & (way > 0)
         found += tl.sum(enough.to(tl.int32), 0) << shift
@@ -133,14 +130,9 @@ def _floor(  # type: ignore[no-untyped-def]
     """The key of the last logit that is sampled, of those in ``source``; of all there is ``mass``."""
     floor = tl.full((), _LEAST, tl.int32)
     if k < VOCABULARY:
-        floor = _greatest(source, size, k.to(tl.float32), floor, temperature, top, True, BLOCK)
-        kept = tl.zeros((BLOCK,), tl.float32)
-        for first in range(0, size, BLOCK):
-            _, weight = _weights(source, size, first, floor, temperature, top, False, BLOCK)
-            kept += weight
-        mass = tl.sum(kept, 0)
+        floor = _greatest(source, size, k.to(tl.float32), temperature, top, True, BLOCK)
     if p < 1.0:
-        floor = tl.maximum(floor, _greatest(source, size, p * mass, floor, temperature, top, False, BLOCK))
+        floor = tl.maximum(floor, _greatest(source, size, p * mass, temperature, top, False, BLOCK))
     return floor
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from tessera.testing.reference import cut
 from tessera_kernels import cpu
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import VerifyRows
@@ -97,3 +99,44 @@ def test_what_requests_add_to_logits(
     places = found[2].flatten()
     places = places[places >= 0].long()
     assert found[0][places].tolist() == expected[0][places].tolist()
+
+
+@pytest.mark.parametrize("limits", [(3, 0.6), (3, 1.0), (2**30, 0.6)])
+def test_sglang_gets_trees_cut_as_its_sampler_would(
+    modules: tuple[Any, Any, Any, Any], limits: tuple[int, float]
+) -> None:
+    """After all that requests add to logits, once; and log-probabilities are taken of what was not cut."""
+    _, tilespec, _, _ = modules
+    bs, width, vocabulary = 5, 3, 11
+    rng = torch.Generator().manual_seed(limits[0])
+    logits, bias = torch.randn(bs * width, vocabulary, generator=rng), torch.randn(bs, vocabulary, generator=rng)
+    warm = 0.5 + torch.rand(bs, 1, generator=rng)
+    sampling = SimpleNamespace(
+        is_all_greedy=False,
+        need_top_k_sampling=limits[0] < vocabulary,
+        need_top_p_sampling=limits[1] < 1,
+        temperatures=warm,
+        top_ks=torch.full((bs,), limits[0], dtype=torch.int32),
+        top_ps=torch.full((bs,), limits[1]),
+        acc_additive_penalties=None,
+        acc_scaling_penalties=None,
+        logit_bias=bias,
+    )
+    batch = SimpleNamespace(seq_lens=torch.ones(bs), sampling_info=sampling, return_logprob=True)
+    output = SimpleNamespace(next_token_logits=logits.clone(), hidden_states=None)
+    seen = []
+
+    def accept(verify_input: Any, batch: Any, output: Any, mask: Any) -> tuple[None, None, None]:
+        left = batch.sampling_info
+        assert not left.need_top_k_sampling
+        assert not left.need_top_p_sampling
+        assert left.logit_bias is mask is None
+        seen.append((output.next_token_logits / left.temperatures.repeat_interleave(width, 0)).softmax(1))
+        return None, None, None
+
+    tilespec.sample(accept, SimpleNamespace(draft_token_num=width), batch, output)
+    added = logits + bias.repeat_interleave(width, 0)
+    expected = cut((added / warm.repeat_interleave(width, 0)).double().softmax(1).numpy(), *limits)
+    np.testing.assert_allclose(seen[0].numpy(), expected, atol=1e-6)
+    assert torch.equal(output.next_token_logits, added)
+    assert batch.sampling_info is sampling

@@ -19,7 +19,7 @@ from tessera.testing.endpoints import metrics
 from tessera.testing.generate import generate
 from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
 from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, relative_error
+from tessera.testing.reference import HuggingFace, cut, relative_error
 from tessera.testing.server import Server
 from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Record, Trace
@@ -96,25 +96,34 @@ def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> No
     """Each token has the target's distribution after those before it: 2,000 by temperature, 2,000 cut besides.
 
     Ragged and uniform verification and plain steps, with retraction, in batches of which some requests are greedy: a
-    greedy token is the reference's. Negative controls: another temperature's and the whole distributions are found.
+    greedy token is the reference's; and some want log-probabilities, which are the reference's too. Negative controls:
+    another temperature's is found, top-k alone, and top-p of the k likeliest, which SGLang's own speculation samples.
     """
     prompts = hf.tokenizer(CODE)["input_ids"] * 13
-    kinds: list[dict[str, Any]] = [{"temperature": 0.9}, {"temperature": 1.1, "top_k": 20, "top_p": 0.8}]
+    kinds: list[dict[str, Any]] = [{"temperature": 0.9}, {"temperature": 1.1, "top_k": 8, "top_p": 0.5}]
     kinds.append({"temperature": 0})
     work = [(prompt, kind) for prompt in prompts for kind in kinds[: 3 if prompt is prompts[0] else 2]]
+    wanted = [(*one, place % 8 == 0) for place, one in enumerate(work)]
     with ThreadPoolExecutor(6) as threads:
-        answers = list(threads.map(lambda one: generate(dice, one[0], 40, one[1]), work))
+        answers = list(threads.map(lambda one: generate(dice, one[0], 40, one[1], return_logprob=one[2]), wanted))
     assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 100
-    warm, cut, greedy = (
+    warm, short, greedy = (
         [(prompt, answer["output_ids"]) for (prompt, kind), answer in zip(work, answers, strict=True) if kind is one]
         for one in kinds
     )
     assert sampled_as(warm, lambda ids: hf.probabilities(ids, 0.9)) > 1e-3
     assert sampled_as(warm, lambda ids: hf.probabilities(ids, 0.7)) < 1e-9
-    assert sampled_as(cut, lambda ids: hf.probabilities(ids, 1.1, 20, 0.8)) > 1e-3
-    assert sampled_as(cut, lambda ids: hf.probabilities(ids, 1.1)) < 1e-9
+    assert sampled_as(short, lambda ids: hf.probabilities(ids, 1.1, 8, 0.5)) > 1e-3
+    assert sampled_as(short, lambda ids: hf.probabilities(ids, 1.1, 8)) < 1e-9
+    assert sampled_as(short, lambda ids: cut(hf.probabilities(ids, 1.1, 8), top_p=0.5)) < 1e-9
     for prompt, output in greedy:
         assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
+    for (prompt, kind, logged), answer in zip(wanted, answers, strict=True):
+        if logged and kind is kinds[0]:
+            output = answer["output_ids"]
+            p = hf.probabilities([*prompt, *output[:-1]], 0.9)[len(prompt) - 1 :]
+            found = [value for value, _, _ in answer["meta_info"]["output_token_logprobs"]]
+            assert found == pytest.approx(np.log(p[range(len(output)), output]), abs=1e-3)
 
 
 def test_drafts_that_are_sampled_are_right_more_often(server_pool: ServerPool, hf: HuggingFace) -> None:

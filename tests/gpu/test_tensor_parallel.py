@@ -34,7 +34,7 @@ pytestmark = [
 
 COMMON = (
     *("--enable-return-hidden-states", "--enable-injection", *SMALL, "--dtype", "bfloat16"),
-    *("--grammar-backend", "none"),
+    *("--grammar-backend", "none", "--attention-backend", "triton"),
     *("--sampling-backend", "pytorch"),  # the other one runs nvcc for a minute at the first request
 )
 

@@ -77,10 +77,10 @@ def test_dice_do_not_change_the_tokens(
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="tensor parallelism needs two CUDA devices")
 def test_dice_do_not_change_the_tokens_of_two_ranks(server_pool: ServerPool, hf: HuggingFace) -> None:
     """The first rank decides; at the first start it measures with the other, at the second it tells what it knows."""
-    options = (*LIMITS, *GRAPHS, *FA3, *drafting("EAGLE", chain(5)), "--tile-spec", *TWO_RANKS)
+    options = (*LIMITS, *GRAPHS, *TRITON, *drafting("EAGLE", chain(5)), "--tile-spec", *TWO_RANKS)
     for start_number in range(2):
         server = server_pool.get(*options, env=DICE | STRAINED | SHOWN | {"TESSERA_TEST_START": str(start_number)})
-        check_tokens(server, hf, f"eagle on two ranks, start {start_number}", TOLERANCE[FA3])
+        check_tokens(server, hf, f"eagle on two ranks, start {start_number}", TOLERANCE[TRITON])
         assert ragged_graphs(server)
         assert server.log.count("tessera: the cost profile is") == 1
 

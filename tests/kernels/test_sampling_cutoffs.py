@@ -33,13 +33,13 @@ def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> No
 
 
 def kept(row: list[float], temperature: float, top_k: int, top_p: float) -> set[int]:
-    """The first k, then as many of these as it takes to have the share, with all that are as likely as the last."""
+    """The first k, and no more than it takes to have the share of all, with all that are as likely as the last."""
     order = sorted(range(len(row)), key=lambda token: -row[token])
-    first = [token for token in order if row[token] >= row[order[min(top_k, len(row)) - 1]]]
-    weights = [math.exp((row[token] - row[order[0]]) / temperature) for token in first]
+    weights = [math.exp((row[token] - row[order[0]]) / temperature) for token in order]
     shares = [0.0, *accumulate(weight / sum(weights) for weight in weights)]
-    nucleus = [token for token, before in zip(first, shares, strict=False) if before < top_p or top_p == 1]
-    return {token for token in first if row[token] >= row[nucleus[-1]] and row[token] > -math.inf}
+    nucleus = [token for token, before in zip(order, shares, strict=False) if before < top_p or top_p == 1]
+    least = max(row[order[min(top_k, len(row)) - 1]], row[nucleus[-1]])
+    return {token for token in order if row[token] >= least and row[token] > -math.inf}
 
 
 @KERNELS

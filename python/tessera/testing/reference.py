@@ -55,19 +55,10 @@ class HuggingFace:
     def probabilities(
         self, input_ids: Sequence[int], temperature: float, top_k: int | None = None, top_p: float = 1.0
     ) -> Vector:
-        """Of each token of the vocabulary after each of these, ``[n, V]``, for models as in `favourites`.
-
-        Of the ``top_k`` likeliest, those are left that it takes for a share of ``top_p``.
-        """
+        """Of each token of the vocabulary after each of these, ``[n, V]``, for models as in `favourites`; `cut`."""
         scores = self.logits(self.states(input_ids)) / temperature
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        order = np.argsort(-weights, axis=1, kind="stable")
-        weights[np.argsort(order, axis=1) >= (top_k or weights.shape[1])] = 0
-        p = weights / weights.sum(axis=1, keepdims=True)
-        ordered = np.take_along_axis(p, order, axis=1)
-        before = ordered.cumsum(axis=1) - ordered
-        np.put_along_axis(p, order, np.where(before < top_p, ordered, 0), axis=1)
-        return np.asarray(p / p.sum(axis=1, keepdims=True))
+        return cut(weights / weights.sum(axis=1, keepdims=True), top_k, top_p)
 
     def edited(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:
         """The same rows after an edit of the embeddings: ``edit`` gets them as ``[n, H]`` float32 and returns them."""
@@ -109,6 +100,20 @@ class HuggingFace:
         rows = {"prompt": states[: len(prompt)], "output": states[len(prompt) :], "all": states}[over]
         pooled: Vector = {"mean": rows.mean(0), "max": rows.max(0), "first": rows[0], "last": rows[-1]}[pooling]
         return pooled
+
+
+def cut(p: Vector, top_k: int | None = None, top_p: float = 1.0) -> Vector:
+    """Rows of probabilities ``[n, V]`` of which those are left that SGLang's sampler leaves, added up to 1.
+
+    The ``top_k`` likeliest, and no more of them than it takes to have the share ``top_p`` of all.
+    """
+    order = np.argsort(-p, axis=1, kind="stable")
+    ordered = np.take_along_axis(p, order, axis=1)
+    ordered[(ordered.cumsum(axis=1) - ordered >= top_p) & (top_p < 1)] = 0
+    ordered[:, top_k or p.shape[1] :] = 0
+    left = np.zeros_like(p)
+    np.put_along_axis(left, order, ordered, axis=1)
+    return np.asarray(left / left.sum(axis=1, keepdims=True))
 
 
 def relative_error(found: npt.ArrayLike, expected: Vector) -> float:

@@ -88,8 +88,9 @@ class VerifiedChains:
             p = (self.logits / self.temperatures.repeat_interleave(width, 0)).softmax(1)
             if how == "truncated":
                 top_k, top_p = self._renormalized
-                p = top_k(p, self.top_ks.repeat_interleave(width))
+                # In the other order SGLang takes p of the k likeliest; its sampler, and we, p of all.
                 p = top_p(p, self.top_ps.repeat_interleave(width))
+                p = top_k(p, self.top_ks.repeat_interleave(width))
             p = p.view(bs, width, -1)
             tree_speculative_sampling_target_only(
                 **common,
