@@ -3,15 +3,11 @@
 # borrows the host may end before them. Prepared as gpu_session.sh wants it. Results and each chain's log.txt lie in
 # /tmp/out/NAME.
 #
-#   gpu_chains.sh train   TileSpec's pair; on two GPUs on the second one, and the mixtures of experts are written. This needs
-#                         no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec's tests while the pair is trained, throughput on
-#                         mixtures of experts, and TileSpec
+#   gpu_chains.sh train   TileSpec's pair on GPU 1, if there is one; it needs no FlashAttention 3 and may start before the rest
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec's tests while the pair is trained, and TileSpec
 #   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests while the pair is trained, some on both; TileSpec
-#                         beside 3, 5 and 7 drafted tokens on one; on the other one throughput on mixtures of experts,
+#                         beside 3, 5 and 7 drafted tokens on one; on the other one a step of a mixture of experts,
 #                         TileSpec beside 0, 1 and 2, a useless draft, rejection sampling
-#   gpu_chains.sh ranks   on two GPUs, before there is FlashAttention 3: tests on both, and the mixtures of experts are written
-#   gpu_chains.sh experts then, in ten minutes: throughput on mixtures of experts, where a step waits, tests of TileSpec
 #   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
 #   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
@@ -29,12 +25,7 @@ chain() { # NAME GPU CORES STEP...
 }
 
 train() {
-  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then
-    chain train 1 16-31 tile_train
-    LAYERS=24 chain models 0 0-15 moe_models
-  else
-    chain train 0 0-15 tile_train
-  fi
+  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then chain train 1 16-31 tile_train; else chain train 0 0-15 tile_train; fi
 }
 
 tilespec_suites="fa3-standalone fa3-eagle fa3-eagle3 sampled-fa3 sampled-triton sampled-rejecting trees-fa3 trees-triton"
@@ -42,9 +33,8 @@ tilespec_suites="fa3-standalone fa3-eagle fa3-eagle3 sampled-fa3 sampled-triton 
 one() {
   devices=0 SUITES="$tilespec_suites" SUITE_SECONDS=${SUITE_SECONDS:-270} chain tests 0 0-7 tests found
   # Servers up 200 s, 42 loads of four settings 900 s, each of 16 requests and more.
-  LAYERS=24 KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 \
-    SETTINGS=${SETTINGS:-k3 k7 tile tile-rejecting} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-600} TILE_ROUNDS=${TILE_ROUNDS:-2} \
-    TILE_KINDS=${TILE_KINDS:-easy mixed hard} chain figures 0 0-15 tile_wait moe moe_gone fp8 moe_gone tile_up tile_run tile_down
+  SETTINGS=${SETTINGS:-k3 k7 tile tile-rejecting} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-1000} TILE_ROUNDS=${TILE_ROUNDS:-2} \
+    TILE_KINDS=${TILE_KINDS:-easy mixed hard} chain figures 0 0-15 tile_wait tile_up tile_run tile_down
 }
 
 figures=(up running tile_times embeddings toploc down up_injection injection down)
@@ -52,22 +42,11 @@ figures=(up running tile_times embeddings toploc down up_injection injection dow
 two() {
   devices=0 SUITES="$tilespec_suites ranks-experts ranks-tilespec" SUITE_SECONDS=${SUITE_SECONDS:-300} \
     chain tests 0 0-23 tests pair found
-  LAYERS=24 KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 SETTINGS="none k1 k2 tile" \
-    TILE_CLIENTS="128 64 32 1" TILE_KINDS="hard mixed easy" TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-450} \
-    chain figures 0 0-15 tests_wait moe fp8 moe_gone tile_wait tile_up tile_run tile_down tile_useless tile_reject
+  SETTINGS="none k1 k2 tile" TILE_CLIENTS="128 64 32 1" TILE_KINDS="hard mixed easy" TILE_ROUNDS=1 \
+    TILE_SECONDS=${TILE_SECONDS:-650} \
+    chain figures 0 0-15 tests_wait moe_decode tile_wait tile_up tile_run tile_down tile_useless tile_reject
   SETTINGS="k3 k5 k7 tile" TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=1200 \
     chain tilespec 1 16-31 tile_wait tile_up tile_run tile_few tile_down
-}
-
-ranks() {
-  LAYERS=24 chain models 0 0-15 moe_models
-  SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=${SUITE_SECONDS:-180} chain ranks 0 16-31 pair found
-}
-
-experts() {
-  export KNOWN=benchmarks/results/2026-11-23-h200 MOE_LOADS=128/128/32/3 LAYERS=24
-  chain experts-a 0 0-15 moe moe_decode tile_times
-  devices=1 SUITES="$tilespec_suites" SUITE_SECONDS=${SUITE_SECONDS:-270} chain experts-b 1 16-31 fp8 tests found
 }
 
 tile() {

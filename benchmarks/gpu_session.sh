@@ -16,8 +16,7 @@
 #   huggingface  the same vectors without a server                          60 s
 #   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned);
 #                throughput alone with KNOWN=FOLDER, where moe.jsonl and moe-fp8.jsonl lie  about 250 s each (reckoned)
-#   moe_models   write their models, or moe and fp8 do that                 75 s
-#   moe_gone     remove them
+#   moe_gone     remove their models
 #   moe_decode   what each of our options adds to a decode step, with triton; where the GPU waits    150 s (reckoned)
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
@@ -150,13 +149,6 @@ experts() { # NAME RESULTS OPTION...: the runners of a model of Qwen3-30B-A3B's 
 
 tiny_moe() {
   expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads "${expert_server[@]}"
-}
-
-moe_models() { # both, before there is FlashAttention 3
-  local kind
-  for kind in moe fp8; do
-    shape "/tmp/m30b-$kind-$LAYERS" --layers "$LAYERS" $([[ $kind == moe ]] || echo --fp8)
-  done
 }
 
 moe_gone() { rm -rf /tmp/m30b-*; } # they fill the disk
@@ -298,6 +290,7 @@ more_tests() {
 
 pair() {
   local devices=${PAIR:-0,1}
+  export SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0 # another one of these may have a server on one of both
   suite ranks-dense tests/gpu/test_tensor_parallel.py -k dense
   suite ranks-experts tests/gpu/test_tensor_parallel.py -k experts
   suite ranks-tilespec tests/gpu/test_tilespec.py -k two_ranks
