@@ -178,9 +178,9 @@ tile_train() {
   touch /tmp/pair/ready
 }
 
-tile_wait() { # until another one of these has trained the pair
-  until [[ -e /tmp/pair/ready ]]; do sleep 2; done
-}
+there() { until [[ -e $1 ]]; do sleep 2; done; }
+
+tile_wait() { there /tmp/pair/ready; } # until another one of these has trained the pair
 
 tile_up() {
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k3 tile} ${TRACE:+--trace} | grep ready
@@ -296,9 +296,7 @@ pair() {
   suite ranks-tilespec tests/gpu/test_tilespec.py -k two_ranks
 }
 
-tests_wait() { # until the chain "tests" is through
-  until [[ -e /tmp/out/tests/suites.tar.xz ]]; do sleep 2; done
-}
+tests_wait() { there /tmp/out/tests/suites.tar.xz; } # until the chain "tests" is through
 
 found() { # wait for all, pack the logs, say what they found
   wait

@@ -50,7 +50,10 @@ def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_
     if cut is not None:
         tilespec_verify.restore(cut, verify_input, batch, logits_output)
     if chains is not None:
-        return tilespec_accept.accept(chains, verify_input, batch, logits_output, grammar_mask)
+        accepted = tilespec_accept.accept(chains, verify_input, batch, logits_output, grammar_mask)
+        if cut is not None and batch.return_logprob:
+            tilespec_verify.spread_logits(cut, verify_input, batch, logits_output)
+        return accepted
     if cut is not None:
         if batch.sampling_info.is_all_greedy and not batch.return_logprob:
             packed = cut.plan.qo_indptr, verify_input, batch, logits_output, grammar_mask

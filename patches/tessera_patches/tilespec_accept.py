@@ -41,7 +41,7 @@ class Chains(Attachment):
 def accept(
     chains: Chains, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
 ) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for chains; and learn from it.
+    """What ``eagle_sample`` returns for chains; and learn from it. Logits are kept for log-probabilities alone.
 
     Sums of probabilities may differ between GPUs in the last bit, so where tokens are sampled the first rank's are
     everybody's, as SGLang has it. What is learnt must wait for them.
@@ -59,8 +59,8 @@ def accept(
         accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted)
         for output in accepted:
             get_tp_group().broadcast(output, src=0)
-    if batch.return_logprob:  # SGLang picks the accepted rows from all
-        logits_output.next_token_logits = dense(logits, chains.qo_indptr, bs, width, 0)
+    if batch.return_logprob:
+        logits_output.next_token_logits = logits
     return accepted.tokens, accepted.lens, accepted.places
 
 

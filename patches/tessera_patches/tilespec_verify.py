@@ -84,6 +84,6 @@ def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None
 
 
 def spread_logits(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
-    """Logits of full trees for SGLang's acceptance; zero, and never looked at, where nothing was verified."""
+    """Logits of full drafts, where SGLang looks for accepted rows; zero, and not looked at, where none was verified."""
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
     logits_output.next_token_logits = dense(logits_output.next_token_logits, cut.plan.qo_indptr, bs, width, 0)

@@ -97,7 +97,7 @@ def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> No
 
     Ragged and uniform verification and plain steps, with retraction, in batches of which some requests are greedy: a
     greedy token is the reference's; and some want log-probabilities, which are the reference's too. Negative controls:
-    another temperature's is found, top-k alone, and top-p of the k likeliest, which SGLang's own speculation samples.
+    another temperature's is found, no cut, top-k alone, and top-p of the k likeliest, as in SGLang's speculation.
     """
     prompts = hf.tokenizer(CODE)["input_ids"] * 13
     kinds: list[dict[str, Any]] = [{"temperature": 0.9}, {"temperature": 1.1, "top_k": 8, "top_p": 0.5}]
@@ -114,6 +114,7 @@ def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> No
     assert sampled_as(warm, lambda ids: hf.probabilities(ids, 0.9)) > 1e-3
     assert sampled_as(warm, lambda ids: hf.probabilities(ids, 0.7)) < 1e-9
     assert sampled_as(short, lambda ids: hf.probabilities(ids, 1.1, 8, 0.5)) > 1e-3
+    assert sampled_as(short, lambda ids: hf.probabilities(ids, 1.1)) < 1e-9
     assert sampled_as(short, lambda ids: hf.probabilities(ids, 1.1, 8)) < 1e-9
     assert sampled_as(short, lambda ids: cut(hf.probabilities(ids, 1.1, 8), top_p=0.5)) < 1e-9
     for prompt, output in greedy:

@@ -108,12 +108,13 @@ def test_dice_do_not_change_what_is_sampled(
         "0.9": sampled_as(outputs[::2], lambda ids: hf.probabilities(ids, 0.9)),
         "0.7": sampled_as(outputs[::2], lambda ids: hf.probabilities(ids, 0.7)),
         "cut": sampled_as(outputs[1::2], lambda ids: hf.probabilities(ids, 1.1, 8, 0.5)),
+        "1.1": sampled_as(outputs[1::2], lambda ids: hf.probabilities(ids, 1.1)),
         "top-k alone": sampled_as(outputs[1::2], lambda ids: hf.probabilities(ids, 1.1, 8)),
         "top-p of k": sampled_as(outputs[1::2], lambda ids: cut(hf.probabilities(ids, 1.1, 8), top_p=0.5)),
     }
     print(f"\nMEASURED sampled: p-values {chances}")  # noqa: T201 - run by hand
     assert min(chances["0.9"], chances["cut"]) > 1e-3
-    assert max(chances["0.7"], chances["top-k alone"], chances["top-p of k"]) < 1e-6
+    assert max(chances[wrong] for wrong in ("0.7", "1.1", "top-k alone", "top-p of k")) < 1e-6
 
 
 @pytest.mark.parametrize(
