@@ -31,10 +31,10 @@ train() {
 tilespec_suites="fa3-standalone fa3-eagle fa3-eagle3 sampled-fa3 sampled-triton sampled-rejecting trees-fa3 trees-triton"
 
 one() {
-  devices=0 SUITES="$tilespec_suites" SUITE_SECONDS=${SUITE_SECONDS:-270} chain tests 0 0-7 tests found
-  # Servers up 200 s, 42 loads of four settings 900 s, each of 16 requests and more.
-  SETTINGS=${SETTINGS:-k3 k7 tile tile-rejecting} TRACE=1 TILE_SECONDS=${TILE_SECONDS:-1000} TILE_ROUNDS=${TILE_ROUNDS:-2} \
-    TILE_KINDS=${TILE_KINDS:-easy mixed hard} chain figures 0 0-15 tile_wait tile_up tile_run tile_down
+  devices=0 SUITES="${SUITES:-$tilespec_suites}" SUITE_SECONDS=${SUITE_SECONDS:-270} chain tests 0 0-7 tests pair found
+  # Seven servers up 350 s, 42 loads of seven settings 1,700 s, each of 16 requests and more.
+  TRACE=1 TILE_SECONDS=${TILE_SECONDS:-1700} TILE_ROUNDS=${TILE_ROUNDS:-1} TILE_CLIENTS="64 1 128 8 32 4 16" \
+    chain figures 0 0-15 tile_wait tile_up tile_run tile_down
 }
 
 figures=(up running tile_times embeddings toploc down up_injection injection down)
@@ -67,19 +67,25 @@ four() {
 }
 
 look() {
+  pack # who waits may be ended
   sleep "${LOOK_SECONDS:-1}"
+  local log
+  for log in /tmp/out/*/log.txt; do
+    echo "--- $log"
+    tail -c 20000 "$log" | tr '\r' '\n' | cut -c 1-300 | tail -n "${LOOK_LINES:-10}"
+  done
+  pack
+}
+
+pack() { # results, and what servers that still run have written
   local folder file
   for folder in /tmp/tilespec-bench-*/; do # what servers that still run have written
     for file in "$folder"*tile*.log "$folder"*.trace.jsonl; do
       [[ ! -e $file ]] || { mkdir -p "/tmp/out/live$folder" && xz -1 -T8 -c "$file" >"/tmp/out/live$file.xz"; }
     done
   done
-  local log
-  for log in /tmp/out/*/log.txt; do
-    echo "--- $log"
-    tail -c 20000 "$log" | tr '\r' '\n' | cut -c 1-300 | tail -n "${LOOK_LINES:-10}"
-  done
-  tar -C /tmp -cJf "$OUT/out.tar.xz" --exclude='*-responses.jsonl' --exclude='*.npy' --exclude='*-claims.json' out
+  tar -C /tmp -cJf /tmp/out.tar.xz --exclude='*-responses.jsonl' --exclude='*.npy' --exclude='*-claims.json' out &&
+    mv /tmp/out.tar.xz "$OUT"
 }
 
 "$@"

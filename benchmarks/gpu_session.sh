@@ -22,7 +22,7 @@
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
 #   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
 #   tile_wait    until it is there
-#   tile_up      four servers with it; SETTINGS, TRACE                     330 s
+#   tile_up      servers with it and beside it; SETTINGS, TRACE            350 s (seven; reckoned)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES    600 s
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    350 s (reckoned)
@@ -183,7 +183,8 @@ there() { until [[ -e $1 ]]; do sleep 2; done; }
 tile_wait() { there /tmp/pair/ready; } # until another one of these has trained the pair
 
 tile_up() {
-  python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k3 tile} ${TRACE:+--trace} | grep ready
+  python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} \
+    ${SHARE---share-weights} ${TRACE:+--trace} | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
 }
@@ -196,7 +197,7 @@ tile_again() { # how long is a later start, whose profile is there?
 tile_run() { # what was measured already is not measured again
   python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-eagle.jsonl" \
     --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}" ${TILE_CLIENTS:+--clients $TILE_CLIENTS} \
-    ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES}
+    ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES} ${TILE_ONLY:+--settings $TILE_ONLY}
 }
 
 tile_apart() { # NAME SETTING...: in a file of its own, for its tile is another server

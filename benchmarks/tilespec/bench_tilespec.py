@@ -5,10 +5,10 @@
     python -m tilespec.bench_tilespec down
 
 `up` leaves the servers running, so that `run` may be called again: it takes up where --out ends, and stops before
---limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200; they
-are spread over the GPUs of CUDA_VISIBLE_DEVICES, and each value of it has servers of its own: several of these may run
-side by side. A server with TileSpec starts when the others are up: it measures the GPU's times.
-Every measurement is one JSON line; the first line says where the file comes from.
+--limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200, seven
+with `--share-weights`; they are spread over the GPUs of CUDA_VISIBLE_DEVICES, and each value of it has servers of its
+own: several of these may run side by side. A server with TileSpec starts when the others are up: it measures the GPU's
+times. Every measurement is one JSON line; the first line says where the file comes from.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from tessera.testing.server import Server
 from tilespec.decode import Decoded, Decoding, decode
 from tilespec.prompts import Prompts, read_prompts
 from tilespec.settings import ALGORITHMS, NAMES, server_arguments
+from tilespec.shared_weights import plugin_environment
 
 DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
 STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
@@ -59,20 +60,23 @@ def main() -> None:
 
 def up(options: argparse.Namespace) -> None:
     """Start one server for each setting and leave them running."""
-    servers = {name: _server(place, name, options) for place, name in enumerate(options.settings)}
+    if options.share_weights and len(DEVICES) > 1:
+        raise SystemExit(f"--share-weights is for servers of one GPU, and CUDA_VISIBLE_DEVICES has {len(DEVICES)}")
+    settings = sorted(options.settings, key=_is_tile)
+    servers = {name: _server(place, name, options) for place, name in enumerate(settings)}
     with ExitStack() as undo:
-        for name in sorted(servers, key=_is_tile):
+        for name, server in servers.items():
             if _is_tile(name):
-                _wait(servers, lambda other: not _is_tile(other))
-            undo.callback(servers[name].stop)
-            servers[name].start()
+                _wait(servers, options.start_seconds, lambda other: not _is_tile(other))
+            undo.callback(server.stop)
+            server.start()
             time.sleep(STAGGER_SECONDS)
             if _is_tile(name):
-                servers[name].wait_ready(options.start_seconds)
-        _wait(servers, lambda _: True)
+                server.wait_ready(options.start_seconds)
+        _wait(servers, options.start_seconds, lambda _: True)
         undo.pop_all()
-    running = {name: {"url": server.url, "pid": server.pid} for name, server in servers.items()}
-    arguments = {name: _arguments(name, options) for name in servers}
+    running = {name: {"url": servers[name].url, "pid": servers[name].pid} for name in options.settings}
+    arguments = {name: _arguments(name, options) for name in options.settings}
     STATE.write_text(
         json.dumps({"algorithm": options.algorithm, "running": running, "arguments": arguments}), encoding="utf-8"
     )
@@ -92,7 +96,7 @@ def measure(options: argparse.Namespace) -> None:
             first = provenance() | {name: state[name] for name in ("algorithm", "arguments")}
             first |= {"prompts": {"entropy": prompts.entropy, "looping": prompts.looping}}
             note(first, out)
-        for cell in _cells(options, list(state["running"])):
+        for cell in _cells(options, options.settings or list(state["running"])):
             if cell in done:
                 continue
             if time.monotonic() - begin + longest > options.limit:
@@ -152,8 +156,8 @@ def _record(found: Decoded) -> dict[str, Any]:
 def _cells(options: argparse.Namespace, settings: list[str]) -> Iterator[Cell]:
     """In order: each load with every setting, the first setting another one each time."""
     wanted = dict(pair.split("=", 1) for pair in options.only)
-    loads = itertools.product(range(options.rounds), options.kinds, options.temperatures, options.clients)
-    for turn, (number, kind, temperature, clients) in enumerate(loads):
+    loads = itertools.product(range(options.rounds), options.clients, options.kinds, options.temperatures)
+    for turn, (number, clients, kind, temperature) in enumerate(loads):
         first = turn % len(settings)
         for setting in settings[first:] + settings[:first]:
             cell = Cell(temperature, kind, clients, number, setting)
@@ -170,6 +174,8 @@ def _done(path: Path) -> set[Cell]:
 
 def _server(place: int, name: str, options: argparse.Namespace) -> Server:
     env = {"CUDA_VISIBLE_DEVICES": DEVICES[place % len(DEVICES)]} if gpu_present() else {}
+    if options.share_weights:
+        env |= plugin_environment(options.logs.resolve() / "shared", first=place == 0)
     log = options.logs / f"{options.algorithm.lower()}-{name}.log"
     return Server(options.models / "target", *_arguments(name, options), env=env, log_path=log, progress=print)
 
@@ -187,10 +193,10 @@ def _is_tile(name: str) -> bool:
     return name.startswith("tile")
 
 
-def _wait(servers: dict[str, Server], wanted: Any) -> None:
+def _wait(servers: dict[str, Server], seconds: float, wanted: Any) -> None:
     for name, server in servers.items():
         if wanted(name):
-            server.wait_ready()
+            server.wait_ready(seconds)
 
 
 def _options() -> argparse.Namespace:
@@ -201,12 +207,14 @@ def _options() -> argparse.Namespace:
     start.add_argument("--settings", nargs="+", choices=NAMES, required=True, help="one server for each")
     start.add_argument("--algorithm", choices=ALGORITHMS, default="EAGLE")
     start.add_argument("--logs", type=Path, default=STATE.with_suffix(""), help="(default %(default)s)")
-    start.add_argument("--start-seconds", type=float, default=400.0, help="patience with TileSpec (%(default)s)")
+    start.add_argument("--start-seconds", type=float, default=400.0, help="patience with each (%(default)s)")
     start.add_argument("--trace", action="store_true", help="TileSpec's servers record their steps beside the logs")
+    start.add_argument("--share-weights", action="store_true", help="one copy of the target's weights for all")
     start.add_argument("server_args", nargs="*", help="after --: further arguments of every server")
     go = actions.add_parser("run", help="measure; may be called again to go on")
     go.add_argument("--prompts", type=Path, required=True, help="file that prompts.py wrote")
     go.add_argument("--out", type=Path, required=True, help="JSON lines; what is there is not measured again")
+    go.add_argument("--settings", nargs="+", help="of those that are up (default: all)")
     go.add_argument("--clients", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64, 128])
     go.add_argument("--kinds", nargs="+", default=["mixed", "hard", "easy"])
     go.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])

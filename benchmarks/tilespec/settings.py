@@ -19,7 +19,7 @@ COMMON = (
     *("--dtype", "bfloat16"),
     # With speculation SGLang's default is 48. More than the clients: of 128 in 128 places one waited for another's end.
     *("--max-running-requests", "160"),
-    *("--max-total-tokens", "98304"),  # 128 requests of 450 tokens, and room; four servers share one GPU
+    *("--max-total-tokens", "73728"),  # 128 requests of 450 tokens, and room; seven servers share one GPU
     *("--mem-fraction-static", "0.9"),  # of what is free; the line above is the limit that counts
     *("--cuda-graph-bs-decode", *map(str, (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128))),
     "--disable-prefill-cuda-graph",

@@ -31,11 +31,14 @@ def _main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 def test_a_widened_pair_serves_the_same_tokens(
     hf: HuggingFace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The narrow model's own greedy tokens, with drafts accepted; then one cell is measured, and not twice."""
+    """The narrow model's own greedy tokens, with drafts accepted; then one cell is measured, and not twice.
+
+    The server that speculates has the other one's weights.
+    """
     write_wide_model(TINY, tmp_path / "target", Widening(TARGET, WIDE), "cpu")
     write_wide_head(TINY.parent / "tiny-eagle", tmp_path / "eagle", Widening(HEAD, WIDE_HEAD), (0, 1, 2))
     monkeypatch.setattr(bench_tilespec, "STATE", tmp_path / "state.json")
-    _main(monkeypatch, "up", "--models", tmp_path, "--settings", "k2", "--logs", tmp_path)
+    _main(monkeypatch, "up", "--models", tmp_path, "--settings", "none", "k2", "--share-weights", "--logs", tmp_path)
     try:
         url = json.loads((tmp_path / "state.json").read_text())["running"]["k2"]["url"]
         texts = hf.tokenizer(CODE)["input_ids"]
@@ -50,11 +53,12 @@ def test_a_widened_pair_serves_the_same_tokens(
         prompts = Prompts({"mixed": texts}, {"mixed": 1.0}, {"mixed": 0.0}, [], list(range(100, 900)), [])
         prompts.write(tmp_path / "prompts.json")
         once = ("run", "--prompts", tmp_path / "prompts.json", "--out", tmp_path / "out.jsonl", "--seconds", 1)
-        load = ("--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--output-tokens", 32)
+        load = ("--only", "setting=k2", "--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--output-tokens", 32)
         for _ in range(2):
             _main(monkeypatch, *once, *load)
     finally:
         _main(monkeypatch, "down")
+    assert "weights are the first server's" in (tmp_path / "eagle-k2.log").read_text(encoding="utf-8")
     first, *records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert first["algorithm"] == "EAGLE"
     assert len(records) == 1

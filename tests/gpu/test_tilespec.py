@@ -13,7 +13,7 @@ import torch
 from tessera.testing.chances import sampled_as
 from tessera.testing.drafts import CODE, TREE, chain, drafting, retracting
 from tessera.testing.generate import generate
-from tessera.testing.launch import SMALL, TWO_RANKS
+from tessera.testing.launch import SMALL, Ranks
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, cut
 from tessera.testing.server import Server
@@ -74,12 +74,12 @@ def test_dice_do_not_change_the_tokens(
     assert ragged_graphs(server)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="tensor parallelism needs two CUDA devices")
-def test_dice_do_not_change_the_tokens_of_two_ranks(server_pool: ServerPool, hf: HuggingFace) -> None:
+def test_dice_do_not_change_the_tokens_of_two_ranks(server_pool: ServerPool, hf: HuggingFace, two_ranks: Ranks) -> None:
     """The first rank decides; at the first start it measures with the other, at the second it tells what it knows."""
-    options = (*LIMITS, *GRAPHS, *TRITON, *drafting("EAGLE", chain(5)), "--tile-spec", *TWO_RANKS)
+    options = (*LIMITS, *GRAPHS, *TRITON, *drafting("EAGLE", chain(5)), "--tile-spec", *two_ranks.options)
+    env = two_ranks.env | STRAINED | SHOWN | {"TESSERA_TEST_FAULT": " ".join(("dice", *two_ranks.faults))}
     for start_number in range(2):
-        server = server_pool.get(*options, env=DICE | STRAINED | SHOWN | {"TESSERA_TEST_START": str(start_number)})
+        server = server_pool.get(*options, env=env | {"TESSERA_TEST_START": str(start_number)})
         check_tokens(server, hf, f"eagle on two ranks, start {start_number}", TOLERANCE[TRITON])
         assert ragged_graphs(server)
         assert server.log.count("tessera: the cost profile is") == 1

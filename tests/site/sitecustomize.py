@@ -181,10 +181,26 @@ def _costs() -> None:
     nominal.nominal = lambda *_: table
 
 
+def _one_gpu() -> None:
+    """Every rank has the first GPU. NCCL takes them for ranks of several machines, or it would refuse."""
+    from collections.abc import Iterator
+    from contextlib import contextmanager
+
+    from sglang.srt.entrypoints import engine
+
+    @contextmanager
+    def first(gpu_id: int) -> Iterator[int]:
+        os.environ["NCCL_HOSTID"] = f"rank {gpu_id}"  # for the process that is started inside
+        yield 0
+
+    engine.maybe_reindex_device_id = first
+
+
 _FAULTS = {
     "costs": _costs,
     "dice": _dice,
     "halves": _halves,
+    "one-gpu": _one_gpu,
     "version": _version,
     "seam": _seam,
     "taken": _taken,
@@ -193,5 +209,5 @@ _FAULTS = {
 }
 gc.set_threshold(50_000, 20, 100)
 sys.modules["sklearn"] = None  # type: ignore[assignment]
-if "TESSERA_TEST_FAULT" in os.environ:
-    _FAULTS[os.environ["TESSERA_TEST_FAULT"]]()
+for _name in os.environ.get("TESSERA_TEST_FAULT", "").split():
+    _FAULTS[_name]()

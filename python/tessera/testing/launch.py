@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
+from typing import NamedTuple
 
 HOST = "127.0.0.1"
 SMALL = (
@@ -24,6 +25,15 @@ third one makes its start half as long."""
 TWO_RANKS = ("--tp-size", "2")
 """Options of a server whose model is split over two processes. Without a GPU, SGLang wants `RANKS_ON_CPUS` too."""
 RANKS_ON_CPUS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+
+
+class Ranks(NamedTuple):
+    """How a server of several ranks is started: options, environment, names of the tests' faults that it needs."""
+
+    options: tuple[str, ...]
+    env: dict[str, str]
+    faults: tuple[str, ...]
+
 
 _CPU_ARGS = (
     *("--device", "cpu"),

@@ -1,0 +1,86 @@
+"""One copy of the target's weights on a GPU, for all servers that take turns there.
+
+Seven servers of 8B shape do not fit on one H200, each with 16 GB of weights that are the same. So the first one writes
+down where its weights lie (by CUDA IPC; on a CPU, in shared memory), and each other one, when it has loaded its own,
+lets go of them and uses the first one's. Shapes, layouts and kernels are what they were; the servers may live no longer
+than the first one. SGLang's own weight cache (`--weight-cache-mode`) does the same, and refuses speculation.
+
+`register` is a plugin of SGLang's, which `bench_tilespec.py up --share-weights` puts on the servers' path.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+FOLDER, FIRST = "TILESPEC_WEIGHTS", "TILESPEC_WEIGHTS_FIRST"
+PATIENCE = 300.0
+"""Seconds that a server waits for the first one's weights."""
+_BENCHMARKS = Path(__file__).resolve().parents[1]
+
+
+def plugin_environment(folder: Path, *, first: bool) -> dict[str, str]:
+    """What a server needs in its environment; `first` for the one whose weights all use, which starts before them."""
+    meta = folder / "tilespec_weights-1.dist-info"
+    if first:
+        meta.mkdir(parents=True, exist_ok=True)
+        (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: tilespec_weights\nVersion: 1\n", encoding="utf-8")
+        points = "[sglang.srt.plugins]\ntilespec_weights = tilespec.shared_weights:register\n"
+        (meta / "entry_points.txt").write_text(points, encoding="utf-8")
+        (folder / "weights").unlink(missing_ok=True)
+    path = os.pathsep.join([str(folder), str(_BENCHMARKS), os.environ.get("PYTHONPATH", "")])
+    return {FOLDER: str(folder), FIRST: "1" if first else "", "PYTHONPATH": path}
+
+
+def register() -> None:
+    """Hook the loading of models (SGLang calls this in each of its processes)."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register("sglang.srt.model_loader.loader.DefaultModelLoader.load_model", _load_model, HookType.AROUND)
+
+
+def _load_model(original: Callable[..., nn.Module], loader: Any, *, model_config: Any, device_config: Any) -> nn.Module:
+    model = original(loader, model_config=model_config, device_config=device_config)
+    if not model_config.is_draft_model:
+        weights = Path(os.environ[FOLDER]) / "weights"
+        if os.environ[FIRST]:
+            _write(model, weights)
+        else:
+            _read(model, weights)
+    return model
+
+
+def _write(model: nn.Module, path: Path) -> None:
+    from sglang.srt.utils import MultiprocessingSerializer
+
+    if not torch.cuda.is_available():
+        torch.multiprocessing.set_sharing_strategy("file_system")
+    tensors = {name: parameter.data for name, parameter in model.named_parameters()}
+    new = path.with_suffix(".new")
+    new.write_bytes(MultiprocessingSerializer.serialize(tensors))
+    new.rename(path)
+
+
+def _read(model: nn.Module, path: Path) -> None:
+    from sglang.srt.utils import MultiprocessingSerializer
+
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the first server has not written its weights to {path} in {PATIENCE:.0f} s")
+        time.sleep(0.2)
+    tensors = MultiprocessingSerializer.deserialize(path.read_bytes())
+    for name, parameter in model.named_parameters():
+        there = tensors.pop(name)
+        if (there.shape, there.dtype, there.stride()) != (parameter.shape, parameter.dtype, parameter.stride()):
+            raise RuntimeError(f"{name} is another tensor in the first server")
+        parameter.data = there
+    if tensors:
+        raise RuntimeError(f"the first server has weights that this one does not: {', '.join(tensors)}")
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    print(f"the target's weights are the first server's: {path}", flush=True)
