@@ -4,12 +4,11 @@
 # /tmp/out/NAME.
 #
 #   gpu_chains.sh train   TileSpec's pair on GPU 1, if there is one; it needs no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec's tests while the pair is trained, and TileSpec
-#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests while the pair is trained, some on both; TileSpec
-#                         beside 3, 5 and 7 drafted tokens on one; on the other one a step of a mixture of experts,
-#                         TileSpec beside 0, 1 and 2, a useless draft, rejection sampling
-#   gpu_chains.sh tile    or on two: TileSpec alone, beside every fixed setting; what both GPUs have in common is TileSpec
-#   gpu_chains.sh four    or on four: all of TileSpec's settings, and mixtures of experts
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec beside every fixed setting, a useless draft,
+#                         rejection sampling; while its servers start, tests of two ranks
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests while the pair is trained, some on both; a step
+#                         of a mixture of experts; TileSpec beside every fixed setting, half of the loads on each, a
+#                         useless draft, rejection sampling
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -28,42 +27,24 @@ train() {
   if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then chain train 1 16-31 tile_train; else chain train 0 0-15 tile_train; fi
 }
 
-tilespec_suites="fa3-standalone fa3-eagle fa3-eagle3 sampled-fa3 sampled-triton sampled-rejecting trees-fa3 trees-triton"
+seven="none k1 k2 k3 k5 k7 tile"
 
-one() {
-  devices=0 SUITES="${SUITES:-$tilespec_suites}" SUITE_SECONDS=${SUITE_SECONDS:-270} chain tests 0 0-7 tests pair found
-  # Seven servers up 350 s, 42 loads of seven settings 1,700 s, each of 16 requests and more.
-  TRACE=1 TILE_SECONDS=${TILE_SECONDS:-1700} TILE_ROUNDS=${TILE_ROUNDS:-1} TILE_CLIENTS="64 1 128 8 32 4 16" \
-    chain figures 0 0-15 tile_wait tile_up tile_run tile_down
+one() { # reckoned: trained 260 s, servers up 335, 17 loads of seven settings 700, a useless draft 70, rejection 300
+  SETTINGS="$seven tile-useless" TILE_ONLY=$seven TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-700} \
+    TILE_CLIENTS=${TILE_CLIENTS:-4 16 8 32 1 64 128} \
+    chain figures 0 0-15 tile_wait tile_up tile_run tile_useless tile_down tile_reject
+  # Not while the pair is trained, which would learn less, and not while TileSpec is measured.
+  PAIR=0 SUITES=${SUITES:-ranks-experts ranks-tilespec} SUITE_SECONDS=${SUITE_SECONDS:-230} \
+    chain tests 0 0-7 tile_wait tests pair found
 }
-
-figures=(up running tile_times embeddings toploc down up_injection injection down)
 
 two() {
-  devices=0 SUITES="$tilespec_suites ranks-experts ranks-tilespec" SUITE_SECONDS=${SUITE_SECONDS:-300} \
-    chain tests 0 0-23 tests pair found
-  SETTINGS="none k1 k2 tile" TILE_CLIENTS="128 64 32 1" TILE_KINDS="hard mixed easy" TILE_ROUNDS=1 \
-    TILE_SECONDS=${TILE_SECONDS:-650} \
-    chain figures 0 0-15 tests_wait moe_decode tile_wait tile_up tile_run tile_down tile_useless tile_reject
-  SETTINGS="k3 k5 k7 tile" TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=1200 \
-    chain tilespec 1 16-31 tile_wait tile_up tile_run tile_few tile_down
-}
-
-tile() {
-  devices=0 SUITES="kernels $tilespec_suites" SETTINGS="none k1 k7 tile" TILE_SECONDS=900 \
-    chain tilespec-b 0 0-15 tests found tile_times tile_wait tile_up tile_run tile_down
-  SETTINGS="k2 k3 k5 tile" TRACE=1 TILE_SECONDS=900 \
-    chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again tile_useless
-}
-
-four() {
-  chain figures 0 0-15 "${figures[@]}"
-  SETTINGS="none k1 k3 tile" chain tilespec-a 1 16-31 tile_wait tile_up tile_run tile_down tile_again
-  devices=2 SUITES="kernels $tilespec_suites triton-standalone injection embeddings-fa3" \
-    SETTINGS="k2 k5 k7 tile" chain tilespec-b 2 32-47 tests more_tests found tile_wait tile_up tile_run tile_down
-  # Only runners that serve: one that fails takes a minute or five to do so.
-  RUNNERS="triton cutlass deep_gemm triton_kernel" SETTINGS="none k3 tile tile-useless" TRACE=1 TILE_SECONDS=420 \
-    chain tilespec-c 3 48-63 moe tile_wait tile_up tile_run tile_down fp8
+  devices=0 SUITES="fa3-standalone fa3-eagle fa3-eagle3 sampled-fa3 sampled-triton sampled-rejecting trees-fa3 trees-triton
+    ranks-experts ranks-tilespec" SUITE_SECONDS=${SUITE_SECONDS:-300} chain tests 0 0-23 tests pair found
+  SETTINGS="$seven tile-useless" TILE_ONLY=$seven TILE_CLIENTS="4 16 1" TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-650} \
+    chain figures 0 0-15 tests_wait moe_decode tile_wait tile_up tile_run tile_useless tile_down tile_reject
+  SETTINGS=$seven TILE_CLIENTS="8 32 64 128" TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=1200 \
+    chain tilespec 1 16-31 tile_wait tile_up tile_run tile_down
 }
 
 look() {
@@ -80,7 +61,7 @@ look() {
 pack() { # results, and what servers that still run have written
   local folder file
   for folder in /tmp/tilespec-bench-*/; do # what servers that still run have written
-    for file in "$folder"*tile*.log "$folder"*.trace.jsonl; do
+    for file in "$folder"*.log "$folder"*.trace.jsonl; do
       [[ ! -e $file ]] || { mkdir -p "/tmp/out/live$folder" && xz -1 -T8 -c "$file" >"/tmp/out/live$file.xz"; }
     done
   done

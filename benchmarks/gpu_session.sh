@@ -23,13 +23,12 @@
 #   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
 #   tile_wait    until it is there
 #   tile_up      servers with it and beside it; SETTINGS, TRACE            350 s (seven; reckoned)
-#   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES    600 s
+#   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
+#                TILE_ONLY (of SETTINGS)                                   600 s
 #   tile_down    stop them; bring back traces and cost profiles
-#   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    350 s (reckoned)
-#   tile_few     the loads of few clients that sample again, with other prompts; after tile_run
-#   tile_again   one more start, whose profile is there                     90 s
-#   tile_useless  a draft that is never right                             230 s
-#   tile_narrow  settings that draft little, where they may be best; its tile is a later start    290 s (reckoned)
+#   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it; its tile is a later
+#                start, whose profile is there                             300 s (reckoned)
+#   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_times   what a step costs the scheduler's thread, what acceptance costs; no server    60 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
@@ -42,7 +41,7 @@
 #   quiet up embeddings small | encode states toploc | down up_injection injection | down huggingface; SUITES=... tests found
 # MoE: quiet moe | fp8 | tiny_moe moe_steps
 # TileSpec: tile_train | tile_up | tile_run, as often as there is time
-# On two or four GPUs, in the background: gpu_chains.sh
+# In the background: gpu_chains.sh
 set -uo pipefail
 source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site || exit
 export PYTHONUNBUFFERED=1
@@ -189,11 +188,6 @@ tile_up() {
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
 }
 
-tile_again() { # how long is a later start, whose profile is there?
-  SETTINGS=tile tile_up
-  python3 -m tilespec.bench_tilespec down
-}
-
 tile_run() { # what was measured already is not measured again
   python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-eagle.jsonl" \
     --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}" ${TILE_CLIENTS:+--clients $TILE_CLIENTS} \
@@ -209,22 +203,15 @@ tile_apart() { # NAME SETTING...: in a file of its own, for its tile is another 
 }
 
 tile_reject() {
-  TILE_CLIENTS="1 8 32 128" TILE_TEMPERATURES=0.8 TILE_KINDS="mixed hard" TILE_ROUNDS=1 TILE_SECONDS=160 \
+  TILE_ONLY="" TILE_CLIENTS="8 32 128 1" TILE_TEMPERATURES=0.8 TILE_KINDS="mixed hard" TILE_ROUNDS=1 TILE_SECONDS=140 \
     tile_apart reject k3 k3-rejecting tile tile-rejecting
 }
 
-tile_narrow() {
-  TILE_CLIENTS="128 64 32" TILE_TEMPERATURES=0.8 TILE_SECONDS=150 TILE_ROUNDS=1 TILE_KINDS="hard mixed easy" \
-    tile_apart narrow none k1 k2 tile
-}
-
-tile_useless() { # a draft that is never right, beside none
-  TRACE=1 TILE_SECONDS=100 TILE_ROUNDS=1 TILE_KINDS=mixed TILE_TEMPERATURES=0 TILE_CLIENTS="1 4 8 16 32 64 128" \
-    tile_apart useless none tile-useless
-}
-
-tile_few() { # few clients that sample, again: sixteen requests say little
-  TILE_CLIENTS="1 4 8 16" TILE_TEMPERATURES=0.8 TILE_ROUNDS=5 tile_run
+tile_useless() { # a draft that is never right, beside none; both are up
+  local out=$out/useless
+  mkdir -p "$out"
+  TILE_ONLY="none tile-useless" TILE_KINDS=mixed TILE_TEMPERATURES=0 TILE_CLIENTS="1 4 8 16 32 64 128" TILE_ROUNDS=1 \
+    TILE_SECONDS=120 tile_run
 }
 
 tile_times() {

@@ -90,13 +90,14 @@ def measure(options: argparse.Namespace) -> None:
     done = _done(options.out)
     longest = LONGEST_CELL
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    _warm_up([server["url"] for server in state["running"].values()], prompts, options)
+    settings = options.settings or list(state["running"])
+    _warm_up([state["running"][name]["url"] for name in settings], prompts, options)
     with options.out.open("a", encoding="utf-8") as out:
         if not done:
             first = provenance() | {name: state[name] for name in ("algorithm", "arguments")}
             first |= {"prompts": {"entropy": prompts.entropy, "looping": prompts.looping}}
             note(first, out)
-        for cell in _cells(options, options.settings or list(state["running"])):
+        for cell in _cells(options, settings):
             if cell in done:
                 continue
             if time.monotonic() - begin + longest > options.limit:

@@ -20,8 +20,9 @@ import numpy as np
 STREAM_INTERVAL = 8
 """An event when a length is 1 more than a multiple of this: a server's process for events keeps up with 128 streams."""
 MOST_WAVES = 16
-LEAST_SAMPLED = 16
-"""Requests at least where tokens are sampled: texts differ then, and with them what is accepted, by 15 % each."""
+LEAST_REQUESTS = 16
+"""Requests at least: texts differ, greedy ones too after the first near-tie that is rounded otherwise, and with them what
+is accepted, by 15 % each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,7 @@ async def _decode(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Dec
             metas += [stream.meta for stream in streams]
             more, longer = together(streams)
             tokens, seconds = tokens + more, seconds + longer
-            varied = load.temperature == 0 or len(metas) >= LEAST_SAMPLED
-            if seconds and seconds >= load.seconds and varied:
+            if seconds and seconds >= load.seconds and len(metas) >= LEAST_REQUESTS:
                 break
     if not seconds:
         raise RuntimeError(f"of {load.clients} requests of {load.tokens} tokens the first ended before the last began")

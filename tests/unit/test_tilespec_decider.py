@@ -182,6 +182,18 @@ def test_trace_has_every_step(tmp_path: Path) -> None:
     assert [i for i, record in enumerate(records) if record.means] == [4, 8]
 
 
+def test_a_step_behind_a_prefill_says_nothing_about_times() -> None:
+    """Nor does one before it: of six steps with a prefill in the middle and one at the end, three are left."""
+    subject, own = decider()
+    subject._corrects = True
+    chooser = np.random.default_rng(1)
+    for i in range(6):
+        step(subject, own, 2, 0.9, chooser)
+        if i in (2, 5):
+            subject.interrupted(1)
+    assert subject.policy.correction.measured.sum() == 3
+
+
 def test_mailbox_keeps_what_was_sent() -> None:
     """A later write does not change what is under way."""
     box: Mailbox[str] = Mailbox()

@@ -47,7 +47,8 @@ def record_a_run(file: Path, steps: int) -> Policy:
             choice = policy.choose(8, 1000 * step, fresh=joined > 0)
             measured = choice.profiled * 1.1
             writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, joined))
-            policy.observe(choice, measured)
+            if not joined:
+                policy.observe(choice, measured)
             seen = []
             if choice.steps:
                 histogram = np.zeros((2, 3, HISTOGRAM_BINS), np.int32)

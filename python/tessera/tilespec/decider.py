@@ -165,8 +165,9 @@ class Decider:
                 self._keep((greedy.copy(), sampled.copy()))
 
     def _take_in_times(self) -> None:
+        # Behind a prefill the device waits for the host, which answers those that joined: that is no step's own time.
         for seconds, record in self._watch.receive():
-            if self._corrects:
+            if self._corrects and not record.joined:
                 self.policy.observe(record.choice, seconds)
             self._record(record, seconds)
 

@@ -134,8 +134,9 @@ def replay(trace: Trace) -> Replay:
         expected += record.choice.gain
         if record.measured is not None:
             agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
-            for one in both:
-                one.policy.observe(record.choice, record.measured)
+            if not record.joined:  # as in the server
+                for one in both:
+                    one.policy.observe(record.choice, record.measured)
     return Replay([*static, uniform, tilespec, recorded], agreement, count)
 
 
