@@ -21,8 +21,8 @@ STREAM_INTERVAL = 8
 """An event when a length is 1 more than a multiple of this: a server's process for events keeps up with 128 streams."""
 MOST_WAVES = 16
 LEAST_REQUESTS = 16
-"""Requests at least: texts differ, greedy ones too after the first near-tie that is rounded otherwise, and with them what
-is accepted, by 15 % each."""
+"""Requests at least: texts differ, greedy ones too after the first near-tie that is rounded otherwise, and with them
+what is accepted, by 15 % each."""
 
 
 @dataclass(frozen=True, slots=True)

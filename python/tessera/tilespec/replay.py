@@ -90,6 +90,11 @@ class Follower:
         if record.joined:
             self.policy.join(record.joined, record.bs)
 
+    def time(self, record: Record) -> None:
+        """Take in how long the step took; not behind a prefill, as in the server."""
+        if record.measured is not None and not record.joined:
+            self.policy.observe(record.choice, record.measured)
+
 
 @dataclass
 class Replay:
@@ -134,9 +139,8 @@ def replay(trace: Trace) -> Replay:
         expected += record.choice.gain
         if record.measured is not None:
             agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
-            if not record.joined:  # as in the server
-                for one in both:
-                    one.policy.observe(record.choice, record.measured)
+        for one in both:
+            one.time(record)
     return Replay([*static, uniform, tilespec, recorded], agreement, count)
 
 
