@@ -183,7 +183,7 @@ tile_wait() { there /tmp/pair/ready; } # until another one of these has trained 
 
 tile_up() {
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} \
-    ${SHARE---share-weights} ${TRACE:+--trace} | grep ready
+    --share-weights ${TRACE:+--trace} | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
 }

@@ -169,9 +169,12 @@ def test_dice_keep_to_grammars(dice: Server, server_pool: ServerPool, hf: Huggin
 def test_the_policy_is_in_force(
     server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, drafts: str, drafted: int
 ) -> None:
-    """By itself: drafts for one request, verifies less than all for many, and leaves a trace that can be replayed."""
+    """By itself: drafts for one request, verifies less than all for many, and leaves a trace that can be replayed.
+
+    A request whose prompt is three chunks decodes when the last one is through.
+    """
     trace = tmp_path / "trace.jsonl"
-    counted = ("--enable-metrics", "--tile-spec-trace", str(trace))
+    counted = ("--enable-metrics", "--tile-spec-trace", str(trace), "--chunked-prefill-size", "128")
     server = server_pool.get(*SERVERS[drafts], "--tile-spec", *counted)
     prompt = hf.tokenizer(CODE[1])["input_ids"]
     alone = generate(server, prompt, 100)
@@ -182,12 +185,13 @@ def test_the_policy_is_in_force(
     noise = [[chooser.randrange(8, 1000) for _ in range(20)] for _ in range(20)]
     prompts = [*noise, *[[*ids[:4], *prompt] for ids in noise]]
     generate(server, prompts, 1)  # after their prompts nothing is left to decode
+    generate(server, [chooser.randrange(8, 1000) for _ in range(300)], 8)
     for together in (prompts[12:28], prompts):  # in one body: how many run at once is not left to the clients' luck
         for ids, answer in zip(together, generate(server, together, 40), strict=True):
             output = answer["output_ids"]
             assert output == hf.favourites([*ids, *output[:-1]])[len(ids) - 1 :]
     records = list(Trace(trace).records())
-    assert sum(record.joined for record in records) == 1 + 16 + len(prompts)
+    assert sum(record.joined for record in records) == 1 + 16 + len(prompts) + 1
     assert any(record.choice.steps == drafted and record.bs == 1 for record in records)
     assert any(0 < record.choice.tokens - record.bs < drafted * record.bs and record.bs > 8 for record in records)
     again = replay(Trace(trace))
