@@ -65,8 +65,8 @@ pack() { # results, and what servers that still run have written
       [[ ! -e $file ]] || { mkdir -p "/tmp/out/live$folder" && xz -1 -T8 -c "$file" >"/tmp/out/live$file.xz"; }
     done
   done
-  tar -C /tmp -cJf /tmp/out.tar.xz --exclude='*-responses.jsonl' --exclude='*.npy' --exclude='*-claims.json' out &&
-    mv /tmp/out.tar.xz "$OUT"
+  tar -C /tmp -cJf /tmp/out.tar.xz --exclude='*-responses.jsonl' --exclude='*.npy' --exclude='*-claims.json' out
+  mv /tmp/out.tar.xz "$OUT" # tar's status is 1 where a file has grown meanwhile
 }
 
 "$@"
