@@ -26,8 +26,8 @@
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
 #   tile_down    stop them; bring back traces and cost profiles
-#   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it; its tile is a later
-#                start, whose profile is there                             300 s (reckoned)
+#   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    300 s (reckoned)
+#   tile_again   one more start, whose profile is there                     60 s (reckoned)
 #   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_times   what a step costs the scheduler's thread, what acceptance costs; no server    60 s
@@ -186,6 +186,11 @@ tile_up() {
     --share-weights ${TRACE:+--trace} | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
+}
+
+tile_again() { # how long is a later start, whose profile is there?
+  SETTINGS=tile tile_up
+  python3 -m tilespec.bench_tilespec down
 }
 
 tile_run() { # what was measured already is not measured again
