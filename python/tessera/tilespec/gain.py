@@ -17,8 +17,9 @@ from tessera_kernels.histogram import HISTOGRAM_UNIT
 
 Array = npt.NDArray[np.float64]
 
-MEMORY_REQUESTS = 32.0
-"""News of this many requests replace half of what was known: few requests tell little."""
+MEMORY_REQUESTS = 8.0
+"""News of this many requests replace half of what was known: few requests tell little, but a text becomes repetitive,
+or stops to be, from one line to the next."""
 FIRST_REQUESTS = 4.0
 """What is assumed at the beginning counts as so many."""
 FIRST_YOUNG = 1.0

@@ -19,9 +19,11 @@ from tessera.tilespec.gain import Survivals
 
 RAGGED_ADVANTAGE = 1.02
 """A ragged step must promise this much over the best uniform one: it costs more than the profile sees."""
-SWITCH_EVIDENCE = 0.1
-"""Other draft steps must promise this much over the present ones, summed over consecutive steps: 10 % once, or 1 % ten
-times. Survivals are estimates and jitter; an advantage that is small but stays is taken all the same."""
+SWITCH_EVIDENCE = 0.02
+"""Other draft steps must promise this much over the present ones, summed over consecutive looks: 2 % once, 1 % twice.
+Survivals are estimates and jitter; an advantage that is small but stays is taken all the same."""
+PLAIN_EVIDENCE = 0.1
+"""The same for no drafts at all: requests that went through plain steps draft worse to their end."""
 LOOK_INTERVAL = 4
 """Steps between two looks at all options while the batch keeps its size. What is known changes slowly, and a look takes
 as much of the scheduler's thread as it takes to launch several kernels."""
@@ -163,13 +165,13 @@ class Policy:
         """Drafts promise something else from here on: another kind of requests. The next choice is the best for it."""
         self.survivals = survivals
         self._held = None
-        self._evidence = SWITCH_EVIDENCE
+        self._evidence = PLAIN_EVIDENCE
 
     def join(self, joined: int, bs: int) -> None:
         """After a prefill ``joined`` of the next batch of ``bs`` are new; where most are, it is another batch."""
         self.survivals.renew(joined, bs)
         if 2 * joined >= bs:
-            self._evidence = SWITCH_EVIDENCE
+            self._evidence = PLAIN_EVIDENCE
 
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
@@ -193,7 +195,7 @@ class Policy:
             _, stay_column = self._pick(stay)
             advantage = float(goodput[row, column] / stay[0, stay_column]) - 1
             self._evidence = max(self._evidence + advantage, 0.0)
-            if self._evidence < SWITCH_EVIDENCE:
+            if self._evidence < (SWITCH_EVIDENCE if row else PLAIN_EVIDENCE):
                 return self._present, stay_column
         self._evidence = 0.0
         return row, column
