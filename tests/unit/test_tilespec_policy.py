@@ -203,7 +203,8 @@ def test_what_was_never_timed_is_tried(truth: float, steps: int, trials: int | N
 
 
 def test_a_trial_does_not_undo_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One draft step promises 4 % more than three, which would not be seen if a trial stood for the choice."""
+    """One draft step promises 4 % more than three, which takes three looks to count; trials come in between."""
+    monkeypatch.setattr(policies, "SWITCH_EVIDENCE", 0.1)
     policy = Policy(simple_costs(draft=0.2, ragged=False), told(chain(0.7, 0.7, 0.7), [0, 1, 3], 3))
     assert chosen(policy).steps == 3
     policy.survivals = told(chain(0.6, 0.5, 0.5), [0, 1, 3], 3)
@@ -214,8 +215,12 @@ def test_a_trial_does_not_undo_a_switch(monkeypatch: pytest.MonkeyPatch) -> None
     assert policy.choose(4, 0).steps == 1
 
 
-def test_plain_decoding_is_timed_before_it_is_left_out() -> None:
-    """By the profile it takes 15 % longer than in truth, and a draft that became useless is not worth leaving."""
+def test_plain_decoding_is_timed_before_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the profile it takes 15 % longer than in truth, and a draft that became useless is not worth leaving.
+
+    That is known slowly enough for all trials to come first.
+    """
+    monkeypatch.setattr("tessera.tilespec.gain.MEMORY_REQUESTS", 32.0)
     costs = simple_costs(draft=0.2, ragged=False)
     costs = dataclasses.replace(costs, uniform={**costs.uniform, 1: Curve([4], [1.15])})
     policy = Policy(costs, told(chain(0.9, 0.9, 0.9), [0, 1, 3], 3))
@@ -229,8 +234,7 @@ def test_plain_decoding_is_timed_before_it_is_left_out() -> None:
     assert choices[0].steps == 3
     assert {choice.steps for choice in choices[350:] if not choice.exploring} == {0}
     tried = [i for i, choice in enumerate(choices) if choice.exploring and choice.steps == 0]
-    assert tried == list(range(tried[0], tried[-1] + 1))
-    assert len(tried) <= FIRST
+    assert tried == list(range(tried[0], tried[0] + FIRST))
 
 
 def test_it_looks_again_when_the_batch_changes_and_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
