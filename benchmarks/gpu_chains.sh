@@ -3,9 +3,10 @@
 # borrows the host may end before them. Prepared as gpu_session.sh wants it. Results and each chain's log.txt lie in
 # /tmp/out/NAME.
 #
-#   gpu_chains.sh train   TileSpec's pair on GPU 1, if there is one; it needs no FlashAttention 3 and may start before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec beside every fixed setting, a useless draft,
-#                         a later start; then tests of two ranks
+#   gpu_chains.sh train   TileSpec's pair, on GPU 1 if there is one, else beside tests of two ranks: neither needs
+#                         FlashAttention 3, and both may start before the rest
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: a first start and a later one, TileSpec beside every
+#                         fixed setting
 #   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests while the pair is trained, some on both; a step
 #                         of a mixture of experts; TileSpec beside every fixed setting, half of the loads on each, a
 #                         useless draft, rejection sampling
@@ -24,17 +25,19 @@ chain() { # NAME GPU CORES STEP...
 }
 
 train() {
-  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then chain train 1 16-31 tile_train; else chain train 0 0-15 tile_train; fi
+  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then
+    chain train 1 16-31 tile_train
+  else
+    chain train 0 0-15 tile_train
+    PAIR=0 SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=560 chain tests 0 0-15 pair found
+  fi
 }
 
 seven="none k1 k2 k3 k5 k7 tile"
 
-one() { # reckoned: trained 260 s, servers up 335, 17 loads of seven settings 700, a useless draft 70, a start 60, tests 260
-  # Tests neither while the pair is trained, which would learn less, nor while TileSpec is measured.
-  SETTINGS="$seven tile-useless" TILE_ONLY=$seven TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-700} \
-    TILE_CLIENTS=${TILE_CLIENTS:-4 16 8 32 1 64 128} PAIR=0 SUITES=${SUITES:-ranks-experts ranks-tilespec} \
-    SUITE_SECONDS=${SUITE_SECONDS:-260} \
-    chain figures 0 0-15 tile_wait tile_up tile_run tile_useless tile_down tile_again tests pair found
+one() { # reckoned: trained 400 s, tests through 550, a first start 640, servers up 980, 16 loads of seven settings 700 more
+  SETTINGS=$seven TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-700} TILE_CLIENTS=${TILE_CLIENTS:-4 16 8 32 1 64 128} \
+    chain figures 0 0-15 tile_wait tests_wait tile_again tile_up tile_run tile_down
 }
 
 two() {
