@@ -32,10 +32,12 @@ class Chains(Attachment):
     Attributes:
         qo_indptr: where each one's verified rows begin, int32 ``[bs + 1]`` or longer.
         observation: what is to be learnt of them; None once it was, or where nothing is.
+        draft_places: of `ChainSampling`, where drafts are samples.
     """
 
     qo_indptr: torch.Tensor
     observation: Observation | None = None
+    draft_places: torch.Tensor | None = None
 
 
 def accept(
@@ -50,7 +52,7 @@ def accept(
     logits = _taken(logits_output, chains.qo_indptr, batch, width, grammar_mask)
     tokens = verify_input.draft_token.reshape(bs, width)
     greedy = batch.sampling_info.is_all_greedy
-    sampling = None if greedy else _sampling(batch, tokens, verify_input.draft_probs, logits, chains.qo_indptr)
+    sampling = None if greedy else _sampling(batch, tokens, verify_input.draft_probs, logits, chains)
     accepted = AcceptedChains.create(bs, width, logits.device)
     if sampling is None or get_tp_group().world_size == 1:
         accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
@@ -94,10 +96,10 @@ def _requests_of(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> torc
 
 
 def _sampling(
-    batch: Any, tokens: torch.Tensor, proposals: torch.Tensor | None, logits: torch.Tensor, qo_indptr: torch.Tensor
+    batch: Any, tokens: torch.Tensor, proposals: torch.Tensor | None, logits: torch.Tensor, chains: Chains
 ) -> ChainSampling:
     asked, width = batch.sampling_info, tokens.shape[1]
-    cutoffs = _cutoffs(asked, logits, qo_indptr, width) if _truncated(asked) else None
+    cutoffs = _cutoffs(asked, logits, chains.qo_indptr, width) if _truncated(asked) else None
     coins, last_coins = eagle_utils._verify_coins(
         sampling_info=asked,
         seq_lens=batch.seq_lens,
@@ -107,7 +109,7 @@ def _sampling(
     )
     spec = get_spec()
     single, total = spec.speculative_accept_threshold_single, max(spec.speculative_accept_threshold_acc, 1e-9)
-    return ChainSampling(asked.temperatures, coins, last_coins, single, total, cutoffs, proposals)
+    return ChainSampling(asked.temperatures, coins, last_coins, single, total, cutoffs, proposals, chains.draft_places)
 
 
 def _truncated(asked: Any) -> bool:

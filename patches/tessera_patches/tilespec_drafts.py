@@ -11,6 +11,7 @@ import torch
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
+from tessera_patches.tilespec_draft_vocabulary import knowing_some
 from tessera_patches.tilespec_proposals import proposing
 from tessera_patches.tilespec_trees import DraftTree, ordering
 
@@ -96,7 +97,7 @@ def scored_chains(kind: Any) -> type:
     draft model's forwards, and captured with them where there are graphs. Of a sampled draft too it is that of the
     likeliest token: what is verified must not depend on the token that was sampled.
     """
-    base: Any = _sized(proposing(kind))
+    base: Any = _sized(proposing(knowing_some(kind)))
 
     class ScoredChains(base):
         scores: Scores

@@ -27,7 +27,8 @@ from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
 from tessera_patches import tilespec_facts
 from tessera_patches.apply import refusing
-from tessera_patches.tilespec_rehearsal import Asks, Rehearsal, assign_no_slots, longest, rehearsal, vocabulary
+from tessera_patches.tilespec_draft_vocabulary import vocabulary
+from tessera_patches.tilespec_rehearsal import Asks, Rehearsal, assign_no_slots, longest, rehearsal
 
 logger = logging.getLogger(__name__)
 

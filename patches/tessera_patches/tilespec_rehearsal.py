@@ -26,6 +26,7 @@ from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_utils import get_draft_recurrent_hidden_state_spec
 
 from tessera.tilespec.policy import Choice
+from tessera_patches.tilespec_draft_vocabulary import vocabulary
 from tessera_patches.tilespec_proposals import certain
 
 _ABSENT = ("lora_id", "grammar", "token_type_ids")
@@ -182,12 +183,6 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
         num_tokens_per_req=1,
         num_tokens_for_logprob_per_req=1,
     )
-
-
-def vocabulary(drafts: Any) -> int:
-    """Tokens that the draft model knows: fewer than the target, where it has a map."""
-    known = drafts.hot_token_id
-    return int(drafts.target_worker.model_config.vocab_size if known is None else known.shape[0])
 
 
 def _fields(worker: Any, bs: int, context: int, asks: Asks) -> dict[str, Any]:

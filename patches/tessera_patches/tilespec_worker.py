@@ -25,6 +25,7 @@ from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import refusing
 from tessera_patches.tilespec_accept import Chains
+from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
 from tessera_patches.tilespec_proposals import certain
 from tessera_patches.tilespec_rehearsal import as_served
@@ -97,16 +98,17 @@ class SizedWorker:
 
     def alloc_memory_pool(self: Any, **kwargs: Any) -> None:
         """Also the scores, which the draft's graphs write."""
+        # SGLang's workers create their draft worker themselves: it becomes one of ours afterwards.
+        drafts = self._draft_worker
+        drafts.__class__ = self.scored(type(drafts))
         super().alloc_memory_pool(**kwargs)  # type: ignore[misc]
         requests, depths = self.req_to_token_pool.req_to_token.shape[0], max(self._states.steps)
         table = torch.from_numpy(self._new_calibration().logits())
         model = AcceptanceModel.create(torch.from_numpy(edges()), table, requests, self.device)
         self._scores = self.scores_class(requests, depths, self.device, model)
-        # SGLang's workers create their draft worker themselves: it becomes one of ours afterwards.
-        drafts = self._draft_worker
-        drafts.__class__ = self.scored(type(drafts))
         drafts.scores = self._scores
         last_rows_only(drafts.draft_runner.model)
+        self._draft_places = draft_places(drafts) if self.server_args.speculative_use_rejection_sampling else None
 
     def init_cuda_graphs(self: Any) -> None:
         """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
@@ -167,7 +169,8 @@ class SizedWorker:
         self._cut(verify_input, choice, plan, graphs)
         chains = None
         if not self._states.shape.trees:
-            chains = Chains(plan.qo_indptr, self._scores.observation(bs, steps, requests))
+            observation = self._scores.observation(bs, steps, requests)
+            chains = Chains(plan.qo_indptr, observation, self._draft_places)
             chains.attach(verify_input)
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
@@ -192,7 +195,7 @@ class SizedWorker:
         drafts = batch_output.next_draft_input
         self._scores.undraft(drafts.topk_p, drafts.topk_index)
         if self.server_args.speculative_use_rejection_sampling:
-            drafts.draft_probs = certain(drafts.topk_index, self.target_worker.model_config.vocab_size)
+            drafts.draft_probs = certain(drafts.topk_index, vocabulary(self._draft_worker))
 
     def _new_calibration(self: Any) -> Calibration:
         """What is known of acceptance before anything was tried."""

@@ -30,8 +30,11 @@ class ChainSampling(NamedTuple):
     cutoffs: torch.Tensor | None = None
     """float32 ``[rows]``, of `tessera_kernels.sampling_cutoffs`: logits below are not sampled. None samples all."""
     proposals: torch.Tensor | None = None
-    """float32 ``[bs, N - 1, V]``, contiguous: the probabilities q that each draft token was sampled from. None where
+    """float32 ``[bs, N - 1, D]``, contiguous: the probabilities q that each draft token was sampled from. None where
     draft tokens are no samples."""
+    draft_places: torch.Tensor | None = None
+    """int32 ``[V]``: which of the D tokens of the draft's vocabulary each token is, -1 for those that it does not have
+    and never proposes. None where it has the target's."""
 
 
 class Observation(NamedTuple):
@@ -131,10 +134,8 @@ def accept_chains_torch(
     if sampling is not None:
         at = torch.arange(bs, device=chains.device)
         whole, rejected = p[at, correct].double(), draft[at, correct]
-        if sampling.proposals is None:
-            left = _without(whole, rejected)
-        else:
-            left = _left(whole, rejected, correct, sampling.proposals)
+        proposed = sampling.proposals is not None
+        left = _left(whole, rejected, correct, sampling) if proposed else _without(whole, rejected)
         last = _sample(left, sampling.last_coins)
         tokens = torch.where(depth < correct.unsqueeze(1), draft, last.unsqueeze(1))
     kept = depth <= correct.unsqueeze(1)
@@ -150,14 +151,21 @@ def _lucky(chance: torch.Tensor, draft: torch.Tensor, sampling: ChainSampling) -
     """Which draft tokens ``[bs, N]`` their coins accept, by the target's probabilities of them."""
     if sampling.proposals is None:
         return (sampling.coins < chance / sampling.total) | (chance >= sampling.single)
-    proposed = sampling.proposals.gather(2, draft[:, :-1].clamp(min=0).unsqueeze(2)).squeeze(2)
+    drafted = draft[:, :-1].clamp(min=0)
+    places = drafted if sampling.draft_places is None else sampling.draft_places[drafted].long()
+    proposed = sampling.proposals.gather(2, places.clamp(min=0).unsqueeze(2)).squeeze(2).where(places >= 0, 0.0)
     return sampling.coins * torch.nn.functional.pad(proposed, (0, 1)) < chance
 
 
-def _left(p: torch.Tensor, rejected: torch.Tensor, depth: torch.Tensor, proposals: torch.Tensor) -> torch.Tensor:
+def _left(p: torch.Tensor, rejected: torch.Tensor, depth: torch.Tensor, sampling: ChainSampling) -> torch.Tensor:
     """What of p ``[bs, V]`` was not proposed, where a token was rejected; p itself where none was, or none is left."""
+    proposals, places = sampling.proposals, sampling.draft_places
+    if proposals is None:
+        raise ValueError("nothing was proposed")
     bs, depths, _ = proposals.shape
     q = proposals[torch.arange(bs, device=p.device), depth.clamp(max=depths - 1)].double()
+    if places is not None:
+        q = q[:, places.clamp(min=0)].where(places >= 0, 0.0)
     left = torch.where(rejected.unsqueeze(1) >= 0, (p - q).clamp(min=0), p)
     return torch.where(left.sum(1, keepdim=True) > 0, left, p)
 

@@ -18,7 +18,7 @@ _ALIGNED = 4
 """Floats in 16 bytes: see `tessera_kernels.launch.Launcher`."""
 _NUMBERS = ["single", "total", "confidence_stride", "depths", "kept", "rate", "limit"]
 _NOTHING = tl.constexpr(float("-inf"))
-_GREEDY = None, None, None, 1.0, 1.0, None, None
+_GREEDY = None, None, None, 1.0, 1.0, None, None, None
 """What stands where a `ChainSampling` would."""
 
 
@@ -70,11 +70,15 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _lucky(  # type: ignore[no-untyped-def]
-    proposed, tested, chance, coin, single, total, PROPOSED: tl.constexpr
+    proposed, places, draft, tested, chance, coin, single, total, PROPOSED: tl.constexpr, MAPPED: tl.constexpr
 ):
     """Which draft tokens their coins accept, by the target's probabilities of them."""
     if PROPOSED:
-        lucky = coin * tl.load(proposed, mask=tested, other=0.0) < chance
+        known = tested
+        if MAPPED:
+            draft = tl.load(places + draft, mask=tested, other=-1)
+            known = draft >= 0
+        lucky = coin * tl.load(proposed + draft, mask=known, other=0.0) < chance
     else:
         lucky = (coin < chance / total) | (chance >= single)
     return lucky
@@ -91,6 +95,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     last_coins,
     cutoffs,
     proposals,
+    draft_places,
     peaks,
     masses,
     tokens_out,
@@ -117,6 +122,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     SAMPLED: tl.constexpr,
     CUT: tl.constexpr,
     PROPOSED: tl.constexpr,
+    MAPPED: tl.constexpr,
     DEPTHS: tl.constexpr,
     SLOTS: tl.constexpr,
     BINS: tl.constexpr,
@@ -124,7 +130,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
 ):
     """Program b accepts the chain of request b: all depths at once, then the first that is not accepted counts.
 
-    With 0 bins nothing is learnt.
+    PROPOSED is how many tokens the draft knows, or 0. With 0 bins nothing is learnt.
     """
     request = tl.program_id(0)
     begin = tl.load(qo_indptr + request)
@@ -148,8 +154,8 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
             own = tl.where(own < tl.load(cutoffs + begin + depth, mask=tested, other=0.0), _NOTHING, own)
         chance = tl.exp(own / temperature - top) / tl.sum(mass, 1)
         coin = tl.load(coins + dense, mask=tested, other=1.0)
-        proposed = proposals + (request * (WIDTH - 1) + depth).to(tl.int64) * VOCABULARY
-        right = tested & _lucky(proposed + draft, tested, chance, coin, single, total, PROPOSED)
+        proposed = proposals + (request * (WIDTH - 1) + depth).to(tl.int64) * PROPOSED
+        right = tested & _lucky(proposed, draft_places, draft, tested, chance, coin, single, total, PROPOSED, MAPPED)
     else:
         _, best = tl.max(peak, 1, return_indices=True, return_indices_tie_break_left=True)
         token = tl.sum(tl.where(chunk[None, :] == best[:, None], mass, 0.0), 1).to(tl.int64)
@@ -159,7 +165,8 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
         here = depth == correct
         last = draw_token(
             logits + (begin + correct).to(tl.int64) * STRIDE,
-            proposals + (request * (WIDTH - 1) + correct).to(tl.int64) * VOCABULARY,
+            proposals + (request * (WIDTH - 1) + correct).to(tl.int64) * PROPOSED,
+            draft_places,
             tl.sum(tl.where(here[:, None], mass, 0.0), 0),
             tl.sum(tl.where(here, draft, 0), 0),
             temperature,
@@ -171,6 +178,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
             CHUNKS,
             SLOTS,
             PROPOSED,
+            MAPPED,
         )
         token = tl.where(here, last, draft)
     accepted = depth <= correct
@@ -241,13 +249,13 @@ def accept_chains_triton(
     """See `tessera_kernels.accept_chains.accept_chains`. Two launches: chunks of rows, then requests."""
     bs, width = chains.shape
     unread = accepted.lens
-    temperatures, coins, last_coins, single, total, cutoffs, proposals = sampling or _GREEDY
+    temperatures, coins, last_coins, single, total, cutoffs, proposals, draft_places = sampling or _GREEDY
     sums = sum_chunks(logits, qo_indptr, temperatures, cutoffs, bs * width, width)
-    asked = temperatures, coins, last_coins, cutoffs, proposals
+    asked = temperatures, coins, last_coins, cutoffs, proposals, draft_places
     sampled = [unread if one is None else one for one in asked]
     chunks = chunks_of(logits)
-    given = (one is not None for one in (temperatures, cutoffs, proposals))
-    shape = logits.stride(0), logits.shape[1], CHUNK, chunks, *given
+    known = 0 if proposals is None else proposals.shape[2]
+    shape = logits.stride(0), logits.shape[1], CHUNK, chunks, temperatures is not None, cutoffs is not None
     if observation is None:
         learnt, depths, bins, confidence_stride = (unread,) * 6, 1, 0, 0
     else:
@@ -258,5 +266,8 @@ def accept_chains_triton(
         (bs, 1, 1),
         (logits, qo_indptr, chains, *sampled, *sums, *accepted, *learnt),
         (single, total, confidence_stride, depths, OFFSET_KEPT, OFFSET_RATE, OFFSET_LIMIT),
-        (width, *shape, power_of_2(width), power_of_2(chunks), bins, max(bins.bit_length() - 1, 0)),
+        (
+            *(width, *shape, known, draft_places is not None),
+            *(power_of_2(width), power_of_2(chunks), bins, max(bins.bit_length() - 1, 0)),
+        ),
     )

@@ -60,18 +60,33 @@ def _draw(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _left(  # type: ignore[no-untyped-def]
-    row, proposal, chunk, temperature, top, total, cutoff, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr
+    row,
+    proposal,
+    places,
+    chunk,
+    temperature,
+    top,
+    total,
+    cutoff,
+    VOCABULARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    MAPPED: tl.constexpr,
 ):
     """Of a chunk of a row, what the target's probabilities are above the proposed ones."""
     p = _weights(row, chunk, -1, temperature, top, cutoff, chunk >= 0, VOCABULARY, CHUNK) / total
     column = chunk * CHUNK + tl.arange(0, CHUNK)
-    return tl.maximum(p - tl.load(proposal + column, mask=column < VOCABULARY, other=0.0), 0.0)
+    known = column < VOCABULARY
+    if MAPPED:
+        column = tl.load(places + column, mask=known, other=-1)
+        known = column >= 0
+    return tl.maximum(p - tl.load(proposal + column, mask=known, other=0.0), 0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _draw_left(  # type: ignore[no-untyped-def]
     row,
     proposal,
+    places,
     masses,
     temperature,
     top,
@@ -81,16 +96,17 @@ def _draw_left(  # type: ignore[no-untyped-def]
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
     SLOTS: tl.constexpr,
+    MAPPED: tl.constexpr,
 ):
     """A token of what was not proposed, by its coin as in `_draw`; -1 where nothing is left."""
     total = tl.sum(masses, 0)
     left = tl.zeros((SLOTS,), tl.float32)
     for one in range(CHUNKS):
-        weights = _left(row, proposal, one, temperature, top, total, cutoff, VOCABULARY, CHUNK)
+        weights = _left(row, proposal, places, one, temperature, top, total, cutoff, VOCABULARY, CHUNK, MAPPED)
         left = tl.where(tl.arange(0, SLOTS) == one, tl.sum(weights, 0), left)
     wanted = coin * tl.sum(left, 0)
     chunk = _place(left, 0.0, wanted, SLOTS)
-    weights = _left(row, proposal, chunk, temperature, top, total, cutoff, VOCABULARY, CHUNK)
+    weights = _left(row, proposal, places, chunk, temperature, top, total, cutoff, VOCABULARY, CHUNK, MAPPED)
     found = chunk * CHUNK + _place(weights, _before(left, chunk, SLOTS), wanted, CHUNK)
     return tl.where(tl.sum(left, 0) > 0, found, -1)
 
@@ -99,6 +115,7 @@ def _draw_left(  # type: ignore[no-untyped-def]
 def draw_token(  # type: ignore[no-untyped-def]
     row,
     proposal,
+    places,
     masses,
     rejected,
     temperature,
@@ -110,17 +127,21 @@ def draw_token(  # type: ignore[no-untyped-def]
     CHUNKS: tl.constexpr,
     SLOTS: tl.constexpr,
     PROPOSED: tl.constexpr,
+    MAPPED: tl.constexpr,
 ):
     """The token after the last accepted one; ``rejected`` is -1 where all were accepted.
 
     Of the logits from ``row`` on, each chunk of e^(logit / temperature - top) adds up to one of the ``masses``. Where
-    drafts were PROPOSED, ``proposal`` has the probabilities that the rejected one was sampled from.
+    drafts were PROPOSED, ``proposal`` has the probabilities that the rejected one was sampled from; where they are
+    MAPPED, those of the draft's own vocabulary, and ``places`` which of these each token is.
     """
     if PROPOSED:
         none = tl.full((), -1, tl.int32)
         last = none
         if rejected >= 0:
-            last = _draw_left(row, proposal, masses, temperature, top, cutoff, coin, VOCABULARY, CHUNK, CHUNKS, SLOTS)
+            last = _draw_left(
+                row, proposal, places, masses, temperature, top, cutoff, coin, VOCABULARY, CHUNK, CHUNKS, SLOTS, MAPPED
+            )
         if last < 0:
             last = _draw(row, masses, none, temperature, top, cutoff, coin, VOCABULARY, CHUNK, SLOTS)
     else:

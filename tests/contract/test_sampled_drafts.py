@@ -9,6 +9,7 @@ import pytest
 import torch
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
+from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
 
 PROPOSED = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
@@ -34,3 +35,15 @@ def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token() -> None:
     assert torch.equal(found.topk_index, DRAWN)
     assert seen[0].flatten().tolist() == pytest.approx([0.8, 1e-4])  # of the greedy one the likeliest token is drawn
     assert asked.temperatures is warm
+
+
+def test_a_draft_model_that_knows_some_tokens() -> None:
+    """Each token that it knows stands at its own number's place; the others nowhere."""
+    config = SimpleNamespace(model_config=SimpleNamespace(vocab_size=6))
+    drafts = SimpleNamespace(hot_token_id=torch.tensor([4, 0, 5]), target_worker=config)
+    places = draft_places(drafts)
+    assert places is not None
+    assert places.dtype == torch.int32
+    assert (places.tolist(), vocabulary(drafts)) == ([1, -1, -1, -1, 0, 2], 3)
+    drafts.hot_token_id = None
+    assert (draft_places(drafts), vocabulary(drafts)) == (None, 6)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tessera.testing.chances import sampled_as
-from tessera.testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting
+from tessera.testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting, write_knowing
 from tessera.testing.endpoints import metrics
 from tessera.testing.generate import generate
 from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
@@ -39,15 +39,26 @@ SERVERS = {
     "eagle-on-two-ranks": (*drafting("EAGLE", chain(5)), *TWO_RANKS),
     "eagle-rejecting-on-two-ranks": (*drafting("EAGLE", chain(5)), *REJECTING, *TWO_RANKS),
 }
+FEW = "eagle3-rejecting-few"
+"""With a head that knows two thirds of the target's tokens."""
 CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 """Tokens that some step verified of some request: of every number of steps; 5 tokens of a chain are only ever a cut."""
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def dice(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Options of a server with such a head."""
+    tokens = random.Random(3).sample(range(1024), 700)
+    head = write_knowing(tokens, tmp_path_factory.mktemp("few"))
+    return (*drafting("EAGLE3", chain(5), head), *REJECTING)
+
+
+@pytest.fixture(scope="module", params=[*SERVERS, FEW])
+def dice(request: pytest.FixtureRequest, server_pool: ServerPool, few: tuple[str, ...]) -> Server:
     """A server in which dice decide how much to draft and to verify, and which retracts requests."""
+    options = few if request.param == FEW else SERVERS[request.param]
     ranks = RANKS_ON_CPUS if request.param.endswith("ranks") else {}
-    return server_pool.get(*SERVERS[request.param], "--tile-spec", HIDDEN, *GRAMMARS, env=DICE | retracting(7) | ranks)
+    return server_pool.get(*options, "--tile-spec", HIDDEN, *GRAMMARS, env=DICE | retracting(7) | ranks)
 
 
 def _padded(histogram: list[int]) -> list[int]:
@@ -90,7 +101,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
 
 
 @pytest.mark.parametrize(
-    "dice", ["standalone", "eagle3", "eagle-on-two-ranks", "eagle-rejecting-on-two-ranks"], indirect=True
+    "dice", ["standalone", "eagle3", "eagle-on-two-ranks", "eagle-rejecting-on-two-ranks", FEW], indirect=True
 )
 def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """Each token has the target's distribution after those before it: 2,000 by temperature, 2,000 cut besides.

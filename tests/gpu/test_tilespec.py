@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tessera.testing.chances import sampled_as
-from tessera.testing.drafts import CODE, TREE, chain, drafting, retracting
+from tessera.testing.drafts import CODE, TREE, chain, drafting, retracting, write_knowing
 from tessera.testing.generate import generate
 from tessera.testing.launch import SMALL, Ranks
 from tessera.testing.pool import ServerPool
@@ -33,6 +33,7 @@ GRAPHS = (
     *("--sampling-backend", "pytorch"),  # the other one runs nvcc for a minute at the first request
     *("--grammar-backend", "none"),
 )
+REJECTING = ("--speculative-use-rejection-sampling",)
 DRAFTS = {"standalone": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3"}
 TRITON = ("--dtype", "float16", "--attention-backend", "triton")
 FA3 = (
@@ -47,6 +48,12 @@ token from a wrong row is several below."""
 def start(pool: ServerPool, backend: tuple[str, ...], drafts: str, shape: tuple[str, ...], **env: str) -> Server:
     """A server that sizes its drafts."""
     return pool.get(*LIMITS, *GRAPHS, *backend, *drafting(DRAFTS[drafts], shape), "--tile-spec", env=env)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An EAGLE-3 head that knows two thirds of the target's tokens."""
+    return write_knowing(random.Random(3).sample(range(1024), 700), tmp_path_factory.mktemp("few"))
 
 
 def shortfall(hf: HuggingFace, prompt: list[int], output: list[int]) -> float:
@@ -87,17 +94,24 @@ def test_dice_do_not_change_the_tokens_of_two_ranks(server_pool: ServerPool, hf:
 
 @pytest.mark.parametrize(
     ("backend", "drafts", "options"),
-    [(TRITON, "standalone", ()), (FA3, "standalone", ()), (FA3, "eagle", ("--speculative-use-rejection-sampling",))],
-    ids=["triton-float16", "fa3-bfloat16", "fa3-bfloat16-rejecting"],
+    [(TRITON, "standalone", ()), (FA3, "standalone", ()), (FA3, "eagle", REJECTING), (FA3, "eagle3-few", REJECTING)],
+    ids=["triton-float16", "fa3-bfloat16", "fa3-bfloat16-rejecting", "fa3-bfloat16-few"],
 )
 def test_dice_do_not_change_what_is_sampled(
-    server_pool: ServerPool, hf: HuggingFace, backend: tuple[str, ...], drafts: str, options: tuple[str, ...]
+    server_pool: ServerPool,
+    hf: HuggingFace,
+    few: Path,
+    backend: tuple[str, ...],
+    drafts: str,
+    options: tuple[str, ...],
 ) -> None:
     """By temperature, half of them cut to the likeliest tokens; the target's own rounding is less than 1,200 show.
 
     After code: after random tokens many are as likely as the last that is kept, to the target's precision.
     """
-    server = start(server_pool, (*backend, *options), drafts, chain(5), **DICE, **STRAINED, **SHOWN)
+    name, _, some = drafts.partition("-")
+    drafting_options = (*drafting(DRAFTS[name], chain(5), few if some else None), *options, "--tile-spec")
+    server = server_pool.get(*LIMITS, *GRAPHS, *backend, *drafting_options, env=DICE | STRAINED | SHOWN)
     kinds: list[dict[str, Any]] = [{"temperature": 0.9}, {"temperature": 1.1, "top_k": 8, "top_p": 0.5}]
     work = [(prompt, kinds[place % 2]) for place, prompt in enumerate(hf.tokenizer(CODE)["input_ids"] * 15)]
     with ThreadPoolExecutor(20) as threads:

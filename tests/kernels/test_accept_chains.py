@@ -92,13 +92,16 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     bs=st.integers(1, 5),
     width=st.sampled_from([2, 3, 4, 8, 16]),
     vocabulary=st.sampled_from([3, 50, SMALL, 2 * SMALL + 30]),
-    how=st.sampled_from(["greedy", "sampled", "proposed"]),
+    how=st.sampled_from(["greedy", "sampled", "proposed", "mapped"]),
     seed=st.integers(0, 2**31),
 )
 def test_as_a_plain_loop_has_it(
     accept: Accept, device: str, small_chunks: None, bs: int, width: int, vocabulary: int, how: str, seed: int
 ) -> None:
-    """Tokens, places and lengths, of chains that end at every depth; what is behind the accepted rows is blank."""
+    """Tokens, places and lengths, of chains that end at every depth; what is behind the accepted rows is blank.
+
+    Mapped: the draft knows some of the target's tokens alone, by other numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     lens = torch.randint(1, width + 1, (bs,), generator=rng)
     begins = [0, *accumulate(lens.tolist())]
@@ -122,9 +125,18 @@ def test_as_a_plain_loop_has_it(
         moved = moved._replace(cutoffs=cutoffs.to(device))
     # Whole numbers again, so that some proposals are the target's very probabilities or never come.
     proposals = torch.randint(-3, 3, (bs, width - 1, vocabulary), generator=rng).float()
+    if how == "mapped":
+        known = torch.randperm(vocabulary, generator=rng)[: max(1, vocabulary // 2)]
+        unknown = torch.ones(vocabulary, dtype=torch.bool).index_fill(0, known, value=False)
+        proposals.masked_fill_(unknown, -math.inf)
+        draft_places = torch.full((vocabulary,), -1, dtype=torch.int32)
+        draft_places[known] = torch.arange(len(known), dtype=torch.int32)
     proposals = proposals.mul(3.0).softmax(2)
     if how == "proposed":
         moved = moved._replace(proposals=proposals.to(device))
+    elif how == "mapped":
+        of_known = proposals[..., known].contiguous().to(device)
+        moved = moved._replace(proposals=of_known, draft_places=draft_places.to(device))
     sampling = None if how == "greedy" else moved
     outputs = poisoned(bs, width, device)
     accept(logits.to(device), qo_indptr, chains.to(device), sampling, outputs, None)
@@ -137,7 +149,7 @@ def test_as_a_plain_loop_has_it(
             float(last_coins[request]),
             float(temperatures[request]),
             [-math.inf] * (end - begin) if cutoffs is None else cutoffs[begin:end].tolist(),
-            proposals[request].tolist() if how == "proposed" else None,
+            proposals[request].tolist() if how in ("proposed", "mapped") else None,
         )
         blank = width - len(expected)
         first = request * width

@@ -142,7 +142,11 @@ def launch_acceptance(ints: torch.Tensor) -> None:
         limits = SamplingLimits(warm.temperatures, ints[:4], warm.last_coins)
         sampling_cutoffs_triton(logits, ints, limits, width, cutoffs)
         proposed = warm._replace(cutoffs=cutoffs, proposals=torch.empty((4, width - 1, logits.shape[1])))
-        for sampling in (None, warm, warm._replace(cutoffs=cutoffs), proposed):
+        of_few = proposed._replace(
+            proposals=torch.empty((4, width - 1, 32_000)),
+            draft_places=torch.empty(logits.shape[1], dtype=torch.int32),
+        )
+        for sampling in (None, warm, warm._replace(cutoffs=cutoffs), proposed, of_few):
             accept_chains_triton(logits, ints, chains, sampling, accepted, None if width == 1 else observation)
 
 

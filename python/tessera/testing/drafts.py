@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 from typing import Any
 
-from tessera.testing.tiny import TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
+from tessera.testing.tiny import TINY, TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
 
 MODELS = {"EAGLE": TINY_EAGLE, "EAGLE3": TINY_EAGLE3, "STANDALONE": TINY_DRAFT}
 CODE = [
@@ -30,9 +32,28 @@ TREE = _shape(3, 4, 8)
 """Drafts with branches: 7 tokens and the anchor, in 3 steps."""
 
 
-def drafting(algorithm: str, shape: tuple[str, ...]) -> tuple[str, ...]:
-    """Options of a server that drafts with the tiny model for this algorithm of SGLang's."""
-    return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(MODELS[algorithm]), *shape)
+def drafting(algorithm: str, shape: tuple[str, ...], model: Path | None = None) -> tuple[str, ...]:
+    """Options of a server that drafts with the tiny model for this algorithm of SGLang's, or with another."""
+    folder = MODELS[algorithm] if model is None else model
+    return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(folder), *shape)
+
+
+def write_knowing(tokens: list[int], folder: Path) -> Path:
+    """Write the tiny EAGLE-3 head into ``folder``, which it returns, as one that knows some of the target's tokens.
+
+    As published heads do. Its own number of each is its place in the list.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    known = torch.tensor(tokens)
+    weights = load_file(TINY_EAGLE3 / "model.safetensors")
+    outputs = load_file(TINY / "model.safetensors")["model.embed_tokens.weight"]  # tied to the output matrix
+    weights |= {"lm_head.weight": outputs[known], "d2t": known - torch.arange(len(known))}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = json.loads((TINY_EAGLE3 / "config.json").read_text()) | {"draft_vocab_size": len(known)}
+    (folder / "config.json").write_text(json.dumps(settings))
+    return folder
 
 
 def retracting(interval: int) -> dict[str, str]:
