@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -129,6 +130,8 @@ def _warm_up(urls: list[str], prompts: Prompts, options: argparse.Namespace) -> 
 
 def _measure_cell(cell: Cell, url: str, prompts: Prompts, options: argparse.Namespace, out: TextIO) -> None:
     load = Decoding(cell.clients, options.output_tokens, cell.temperature, options.seconds)
+    if cell.setting == "none":  # whose times do not depend on texts
+        load = replace(load, requests=1)
     # The same prompts for each setting, which are servers of their own.
     drawn = prompts.draw(cell.kind, f"{cell.temperature} {cell.clients} {cell.round}")
     before = processor_time()

@@ -21,18 +21,22 @@ STREAM_INTERVAL = 8
 """An event when a length is 1 more than a multiple of this: a server's process for events keeps up with 128 streams."""
 MOST_WAVES = 16
 LEAST_REQUESTS = 16
-"""Requests at least: texts differ, greedy ones too after the first near-tie that is rounded otherwise, and with them
-what is accepted, by 15 % each."""
+"""Requests at least, of whoever drafts: texts differ, greedy ones too after the first near-tie that is rounded
+otherwise, and with them what is accepted, by 15 % each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """``clients`` requests at a time, each with so many tokens at most, until the windows add up to ``seconds``."""
+    """``clients`` requests at a time, each with so many tokens at most, until the windows add up to ``seconds``.
+
+    There are ``requests`` of them at least.
+    """
 
     clients: int
     tokens: int
     temperature: float
     seconds: float
+    requests: int = LEAST_REQUESTS
 
 
 class Decoded(NamedTuple):
@@ -71,7 +75,7 @@ async def _decode(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Dec
             metas += [stream.meta for stream in streams]
             more, longer = together(streams)
             tokens, seconds = tokens + more, seconds + longer
-            if seconds and seconds >= load.seconds and len(metas) >= LEAST_REQUESTS:
+            if seconds and seconds >= load.seconds and len(metas) >= load.requests:
                 break
     if not seconds:
         raise RuntimeError(f"of {load.clients} requests of {load.tokens} tokens the first ended before the last began")

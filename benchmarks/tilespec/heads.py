@@ -1,7 +1,8 @@
 """EAGLE and EAGLE-3 heads in the layout that SGLang loads: one decoder layer that reads the target's states.
 
 An EAGLE head (arXiv 2401.15077) joins the embedding of token i+1 to the target's last state of token i. An EAGLE-3 head
-(arXiv 2503.01840) joins it to three inner states instead. Embedding and output matrix are the target's own.
+(arXiv 2503.01840) joins it to three inner states instead. Embedding and output matrix are the target's own, or rows of
+the latter.
 """
 
 from typing import Any, NamedTuple
@@ -98,12 +99,14 @@ def attend_chains(query: Tensor, keys: list[Tensor], values: list[Tensor]) -> Te
     return attended
 
 
-def head_config(shape: Shape, *, eagle3: bool, inner_layers: tuple[int, ...]) -> dict[str, Any]:
-    """`config.json`: the output matrix comes from the target, and so do the states of `inner_layers`."""
+def head_config(
+    shape: Shape, *, eagle3: bool, inner_layers: tuple[int, ...], known: int | None = None
+) -> dict[str, Any]:
+    """`config.json`: states of `inner_layers` come from the target, and without `known` tokens the output matrix."""
     changed: dict[str, Any] = {"architectures": ["LlamaForCausalLMEagle"], "tie_word_embeddings": False}
     if eagle3:
         changed["architectures"] = ["LlamaForCausalLMEagle3"]
-        changed |= {"draft_vocab_size": None, "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(inner_layers)}}
+        changed |= {"draft_vocab_size": known, "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(inner_layers)}}
     return config_of(shape) | changed
 
 

@@ -2,10 +2,10 @@
 
     python -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
 
-writes `target`, `draft` (1B), `eagle`, `eagle3` and `useless` (the EAGLE head with its input mixed up: as costly as the
-other, hardly ever right), of those that were trained, in the wide shape of recipe.py, by the rules of widen.py. Then it
-compares, on held-out text, the wide target with the narrow one in float32, and each head; what it finds goes to
---out/agreement.jsonl.
+writes `target`, `draft` (1B), `eagle`, `eagle3` (which knows 32,000 of the target's tokens, as published heads do) and
+`useless` (the EAGLE head with its input mixed up: as costly as the other, hardly ever right), of those that were
+trained, in the wide shape of recipe.py, by the rules of widen.py. Then it compares, on held-out text, the wide target
+with the narrow one in float32, and each head; what it finds goes to --out/agreement.jsonl.
 Results with these models have the latency of an 8B model and the acceptance of the trained pair. Say so beside them.
 """
 
@@ -30,10 +30,12 @@ from provenance import provenance
 from tilespec.heads import head_config, head_from_weights
 from tilespec.recipe import RECIPES, Recipe
 from tilespec.sources import read_tokens
-from tilespec.widen import Widening, widened_head, widened_model
+from tilespec.widen import Widening, widened_head, widened_model, widened_table
 
 SHARD_BYTES = 2_000_000_000
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+OUTPUTS = "lm_head.weight", "d2t"
+"""A head's own output matrix, and by how much each token's number in the target is greater than its own."""
 ROUNDING = 3.0
 """The wide model in bfloat16 may be this many times as far from the narrow one in float32 as that in bfloat16 is."""
 LEAST_DIVERGENCE = 1e-4
@@ -60,8 +62,11 @@ def main() -> None:
     widening = Widening(recipe.head, recipe.wide_head)
     for name, source in (("eagle", "eagle"), ("eagle3", "eagle3"), ("useless", "eagle")):
         if (options.pair / source).exists():
-            useless = name == "useless"
-            write_wide_head(options.pair / source, options.out / name, widening, recipe.inner_layers, useless=useless)
+            weights = load_file(options.pair / source / "model.safetensors")
+            if name == "useless":
+                mix_up(weights)
+            outputs = outputs_of(options.pair / "target", recipe) if name == "eagle3" else None
+            write_wide_head(weights, options.out / name, widening, recipe.inner_layers, outputs)
     compare(options, recipe, journal)
 
 
@@ -93,19 +98,35 @@ def shards(named: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
         yield shard
 
 
+def mix_up(weights: dict[str, Tensor]) -> None:
+    """Make a head read its input mixed up (in place), at the same cost: it is hardly ever right."""
+    mixed = torch.randperm(len(weights["fc.weight"]), generator=torch.Generator().manual_seed(0))
+    weights["fc.weight"] = weights["fc.weight"][mixed]
+
+
+def outputs_of(target: Path, recipe: Recipe) -> Tensor:
+    """The rows of the wide target's output matrix that an EAGLE-3 head has: the first `draft_vocabulary`."""
+    widening = Widening(recipe.target, recipe.wide_target)
+    table = widened_table(load_file(target / "model.safetensors").__getitem__, widening)
+    return table[: recipe.draft_vocabulary] / widening.copies
+
+
 def write_wide_head(
-    source: Path, out: Path, widening: Widening, inner_layers: tuple[int, ...], *, useless: bool = False
+    weights: dict[str, Tensor],
+    out: Path,
+    widening: Widening,
+    inner_layers: tuple[int, ...],
+    outputs: Tensor | None = None,
 ) -> None:
-    """Write the wide form of a head; `useless` mixes up what it reads, at the same cost."""
+    """Write the wide form of a head; with an output matrix of its own it knows the first tokens alone."""
     out.mkdir(parents=True, exist_ok=True)
-    weights = load_file(source / "model.safetensors")
     eagle3 = "norm.weight" in weights
-    if useless:
-        mixed = torch.randperm(widening.narrow.hidden, generator=torch.Generator().manual_seed(0))
-        weights["fc.weight"] = weights["fc.weight"][mixed]
     wide = {n: t.contiguous() for n, t in widened_head(weights.__getitem__, widening, eagle3=eagle3)}
+    known = None if outputs is None else len(outputs)
+    if outputs is not None:
+        wide |= dict(zip(OUTPUTS, (outputs.contiguous(), torch.zeros(len(outputs), dtype=torch.int64)), strict=True))
     save_file(wide, out / "model.safetensors", metadata={"format": "pt"})
-    _write_json(out / "config.json", head_config(widening.wide, eagle3=eagle3, inner_layers=inner_layers))
+    _write_json(out / "config.json", head_config(widening.wide, eagle3=eagle3, inner_layers=inner_layers, known=known))
 
 
 def compare(options: argparse.Namespace, recipe: Recipe, journal: Journal) -> None:
@@ -170,6 +191,8 @@ def head_logits(folder: Path, shape: Shape, tokens: Tensor, target: dict[str, Te
     The output matrix is the embedding divided by `copies`, as in the wide target.
     """
     weights = load_file(folder / "model.safetensors")
+    for name in OUTPUTS:
+        weights.pop(name, None)
     eagle3 = "norm.weight" in weights
     head = head_from_weights(shape, weights, eagle3=eagle3).to(tokens.device)
     features = target["inner" if eagle3 else "last"].float()

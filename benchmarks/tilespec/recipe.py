@@ -12,8 +12,10 @@ PARTS = ("target", "draft", "eagle", "eagle3")
 class Recipe:
     """Shapes, batches and amounts. Windows are in tokens, rates are AdamW's.
 
-    `packages`: whether installed packages are read beside the standard library. `seconds` is the time that each part
-    trains for; `steps`, where it is not 0, fixes the number of steps instead.
+    `draft_vocabulary` is how many tokens the wide EAGLE-3 head knows, as published ones do: those that the narrow
+    target has, and copies of the never-used one. `packages`: whether installed packages are read beside the standard
+    library. `seconds` is the time that each part trains for; `steps`, where it is not 0, fixes the number of steps
+    instead.
     """
 
     target: Shape
@@ -22,6 +24,7 @@ class Recipe:
     wide_target: Shape
     wide_draft: Shape
     wide_head: Shape
+    draft_vocabulary: int
     inner_layers: tuple[int, ...]
     packages: bool
     corpus_megabytes: int
@@ -50,6 +53,7 @@ FULL = Recipe(
     ),
     wide_draft=Shape(hidden=2048, intermediate=8192, layers=16, heads=32, kv_heads=8, head_dim=64, vocabulary=128256),
     wide_head=Shape(hidden=4096, intermediate=14336, layers=1, heads=32, kv_heads=8, head_dim=128, vocabulary=128256),
+    draft_vocabulary=32_000,
     inner_layers=(1, 3, 6),
     packages=True,
     corpus_megabytes=200,
@@ -60,7 +64,7 @@ FULL = Recipe(
     head_window=512,
     head_steps=5,
     pool=8192,
-    seconds={"target": 240, "draft": 90, "eagle": 100, "eagle3": 100},
+    seconds={"target": 240, "draft": 90, "eagle": 140, "eagle3": 140},
     steps=0,
     target_rate=1.5e-3,
     draft_rate=1e-3,
@@ -75,6 +79,7 @@ SMOKE = Recipe(
     wide_target=Shape(hidden=128, intermediate=224, layers=6, heads=8, kv_heads=4, head_dim=16, vocabulary=700),
     wide_draft=Shape(hidden=64, intermediate=128, layers=2, heads=8, kv_heads=4, head_dim=8, vocabulary=700),
     wide_head=Shape(hidden=128, intermediate=224, layers=1, heads=8, kv_heads=4, head_dim=16, vocabulary=700),
+    draft_vocabulary=600,
     inner_layers=(0, 1, 2),
     packages=False,
     corpus_megabytes=1,

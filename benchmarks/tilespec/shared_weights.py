@@ -1,7 +1,7 @@
 """One copy of the target's weights on a GPU, for all servers that take turns there.
 
 Seven servers of 8B shape do not fit on one H200, each with 16 GB of weights that are the same. So the first one writes
-down where its weights lie (by CUDA IPC; on a CPU, in shared memory), and each other one, when it has loaded its own,
+down where its weights lie (by CUDA IPC; on a CPU, in shared memory), and each other one, which draws its own at random,
 lets go of them and uses the first one's. Shapes, layouts and kernels are what they were; the servers may live no longer
 than the first one. SGLang's own weight cache (`--weight-cache-mode`) does the same, and refuses speculation.
 
@@ -44,13 +44,24 @@ def register() -> None:
 
 
 def _load_model(original: Callable[..., nn.Module], loader: Any, *, model_config: Any, device_config: Any) -> nn.Module:
+    weights = Path(os.environ[FOLDER]) / "weights"
+    if not model_config.is_draft_model and not os.environ[FIRST]:
+        model = _drawn(model_config, device_config)
+        _read(model, weights)
+        return model
     model = original(loader, model_config=model_config, device_config=device_config)
     if not model_config.is_draft_model:
-        weights = Path(os.environ[FOLDER]) / "weights"
-        if os.environ[FIRST]:
-            _write(model, weights)
-        else:
-            _read(model, weights)
+        _write(model, weights)
+    return model
+
+
+def _drawn(model_config: Any, device_config: Any) -> nn.Module:
+    """The model with random weights, without a look at its files: 16 GB that would be thrown away."""
+    from sglang.srt.configs.load_config import LoadConfig, LoadFormat
+    from sglang.srt.model_loader.loader import DummyModelLoader
+
+    loader = DummyModelLoader(LoadConfig(load_format=LoadFormat.DUMMY))
+    model: nn.Module = loader.load_model(model_config=model_config, device_config=device_config)
     return model
 
 

@@ -116,9 +116,7 @@ def cancelling(count: int, wanted: int) -> tuple[Tensor, Tensor]:
 def widened_model(weights: Weights, widening: Widening) -> Named:
     """The wide model's tensors, one at a time: Hugging Face's names, untied output, the dtype of the narrow ones."""
     narrow, wide = widening.narrow, widening.wide
-    table = widening.writes(weights("model.embed_tokens.weight").T).T
-    added = table[PAD_ID].expand(wide.vocabulary - narrow.vocabulary, -1)
-    table = torch.cat([table, added])
+    table = widened_table(weights, widening)
     yield "model.embed_tokens.weight", table
     yield "lm_head.weight", table / widening.copies
     yield "model.norm.weight", widening.writes(weights("model.norm.weight"))
@@ -127,6 +125,13 @@ def widened_model(weights: Weights, widening: Widening) -> Named:
         cancel = number >= narrow.layers
         for name, tensor in _layer(weights, source, widening, cancel=cancel):
             yield f"model.layers.{number}.{name}", tensor
+
+
+def widened_table(weights: Weights, widening: Widening) -> Tensor:
+    """The wide embedding, [vocabulary, H]; the output matrix is this divided by `Widening.copies`."""
+    table = widening.writes(weights("model.embed_tokens.weight").T).T
+    added = table[PAD_ID].expand(widening.wide.vocabulary - widening.narrow.vocabulary, -1)
+    return torch.cat([table, added])
 
 
 def widened_head(weights: Weights, widening: Widening, *, eagle3: bool) -> Named:

@@ -80,13 +80,19 @@ def test_smoke_training_and_widening(pair: Path, tmp_path: Path, monkeypatch: py
         assert record["largest_difference"] < 1e-4
         assert record["same_favourite"] > 0.99
     assert found[0]["mass_of_added_tokens"] < 0.05
+    head = load_file(tmp_path / "eagle3/model.safetensors")
+    shards = [load_file(path) for path in sorted((tmp_path / "target").glob("*.safetensors"))]
+    outputs = next(shard["lm_head.weight"] for shard in shards if "lm_head.weight" in shard)
+    assert torch.equal(head["lm_head.weight"], outputs[: SMOKE.draft_vocabulary])
+    assert json.loads((tmp_path / "eagle3/config.json").read_text())["draft_vocab_size"] == SMOKE.draft_vocabulary
 
 
 def test_the_useless_draft_is_useless(pair: Path, tmp_path: Path) -> None:
     """It has the size of the good one, and guesses otherwise."""
-    good = load_file(pair / "eagle/model.safetensors")
+    good, useless = (load_file(pair / "eagle/model.safetensors") for _ in range(2))
     widening = Widening(SMOKE.head, SMOKE.wide_head)
-    pad_target.write_wide_head(pair / "eagle", tmp_path, widening, SMOKE.inner_layers, useless=True)
+    pad_target.mix_up(useless)
+    pad_target.write_wide_head(useless, tmp_path, widening, SMOKE.inner_layers)
     wide = load_file(tmp_path / "model.safetensors")
     assert not torch.equal(wide["fc.weight"][: SMOKE.head.hidden, 0], good["fc.weight"][:, 0] / widening.copies)
     assert torch.equal(wide["fc.bias"][: SMOKE.head.hidden], good["fc.bias"])

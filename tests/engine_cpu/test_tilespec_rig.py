@@ -8,14 +8,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from safetensors.torch import load_file
 from tiny_training.shapes import TARGET, Shape
 
 from tessera.testing.reference import HuggingFace
-from tessera.testing.tiny import TINY
+from tessera.testing.tiny import TINY, TINY_EAGLE3
 from tilespec import bench_tilespec
 from tilespec.pad_target import write_wide_head, write_wide_model
 from tilespec.prompts import Prompts
-from tilespec.widen import Widening
+from tilespec.widen import Widening, widened_table
 
 WIDE = Shape(hidden=512, intermediate=736, layers=6, heads=8, kv_heads=4, vocabulary=1300)
 HEAD = Shape(hidden=256, intermediate=128, layers=1, heads=2, kv_heads=1)
@@ -33,12 +34,16 @@ def test_a_widened_pair_serves_the_same_tokens(
 ) -> None:
     """The narrow model's own greedy tokens, with drafts accepted; then one cell is measured, and not twice.
 
-    The server that speculates has the other one's weights.
+    The server that speculates has the other one's weights, and its head knows all tokens but the last added ones.
     """
-    write_wide_model(TINY, tmp_path / "target", Widening(TARGET, WIDE), "cpu")
-    write_wide_head(TINY.parent / "tiny-eagle", tmp_path / "eagle", Widening(HEAD, WIDE_HEAD), (0, 1, 2))
+    widening = Widening(TARGET, WIDE)
+    write_wide_model(TINY, tmp_path / "target", widening, "cpu")
+    head = load_file(TINY_EAGLE3 / "model.safetensors")
+    table = widened_table(load_file(TINY / "model.safetensors").__getitem__, widening)
+    write_wide_head(head, tmp_path / "eagle3", Widening(HEAD, WIDE_HEAD), (0, 1, 2), table[:1100] / widening.copies)
     monkeypatch.setattr(bench_tilespec, "STATE", tmp_path / "state.json")
-    _main(monkeypatch, "up", "--models", tmp_path, "--settings", "none", "k2", "--share-weights", "--logs", tmp_path)
+    servers = ("--algorithm", "EAGLE3", "--settings", "none", "k2")
+    _main(monkeypatch, "up", "--models", tmp_path, *servers, "--share-weights", "--logs", tmp_path)
     try:
         url = json.loads((tmp_path / "state.json").read_text())["running"]["k2"]["url"]
         texts = hf.tokenizer(CODE)["input_ids"]
@@ -58,9 +63,9 @@ def test_a_widened_pair_serves_the_same_tokens(
             _main(monkeypatch, *once, *load)
     finally:
         _main(monkeypatch, "down")
-    assert "weights are the first server's" in (tmp_path / "eagle-k2.log").read_text(encoding="utf-8")
+    assert "weights are the first server's" in (tmp_path / "eagle3-k2.log").read_text(encoding="utf-8")
     first, *records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert first["algorithm"] == "EAGLE"
+    assert first["algorithm"] == "EAGLE3"
     assert len(records) == 1
     assert records[0]["setting"] == "k2"
     assert 1.0 < records[0]["accept_length"] <= 3.0
