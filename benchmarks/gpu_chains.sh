@@ -3,13 +3,11 @@
 # borrows the host may end before them. Prepared as gpu_session.sh wants it. Results and each chain's log.txt lie in
 # /tmp/out/NAME.
 #
-#   gpu_chains.sh train   TileSpec's pair, on GPU 1 if there is one, else beside tests of two ranks: neither needs
-#                         FlashAttention 3, and both may start before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: a first start and a later one, TileSpec beside every
-#                         fixed setting
-#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests while the pair is trained, some on both; a step
-#                         of a mixture of experts; TileSpec beside every fixed setting, half of the loads on each, a
-#                         useless draft, rejection sampling
+#   gpu_chains.sh train   TileSpec's pair, on GPU 1 if there is one, beside tests of two ranks, on both GPUs or on the one:
+#                         neither needs FlashAttention 3, and both may start before the rest
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec beside every fixed setting, a later start
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests and a step of a mixture of experts while the pair
+#                         is trained; TileSpec beside every fixed setting, half of the clients on each; a later start
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -24,29 +22,34 @@ chain() { # NAME GPU CORES STEP...
     bash benchmarks/gpu_session.sh "${@:4}" >"/tmp/out/$name/log.txt" 2>&1 </dev/null &
 }
 
+export PARTS=${PARTS:-target eagle3} ALGORITHM=${ALGORITHM:-EAGLE3}
+rivals="none k1 k2 k3 k5 k7"
+sampling=tile-rejecting
+
 train() {
   if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then
     chain train 1 16-31 tile_train
+    PAIR=0,1 SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=300 chain ranks 0 0-11 pair found
+    LAYERS=24 chain experts 0 12-15 moe_made
   else
     chain train 0 0-15 tile_train
-    PAIR=0 SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=560 chain tests 0 0-15 pair found
+    PAIR=0 SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=560 chain ranks 0 0-15 pair found
   fi
 }
 
-seven="none k1 k2 k3 k5 k7 tile"
-
-one() { # reckoned: trained 400 s, tests through 550, a first start 640, servers up 980, 16 loads of seven settings 700 more
-  SETTINGS=$seven TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-700} TILE_CLIENTS=${TILE_CLIENTS:-4 16 8 32 1 64 128} \
-    chain figures 0 0-15 tile_wait tests_wait tile_again tile_up tile_run tile_down
+one() { # reckoned: trained 400 s, servers up 700, 17 loads of seven settings 1,600
+  devices=0 SUITES=${SUITES:-sampled-few} SUITE_SECONDS=300 chain tests 0 0-15 tests found
+  SETTINGS="$rivals $sampling" AGAIN=$sampling TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-900} \
+    TILE_CLIENTS=${TILE_CLIENTS:-1 64 4 128 16 8 32} chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_again
 }
 
-two() {
-  devices=0 SUITES="fa3-standalone fa3-eagle fa3-eagle3 sampled-fa3 sampled-triton sampled-rejecting trees-fa3 trees-triton
-    ranks-experts ranks-tilespec" SUITE_SECONDS=${SUITE_SECONDS:-300} chain tests 0 0-23 tests pair found
-  SETTINGS="$seven tile-useless" TILE_ONLY=$seven TILE_CLIENTS="4 16 1" TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-650} \
-    chain figures 0 0-15 tests_wait moe_decode tile_wait tile_up tile_run tile_useless tile_down tile_reject
-  SETTINGS=$seven TILE_CLIENTS="8 32 64 128" TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=1200 \
-    chain tilespec 1 16-31 tile_wait tile_up tile_run tile_down
+two() { # reckoned: the same, and 38 loads; greedy ones on GPU 0, others on GPU 1
+  devices=0 SUITES=${SUITES:-sampled-few} SUITE_SECONDS=200 chain tests 0 0-11 tests found
+  export TRACE=1 TILE_ROUNDS=1 TILE_CLIENTS=${TILE_CLIENTS:-16 4 64 1 128 8 32}
+  SETTINGS="$rivals tile" TILE_TEMPERATURES=0 TILE_SECONDS=1000 LAYERS=24 DECODING="stock stock rows-injecting" \
+    chain figures-0 0 0-15 tests_wait tile_times moe_decode moe_gone tile_wait tile_up tile_run tile_down
+  SETTINGS="$rivals $sampling" AGAIN=$sampling TILE_TEMPERATURES=0.8 TILE_SECONDS=900 \
+    chain figures-1 1 16-31 tile_wait tile_up tile_run tile_rest tile_down tile_again
 }
 
 look() {

@@ -25,7 +25,7 @@ mine() { # GNU tar replaces files: a script that runs is not changed
 how_far() { # the end of each log that grows
   nvidia-smi --query-gpu=memory.used,clocks.sm,power.draw --format=csv,noheader
   local log
-  for log in /tmp/suites-0/*.log /tmp/tilespec-bench-0/*.log; do
+  for log in /tmp/suites-*/*.log /tmp/tilespec-bench-*/*.log; do
     [[ ! -e $log ]] || { echo "--- $log" && tail -c 1500 "$log" | tr '\r' '\n' | cut -c 1-250 | tail -n 5; }
   done
 }

@@ -16,15 +16,19 @@
 #   huggingface  the same vectors without a server                          60 s
 #   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned);
 #                throughput alone with KNOWN=FOLDER, where moe.jsonl and moe-fp8.jsonl lie  about 250 s each (reckoned)
+#   moe_made     the model for the next one alone; LAYERS                    40 s (24 layers)
 #   moe_gone     remove their models
-#   moe_decode   what each of our options adds to a decode step, with triton; where the GPU waits    150 s (reckoned)
+#   moe_decode   what each of our options adds to a decode step, with triton; where the GPU waits; LAYERS, DECODING
+#                150 s (four servers of 8 layers; reckoned)
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
-#   tile_train   TileSpec's pair, a target and an EAGLE head, into /tmp/pair, and widened into /tmp/wide    450 s
+#   tile_train   TileSpec's pair, a target and an EAGLE head, or other PARTS, into /tmp/pair, and widened into /tmp/wide
+#                400 s (TRAIN_TIME 0.5)
 #   tile_wait    until it is there
-#   tile_up      servers with it and beside it; SETTINGS, TRACE            350 s (seven; reckoned)
+#   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    300 to 500 s (seven)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
+#   tile_rest    the same at temperature 0, where TILE_TEMPERATURES was another
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    300 s (reckoned)
 #   tile_again   one more start, whose profile is there                     60 s (reckoned)
@@ -152,11 +156,12 @@ tiny_moe() {
 
 moe_gone() { rm -rf /tmp/m30b-*; } # they fill the disk
 
-moe_decode() { # with 8 layers: four servers side by side
-  local model=/tmp/m30b-moe-8
-  shape "$model" --layers 8
-  timeout 250 python3 benchmarks/bench_decode.py --model "$model" --out "$out/moe-decode.jsonl" \
-    --servers stock stock ours injecting "${expert_server[@]}" --moe-runner-backend triton 2>&1 |
+moe_made() { shape "/tmp/m30b-moe-$LAYERS" --layers "$LAYERS"; }
+
+moe_decode() { # four servers side by side, or three with 24 layers
+  moe_made
+  timeout 250 python3 benchmarks/bench_decode.py --model "/tmp/m30b-moe-$LAYERS" --out "$out/moe-decode.jsonl" \
+    --servers ${DECODING:-stock stock ours injecting} "${expert_server[@]}" --moe-runner-backend triton 2>&1 |
     grep --line-buffered -v 'server starting'
 }
 
@@ -170,7 +175,7 @@ moe_steps() { # one server at a time: with so few layers that six fit, a step wo
 
 # TileSpec: see benchmarks/tilespec/gpu_session.md.
 tile_train() {
-  python3 -m tilespec.train_pair --out /tmp/pair --parts target eagle --time "${TRAIN_TIME:-0.6}"
+  python3 -m tilespec.train_pair --out /tmp/pair --parts ${PARTS:-target eagle} --time "${TRAIN_TIME:-0.6}"
   python3 -m tilespec.prompts --pair /tmp/pair --out /tmp/pair/prompts.json
   python3 -m tilespec.pad_target --pair /tmp/pair --out /tmp/wide
   cp /tmp/pair/*.jsonl /tmp/wide/agreement.jsonl "$out"
@@ -182,22 +187,25 @@ there() { until [[ -e $1 ]]; do sleep 2; done; }
 tile_wait() { there /tmp/pair/ready; } # until another one of these has trained the pair
 
 tile_up() {
-  python3 -m tilespec.bench_tilespec up --models /tmp/wide --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} \
-    --share-weights ${TRACE:+--trace} | grep ready
+  python3 -m tilespec.bench_tilespec up --models /tmp/wide --algorithm "${ALGORITHM:-EAGLE}" \
+    --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} --share-weights ${TRACE:+--trace} | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
 }
 
-tile_again() { # how long is a later start, whose profile is there?
-  SETTINGS=tile tile_up
+tile_again() { # how long is a later start, whose profile is there? AGAIN is the setting
+  SETTINGS=${AGAIN:-tile} tile_up
   python3 -m tilespec.bench_tilespec down
 }
 
 tile_run() { # what was measured already is not measured again
-  python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-eagle.jsonl" \
+  local algorithm=${ALGORITHM:-EAGLE}
+  python3 -m tilespec.bench_tilespec run --prompts /tmp/pair/prompts.json --out "$out/tilespec-${algorithm,,}.jsonl" \
     --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}" ${TILE_CLIENTS:+--clients $TILE_CLIENTS} \
     ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES} ${TILE_ONLY:+--settings $TILE_ONLY}
 }
+
+tile_rest() { TILE_TEMPERATURES=0 tile_run; }
 
 tile_apart() { # NAME SETTING...: in a file of its own, for its tile is another server
   local out=$out/$1
@@ -238,7 +246,7 @@ tile_down() {
 # picks some by name, SUITE_SECONDS says how long one may take; with two GPUs they take turns.
 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
 suites=0
-suite_logs=/tmp/suites-${CUDA_VISIBLE_DEVICES:-all}
+suite_logs=/tmp/suites-$(basename "$out")
 
 suite() { # NAME ARGUMENT...: start it, its output and its servers' logs in $suite_logs
   [[ -z ${SUITES:-} || " $SUITES " == *" $1 "* ]] || return
@@ -290,7 +298,10 @@ pair() {
   suite ranks-tilespec tests/gpu/test_tilespec.py -k two_ranks
 }
 
-tests_wait() { there /tmp/out/tests/suites.tar.xz; } # until the chain "tests" is through
+tests_wait() { # until the chains "tests" and "ranks" are through
+  there /tmp/out/tests/suites.tar.xz
+  there /tmp/out/ranks/suites.tar.xz
+}
 
 found() { # wait for all, pack the logs, say what they found
   wait

@@ -3,7 +3,8 @@
     python -m tilespec.plot_tilespec benchmarks/results/2026-11-21-h200/tilespec-*.jsonl --out tilespec.png
 
 Ratios are taken within one file only, between servers that took turns; the best fixed setting at a load is the one that
-TileSpec has the smallest ratio to, over all files. One line for each kind of prompts and temperature.
+TileSpec has the smallest ratio to, over all files. One line for each kind of prompts and temperature. TileSpec with
+rejection sampling is compared with the same fixed settings, which do without it unless their names say otherwise.
 """
 
 import argparse
@@ -75,27 +76,28 @@ def read(paths: Iterable[Path]) -> tuple[Ratios, list[dict[str, Any]]]:
         for record in records:
             if RATE not in record:
                 continue  # what failed says why
-            algorithm, setting = first["algorithm"], record["setting"].removesuffix(f"-{REJECTING}")
-            if setting != record["setting"]:
-                algorithm += " with rejection sampling"
-            place = Place(algorithm, record["temperature"], record["kind"], record["clients"])
-            rounds[place, record["round"]][setting] = record[RATE]
+            place = Place(first["algorithm"], record["temperature"], record["kind"], record["clients"])
+            rounds[place, record["round"]][record["setting"]] = record[RATE]
         for (place, _), rates in rounds.items():
-            for name, ratio in _ratios(rates).items():
-                found[place][name].append(ratio)
+            for suffix, ratios in _ratios(rates).items():
+                for name, ratio in ratios.items():
+                    found[place._replace(algorithm=place.algorithm + suffix)][name].append(ratio)
     medians = {
         place: {name: statistics.median(values) for name, values in names.items()} for place, names in found.items()
     }
     return medians, starts
 
 
-def _ratios(rates: dict[str, float]) -> dict[str, float]:
-    found = {}
-    if tiles := [rate for name, rate in rates.items() if name == TILE or name.removeprefix(f"{TILE}-").isdigit()]:
-        others = (name for name in rates if not name.startswith(TILE))
-        found = {name: tiles[0] / rates[name] for name in others}
+def _ratios(rates: dict[str, float]) -> dict[str, dict[str, float]]:
+    """By what is to be said behind the algorithm's name: of TileSpec as it is, and with rejection sampling."""
+    found: dict[str, dict[str, float]] = {}
+    for name, rate in rates.items():
+        kind = name.removeprefix(TILE).removeprefix("-")
+        if name.startswith(TILE) and (not kind or kind.isdigit() or kind == REJECTING):
+            suffix = " with rejection sampling" if kind == REJECTING else ""
+            found[suffix] = {other: rate / own for other, own in rates.items() if not other.startswith(TILE)}
     if USELESS in rates and NONE in rates:
-        found[USELESS] = rates[USELESS] / rates[NONE]
+        found.setdefault("", {})[USELESS] = rates[USELESS] / rates[NONE]
     return found
 
 

@@ -81,6 +81,7 @@ def test_dice_do_not_change_the_tokens(
     assert ragged_graphs(server)
 
 
+@pytest.mark.timeout(900)  # two ranks that share a GPU take turns: each of the two starts takes minutes
 def test_dice_do_not_change_the_tokens_of_two_ranks(server_pool: ServerPool, hf: HuggingFace, two_ranks: Ranks) -> None:
     """The first rank decides; at the first start it measures with the other, at the second it tells what it knows."""
     options = (*LIMITS, *GRAPHS, *TRITON, *drafting("EAGLE", chain(5)), "--tile-spec", *two_ranks.options)
