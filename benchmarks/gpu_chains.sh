@@ -27,6 +27,7 @@ rivals="none k1 k2 k3 k5 k7"
 sampling=tile-rejecting
 
 train() {
+  devices=0 SUITES=sampled-few SUITE_SECONDS=300 chain tests 0 0-11 tests found
   if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then
     chain train 1 16-31 tile_train
     PAIR=0,1 SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=300 chain ranks 0 0-11 pair found
@@ -38,13 +39,11 @@ train() {
 }
 
 one() { # reckoned: trained 400 s, servers up 700, 17 loads of seven settings 1,600
-  devices=0 SUITES=${SUITES:-sampled-few} SUITE_SECONDS=300 chain tests 0 0-15 tests found
   SETTINGS="$rivals $sampling" AGAIN=$sampling TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-900} \
     TILE_CLIENTS=${TILE_CLIENTS:-1 64 4 128 16 8 32} chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_again
 }
 
 two() { # reckoned: the same, and 38 loads; greedy ones on GPU 0, others on GPU 1
-  devices=0 SUITES=${SUITES:-sampled-few} SUITE_SECONDS=200 chain tests 0 0-11 tests found
   export TRACE=1 TILE_ROUNDS=1 TILE_CLIENTS=${TILE_CLIENTS:-16 4 64 1 128 8 32}
   SETTINGS="$rivals tile" TILE_TEMPERATURES=0 TILE_SECONDS=1000 LAYERS=24 DECODING="stock stock rows-injecting" \
     chain figures-0 0 0-15 tests_wait tile_times moe_decode moe_gone tile_wait tile_up tile_run tile_down

@@ -272,8 +272,8 @@ tests() {
     suite "fa3-$drafts" "$tilespec_tests[fa3-bfloat16-$drafts]"
     suite "triton-$drafts" "$tilespec_tests[triton-float16-$drafts]"
   done
-  suite sampled-fa3 tests/gpu/test_tilespec.py -k "what_is_sampled and fa3 and not rejecting and not few"
-  suite sampled-triton tests/gpu/test_tilespec.py -k "what_is_sampled and triton"
+  suite sampled-fa3 tests/gpu/test_tilespec.py -k "what_is_sampled and fa3 and not rejecting"
+  suite sampled-triton tests/gpu/test_tilespec.py -k "what_is_sampled and triton and not few"
   suite sampled-rejecting tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
   suite sampled-few tests/gpu/test_tilespec.py -k "what_is_sampled and few"
   suite trees-fa3 tests/gpu/test_tilespec.py -k "trees and fa3"

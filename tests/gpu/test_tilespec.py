@@ -95,8 +95,8 @@ def test_dice_do_not_change_the_tokens_of_two_ranks(server_pool: ServerPool, hf:
 
 @pytest.mark.parametrize(
     ("backend", "drafts", "options"),
-    [(TRITON, "standalone", ()), (FA3, "standalone", ()), (FA3, "eagle", REJECTING), (FA3, "eagle3-few", REJECTING)],
-    ids=["triton-float16", "fa3-bfloat16", "fa3-bfloat16-rejecting", "fa3-bfloat16-few"],
+    [(TRITON, "standalone", ()), (FA3, "standalone", ()), (FA3, "eagle", REJECTING), (TRITON, "eagle3-few", REJECTING)],
+    ids=["triton-float16", "fa3-bfloat16", "fa3-bfloat16-rejecting", "triton-float16-few"],
 )
 def test_dice_do_not_change_what_is_sampled(
     server_pool: ServerPool,
