@@ -162,8 +162,8 @@ def draw(ratios: Ratios, start: dict[str, Any], out: Path) -> None:
     for pane, algorithm in zip(panes[0], algorithms, strict=True):
         _pane(pane, {place: found for place, found in ratios.items() if place.algorithm == algorithm})
         pane.set_title(algorithm)
+        pane.legend(frameon=False, fontsize=8)
     panes[0][0].set_ylabel("output tokens per second,\nover the best fixed setting")
-    panes[0][-1].legend(frameon=False, fontsize=8)
     versions = ", ".join(f"{name} {version}" for name, version in start["versions"].items())
     figure.supxlabel(f"clients\n{start['gpu']}, {start['date'][:10]}, {versions}", fontsize=8)
     figure.savefig(out, dpi=130)

@@ -40,6 +40,8 @@ KV_PER_REQUEST = 1000
 JITTER, PAUSES = 0.03, 0.02
 REGIME, SLOW = 150, 1.12
 """The host of an H200 was slower for a second or so, again and again, and all steps took 5 to 20 % longer."""
+WAIT_MS = 0.7
+"""Where requests come and go the device waits for the host, an H200 for so long on average."""
 LENGTH, MOST_REQUESTS = 192, 64
 SPREAD = 1.0
 """Standard deviation, in logits, of how far the drafts of one request are from the mean of all."""
@@ -141,10 +143,11 @@ class Clock:
             self.slow = SLOW if self.slow == 1 else 1.0
         return choice.profiled * float(self.factors[choice.kind]) * self.slow
 
-    def measured(self, seconds: float) -> float:
+    def measured(self, seconds: float, *, disturbed: bool) -> float:
         """A step that takes so long, by the device's clock."""
         pause = self.rng.exponential(1.0) if self.rng.random() < PAUSES else 0.0
-        return seconds * float(np.exp(self.rng.normal(0, JITTER))) * (1 + pause)
+        wait = 1e-3 * self.rng.exponential(WAIT_MS) if disturbed else 0.0
+        return seconds * float(np.exp(self.rng.normal(0, JITTER))) * (1 + pause) + wait
 
 
 def fixed(world: World, policy: Policy, clock: Clock, steps: int, tokens: int) -> float:
@@ -196,7 +199,7 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
     """Tokens in a second of the policy with new requests, and what it chose."""
     kind.model.offsets.zero_()
     policy.turn(kind.survivals)
-    timed: deque[tuple[Choice, float]] = deque()
+    timed: deque[tuple[Choice, float, bool]] = deque()
     late: deque[tuple[npt.NDArray[np.int32], int] | None] = deque([None] * LAG)
     made = seconds = 0.0
     new = np.arange(world.bs)
@@ -206,7 +209,8 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
         if news:
             kind.survivals.update(*news)
         if len(timed) > LAG:
-            policy.observe(*timed.popleft())
+            past, measured, disturbed = timed.popleft()
+            policy.observe(past, measured, disturbed=disturbed)
         kind.fit()
         kind.model.offsets[new] = 0.0
         if len(new):
@@ -214,7 +218,8 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
         choice = policy.choose(world.bs, world.bs * KV_PER_REQUEST, fresh=len(new) > 0)
         chosen[f"{choice.steps}{'' if choice.tier is None else f' in {choice.tier}'}"] += 1
         took = clock.takes(choice)
-        timed.append((choice, clock.measured(took)))
+        disturbed = len(new) > 0
+        timed.append((choice, clock.measured(took, disturbed=disturbed), disturbed))
         late.append(None)
         accepted = np.zeros(world.bs, np.int64)
         if choice.steps:

@@ -43,6 +43,23 @@ def test_a_slow_phase_does_not_favour_what_was_timed_before_it() -> None:
     assert min(timed_before, never) > 0.95 * running
 
 
+def test_disturbed_steps_count_little_unless_most_are() -> None:
+    """A kind that only runs where requests end does not look slow, and stays unknown; without others all are right."""
+    correction = Correction(5)
+    for step in range(1000):
+        correction.observe(0, 2.0, 2.0)
+        if step > 500 and step % 100 > 95:
+            correction.observe(1, 2.0, 2.4, disturbed=True)
+    common, own = correction.factors(KINDS)[[0, 1]]
+    assert common == pytest.approx(1.0, abs=0.01)
+    assert own < 1.05
+    assert correction.measured[1] == pytest.approx(20 * 0.1)
+    correction = Correction(5)
+    for _ in range(1000):
+        correction.observe(1, 2.0, 2.4, disturbed=True)
+    np.testing.assert_allclose(correction.factors(KINDS), 1.2, rtol=0.01)
+
+
 def test_a_curve_keeps_its_peaks_and_goes_on() -> None:
     """What was measured stays; beyond the last size the last slope counts, if it rises."""
     curve = Curve([1, 2, 4, 8], [1.0, 3.0, 2.0, 5.0])

@@ -182,16 +182,22 @@ def test_trace_has_every_step(tmp_path: Path) -> None:
     assert [i for i, record in enumerate(records) if record.means] == [4, 8]
 
 
-def test_a_step_behind_a_prefill_says_nothing_about_times() -> None:
-    """Nor does one before it: of six steps with a prefill in the middle and one at the end, three are left."""
+@pytest.mark.parametrize(
+    ("requests", "times"), [((2, 2, 2, 2, 2, 2), 2), ((2, 2, 2, 2, 1, 1), 1), ((6, 5, 4, 3, 2, 1), 0)]
+)
+def test_where_requests_come_or_go_no_kind_becomes_known(requests: tuple[int, ...], times: int) -> None:
+    """The first step, those behind a prefill, and of batches that shrink; those before a prefill are not timed at all.
+
+    Six steps with a prefill in the middle and one at the end.
+    """
     subject, own = decider()
     subject._corrects = True
     chooser = np.random.default_rng(1)
-    for i in range(6):
-        step(subject, own, 2, 0.9, chooser)
+    for i, bs in enumerate(requests):
+        step(subject, own, bs, 0.9, chooser)
         if i in (2, 5):
             subject.interrupted(1)
-    assert subject.policy.correction.measured.sum() == 3
+    assert subject.policy.correction.measured.sum() == times
 
 
 def test_mailbox_keeps_what_was_sent() -> None:

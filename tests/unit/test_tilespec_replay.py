@@ -46,9 +46,9 @@ def record_a_run(file: Path, steps: int) -> Policy:
                 policy.join(joined, 8)
             choice = policy.choose(8, 1000 * step, fresh=joined > 0)
             measured = choice.profiled * 1.1
-            writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, joined))
-            if not joined:
-                policy.observe(choice, measured)
+            disturbed = joined > 0
+            writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, joined, disturbed))
+            policy.observe(choice, measured, disturbed=disturbed)
             seen = []
             if choice.steps:
                 histogram = np.zeros((2, 3, HISTOGRAM_BINS), np.int32)

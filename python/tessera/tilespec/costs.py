@@ -34,6 +34,10 @@ SURPRISE = 0.1
 host collects garbage), and takes twice as long, whatever its kind."""
 FIRST_SURPRISE = 0.25
 """The same for the first measurements."""
+CALM, CALM_RATE = 0.6, 1 / 256
+"""Share of undisturbed steps beyond which disturbed ones count little, and the weight of one step in this share."""
+DISTURBED = 0.1
+"""Weight of a disturbed step then."""
 MEDIAN_INTERVAL = 16
 """Measurements between two looks at what the kinds have in common."""
 
@@ -187,19 +191,24 @@ class Correction:
 
     What slows all kinds down alike (clocks, a host with other work) shows in the kinds that run, and would drive the
     choice to those that were last seen when it was faster. So it is one factor, which follows quickly; a kind's own (an
-    odd kernel, expert routing) follows slowly, and one that never ran has the median of those that did.
+    odd kernel, expert routing) follows slowly, and one that was not measured even once has the median of all others.
+
+    Where requests come or go the device waits for the host, for as long as the host is behind, and short steps wait for
+    longer: such a step is disturbed. Kinds that only run in such steps would look slow beside those that do not, so
+    these steps count little, unless requests come and go all the time.
 
     Args:
         kinds: how many kinds of steps there are; the caller numbers them.
 
     Attributes:
-        measured: how often each kind was measured.
+        measured: how often each kind was measured; a disturbed step counts in part.
     """
 
     def __init__(self, kinds: int) -> None:
         self._own: Array = np.ones(kinds)
         self._common = 1.0
-        self.measured = np.zeros(kinds, np.int64)
+        self.measured: Array = np.zeros(kinds)
+        self._calm = 0.0
         self._observed = 0
 
     def factors(self, kinds: npt.NDArray[np.int64]) -> Array:
@@ -208,24 +217,28 @@ class Correction:
         factors *= self._common
         return factors
 
-    def observe(self, kind: int, profiled: float, measured: float) -> None:
+    def observe(self, kind: int, profiled: float, measured: float, *, disturbed: bool = False) -> None:
         """Learn from one step.
 
         Args:
             kind: its number.
             profiled: seconds by the profile, without correction.
             measured: seconds that it took. What cannot be a time is left out.
+            disturbed: the batch was another one a step before.
         """
         if not (profiled > 0 and 0 < measured < np.inf):
             return
-        known, times = self._common * float(self._own[kind]), int(self.measured[kind])
+        self._calm += CALM_RATE * ((not disturbed) - self._calm)
+        weight = DISTURBED if disturbed and self._calm > CALM else 1.0
+        known, times = self._common * float(self._own[kind]), float(self.measured[kind])
         most = 1 + (SURPRISE if times >= FIRST else FIRST_SURPRISE)
         ratio = min(max(measured / profiled, known / most), known * most)
         if times >= FIRST:
-            self._common *= 1 + COMMON_RATE * (ratio / known - 1)
-        self._own[kind] += max(RATE, 1 / (times + 2)) * (ratio / self._common - self._own[kind])
-        self.measured[kind] += 1
+            self._common *= 1 + weight * COMMON_RATE * (ratio / known - 1)
+        self._own[kind] += weight * max(RATE, 1 / (times + 2)) * (ratio / self._common - self._own[kind])
+        self.measured[kind] += weight
         self._observed += 1
         if self._observed % MEDIAN_INTERVAL == 0:
-            ran = self.measured > 0
-            self._own[~ran] = median(self._own[ran].tolist())
+            ran = self.measured >= 1
+            if ran.any():
+                self._own[~ran] = median(self._own[ran].tolist())

@@ -77,6 +77,7 @@ class Decider:
         self._tell = tell
         self._refits: list[tuple[Traffic, npt.NDArray[np.float32]]] = []
         self._joined = 0
+        self._bs = 0
         self._trace = None if trace is None else TraceWriter(trace, costs, means)
         self._tally = tally
         self._learnt = _Learnt()
@@ -109,7 +110,11 @@ class Decider:
         if self._unsent is not None and self._unsent != (choice.steps, traffic):
             self._send_histogram(self._unsent)  # now: from here on it is of other drafts
         learnt = self._learnt
-        record = Record(bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, joined, traffic)
+        disturbed = fresh or bs != self._bs
+        self._bs = bs
+        record = Record(
+            bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, joined, disturbed, traffic
+        )
         self._watch.start(record)
         if self._trace is not None:
             self._learnt = _Learnt()
@@ -165,10 +170,9 @@ class Decider:
                 self._keep((greedy.copy(), sampled.copy()))
 
     def _take_in_times(self) -> None:
-        # Behind a prefill the device waits for the host, which answers those that joined: that is no step's own time.
         for seconds, record in self._watch.receive():
-            if self._corrects and not record.joined:
-                self.policy.observe(record.choice, seconds)
+            if self._corrects:
+                self.policy.observe(record.choice, seconds, disturbed=record.disturbed)
             self._record(record, seconds)
 
     def _record(self, record: Record | None, seconds: float | None = None) -> None:

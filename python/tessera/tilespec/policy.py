@@ -183,9 +183,9 @@ class Policy:
         gain *= bs
         return options, profiled, seconds, gain
 
-    def observe(self, choice: Choice, measured: float) -> None:
-        """Correct the profile by what a step that was chosen took, in seconds."""
-        self.correction.observe(choice.kind, choice.profiled, measured)
+    def observe(self, choice: Choice, measured: float, *, disturbed: bool = False) -> None:
+        """Correct the profile by what a step that was chosen took, in seconds; `Correction.observe` has the rest."""
+        self.correction.observe(choice.kind, choice.profiled, measured, disturbed=disturbed)
 
     def _best(self, goodput: Array) -> tuple[int, int]:
         """Row and column of the best option, with hysteresis."""

@@ -91,9 +91,9 @@ class Follower:
             self.policy.join(record.joined, record.bs)
 
     def time(self, record: Record) -> None:
-        """Take in how long the step took; not behind a prefill, as in the server."""
-        if record.measured is not None and not record.joined:
-            self.policy.observe(record.choice, record.measured)
+        """Take in how long the step took."""
+        if record.measured is not None:
+            self.policy.observe(record.choice, record.measured, disturbed=record.disturbed)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tessera.tilespec.calibration import Traffic
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.policy import Choice
 
-SCHEMA = 5
+SCHEMA = 6
 _END = {"end": "the trace is full"}
 
 
@@ -70,6 +70,8 @@ class Record:
     """Seconds, where measured."""
     joined: int = 0
     """Requests that decode since a prefill directly before."""
+    disturbed: bool = False
+    """Requests came or went directly before."""
     traffic: int = Traffic.GREEDY
     """A `tessera.tilespec.calibration.Traffic`."""
 
