@@ -183,21 +183,30 @@ def test_trace_has_every_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "times"), [((2, 2, 2, 2, 2, 2), 2), ((2, 2, 2, 2, 1, 1), 1), ((6, 5, 4, 3, 2, 1), 0)]
+    ("requests", "disturbed"),
+    [
+        ((2, 2, 2, 2, 2, 2), [True, False, True, False]),
+        ((2, 2, 2, 2, 1, 1), [True, False, True, True]),
+        ((6, 5, 4, 3, 2, 1), [True, True, True, True]),
+    ],
 )
-def test_where_requests_come_or_go_no_kind_becomes_known(requests: tuple[int, ...], times: int) -> None:
+def test_where_requests_come_or_go_steps_are_disturbed(
+    requests: tuple[int, ...], disturbed: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first step, those behind a prefill, and of batches that shrink; those before a prefill are not timed at all.
 
     Six steps with a prefill in the middle and one at the end.
     """
     subject, own = decider()
+    found: list[bool] = []
+    monkeypatch.setattr(subject.policy, "observe", lambda *_, disturbed: found.append(disturbed))
     subject._corrects = True
     chooser = np.random.default_rng(1)
     for i, bs in enumerate(requests):
         step(subject, own, bs, 0.9, chooser)
         if i in (2, 5):
             subject.interrupted(1)
-    assert subject.policy.correction.measured.sum() == times
+    assert found == disturbed
 
 
 def test_mailbox_keeps_what_was_sent() -> None:

@@ -37,7 +37,7 @@ FIRST_SURPRISE = 0.25
 CALM, CALM_RATE = 0.6, 1 / 256
 """Share of undisturbed steps beyond which disturbed ones count little, and the weight of one step in this share."""
 DISTURBED = 0.1
-"""Weight of a disturbed step then."""
+"""Weight of a disturbed step then; it makes no kind known."""
 MEDIAN_INTERVAL = 16
 """Measurements between two looks at what the kinds have in common."""
 
@@ -191,7 +191,7 @@ class Correction:
 
     What slows all kinds down alike (clocks, a host with other work) shows in the kinds that run, and would drive the
     choice to those that were last seen when it was faster. So it is one factor, which follows quickly; a kind's own (an
-    odd kernel, expert routing) follows slowly, and one that was not measured even once has the median of all others.
+    odd kernel, expert routing) follows slowly, and one that was never measured has the median of those that were.
 
     Where requests come or go the device waits for the host, for as long as the host is behind, and short steps wait for
     longer: such a step is disturbed. Kinds that only run in such steps would look slow beside those that do not, so
@@ -201,13 +201,13 @@ class Correction:
         kinds: how many kinds of steps there are; the caller numbers them.
 
     Attributes:
-        measured: how often each kind was measured; a disturbed step counts in part.
+        measured: how often each kind was measured; without disturbed steps, where they count little.
     """
 
     def __init__(self, kinds: int) -> None:
         self._own: Array = np.ones(kinds)
         self._common = 1.0
-        self.measured: Array = np.zeros(kinds)
+        self.measured = np.zeros(kinds, np.int64)
         self._calm = 0.0
         self._observed = 0
 
@@ -229,16 +229,17 @@ class Correction:
         if not (profiled > 0 and 0 < measured < np.inf):
             return
         self._calm += CALM_RATE * ((not disturbed) - self._calm)
-        weight = DISTURBED if disturbed and self._calm > CALM else 1.0
-        known, times = self._common * float(self._own[kind]), float(self.measured[kind])
+        little = disturbed and self._calm > CALM
+        known, times = self._common * float(self._own[kind]), int(self.measured[kind])
         most = 1 + (SURPRISE if times >= FIRST else FIRST_SURPRISE)
         ratio = min(max(measured / profiled, known / most), known * most)
+        weight, rate = (DISTURBED, RATE) if little else (1.0, max(RATE, 1 / (times + 2)))
         if times >= FIRST:
             self._common *= 1 + weight * COMMON_RATE * (ratio / known - 1)
-        self._own[kind] += weight * max(RATE, 1 / (times + 2)) * (ratio / self._common - self._own[kind])
-        self.measured[kind] += weight
+        self._own[kind] += weight * rate * (ratio / self._common - self._own[kind])
+        self.measured[kind] += not little
         self._observed += 1
         if self._observed % MEDIAN_INTERVAL == 0:
-            ran = self.measured >= 1
+            ran = self.measured > 0
             if ran.any():
                 self._own[~ran] = median(self._own[ran].tolist())
