@@ -5,9 +5,10 @@
 #
 #   gpu_chains.sh train   TileSpec's pair, on GPU 1 if there is one, beside tests of two ranks, on both GPUs or on the one:
 #                         neither needs FlashAttention 3, and both may start before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec beside every fixed setting, a later start
-#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: tests and a step of a mixture of experts while the pair
-#                         is trained; TileSpec beside every fixed setting, half of the clients on each; a later start
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: a first start and a later one, TileSpec beside every
+#                         fixed setting, greedy
+#   gpu_chains.sh two     then, once all is unpacked, on two GPUs: the same on the first, and where tokens are sampled, with
+#                         rejection sampling, on the second
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -24,31 +25,27 @@ chain() { # NAME GPU CORES STEP...
 
 export PARTS=${PARTS:-target eagle3} ALGORITHM=${ALGORITHM:-EAGLE3}
 rivals="none k1 k2 k3 k5 k7"
-sampling=tile-rejecting
 
 train() {
-  devices=0 SUITES=sampled-few SUITE_SECONDS=300 chain tests 0 0-11 tests found
-  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then
-    chain train 1 16-31 tile_train
-    PAIR=0,1 SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=300 chain ranks 0 0-11 pair found
-    LAYERS=24 chain experts 0 12-15 moe_made
-  else
-    chain train 0 0-15 tile_train
-    PAIR=0 SUITES="ranks-experts ranks-tilespec" SUITE_SECONDS=560 chain ranks 0 0-15 pair found
-  fi
+  local gpus=0 last=0
+  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then gpus=0,1 last=1; fi
+  chain train "$last" "$((16 * last))-$((16 * last + 15))" tile_train
+  PAIR=$gpus SUITES=${SUITES:-ranks-experts} SUITE_SECONDS=400 chain ranks 0 0-15 pair found
 }
 
-one() { # reckoned: trained 400 s, servers up 700, 17 loads of seven settings 1,600
-  SETTINGS="$rivals $sampling" AGAIN=$sampling TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-900} \
-    TILE_CLIENTS=${TILE_CLIENTS:-1 64 4 128 16 8 32} chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_again
+greedy() { # reckoned: trained 400 s, a start 530, servers up 780, 21 loads of seven settings 1,500
+  SETTINGS="$rivals tile" TILE_TEMPERATURES=0 TILE_SECONDS=${TILE_SECONDS:-850} \
+    chain figures-0 0 0-15 tile_wait tile_again tile_up tile_run tile_down
 }
 
-two() { # reckoned: the same, and 38 loads; greedy ones on GPU 0, others on GPU 1
-  export TRACE=1 TILE_ROUNDS=1 TILE_CLIENTS=${TILE_CLIENTS:-16 4 64 1 128 8 32}
-  SETTINGS="$rivals tile" TILE_TEMPERATURES=0 TILE_SECONDS=1000 LAYERS=24 DECODING="stock stock rows-injecting" \
-    chain figures-0 0 0-15 tests_wait tile_times moe_decode moe_gone tile_wait tile_up tile_run tile_down
-  SETTINGS="$rivals $sampling" AGAIN=$sampling TILE_TEMPERATURES=0.8 TILE_SECONDS=900 \
-    chain figures-1 1 16-31 tile_wait tile_up tile_run tile_rest tile_down tile_again
+export TRACE=1 TILE_ROUNDS=1 TILE_CLIENTS=${TILE_CLIENTS:-32 16 64 128 8 1 4}
+
+one() { greedy; }
+
+two() { # 21 loads that sample take 900 s
+  greedy
+  SETTINGS="$rivals tile-rejecting" TILE_TEMPERATURES=0.8 TILE_SECONDS=${TILE_SECONDS:-950} \
+    chain figures-1 1 16-31 tile_wait tile_up tile_run tile_rest tile_down
 }
 
 look() {

@@ -31,7 +31,7 @@
 #   tile_rest    the same at temperature 0, where TILE_TEMPERATURES was another
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    300 s (reckoned)
-#   tile_again   one more start, whose profile is there                     60 s (reckoned)
+#   tile_again   a start by itself, of the setting AGAIN: behind another one, or before it, a later one is seen    130 s
 #   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_times   what a step costs the scheduler's thread, what acceptance costs; no server    60 s
@@ -193,7 +193,7 @@ tile_up() {
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
 }
 
-tile_again() { # how long is a later start, whose profile is there? AGAIN is the setting
+tile_again() { # of two starts the later one finds the profile
   SETTINGS=${AGAIN:-tile} tile_up
   python3 -m tilespec.bench_tilespec down
 }
