@@ -30,7 +30,8 @@ train() {
   local gpus=0 last=0
   if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then gpus=0,1 last=1; fi
   chain train "$last" "$((16 * last))-$((16 * last + 15))" tile_train
-  PAIR=$gpus SUITES=${SUITES:-ranks-experts} SUITE_SECONDS=400 chain ranks 0 0-15 pair found
+  devices=0 SUITES="sampled-few triton-eagle3" SUITE_SECONDS=400 chain tests 0 0-7 tests found
+  PAIR=$gpus SUITES=ranks-experts SUITE_SECONDS=400 chain ranks 0 8-15 pair found
 }
 
 greedy() { # reckoned: trained 400 s, a start 530, servers up 780, 21 loads of seven settings 1,500

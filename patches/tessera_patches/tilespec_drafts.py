@@ -11,8 +11,9 @@ import torch
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
+from tessera_patches.tilespec_chains import chaining
 from tessera_patches.tilespec_draft_vocabulary import knowing_some
-from tessera_patches.tilespec_proposals import proposing
+from tessera_patches.tilespec_proposals import noting, proposing
 from tessera_patches.tilespec_trees import DraftTree, ordering
 
 
@@ -94,8 +95,8 @@ def scored_chains(kind: Any) -> type:
     """SGLang's draft worker ``kind``, which also notes the probability of every drafted token of a chain.
 
     SGLang computes it only where it samples drafts, and otherwise puts 1. It is taken where the logits are: between the
-    draft model's forwards, and captured with them where there are graphs. Of a sampled draft too it is that of the
-    likeliest token: what is verified must not depend on the token that was sampled.
+    draft model's forwards, or where they are sampled, and captured with them where there are graphs. Of a sampled draft
+    too it is that of the likeliest token: what is verified must not depend on the token that was sampled.
     """
     base: Any = _sized(proposing(knowing_some(kind)))
 
@@ -116,13 +117,20 @@ def scored_chains(kind: Any) -> type:
 
         def draft_forward(self, forward_batch: Any) -> Any:
             """All forwards of a draft; the first token's probability comes with the batch."""
-            self.scores.begin(forward_batch.spec_info.topk_p)
-            with _tapped(self.draft_runner, "forward") as outputs:
-                outputs.on = lambda output: self.scores.next(output.next_token_logits)
-                return super().draft_forward(forward_batch)
+            first = forward_batch.spec_info.topk_p
+            self.scores.begin(first)
+            # SGLang organizes a draft as a tree where it has prepared no chains of so many requests.
+            with chaining(on=len(first) <= len(self._topk1_parents_prealloc)):
+                if self.server_args.speculative_use_rejection_sampling:
+                    with noting(self.scores.place):
+                        return super().draft_forward(forward_batch)
+                with _tapped(self.draft_runner, "forward") as outputs:
+                    outputs.on = lambda output: self.scores.next(output.next_token_logits)
+                    return super().draft_forward(forward_batch)
 
         def _extended(self, logits: torch.Tensor, batch_result: Any) -> None:
-            batch_result.next_draft_input.topk_p = self.scores.probability(logits)
+            if not self.server_args.speculative_use_rejection_sampling:  # `propose` has said it
+                batch_result.next_draft_input.topk_p = self.scores.probability(logits)
 
     return ScoredChains
 

@@ -19,7 +19,7 @@ def _weights(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _place(weights, before, wanted, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+def place_of(weights, before, wanted, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     """The first place at which the weights, and what comes before them, add up to more than is wanted.
 
     Rounding may leave that behind the last weight; so it is never behind.
@@ -29,7 +29,7 @@ def _place(weights, before, wanted, SIZE: tl.constexpr):  # type: ignore[no-unty
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _before(masses, place, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+def mass_before(masses, place, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     """What the chunks before one add up to."""
     return tl.sum(tl.where(tl.arange(0, SIZE) < place, masses, 0.0), 0)
 
@@ -53,9 +53,9 @@ def _draw(  # type: ignore[no-untyped-def]
     without = tl.sum(_weights(row, own, rejected, temperature, top, cutoff, own >= 0, VOCABULARY, CHUNK), 0)
     masses = tl.where(tl.arange(0, SLOTS) == own, without, masses)
     wanted = coin * tl.sum(masses, 0)
-    chunk = _place(masses, 0.0, wanted, SLOTS)
+    chunk = place_of(masses, 0.0, wanted, SLOTS)
     weights = _weights(row, chunk, rejected, temperature, top, cutoff, chunk >= 0, VOCABULARY, CHUNK)
-    return chunk * CHUNK + _place(weights, _before(masses, chunk, SLOTS), wanted, CHUNK)
+    return chunk * CHUNK + place_of(weights, mass_before(masses, chunk, SLOTS), wanted, CHUNK)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -105,9 +105,9 @@ def _draw_left(  # type: ignore[no-untyped-def]
         weights = _left(row, proposal, places, one, temperature, top, total, cutoff, VOCABULARY, CHUNK, MAPPED)
         left = tl.where(tl.arange(0, SLOTS) == one, tl.sum(weights, 0), left)
     wanted = coin * tl.sum(left, 0)
-    chunk = _place(left, 0.0, wanted, SLOTS)
+    chunk = place_of(left, 0.0, wanted, SLOTS)
     weights = _left(row, proposal, places, chunk, temperature, top, total, cutoff, VOCABULARY, CHUNK, MAPPED)
-    found = chunk * CHUNK + _place(weights, _before(left, chunk, SLOTS), wanted, CHUNK)
+    found = chunk * CHUNK + place_of(weights, mass_before(left, chunk, SLOTS), wanted, CHUNK)
     return tl.where(tl.sum(left, 0) > 0, found, -1)
 
 

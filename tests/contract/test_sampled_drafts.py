@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import torch
 from sglang.srt.speculative.eagle_info import EagleDraftInput
+from sglang.srt.speculative.spec_utils import select_top_k_tokens
 
+from tessera_patches.tilespec_chains import chaining, continue_chain
 from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
+from tessera_patches.tilespec_proposals import noting, propose
 
 PROPOSED = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
 DRAWN = torch.tensor([[1], [2]])
@@ -47,3 +50,37 @@ def test_a_draft_model_that_knows_some_tokens() -> None:
     assert (places.tolist(), vocabulary(drafts)) == ([1, -1, -1, -1, 0, 2], 3)
     drafts.hot_token_id = None
     assert (draft_places(drafts), vocabulary(drafts)) == (None, 6)
+
+
+def test_a_sampled_token_comes_with_the_greatest_probability() -> None:
+    """Of what it was sampled from, at the request's temperature; and at its depth among the draft's confidences."""
+    logits, temperatures = torch.tensor([[2.0, 0.0, 1.0]]).repeat(3000, 1), torch.full((3000, 1), 0.8)
+    expected = (logits / temperatures).softmax(1)
+    confidences = torch.zeros(3000, 2)
+    for depth in range(2):
+        with noting(lambda rows, depth=depth: confidences[:rows, depth]):  # type: ignore[misc]
+            q, sure, token = propose(print, logits, temperatures)
+        torch.testing.assert_close(q, expected)
+        torch.testing.assert_close(sure, expected.amax(1, keepdim=True))
+        often = token.flatten().bincount(minlength=3) / 3000
+        assert (often - expected[0]).abs().max() < 0.04
+    torch.testing.assert_close(confidences, expected[:, :1].expand(-1, 2))
+    assert propose(print, logits, temperatures)[1].shape == (3000, 1)
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_a_chain_is_continued_by_its_last_token(step: int) -> None:
+    """As SGLang chooses it among one; branches are left to SGLang."""
+    tokens, states, sure = torch.tensor([[7], [3]]), torch.randn(2, 4), torch.rand(2, 1)
+    given: tuple[Any, ...] = (step, sure, tokens, states, torch.rand(2, 1), 1)
+    with torch.compiler.set_stance("force_eager"):  # to compile it takes a minute
+        ids, carried, _, (_, kept, _) = select_top_k_tokens(*given)
+    with chaining(on=True):
+        found = continue_chain(select_top_k_tokens, *given)
+    assert torch.equal(found[0], ids)
+    assert torch.equal(found[1], carried)
+    assert torch.equal(found[3][1], kept)
+    with chaining(on=False), torch.compiler.set_stance("force_eager"):
+        _, _, _, (scores, _, parents) = continue_chain(select_top_k_tokens, *given)
+    assert scores is not None
+    assert parents is not None

@@ -40,7 +40,7 @@ SERVERS = {
     "eagle-rejecting-on-two-ranks": (*drafting("EAGLE", chain(5)), *REJECTING, *TWO_RANKS),
 }
 FEW = "eagle3-rejecting-few"
-"""With a head that knows two thirds of the target's tokens."""
+"""With a head that knows nine tenths of the target's tokens."""
 CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 """Tokens that some step verified of some request: of every number of steps; 5 tokens of a chain are only ever a cut."""
 
@@ -48,7 +48,7 @@ CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Options of a server with such a head."""
-    tokens = random.Random(3).sample(range(1024), 700)
+    tokens = random.Random(3).sample(range(1024), 920)
     head = write_knowing(tokens, tmp_path_factory.mktemp("few"))
     return (*drafting("EAGLE3", chain(5), head), *REJECTING)
 

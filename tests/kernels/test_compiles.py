@@ -40,6 +40,8 @@ def test_every_kernel_compiles() -> None:
         "_accept_kernel",
         "_candidates_kernel",
         "_cutoffs_kernel",
+        "_sums_kernel",
+        "_propose_kernel",
     }
     assert set(run.stdout.split()) == kernels
 
@@ -75,6 +77,7 @@ def launch_everything() -> None:
     from tessera_kernels.allocate_verify import VerifyPlan
     from tessera_kernels.allocate_verify_triton import allocate_verify_triton
     from tessera_kernels.draft_confidence_triton import draft_confidence_triton
+    from tessera_kernels.draft_proposal_triton import draft_proposal_triton
     from tessera_kernels.observe_acceptance_triton import observe_acceptance_triton
     from tessera_kernels.observe_tree_triton import observe_tree_triton
     from tessera_kernels.pack_verify import KVSlots, VerifyRows
@@ -90,7 +93,10 @@ def launch_everything() -> None:
         pool_rows_triton(torch.empty((4, 64), dtype=dtype), ints[None], [Span(0, 0, 4, Reduce.MEAN)])
         for hidden_size, topk in ((64, 64), (4096, 128), (16384, 128)):
             top_rows_triton(torch.empty((4, hidden_size), dtype=dtype), ints[None], [Chunk(0, 0, 4, -1, topk)], topk)
-        draft_confidence_triton(torch.empty((2, 128_256), dtype=dtype), torch.empty(2), longs[:, 0])
+        for known in (32_000, 128_256):
+            logits, warm = torch.empty((2, known), dtype=dtype), torch.empty((2, 1))
+            draft_confidence_triton(logits, warm[:, 0], longs[:, 0])
+            draft_proposal_triton(logits, warm, warm[:, 0], torch.empty((2, known)), longs[0, :2], warm[:, 0])
         scatter_verify_triton(torch.empty((4, 4096), dtype=dtype), ints, 2, torch.empty((16, 4096), dtype=dtype), 0)
     for dtype in (torch.int32, torch.int64):
         scatter_verify_triton(torch.empty(4, dtype=dtype), ints, 2, torch.empty(16, dtype=dtype), -1)

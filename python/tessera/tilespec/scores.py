@@ -63,9 +63,13 @@ class Scores:
 
     def next(self, logits: torch.Tensor) -> None:
         """Take the logits ``[bs, V]`` of the draft's next token."""
-        self._depth += 1
         rows = logits.shape[0]
-        draft_confidence(logits, self._confidence[:rows, self._depth], self._index[:rows])
+        draft_confidence(logits, self.place(rows), self._index[:rows])
+
+    def place(self, rows: int) -> torch.Tensor:
+        """Where the confidences ``[rows]`` float32 of the draft's next tokens are to be written."""
+        self._depth += 1
+        return self._confidence[:rows, self._depth]
 
     def probability(self, logits: torch.Tensor) -> torch.Tensor:
         """The greatest probability ``[bs, 1]`` float32 of each row of ``[bs, V]`` logits."""

@@ -1,0 +1,44 @@
+"""Drafts without branches: what a step continues is the token before it, and nothing has to be looked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+_drafting = False
+"""Whether a chain is being drafted in this process, or captured."""
+
+
+@contextlib.contextmanager
+def chaining(*, on: bool) -> Iterator[None]:
+    """Drafts made in this context are chains, of which SGLang keeps the tokens alone."""
+    global _drafting  # noqa: PLW0603 - SGLang's function is called deep inside and knows no worker
+    _drafting = on
+    try:
+        yield
+    finally:
+        _drafting = False
+
+
+def continue_chain(
+    original: Callable[..., Any],
+    i: int,
+    topk_p: torch.Tensor,
+    topk_index: torch.Tensor,
+    hidden_states: torch.Tensor | None,
+    scores: torch.Tensor | None,
+    topk: int,
+) -> tuple[Any, ...]:
+    """AROUND ``select_top_k_tokens``: of one branch the only candidate, without the three kernels that choose it.
+
+    Returns:
+        The next input ids ``[bs]`` and hidden states, scores that nobody reads, and what is kept of the step: its
+        tokens ``[bs, 1]``.
+    """
+    if not _drafting:
+        found: tuple[Any, ...] = original(i, topk_p, topk_index, hidden_states, scores, topk)
+        return found
+    return topk_index.flatten(), hidden_states, topk_p, (None, topk_index, None)
