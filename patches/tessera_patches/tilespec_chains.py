@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-_drafting = False
-"""Whether a chain is being drafted in this process, or captured."""
+from tessera_patches.scoped import Scoped
 
-
-@contextlib.contextmanager
-def chaining(*, on: bool) -> Iterator[None]:
-    """Drafts made in this context are chains, of which SGLang keeps the tokens alone."""
-    global _drafting  # noqa: PLW0603 - SGLang's function is called deep inside and knows no worker
-    _drafting = on
-    try:
-        yield
-    finally:
-        _drafting = False
+chaining = Scoped[bool]()
+"""Whether a chain is being drafted in this process, or captured, of which SGLang keeps the tokens alone."""
 
 
 def continue_chain(
@@ -38,7 +28,7 @@ def continue_chain(
         The next input ids ``[bs]`` and hidden states, scores that nobody reads, and what is kept of the step: its
         tokens ``[bs, 1]``.
     """
-    if not _drafting:
+    if not chaining.value:
         found: tuple[Any, ...] = original(i, topk_p, topk_index, hidden_states, scores, topk)
         return found
     return topk_index.flatten(), hidden_states, topk_p, (None, topk_index, None)

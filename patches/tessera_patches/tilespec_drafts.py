@@ -13,7 +13,7 @@ from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_patches.tilespec_chains import chaining
 from tessera_patches.tilespec_draft_vocabulary import knowing_some
-from tessera_patches.tilespec_proposals import noting, proposing
+from tessera_patches.tilespec_proposals import noted, proposing
 from tessera_patches.tilespec_trees import DraftTree, ordering
 
 
@@ -120,9 +120,9 @@ def scored_chains(kind: Any) -> type:
             first = forward_batch.spec_info.topk_p
             self.scores.begin(first)
             # SGLang organizes a draft as a tree where it has prepared no chains of so many requests.
-            with chaining(on=len(first) <= len(self._topk1_parents_prealloc)):
+            with chaining.holding(len(first) <= len(self._topk1_parents_prealloc)):
                 if self.server_args.speculative_use_rejection_sampling:
-                    with noting(self.scores.place):
+                    with noted.holding(self.scores.place):
                         return super().draft_forward(forward_batch)
                 with _tapped(self.draft_runner, "forward") as outputs:
                     outputs.on = lambda output: self.scores.next(output.next_token_logits)
@@ -153,7 +153,7 @@ def scored_trees(kind: Any) -> type:
 
         def draft_forward(self, forward_batch: Any) -> Any:
             """All forwards of a draft."""
-            with ordering(self.scores):
+            with ordering.holding(self.scores):
                 self.drafted = super().draft_forward(forward_batch)
             return self.drafted
 

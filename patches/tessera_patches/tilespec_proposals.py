@@ -9,23 +9,13 @@ from typing import Any
 import torch
 
 from tessera_kernels.draft_proposal import draft_proposal
+from tessera_patches.scoped import Scoped
 
 _COLD = 1e-4
 """A temperature at which a token that is likelier by a logit of 0.01 has all the probability there is."""
 Place = Callable[[int], torch.Tensor]
-_place: Place | None = None
-"""Where the confidences of the draft go that is being made in this process, or captured."""
-
-
-@contextlib.contextmanager
-def noting(place: Place) -> Iterator[None]:
-    """What is sampled in this context says how sure the draft was, of so many rows, where ``place`` tells it to."""
-    global _place  # noqa: PLW0603 - SGLang's function is called deep inside and knows no worker
-    _place = place
-    try:
-        yield
-    finally:
-        _place = None
+noted = Scoped[Place]()
+"""Where the confidences of so many rows go, of the draft that is being made in this process, or captured."""
 
 
 def propose(
@@ -38,7 +28,7 @@ def propose(
     rows, device = len(next_token_logits), next_token_logits.device
     q = torch.empty(next_token_logits.shape, dtype=torch.float32, device=device)
     index = torch.empty((rows, 1), dtype=torch.int64, device=device)
-    probability = torch.empty(rows, device=device) if _place is None else _place(rows)
+    probability = torch.empty(rows, device=device) if noted.value is None else noted.value(rows)
     coins = torch.rand(rows, device=device)
     draft_proposal(next_token_logits, temperatures, coins, q, index.view(rows), probability)
     return q, probability.unsqueeze(1), index

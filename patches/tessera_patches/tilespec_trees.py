@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +11,11 @@ import torch
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.ragged_tree import RaggedTree, ragged_tree
+from tessera_patches.scoped import Scoped
 from tessera_patches.tilespec_attachment import Attachment
 
-_drafting: TreeScores | None = None
-"""The scores of the draft that is being made in this process, or captured."""
+ordering = Scoped[TreeScores]()
+"""The scores of the draft that is being made in this process, or captured: its nodes are put in order, and noted."""
 
 
 @dataclass(slots=True)
@@ -35,17 +35,6 @@ class DraftTree(Attachment):
     accepted: torch.Tensor | None = None
 
 
-@contextlib.contextmanager
-def ordering(scores: TreeScores) -> Iterator[None]:
-    """Drafts made in this context have their nodes in order, and their path scores noted."""
-    global _drafting  # noqa: PLW0603 - SGLang's function is called deep inside and knows no worker
-    _drafting = scores
-    try:
-        yield
-    finally:
-        _drafting = None
-
-
 def order_nodes(
     original: Callable[..., Any],
     score_list: list[torch.Tensor],
@@ -54,12 +43,12 @@ def order_nodes(
     num_draft_token: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """AROUND ``organize_draft_results``: the same candidates, the best path first, and not by their index."""
-    if _drafting is None:
+    if ordering.value is None:
         found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = original(
             score_list, token_list, parents_list, num_draft_token
         )
         return found
-    selected = _drafting.order(score_list, num_draft_token - 1)
+    selected = ordering.value.order(score_list, num_draft_token - 1)
     tokens = torch.cat(token_list, dim=1).gather(1, selected)
     # Nothing continues the last step's candidates.
     parents = torch.cat(parents_list[:-1], dim=1) if len(parents_list) > 1 else selected.new_empty(len(selected), 0)

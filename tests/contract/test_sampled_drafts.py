@@ -13,7 +13,7 @@ from sglang.srt.speculative.spec_utils import select_top_k_tokens
 from tessera_patches.tilespec_chains import chaining, continue_chain
 from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
-from tessera_patches.tilespec_proposals import noting, propose
+from tessera_patches.tilespec_proposals import noted, propose
 
 PROPOSED = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
 DRAWN = torch.tensor([[1], [2]])
@@ -58,7 +58,7 @@ def test_a_sampled_token_comes_with_the_greatest_probability() -> None:
     expected = (logits / temperatures).softmax(1)
     confidences = torch.zeros(3000, 2)
     for depth in range(2):
-        with noting(lambda rows, depth=depth: confidences[:rows, depth]):  # type: ignore[misc]
+        with noted.holding(lambda rows, depth=depth: confidences[:rows, depth]):  # type: ignore[misc]
             q, sure, token = propose(print, logits, temperatures)
         torch.testing.assert_close(q, expected)
         torch.testing.assert_close(sure, expected.amax(1, keepdim=True))
@@ -75,12 +75,12 @@ def test_a_chain_is_continued_by_its_last_token(step: int) -> None:
     given: tuple[Any, ...] = (step, sure, tokens, states, torch.rand(2, 1), 1)
     with torch.compiler.set_stance("force_eager"):  # to compile it takes a minute
         ids, carried, _, (_, kept, _) = select_top_k_tokens(*given)
-    with chaining(on=True):
+    with chaining.holding(True):
         found = continue_chain(select_top_k_tokens, *given)
     assert torch.equal(found[0], ids)
     assert torch.equal(found[1], carried)
     assert torch.equal(found[3][1], kept)
-    with chaining(on=False), torch.compiler.set_stance("force_eager"):
+    with chaining.holding(False), torch.compiler.set_stance("force_eager"):
         _, _, _, (scores, _, parents) = continue_chain(select_top_k_tokens, *given)
     assert scores is not None
     assert parents is not None
