@@ -22,6 +22,16 @@ def refusing(why: object) -> str:
     return f"tessera: refusing to start: {why}"
 
 
+def unfit(why: object) -> BaseException:
+    """What to raise in a scheduler's process that must not serve: it ends with one line, and so does the start.
+
+    SGLang's controller of replicas waits for a scheduler that exits for ever; of an error it is told.
+    """
+    from sglang.srt.runtime_context import get_server_args
+
+    return StartRefused(refusing(why)) if get_server_args().dp_size > 1 else SystemExit(refusing(why))
+
+
 @contextmanager
 def or_refuse() -> Iterator[None]:
     """Turn any failure of ours at start into the end of the process, with one line; SGLang would only log some."""

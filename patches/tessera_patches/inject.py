@@ -16,7 +16,7 @@ from tessera.inject.injection import Injection
 from tessera.inject.keys import KeyedIds
 from tessera.inject.place import Piece, place, plan
 from tessera.inject.refusals import refused_module
-from tessera_patches.apply import refusing
+from tessera_patches.apply import unfit
 
 
 class Injected(NamedTuple):
@@ -35,7 +35,7 @@ def check_model(result: None, runner: Any) -> None:
         takes_embeddings="input_embeds" in inspect.signature(runner.model.forward).parameters,
     )
     if refusal is not None:
-        raise SystemExit(refusing(refusal))
+        raise unfit(refusal)
 
 
 def attach(result: None, req: Any, *args: Any, **kwargs: Any) -> None:

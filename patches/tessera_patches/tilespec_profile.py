@@ -26,7 +26,7 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
 from tessera_patches import tilespec_facts
-from tessera_patches.apply import refusing
+from tessera_patches.apply import unfit
 from tessera_patches.tilespec_draft_vocabulary import vocabulary
 from tessera_patches.tilespec_rehearsal import Asks, Rehearsal, assign_no_slots, longest, rehearsal
 
@@ -211,7 +211,7 @@ def _bar(items: list[int], doing: str, unit: str) -> Any:
 def _graphs(runner: Any, option: str) -> Any:
     """The runner; ends the process where there is none: that stage's time would be the host's, and unknown."""
     if runner is None or not isinstance(runner.backend, FullCudaGraphBackend):
-        raise SystemExit(refusing(f"--tile-spec needs every stage as a CUDA graph, and there is none with {option}"))
+        raise unfit(f"--tile-spec needs every stage as a CUDA graph, and there is none with {option}")
     return runner
 
 

@@ -23,7 +23,7 @@ from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
-from tessera_patches.apply import refusing
+from tessera_patches.apply import unfit
 from tessera_patches.tilespec_accept import Chains
 from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
@@ -219,7 +219,7 @@ def _or_refuse(doing: str, hint: str = "") -> Iterator[None]:
         yield
     except Exception as error:
         logger.exception("tessera: %s failed", doing)
-        raise SystemExit(refusing(f"--tile-spec: {doing} failed: {error}{hint}")) from error
+        raise unfit(f"--tile-spec: {doing} failed: {error}{hint}") from error
 
 
 def sized(worker: type, mixin: type[SizedWorker]) -> type:

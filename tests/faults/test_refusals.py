@@ -171,6 +171,14 @@ def test_a_model_that_does_not_go_with_an_option_ends_the_start(model_logs: dict
     assert [line for line in log if "Traceback" in line] == []
 
 
+@pytest.mark.parametrize("replicas", ["1", "2"])
+def test_a_scheduler_that_cannot_serve_ends_the_start(replicas: str) -> None:
+    """Whoever waits for it: the launcher, or the controller of several."""
+    options = "--tile-spec", *drafting("STANDALONE", chain(3)), "--dp-size", replicas
+    log = expect_refusal(TINY, *options, env={"TESSERA_TEST_FAULT": "unmeasured"})
+    assert "tessera: refusing to start: --tile-spec: measuring steps failed: out of luck" in log
+
+
 def test_sglangs_other_launcher_loads_us_too() -> None:
     """``sglang serve``: the same plugins, so the same refusal."""
     serve = [str(Path(sys.executable).with_name("sglang")), "serve", *command(TINY, free_port(), (HIDDEN,))[3:]]

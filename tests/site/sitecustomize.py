@@ -181,6 +181,16 @@ def _costs() -> None:
     nominal.nominal = lambda *_: table
 
 
+def _unmeasured() -> None:
+    """What steps cost cannot be found out."""
+    from tessera.tilespec import nominal
+
+    def failing(*_: Any) -> None:
+        raise RuntimeError("out of luck")
+
+    nominal.nominal = failing  # type: ignore[assignment]
+
+
 def _one_gpu() -> None:
     """Every rank has the first GPU. NCCL takes them for ranks of several machines, or it would refuse."""
     from collections.abc import Iterator
@@ -198,6 +208,7 @@ def _one_gpu() -> None:
 
 _FAULTS = {
     "costs": _costs,
+    "unmeasured": _unmeasured,
     "dice": _dice,
     "halves": _halves,
     "one-gpu": _one_gpu,

@@ -29,12 +29,13 @@ STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.25
 _PROGRESS_SECONDS = 5.0
 _LOG_LINES = 40
+_TRACEBACK = "Traceback (most recent call last)"
 
 Progress = Callable[[str], None]
 
 
 class ServerStartError(RuntimeError):
-    """The server ended, or was not ready in time; the message has the end of its log.
+    """The server ended, or was not ready in time; the message has the first traceback in its log, and the log's end.
 
     Args:
         reason: what went wrong.
@@ -43,8 +44,7 @@ class ServerStartError(RuntimeError):
     """
 
     def __init__(self, reason: str, log: str, exit_code: int | None) -> None:
-        tail = "\n".join(log.splitlines()[-_LOG_LINES:])
-        super().__init__(f"{reason}; the end of its log:\n{tail}")
+        super().__init__(f"{reason}; of its log:\n{_excerpt(log)}")
         self.log = log
         self.exit_code = exit_code
 
@@ -228,6 +228,15 @@ def _temporary_log() -> Path:
     handle, name = tempfile.mkstemp(prefix="tessera-server-", suffix=".log")
     os.close(handle)
     return Path(name)
+
+
+def _excerpt(log: str) -> str:
+    """The first traceback, for later ones are of processes that ended because one did, and the end."""
+    lines = log.splitlines()
+    end = max(len(lines) - _LOG_LINES, 0)
+    first = next((i for i, line in enumerate(lines[:end]) if _TRACEBACK in line), end)
+    cause = lines[first:end][:_LOG_LINES]
+    return "\n".join([*cause, *(["[...]"] if cause else []), *lines[end:]])
 
 
 def _last_line(log: str) -> str:
