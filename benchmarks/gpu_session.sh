@@ -39,7 +39,6 @@
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
 #   more_tests found          the other half                               450 s
 #   pair found                what needs two GPUs; PAIR                    200 s
-#   tests_wait                until another one of these has done that
 #
 # One H200 for 30 minutes, every command within ten:
 #   quiet up embeddings small | encode states toploc | down up_injection injection | down huggingface; SUITES=... tests found
@@ -296,11 +295,6 @@ pair() {
   suite ranks-dense tests/gpu/test_tensor_parallel.py -k dense
   suite ranks-experts tests/gpu/test_tensor_parallel.py -k experts
   suite ranks-tilespec tests/gpu/test_tilespec.py -k two_ranks
-}
-
-tests_wait() { # until the chains "tests" and "ranks" are through
-  there /tmp/out/tests/suites.tar.xz
-  there /tmp/out/ranks/suites.tar.xz
 }
 
 found() { # wait for all, pack the logs, say what they found

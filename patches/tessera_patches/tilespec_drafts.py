@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -22,39 +21,6 @@ class _Picked(torch.Tensor):
 
     def __getitem__(self, index: Any) -> Any:
         return self.as_subclass(torch.Tensor)[: len(index)]
-
-
-def last_rows_only(model: Any) -> None:
-    """Have the draft model's extends compute logits of each request's last accepted row alone (in place).
-
-    SGLang computes those of all rows, and picks then: with 64 requests, 8 tokens and a vocabulary of 128k a product of
-    0.5 TFLOP and 262 MB of logits, of which 33 are looked at. Its ``select_index`` is for workers of several layers.
-    Runs inside captured graphs.
-    """
-    original = model.forward
-
-    @functools.wraps(original)
-    def forward(input_ids: torch.Tensor, positions: torch.Tensor, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if not forward_batch.forward_mode.is_draft_extend_v2():
-            return original(input_ids, positions, forward_batch, *args, **kwargs)
-        bs, rows, drafts = forward_batch.batch_size, len(input_ids), forward_batch.spec_info
-        width = rows // bs
-        begins = torch.arange(0, rows, width, device=input_ids.device)
-        # Graphs of all widths share this buffer: while one is captured it says what a wider one's rows are.
-        drafts.select_index = begins + drafts.num_accept_tokens[:bs].clamp(max=width) - 1
-        buffer = forward_batch.next_token_logits_buffer
-        if buffer is not None:
-            forward_batch.next_token_logits_buffer = buffer[:bs]
-        output = original(input_ids, positions, forward_batch, *args, **kwargs)
-        logits = output.next_token_logits
-        if logits is not None and len(logits) != bs:  # None while SGLang tunes kernels
-            raise RuntimeError(f"tessera: {type(model).__name__} computes logits of rows that nobody asked for")
-        states = output.hidden_states
-        if states is not None and len(states) == rows:  # of inner layers, for EAGLE-3
-            output.hidden_states = states[drafts.select_index]
-        return output
-
-    model.forward = forward
 
 
 def _mark_picked(output: Any) -> None:

@@ -26,7 +26,8 @@ from tessera_patches import late_compiles, tilespec_graphs, tilespec_profile
 from tessera_patches.apply import unfit
 from tessera_patches.tilespec_accept import Chains
 from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
-from tessera_patches.tilespec_drafts import last_rows_only, scored_chains
+from tessera_patches.tilespec_drafts import scored_chains
+from tessera_patches.tilespec_last_rows import last_rows_only
 from tessera_patches.tilespec_proposals import certain
 from tessera_patches.tilespec_rehearsal import as_served
 from tessera_patches.tilespec_verify import Cut

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-_MOST = 3e38
+MOST = 3e38
 """A logit over the temperature may be no number for the greatest float; it counts as that."""
 
 
@@ -53,7 +53,7 @@ def draft_proposal_torch(
     probability: torch.Tensor,
 ) -> None:
     """The torch twin of the Triton kernels: same arguments, same result up to the rounding of probabilities."""
-    values = (logits.float() / temperatures).nan_to_num(-torch.inf, _MOST, -torch.inf)
+    values = (logits.float() / temperatures).nan_to_num(-torch.inf, MOST, -torch.inf)
     nothing = (values == -torch.inf).all(1)
     values[nothing, 0] = 0.0
     q = values.softmax(1)

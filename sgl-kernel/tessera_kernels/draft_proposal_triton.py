@@ -6,13 +6,14 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.draft_proposal import MOST
 from tessera_kernels.draw_token_triton import mass_before, place_of
 from tessera_kernels.launch import Launcher, power_of_2
 
 CHUNK = 4096
 """Logits of one program."""
 _NOTHING = tl.constexpr(float("-inf"))
-_MOST = tl.constexpr(3e38)
+_MOST = tl.constexpr(MOST)
 _WARPS = 8
 
 

@@ -10,7 +10,7 @@ from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
 
-from tessera_patches.tilespec_drafts import last_rows_only
+from tessera_patches.tilespec_last_rows import last_rows_only
 
 WIDTH = 3
 
@@ -28,19 +28,52 @@ def model_of_rows(inner: bool) -> SimpleNamespace:
     return model
 
 
-def extend(accepted: list[int], inner: bool = False) -> LogitsProcessorOutput:
-    """Of as many requests, each with `WIDTH` rows."""
+class Mlp:
+    """Adds 1, and keeps how many rows it was given. As SGLang's by its parts' names."""
+
+    gate_up_proj = down_proj = None
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def forward(self, x: torch.Tensor, forward_batch: object = None) -> torch.Tensor:
+        """Of rows alone, or with a batch, as SGLang's layers call theirs."""
+        del forward_batch
+        self.seen.append(len(x))
+        return x + 1
+
+
+class Layered:
+    """A model of two layers that are an MLP, whose logits are what the last one makes of numbers of rows."""
+
+    def __init__(self, *told: object) -> None:
+        self.layers = [SimpleNamespace(mlp=Mlp()), SimpleNamespace(mlp=Mlp())]
+        self.model = SimpleNamespace(layers=self.layers)
+        self.told = told
+
+    def forward(
+        self, input_ids: torch.Tensor, _: torch.Tensor, forward_batch: SimpleNamespace
+    ) -> LogitsProcessorOutput:
+        """See `LlamaForCausalLM.forward`."""
+        states = torch.arange(len(input_ids))[:, None]
+        for layer in self.layers:
+            states = layer.mlp.forward(states, *self.told)
+        picked = getattr(forward_batch.spec_info, "select_index", None)
+        return LogitsProcessorOutput(next_token_logits=states if picked is None else states[picked])
+
+
+def batch_of(accepted: list[int], mode: ForwardMode = ForwardMode.DRAFT_EXTEND_V2) -> SimpleNamespace:
+    """As many requests, each with `WIDTH` rows."""
     drafts = EagleDraftExtendInput(
         num_accept_tokens=torch.tensor(accepted, dtype=torch.int32), num_tokens_per_req=WIDTH
     )
-    batch = SimpleNamespace(
-        forward_mode=ForwardMode.DRAFT_EXTEND_V2,
-        batch_size=len(accepted),
-        spec_info=drafts,
-        next_token_logits_buffer=None,
-    )
+    return SimpleNamespace(forward_mode=mode, batch_size=len(accepted), spec_info=drafts, next_token_logits_buffer=None)
+
+
+def extend(accepted: list[int], inner: bool = False) -> LogitsProcessorOutput:
+    """Of as many requests, each with `WIDTH` rows."""
     ids = torch.zeros(len(accepted) * WIDTH, dtype=torch.int64)
-    output = model_of_rows(inner).forward(ids, ids, batch)
+    output = model_of_rows(inner).forward(ids, ids, batch_of(accepted))
     assert isinstance(output, LogitsProcessorOutput)
     return output
 
@@ -59,3 +92,23 @@ def test_numbers_of_a_wider_graph_stay_within_the_request() -> None:
     output = extend([8, 8])
     assert output.next_token_logits is not None
     assert output.next_token_logits.flatten().tolist() == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("mode", "told", "seen"),
+    [
+        (ForwardMode.DRAFT_EXTEND_V2, (), [9, 3]),
+        (ForwardMode.DRAFT_EXTEND_V2, ("how rows lie",), [9, 9]),
+        (ForwardMode.DECODE, (), [9, 9]),
+    ],
+    ids=["extend", "extend of rows elsewhere", "decode"],
+)
+def test_the_last_mlp_computes_them_alone(mode: ForwardMode, told: tuple[object, ...], seen: list[int]) -> None:
+    """In draft-extends, where it is called with rows and nothing else; the others, and those of other layers, all."""
+    model = Layered(*told)
+    last_rows_only(model)
+    ids = torch.zeros(9, dtype=torch.int64)
+    logits = model.forward(ids, ids, batch_of([1, 3, 2], mode)).next_token_logits
+    assert logits is not None
+    assert [count for layer in model.layers for count in layer.mlp.seen] == seen
+    assert logits.flatten().tolist() == [row + 2 for row in ([0, 5, 7] if mode.is_draft_extend_v2() else range(9))]

@@ -51,7 +51,7 @@ def forced(pool: ServerPool, folder: Path, options: tuple[str, ...], costs: Cost
     """A server that decides by these costs, and the trace of what it decides."""
     file, trace = folder / "costs.json", folder / "trace.jsonl"
     file.write_text(json.dumps(costs.to_json()))
-    env = {"TESSERA_TEST_FAULT": "costs", "TESSERA_TEST_COSTS": str(file)}
+    env = {"TESSERA_TEST_FAULT": "costs last-mlps", "TESSERA_TEST_COSTS": str(file)}
     return pool.get(*options, "--tile-spec", "--tile-spec-trace", str(trace), env=env), trace
 
 
@@ -78,7 +78,7 @@ def test_a_forced_policy_does_not_change_the_tokens(
 def test_a_forced_width_drafts_what_sglang_would(server_pool: ServerPool, hf: HuggingFace, tmp_path: Path) -> None:
     """As many drafts are right, in as many steps, as with SGLang's fixed setting: drafts go on from the right row.
 
-    Wrong drafts would not change the tokens, and nothing else would tell.
+    Wrong drafts would not change the tokens, and nothing else would tell. What is for one row is computed of no other.
     """
     server, _ = forced(server_pool, tmp_path, EAGLE3, table(dict.fromkeys(BATCHES, 5), None))
     prompts = [hf.tokenizer(text)["input_ids"] for text in ("def main():\n    import", "import os\n\nfor i in range")]
@@ -88,3 +88,6 @@ def test_a_forced_width_drafts_what_sglang_would(server_pool: ServerPool, hf: Hu
         found.append([(meta["spec_num_correct_drafts"], meta["spec_verify_ct"]) for meta in metas])
     assert found[0] == found[1]
     assert min(correct for correct, _ in found[0]) > 10
+    extended = [line for line in server.log.splitlines() if line.endswith("rows, picked")]
+    assert set(extended) <= {f"last MLP of {bs} rows, picked" for bs in (1, 2)}
+    assert len(extended) > 20

@@ -61,6 +61,22 @@ def _tell_logits() -> None:
     logits_processor.LogitsProcessor._get_logits = told
 
 
+def _tell_last_mlps() -> None:
+    """How many rows the last layer's MLP of the draft model computes, and whether they were picked."""
+    from tessera_patches import tilespec_last_rows
+
+    narrowed = tilespec_last_rows._narrowed
+
+    def told(original: Any, picked: Any) -> Any:
+        def telling(x: Any) -> Any:
+            sys.stderr.write(f"last MLP of {len(x)} rows{', picked' if picked.value is not None else ''}\n")
+            return original(x)
+
+        return narrowed(telling, picked)
+
+    tilespec_last_rows._narrowed = told
+
+
 def _say_deterministic() -> None:
     """Our part of exact mode, on a server without SGLang's: it refuses --enable-deterministic-inference on a CPU."""
     from tessera import config
@@ -208,6 +224,7 @@ def _one_gpu() -> None:
 
 _FAULTS = {
     "costs": _costs,
+    "last-mlps": _tell_last_mlps,
     "unmeasured": _unmeasured,
     "dice": _dice,
     "halves": _halves,
