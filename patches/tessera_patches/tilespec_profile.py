@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -168,10 +169,10 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
             if on_cpu:
                 rehearsed.step(max(states), tokens=3)
     few = min(_SAMPLED, sizes[-1])
-    for asks in (Asks.TEMPERATURE, Asks.TRUNCATED, Asks.LOGPROBS):
+    for asks in _bar([Asks.TEMPERATURE, Asks.TRUNCATED, Asks.LOGPROBS], "rehearsing", "kind"):
         with rehearsal(worker, few, _SHORT, asks) as rehearsed:
             _each_width(rehearsed, few, sorted(states), tiers, 0)
-    for tier in tiers:
+    for tier in _bar(tiers, "rehearsing", "tier"):
         _pad(ragged, tier)
         with rehearsal(worker, min(-(-tier // 2), ragged.max_bs), _SHORT) as rehearsed:
             rehearsed.step(max(states), tier)
@@ -202,9 +203,9 @@ def _sizes(most: int) -> list[int]:
     return sorted({min(size, most) for power in powers for size in (power, power + 1)})
 
 
-def _bar(items: list[int], doing: str, unit: str) -> Any:
+def _bar(items: Sequence[Any], doing: str, unit: str) -> Any:
     """One bar, not one for each rank, and none where there is nothing to wait for."""
-    hidden = len(items) == 1 or get_tp_group().rank_in_group > 0
+    hidden = len(items) <= 1 or get_tp_group().rank_in_group > 0
     return tqdm(items, desc=f"tessera: {doing}", unit=unit, disable=hidden)
 
 
