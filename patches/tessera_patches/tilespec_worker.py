@@ -12,6 +12,7 @@ from sglang.srt.distributed import get_tp_group
 from sglang.srt.runtime_context import get_context
 
 from tessera import config
+from tessera.errors import StartRefused
 from tessera.tilespec.calibration import Calibration, Traffic, edges
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.decider import Decider
@@ -218,6 +219,8 @@ def _or_refuse(doing: str, hint: str = "") -> Iterator[None]:
     """End the process with one line if this fails, and with the traceback before it."""
     try:
         yield
+    except StartRefused:  # it says why
+        raise
     except Exception as error:
         logger.exception("tessera: %s failed", doing)
         raise unfit(f"--tile-spec: {doing} failed: {error}{hint}") from error
