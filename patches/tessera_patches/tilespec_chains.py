@@ -1,4 +1,4 @@
-"""Drafts without branches: what a step continues is the token before it, and nothing has to be looked for."""
+"""Drafts without branches: each step continues the token before it, and says how sure the draft is of the next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from tessera_kernels.draft_confidence import draft_confidence
 from tessera_patches.scoped import Scoped
+from tessera_patches.tilespec_proposals import noted
 
 chaining = Scoped[bool]()
 """Whether a chain is being drafted in this process, or captured, of which SGLang keeps the tokens alone."""
@@ -32,3 +34,28 @@ def continue_chain(
         found: tuple[Any, ...] = original(i, topk_p, topk_index, hidden_states, scores, topk)
         return found
     return topk_index.flatten(), hidden_states, topk_p, (None, topk_index, None)
+
+
+def pick_likeliest(
+    original: Callable[..., Any],
+    next_token_logits: torch.Tensor,
+    positions: torch.Tensor,
+    draft_tokens: torch.Tensor | None = None,
+    draft_token_column: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """AROUND ``draft_topk1_postprocess``, on a GPU: the same, with the confidence in the place of a 1.
+
+    One read of the logits gives the token and how sure the draft is of it; SGLang's kernels give the token alone.
+
+    Returns:
+        Confidences ``[bs, 1]``, which nobody reads here, and tokens ``[bs, 1]``.
+    """
+    if noted.value is None:
+        found: tuple[torch.Tensor, torch.Tensor]
+        found = original(next_token_logits, positions, draft_tokens, draft_token_column)
+        return found
+    rows = len(next_token_logits)
+    confidence, token = noted.value(rows), positions.new_empty((rows, 1))
+    chain = None if draft_tokens is None else draft_tokens[:, draft_token_column]
+    draft_confidence(next_token_logits, confidence, token[:, 0], positions, chain)
+    return confidence.unsqueeze(1), token

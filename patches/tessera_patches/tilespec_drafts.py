@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
+from sglang.srt.utils import is_cuda
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
@@ -87,8 +88,8 @@ def scored_chains(kind: Any) -> type:
             self.scores.begin(first)
             # SGLang organizes a draft as a tree where it has prepared no chains of so many requests.
             with chaining.holding(len(first) <= len(self._topk1_parents_prealloc)):
-                if self.server_args.speculative_use_rejection_sampling:
-                    with noted.holding(self.scores.place):
+                if is_cuda() or self.server_args.speculative_use_rejection_sampling:
+                    with noted.holding(self.scores.place):  # where tokens are picked, or sampled
                         return super().draft_forward(forward_batch)
                 with _tapped(self.draft_runner, "forward") as outputs:
                     outputs.on = lambda output: self.scores.next(output.next_token_logits)

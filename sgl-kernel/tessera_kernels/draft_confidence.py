@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 
 
-def draft_confidence(logits: torch.Tensor, probability: torch.Tensor, index: torch.Tensor) -> None:
+def draft_confidence(
+    logits: torch.Tensor,
+    probability: torch.Tensor,
+    index: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    chain: torch.Tensor | None = None,
+) -> None:
     """Write arg-max and greatest softmax probability of each row (in place), on the current stream.
 
     Runs two Triton kernels on a GPU and `draft_confidence_torch` elsewhere. Nothing is allocated that a CUDA graph
@@ -17,16 +23,24 @@ def draft_confidence(logits: torch.Tensor, probability: torch.Tensor, index: tor
             with NaN, infinity or nothing but minus infinity).
         index: ``[n]`` int64, any stride, written: the lowest index of the maximum, where NaN counts as infinity.
             Always a valid index.
+        positions: ``[n]`` int64, contiguous, goes up by one: where the next draft step writes. None is left out.
+        chain: ``[n]`` int64, any stride, written: the index once more. None is left out.
     """
     if logits.is_cuda:
         from tessera_kernels.draft_confidence_triton import draft_confidence_triton
 
-        draft_confidence_triton(logits, probability, index)
+        draft_confidence_triton(logits, probability, index, positions, chain)
     else:
-        draft_confidence_torch(logits, probability, index)
+        draft_confidence_torch(logits, probability, index, positions, chain)
 
 
-def draft_confidence_torch(logits: torch.Tensor, probability: torch.Tensor, index: torch.Tensor) -> None:
+def draft_confidence_torch(
+    logits: torch.Tensor,
+    probability: torch.Tensor,
+    index: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    chain: torch.Tensor | None = None,
+) -> None:
     """The torch twin of the Triton kernels: same arguments, same result up to the order of the sum."""
     values = logits.float()
     values = values.where(~values.isnan(), float("inf"))
@@ -34,3 +48,7 @@ def draft_confidence_torch(logits: torch.Tensor, probability: torch.Tensor, inde
     index.copy_(where.squeeze(1))
     total = (values - best).exp().sum(1)
     probability.copy_((1 / total).nan_to_num(0.0))
+    if positions is not None:
+        positions.add_(1)
+    if chain is not None:
+        chain.copy_(index)

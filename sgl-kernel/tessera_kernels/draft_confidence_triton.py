@@ -43,9 +43,14 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     indices,
     probability,
     index,
+    positions,
+    chain,
     splits,
     probability_stride,
     index_stride,
+    chain_stride,
+    ADVANCED: tl.constexpr,
+    CHAINED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Program (row): joins the pieces of a row."""
@@ -59,10 +64,21 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     total = tl.sum(sum_of_split * tl.exp(best_of_split - best), 0)
     certainty = tl.where(total == total, 1.0 / total, 0.0)
     tl.store(probability + row * probability_stride, certainty)
-    tl.store(index + row * index_stride, tl.load(indices + row * splits + first).to(tl.int64))
+    token = tl.load(indices + row * splits + first).to(tl.int64)
+    tl.store(index + row * index_stride, token)
+    if ADVANCED:
+        tl.store(positions + row, tl.load(positions + row) + 1)
+    if CHAINED:
+        tl.store(chain + row * chain_stride, token)
 
 
-def draft_confidence_triton(logits: torch.Tensor, probability: torch.Tensor, index: torch.Tensor) -> None:
+def draft_confidence_triton(
+    logits: torch.Tensor,
+    probability: torch.Tensor,
+    index: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    chain: torch.Tensor | None = None,
+) -> None:
     """See `tessera_kernels.draft_confidence.draft_confidence`. Two launches."""
     rows, columns = logits.shape
     splits = triton.cdiv(columns, COLUMNS_PER_SPLIT)
@@ -77,9 +93,14 @@ def draft_confidence_triton(logits: torch.Tensor, probability: torch.Tensor, ind
         indices,
         probability,
         index,
+        index if positions is None else positions,  # what is None is not touched
+        index if chain is None else chain,
         splits,
         probability.stride(0),
         index.stride(0),
+        0 if chain is None else chain.stride(0),
+        ADVANCED=positions is not None,
+        CHAINED=chain is not None,
         BLOCK=triton.next_power_of_2(splits),
         num_warps=1,
     )

@@ -10,7 +10,7 @@ import torch
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.spec_utils import select_top_k_tokens
 
-from tessera_patches.tilespec_chains import chaining, continue_chain
+from tessera_patches.tilespec_chains import chaining, continue_chain, pick_likeliest
 from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
 from tessera_patches.tilespec_proposals import noted, propose
@@ -66,6 +66,23 @@ def test_a_sampled_token_comes_with_the_greatest_probability() -> None:
         assert (often - expected[0]).abs().max() < 0.04
     torch.testing.assert_close(confidences, expected[:, :1].expand(-1, 2))
     assert propose(print, logits, temperatures)[1].shape == (3000, 1)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_likeliest_token_comes_with_its_probability(kept: bool) -> None:
+    """What ``draft_topk1_postprocess`` does, and the confidence at its depth; elsewhere that function itself."""
+    logits, positions = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.tensor([5, 9])
+    tokens, confidences = torch.full((2, 4), -1), torch.zeros(2, 3)
+    given: tuple[Any, ...] = (logits, positions, tokens, 1) if kept else (logits, positions)
+    with noted.holding(lambda rows: confidences[:rows, 2]):
+        sure, picked = pick_likeliest(print, *given)
+    assert picked.tolist() == [[0], [2]]
+    assert positions.tolist() == [6, 10]
+    assert tokens.tolist() == ([[-1, 0, -1, -1], [-1, 2, -1, -1]] if kept else [[-1] * 4] * 2)
+    expected = logits.softmax(1).amax(1)
+    torch.testing.assert_close(sure.flatten(), expected)
+    torch.testing.assert_close(confidences, torch.stack([torch.zeros(2), torch.zeros(2), expected], 1))
+    assert pick_likeliest(lambda *told: told, *given) == (logits, positions, *((tokens, 1) if kept else (None, 0)))
 
 
 @pytest.mark.parametrize("step", [0, 2])

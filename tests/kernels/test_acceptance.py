@@ -50,6 +50,20 @@ def test_confidence(device: str, columns: int, dtype: torch.dtype) -> None:
         torch.testing.assert_close(probability.cpu().double(), best, rtol=1e-5, atol=0)
 
 
+def test_a_drafted_token_continues_its_chain(device: str) -> None:
+    """Positions go up by one, and the token is written to one column more; both or either."""
+    logits = torch.eye(4, 100, device=device)[[2, 0, 3]]
+    for run in CONFIDENCE:
+        for advanced, chained in ((True, True), (True, False), (False, True)):
+            positions, chain = torch.tensor([7, 0, 40], device=device), torch.full((3, 5), -1, device=device)
+            probability, index = torch.empty(3, device=device), torch.empty((3, 1), dtype=torch.int64, device=device)
+            run(logits, probability, index[:, 0], positions if advanced else None, chain[:, 2] if chained else None)
+            assert index.flatten().tolist() == [2, 0, 3]
+            assert positions.tolist() == ([8, 1, 41] if advanced else [7, 0, 40])
+            assert chain[:, 2].tolist() == ([2, 0, 3] if chained else [-1] * 3)
+            assert (chain[:, [0, 1, 3, 4]] == -1).all()
+
+
 @several
 @given(st.integers(1, 3 * COLUMNS_PER_SPLIT), st.integers(0, 2**31))
 def test_ties_go_to_the_lowest_index(device: str, columns: int, seed: int) -> None:

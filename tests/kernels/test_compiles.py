@@ -96,6 +96,8 @@ def launch_everything() -> None:
         for known in (32_000, 128_256):
             logits, warm = torch.empty((2, known), dtype=dtype), torch.empty((2, 1))
             draft_confidence_triton(logits, warm[:, 0], longs[:, 0])
+            draft_confidence_triton(logits, warm[:, 0], longs[:, 0], longs[0, :2], longs[:, 1])
+            draft_confidence_triton(logits, warm[:, 0], longs[:, 0], longs[0, :2])
             draft_proposal_triton(logits, warm, warm[:, 0], torch.empty((2, known)), longs[0, :2], warm[:, 0])
         scatter_verify_triton(torch.empty((4, 4096), dtype=dtype), ints, 2, torch.empty((16, 4096), dtype=dtype), 0)
     for dtype in (torch.int32, torch.int64):

@@ -122,6 +122,17 @@ SEAMS = (
         relied=(f"{SPECULATIVE}.spec_utils._select_top_k_tokens_later",),
     ),
     Seam(
+        target="sglang.kernels.ops.speculative.topk1.draft_topk1_postprocess",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec_chains:pick_likeliest",
+        guard=Guard.BODY,
+        why="Notes how sure the draft is of each token that it picks, from the same read of its logits.",
+        remove_when="SGLang keeps the probability of a chain's tokens.",
+        callers=(f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker.draft_forward",),
+    ),
+    Seam(
         target=f"{SPECULATIVE}.spec_utils.sample_draft_proposal",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
