@@ -55,7 +55,8 @@ def pick_likeliest(
         found = original(next_token_logits, positions, draft_tokens, draft_token_column)
         return found
     rows = len(next_token_logits)
-    confidence, token = noted.value(rows), positions.new_empty((rows, 1))
+    confidence = noted.value(rows)
+    token = torch.empty((rows, 1), dtype=torch.int64, device=next_token_logits.device)
     chain = None if draft_tokens is None else draft_tokens[:, draft_token_column]
     draft_confidence(next_token_logits, confidence, token[:, 0], positions, chain)
     return confidence.unsqueeze(1), token

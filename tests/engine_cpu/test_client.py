@@ -293,7 +293,7 @@ def test_async(server: Server, hf: HuggingFace) -> None:
                 client.server_info(),
                 client.encode(TEXTS[0]),
                 client.encode_batch(TEXTS * 100),
-                client.generate_candidates_batch([PROMPT, TEXTS[0]], 3, max_new_tokens=4),
+                client.generate_candidates_batch([PROMPT, TEXTS[0]], 3, max_new_tokens=4, temperature=0),
                 client.generate_with_embedding(PROMPT, max_new_tokens=4),
             )
             assert "rows" in info.features
@@ -306,7 +306,8 @@ def test_async(server: Server, hf: HuggingFace) -> None:
             pieces = [piece async for piece in client.stream(PROMPT, max_new_tokens=12, temperature=0)]
             assert pieces[-1].final is not None
             assert "".join(piece.text for piece in pieces) == pieces[-1].final.text
-            assert len((await client.generate_candidates(PROMPT, 1, max_new_tokens=2))[0].output_ids) <= 2
+            (candidate,) = await client.generate_candidates(PROMPT, 1, max_new_tokens=2, temperature=0)
+            assert len(candidate.output_ids) <= 2
             assert await client.verify([]) == []
             with pytest.raises(RequestRefused):
                 await client.encode("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,13 @@ UNIFORM = {1: 5, 2: 3, 3: 2, 4: 1, 5: 0}
 POLICIES = {"uniform": table(UNIFORM, None), "ragged": table({}, TIERS)}
 
 
-def forced(pool: ServerPool, folder: Path, options: tuple[str, ...], costs: CostTable) -> tuple[Server, Path]:
+def forced(
+    pool: ServerPool, folder: Path, options: tuple[str, ...], costs: CostTable, faults: str = ""
+) -> tuple[Server, Path]:
     """A server that decides by these costs, and the trace of what it decides."""
     file, trace = folder / "costs.json", folder / "trace.jsonl"
     file.write_text(json.dumps(costs.to_json()))
-    env = {"TESSERA_TEST_FAULT": "costs last-mlps", "TESSERA_TEST_COSTS": str(file)}
+    env = {"TESSERA_TEST_FAULT": f"costs {faults}", "TESSERA_TEST_COSTS": str(file)}
     return pool.get(*options, "--tile-spec", "--tile-spec-trace", str(trace), env=env), trace
 
 
@@ -75,12 +78,15 @@ def test_a_forced_policy_does_not_change_the_tokens(
         assert {steps for _, steps, _ in made} - {0}
 
 
-def test_a_forced_width_drafts_what_sglang_would(server_pool: ServerPool, hf: HuggingFace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("picks", ["", "pick-as-on-gpu"], ids=["CPU", "GPU"])
+def test_a_forced_width_drafts_what_sglang_would(
+    server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, picks: str
+) -> None:
     """As many drafts are right, in as many steps, as with SGLang's fixed setting: drafts go on from the right row.
 
     Wrong drafts would not change the tokens, and nothing else would tell. What is for one row is computed of no other.
     """
-    server, _ = forced(server_pool, tmp_path, EAGLE3, table(dict.fromkeys(BATCHES, 5), None))
+    server, _ = forced(server_pool, tmp_path, EAGLE3, table(dict.fromkeys(BATCHES, 5), None), f"last-mlps {picks}")
     prompts = [hf.tokenizer(text)["input_ids"] for text in ("def main():\n    import", "import os\n\nfor i in range")]
     found = []
     for one in (server, server_pool.get(*EAGLE3)):
@@ -88,6 +94,6 @@ def test_a_forced_width_drafts_what_sglang_would(server_pool: ServerPool, hf: Hu
         found.append([(meta["spec_num_correct_drafts"], meta["spec_verify_ct"]) for meta in metas])
     assert found[0] == found[1]
     assert min(correct for correct, _ in found[0]) > 10
-    extended = [line for line in server.log.splitlines() if line.endswith("rows, picked")]
-    assert set(extended) <= {f"last MLP of {bs} rows, picked" for bs in (1, 2)}
+    extended = re.findall(r"last MLP of (\d+) rows, picked", server.log)
+    assert set(extended) <= {"1", "2"}
     assert len(extended) > 20

@@ -77,6 +77,20 @@ def _tell_last_mlps() -> None:
     tilespec_last_rows._narrowed = told
 
 
+def _pick_as_on_gpu() -> None:
+    """Chains pick their tokens by the function that SGLang has for GPUs, around which is ours: its torch twin runs."""
+    from tessera.tilespec import scores
+
+    create = scores.Scores.__init__
+
+    def told(self: scores.Scores, *args: Any) -> None:
+        sys.modules["sglang.srt.speculative.eagle_worker_v2"]._is_cuda = True  # type: ignore[attr-defined]
+        sys.modules["tessera_patches.tilespec_drafts"].is_cuda = lambda: True  # type: ignore[attr-defined]
+        create(self, *args)
+
+    scores.Scores.__init__ = told  # type: ignore[assignment, method-assign]
+
+
 def _say_deterministic() -> None:
     """Our part of exact mode, on a server without SGLang's: it refuses --enable-deterministic-inference on a CPU."""
     from tessera import config
@@ -225,6 +239,7 @@ def _one_gpu() -> None:
 _FAULTS = {
     "costs": _costs,
     "last-mlps": _tell_last_mlps,
+    "pick-as-on-gpu": _pick_as_on_gpu,
     "unmeasured": _unmeasured,
     "dice": _dice,
     "halves": _halves,
