@@ -181,9 +181,7 @@ tile_train() {
   touch /tmp/pair/ready
 }
 
-there() { until [[ -e $1 ]]; do sleep 2; done; }
-
-tile_wait() { there /tmp/pair/ready; } # until another one of these has trained the pair
+tile_wait() { until [[ -e /tmp/pair/ready ]]; do sleep 2; done; } # until another one of these has trained the pair
 
 tile_up() {
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --algorithm "${ALGORITHM:-EAGLE}" \

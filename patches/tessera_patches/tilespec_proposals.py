@@ -13,8 +13,7 @@ from tessera_patches.scoped import Scoped
 
 _COLD = 1e-4
 """A temperature at which a token that is likelier by a logit of 0.01 has all the probability there is."""
-Place = Callable[[int], torch.Tensor]
-noted = Scoped[Place]()
+noted = Scoped[Callable[[int], torch.Tensor]]()
 """Where the confidences of so many rows go, of the draft that is being made in this process, or captured."""
 
 
