@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tessera.testing.launch import HOST, command, environment, free_port, is_healthy
+from tessera.testing.launch import HOST, command, environment, has_replicas, hold_port, is_healthy, port_of
 from tessera.testing.processes import ProcessFamily
 
 START_SECONDS = 300.0
@@ -83,9 +83,13 @@ class Server:
         start_seconds: float = START_SECONDS,
         progress: Progress | None = None,
     ) -> None:
-        self.port = free_port() if port is None else port
+        self._ports = ExitStack()
+        self.port = self._hold_port() if port is None else port
         self.url = f"http://{HOST}:{self.port}"
-        self._command = command(model, self.port, extra_args)
+        # Where its processes meet. SGLang would take a port that is free now, and that a connection of another server
+        # may have by the time they meet; replicas each need one of their own, which only SGLang can choose.
+        meeting = () if has_replicas(extra_args) else ("--nccl-port", str(self._hold_port()))
+        self._command = command(model, self.port, (*meeting, *extra_args))
         self._env = environment(env or {})
         self._keep_log = log_path is not None
         self._log_path = log_path
@@ -170,6 +174,7 @@ class Server:
         Raises:
             RuntimeError: a process survived SIGKILL.
         """
+        self._ports.close()
         if self._running is None or self._log_text is not None:
             return
         process, family = self._running
@@ -178,6 +183,10 @@ class Server:
         self._log_text = self.log
         if self._log_path is not None and not self._keep_log:
             self._log_path.unlink(missing_ok=True)
+
+    def _hold_port(self) -> int:
+        """Return a port that is this server's until `stop`."""
+        return port_of(self._ports.enter_context(hold_port()))
 
     def _started(self) -> _Running:
         if self._running is None:

@@ -1,0 +1,47 @@
+"""Ports of servers that start while others do: nobody else gets one between its choice and its use."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tessera.testing import launch
+from tessera.testing.launch import HOST, free_port, has_replicas, hold_port, port_of
+
+
+def test_a_held_port_is_given_to_nobody_else_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one port in all."""
+    monkeypatch.setattr(launch, "_PORTS", range(free_port(), 1 << 16)[:1])
+    with hold_port():
+        for ask in (hold_port, free_port):
+            with pytest.raises(RuntimeError, match="no free port"):
+                ask()
+    assert free_port() == launch._PORTS.start
+
+
+def test_a_server_binds_the_port_that_is_held_for_it() -> None:
+    """And only one does: while it listens, a second one is refused."""
+    with hold_port() as holder, _listening(port_of(holder)), pytest.raises(OSError, match="in use"):
+        _listening(port_of(holder))
+
+
+def _listening(port: int) -> socket.socket:
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind((HOST, port))
+        server.listen()
+    except OSError:
+        server.close()
+        raise
+    return server
+
+
+@pytest.mark.parametrize(
+    ("args", "replicas"),
+    [(("--dp-size", "2"), True), (("--data-parallel-size=2",), True), (("--tp-size", "2"), False), ((), False)],
+)
+def test_replicas_are_known_by_their_option(args: tuple[str, ...], replicas: bool) -> None:
+    """They meet at ports of their own."""
+    assert has_replicas(args) == replicas
