@@ -12,30 +12,21 @@ from tessera.testing.launch import HOST, free_port, has_replicas, hold_port, por
 
 def test_a_held_port_is_given_to_nobody_else_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one port in all."""
-    monkeypatch.setattr(launch, "_PORTS", range(free_port(), 1 << 16)[:1])
+    port = free_port()
+    monkeypatch.setattr(launch, "_PORTS", range(port, port + 1))
     with hold_port():
         for ask in (hold_port, free_port):
             with pytest.raises(RuntimeError, match="no free port"):
                 ask()
-    assert free_port() == launch._PORTS.start
+    assert free_port() == port
 
 
 def test_a_server_binds_the_port_that_is_held_for_it() -> None:
     """And only one does: while it listens, a second one is refused."""
-    with hold_port() as holder, _listening(port_of(holder)), pytest.raises(OSError, match="in use"):
-        _listening(port_of(holder))
-
-
-def _listening(port: int) -> socket.socket:
-    server = socket.socket()
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        server.bind((HOST, port))
-        server.listen()
-    except OSError:
-        server.close()
-        raise
-    return server
+    with hold_port() as holder:
+        address = HOST, port_of(holder)
+        with socket.create_server(address), pytest.raises(OSError, match="in use"):
+            socket.create_server(address)
 
 
 @pytest.mark.parametrize(
