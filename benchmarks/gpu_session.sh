@@ -191,6 +191,8 @@ tile_up() {
 }
 
 tile_again() { # of two starts the later one finds the profile
+  local out=$out/again
+  mkdir -p "$out"
   SETTINGS=${AGAIN:-tile} tile_up
   python3 -m tilespec.bench_tilespec down
 }

@@ -159,20 +159,21 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     on_cpu = torch.device(worker.device).type == "cpu"
     sizes = [2] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
+    least = min(filter(None, states))
     for place, bs in enumerate(_bar(sizes, "rehearsing", "batch size")):
         assign_no_slots(worker, bs)
         with rehearsal(worker, bs, _SHORT) as rehearsed:
             _each_width(rehearsed, bs, sorted(states), tiers, place)
-            padded = [tier for tier in tiers if tier >= bs * (max(states) + 1)]
+            padded = [tier for tier in tiers if tier >= bs * (least + 1)]
             if padded:
-                rehearsed.step(max(states), padded[0])
+                rehearsed.step(least, padded[0])
             if on_cpu:
                 rehearsed.step(max(states), tokens=3)
     few = min(_SAMPLED, sizes[-1])
     for asks in _bar([Asks.TEMPERATURE, Asks.TRUNCATED, Asks.LOGPROBS], "rehearsing", "kind"):
         with rehearsal(worker, few, _SHORT, asks) as rehearsed:
             _each_width(rehearsed, few, sorted(states), tiers, 0)
-    for tier in _bar(tiers, "rehearsing", "tier"):
+    for tier in _bar(_kinds_of_tiers(tiers, ragged), "rehearsing", "tier"):
         _pad(ragged, tier)
         with rehearsal(worker, min(-(-tier // 2), ragged.max_bs), _SHORT) as rehearsed:
             rehearsed.step(max(states), tier)
@@ -197,10 +198,19 @@ def _each_width(rehearsed: Rehearsal, bs: int, widths: list[int], tiers: list[in
             rehearsed.step(steps, fitting[place % len(fitting)])
 
 
+def _kind(size: int) -> tuple[int, bool]:
+    """What Triton compiles a kernel for: the power of two that a block has room in, and whether 16 divides the size."""
+    return (size - 1).bit_length(), size % 16 == 0
+
+
 def _sizes(most: int) -> list[int]:
-    """Batch sizes that kernels are compiled for: Triton tells 1, multiples of 16 and powers of two apart."""
-    powers = [1 << power for power in range(most.bit_length())]
-    return sorted({min(size, most) for power in powers for size in (power, power + 1)})
+    """A batch size of each kind: the least, and the greatest of all."""
+    return sorted({_kind(size): size for size in [*range(most, 0, -1), most]}.values())
+
+
+def _kinds_of_tiers(tiers: list[int], ragged: Any) -> list[int]:
+    """The least tier of each kind: by how many requests its graph is for, and whether 16 divides its tokens."""
+    return sorted({(_kind(ragged.slots(tier)), tier % 16 == 0): tier for tier in sorted(tiers, reverse=True)}.values())
 
 
 def _bar(items: Sequence[Any], doing: str, unit: str) -> Any:

@@ -1,0 +1,38 @@
+"""Sizes that are rehearsed, with which every kernel is compiled that Triton tells apart."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import triton
+
+from tessera_patches.tilespec_profile import _kinds_of_tiers, _sizes
+
+TIERS = [8, 16, 24, 32, 40, 48, 56, 64, *range(80, 257, 16), *range(288, 513, 32), *range(576, 1537, 64)]
+
+
+def compiled(size: int) -> tuple[int, bool, bool]:
+    """What is in a kernel of a size: a block with room for it, and of the number itself whether it is 1 or 16 divides it."""
+    return triton.next_power_of_2(size), size == 1, size % 16 == 0
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 8, 12, 16, 100, 128, 256])
+def test_each_batch_that_can_come_has_one_of_its_kind_among_those_rehearsed(most: int) -> None:
+    sizes = _sizes(most)
+    assert {compiled(size) for size in sizes} == {compiled(size) for size in range(1, most + 1)}
+    assert sizes[-1] == most  # what it allocates is there before requests wait for it
+    assert len(sizes) == len({compiled(size) for size in sizes})
+
+
+@pytest.mark.parametrize("most", [4, 24, 128])
+def test_each_tier_has_one_of_its_kind_among_those_rehearsed(most: int) -> None:
+    ragged = SimpleNamespace(slots=lambda tier: min(tier, most))
+
+    def kinds(tiers: list[int]) -> set[object]:
+        return {(compiled(ragged.slots(tier)), tier % 16) for tier in tiers}
+
+    tiers = _kinds_of_tiers(TIERS, ragged)
+    assert set(tiers) <= set(TIERS)
+    assert kinds(tiers) == kinds(TIERS)
+    assert len(tiers) < len(TIERS) / 4
