@@ -5,8 +5,8 @@
 #
 #   gpu_chains.sh train   TileSpec's pair, on GPU 1 if there is one, beside tests of two ranks, on both GPUs or on the one:
 #                         neither needs FlashAttention 3, and both may start before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec beside every fixed setting, greedy; a later
-#                         start
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: a first start and a later one, TileSpec beside every
+#                         fixed setting, greedy
 #   gpu_chains.sh two     then, once all is unpacked, on two GPUs: the same on the first, and where tokens are sampled, with
 #                         rejection sampling, on the second
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
@@ -34,9 +34,9 @@ train() {
   PAIR=$gpus SUITES=ranks-experts SUITE_SECONDS=400 chain ranks 0 8-15 pair found
 }
 
-greedy() { # trained 400 s, servers up 640, 21 loads of seven settings 1,360, a later start 1,450 (reckoned)
+greedy() { # trained 400 s, a start 500, servers up 740, 21 loads of seven settings 1,450
   SETTINGS="$rivals tile" TILE_TEMPERATURES=0 TILE_SECONDS=${TILE_SECONDS:-850} \
-    chain figures-0 0 0-15 tile_wait tile_up tile_run tile_down tile_again tile_times
+    chain figures-0 0 0-15 tile_wait tile_again tile_up tile_run tile_down tile_times
 }
 
 export TRACE=1 TILE_ROUNDS=1 TILE_CLIENTS=${TILE_CLIENTS:-32 16 64 128 8 1 4}
