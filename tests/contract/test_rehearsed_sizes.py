@@ -13,20 +13,22 @@ TIERS = [8, 16, 24, 32, 40, 48, 56, 64, *range(80, 257, 16), *range(288, 513, 32
 
 
 def compiled(size: int) -> tuple[int, bool, bool]:
-    """What is in a kernel of a size: a block with room for it, and of the number itself whether it is 1 or 16 divides it."""
+    """What a kernel of a size is compiled for: a block with room, and whether the number is 1 or 16 divides it."""
     return triton.next_power_of_2(size), size == 1, size % 16 == 0
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 8, 12, 16, 100, 128, 256])
 def test_each_batch_that_can_come_has_one_of_its_kind_among_those_rehearsed(most: int) -> None:
+    """Each once, and the greatest of all: what it allocates is there before requests wait for it."""
     sizes = _sizes(most)
     assert {compiled(size) for size in sizes} == {compiled(size) for size in range(1, most + 1)}
-    assert sizes[-1] == most  # what it allocates is there before requests wait for it
+    assert sizes[-1] == most
     assert len(sizes) == len({compiled(size) for size in sizes})
 
 
 @pytest.mark.parametrize("most", [4, 24, 128])
 def test_each_tier_has_one_of_its_kind_among_those_rehearsed(most: int) -> None:
+    """By how many requests its graph is for, and by its tokens."""
     ragged = SimpleNamespace(slots=lambda tier: min(tier, most))
 
     def kinds(tiers: list[int]) -> set[object]:
