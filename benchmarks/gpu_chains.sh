@@ -34,7 +34,7 @@ train() {
   PAIR=$gpus SUITES=ranks-experts SUITE_SECONDS=400 chain ranks 0 8-15 pair found
 }
 
-greedy() { # trained 400 s, a start 500, servers up 740, 21 loads of seven settings 1,450
+greedy() { # reckoned: trained 400 s, a start 500, servers up 740, 21 loads of seven settings 1,450
   SETTINGS="$rivals tile" TILE_TEMPERATURES=0 TILE_SECONDS=${TILE_SECONDS:-850} \
     chain figures-0 0 0-15 tile_wait tile_again tile_up tile_run tile_down tile_times
 }

@@ -26,6 +26,7 @@ from tessera.tilespec.calibration import Calibrations
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
+from tessera_kernels.launch import power_of_2
 from tessera_patches import tilespec_facts
 from tessera_patches.apply import unfit
 from tessera_patches.tilespec_draft_vocabulary import vocabulary
@@ -200,7 +201,7 @@ def _each_width(rehearsed: Rehearsal, bs: int, widths: list[int], tiers: list[in
 
 def _kind(size: int) -> tuple[int, bool]:
     """What Triton compiles a kernel for: the power of two that a block has room in, and whether 16 divides the size."""
-    return (size - 1).bit_length(), size % 16 == 0
+    return power_of_2(size), size % 16 == 0
 
 
 def _sizes(most: int) -> list[int]:

@@ -49,7 +49,7 @@ class Split(NamedTuple):
     of_rows: float
 
 
-# FlashInfer's all-reduce, which SGLang chooses for the mixture, waits for ever on hosts without NVLink multicast.
+# FlashInfer's all-reduce, which SGLang chooses for the mixture, stood still at start where NVLink multicast is off.
 EXPERTS = ("--ep-size", "2", "--enforce-disable-flashinfer-allreduce-fusion")
 SPLITS = {
     "dense": Split(TINY, (), of_means=0.9999, of_rows=0.999),
