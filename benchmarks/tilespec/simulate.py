@@ -170,7 +170,7 @@ class Kind:
         self.table = Calibration(DEPTHS)
         edges, logits = (torch.from_numpy(array) for array in (calibration.edges(), self.table.logits()))
         self.model = AcceptanceModel.create(edges, logits, bs, "cpu")
-        self.survivals = Survivals(DEPTHS, STEPS, self.table.mean())
+        self.survivals = Survivals(DEPTHS, STEPS, self.table.mean(), self.table.kept())
         self._timer, self._fit_next = FitTimer(), False
 
     def fit(self) -> None:
@@ -179,7 +179,7 @@ class Kind:
         if self._fit_next:
             self.table.absorb(self.model.counts.numpy())
             self.model.logits.copy_(torch.from_numpy(self.table.logits()))
-            self.survivals.assume(self.table.mean())
+            self.survivals.assume(self.table.mean(), self.table.kept())
             self._fit_next = False
 
     def verify(self, world: World, choice: Choice) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:

@@ -24,7 +24,8 @@ class AcceptanceModel(NamedTuple):
     offsets: torch.Tensor
     """float32 ``[R]``, finite, added to the logit of every depth; 0 for a new request."""
     counts: torch.Tensor
-    """int32 ``[2, S, BINS]``: trials and successes. They only grow (and wrap), so they may be read at any time."""
+    """int32 ``[3, S, BINS]``: trials, successes, and accepted tokens promised (sums of the survivals of all tokens that
+    were verified, in `PROMISED_UNIT`). They only grow (and wrap), so they may be read at any time."""
 
     @classmethod
     def create(cls, edges: torch.Tensor, logits: torch.Tensor, requests: int, device: str) -> AcceptanceModel:
@@ -33,7 +34,7 @@ class AcceptanceModel(NamedTuple):
             edges.to(device, torch.float32).contiguous(),
             logits.to(device, torch.float32).contiguous(),
             torch.zeros(requests, dtype=torch.float32, device=device),
-            torch.zeros((2, *logits.shape), dtype=torch.int32, device=device),
+            torch.zeros((3, *logits.shape), dtype=torch.int32, device=device),
         )
 
     def sibling(self) -> AcceptanceModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tessera_kernels.acceptance_model import AcceptanceModel, acceptance_torch, bins_torch
+from tessera_kernels.histogram import PROMISED_UNIT
 
 OFFSET_RATE = 0.1
 """Step of the stochastic gradient of the log-likelihood; about 25 steps to learn a request's own acceptance."""
@@ -25,6 +26,7 @@ def observe_acceptance(
 
     The draft token at depth d (from 0) was tested if it was verified, ``d < verify_lens - 1``, and all before it were
     accepted, ``d < accept_lens``; it succeeded if also ``d < accept_lens - 1``. What was not tested counts as nothing.
+    Of every verified one its survival was promised, tested or not: before the verification nobody knows.
     The offset follows the gradient of the log-likelihood, sum(succeeded - expected) over the tested depths, shrunk.
 
     One launch on a GPU, on the current stream, without a host sync; `observe_acceptance_torch` elsewhere.
@@ -56,14 +58,22 @@ def observe_acceptance_torch(
     bs, steps = confidence.shape
     depth = torch.arange(steps, device=confidence.device)
     accepted = accept_lens.unsqueeze(1)
-    tested = (depth < verify_lens[:bs].unsqueeze(1) - 1) & (depth < accepted) & ~(confidence[:, :1] < 0)
+    verified = (depth < verify_lens[:bs].unsqueeze(1) - 1) & ~(confidence[:, :1] < 0)
+    tested = verified & (depth < accepted)
     succeeded = tested & (depth < accepted - 1)
     expected = acceptance_torch(model, confidence, requests)
     places = bins_torch(model, confidence).t()
     model.counts[0, :steps].scatter_add_(1, places, tested.t().int())
     model.counts[1, :steps].scatter_add_(1, places, succeeded.t().int())
+    promised = torch.where(verified, promised_torch(expected.cumprod(1)), 0)
+    model.counts[2, :steps].scatter_add_(1, places, promised.t())
     gradient = torch.where(tested, succeeded.float() - expected, 0).sum(1)
     follow_torch(model, requests, gradient)
+
+
+def promised_torch(survival: torch.Tensor) -> torch.Tensor:
+    """Survivals as they are counted, int32."""
+    return (survival / PROMISED_UNIT + 0.5).int()
 
 
 def follow_torch(model: AcceptanceModel, requests: torch.Tensor, gradient: torch.Tensor) -> None:

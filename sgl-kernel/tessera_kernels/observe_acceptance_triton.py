@@ -8,10 +8,18 @@ import triton.language as tl
 
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.acceptance_model_triton import acceptance, follow
+from tessera_kernels.histogram import PROMISED_UNIT
 from tessera_kernels.launch import Launcher, power_of_2
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 
 _NUMBERS = ["confidence_stride", "depths", "kept", "rate", "limit"]
+_PER_UNIT = tl.constexpr(1 / PROMISED_UNIT)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def promised(survival):  # type: ignore[no-untyped-def]
+    """Survivals as they are counted: `promised_torch` is its twin."""
+    return (survival * _PER_UNIT + 0.5).to(tl.int32)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -24,7 +32,7 @@ def observe_chain(  # type: ignore[no-untyped-def]
     counts,
     request,
     depth,
-    tested,
+    verified,
     correct,
     depths,
     kept,
@@ -37,14 +45,16 @@ def observe_chain(  # type: ignore[no-untyped-def]
     pool = tl.load(requests + request).to(tl.int64)
     offset = tl.load(offsets + pool)
     drafted = ~(tl.load(confidence + 0 * depth) < 0)
-    tested = tested & (depth <= correct) & drafted
+    verified = verified & drafted
+    tested = verified & (depth <= correct)
     right = tested & (depth < correct)
     row = tl.minimum(depth, depths - 1)
-    sure = tl.load(confidence + depth, mask=tested, other=0.0)
+    sure = tl.load(confidence + depth, mask=verified, other=0.0)
     place, expected = acceptance(sure, edges, table + row * BINS, offset, BINS, LEVELS)
     cell = counts + row * BINS + place
     tl.atomic_add(cell, 1, mask=tested, sem="relaxed")
     tl.atomic_add(cell + depths * BINS, 1, mask=right, sem="relaxed")
+    tl.atomic_add(cell + 2 * depths * BINS, promised(tl.cumprod(expected, 0)), mask=verified, sem="relaxed")
     gradient = tl.sum(tl.where(tested, right.to(tl.float32) - expected, 0.0), 0)
     follow(offsets, pool, offset, gradient, True, kept, rate, limit)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tessera_kernels.acceptance_model import AcceptanceModel, acceptance_torch, bins_torch
-from tessera_kernels.observe_acceptance import follow_torch
+from tessera_kernels.observe_acceptance import follow_torch, promised_torch
 
 
 def observe_tree(
@@ -18,8 +18,9 @@ def observe_tree(
     """Update ``counts`` and ``offsets`` of the model (in place) with the outcome of one step.
 
     Every node that was verified was tested, its whole path being verified too: column c is node c + 1, tested if
-    ``c < verify_lens - 1``. It succeeded if it lies on the accepted path. All count in the table's first row. The
-    offset follows the gradient of the log-likelihood, sum(succeeded - expected) over the tested nodes, shrunk.
+    ``c < verify_lens - 1``. It succeeded if it lies on the accepted path; what was promised is what the model expects.
+    All count in the table's first row. The offset follows the gradient of the log-likelihood, sum(succeeded - expected)
+    over the tested nodes, shrunk.
 
     One launch on a GPU, on the current stream, without a host sync; `observe_tree_torch` elsewhere.
 
@@ -57,5 +58,7 @@ def observe_tree_torch(
     model.counts[0, 0].scatter_add_(0, places, tested.flatten().int())
     model.counts[1, 0].scatter_add_(0, places, succeeded.flatten().int())
     expected = acceptance_torch(model, scores, requests, paths=True)
+    promised = torch.where(tested, promised_torch(expected), 0)
+    model.counts[2, 0].scatter_add_(0, places, promised.flatten())
     gradient = torch.where(tested, succeeded.float() - expected, 0).sum(1)
     follow_torch(model, requests, gradient)

@@ -10,6 +10,7 @@ from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.acceptance_model_triton import acceptance, follow, requests_of
 from tessera_kernels.launch import Launcher, power_of_2
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
+from tessera_kernels.observe_acceptance_triton import promised
 
 REQUESTS_PER_PROGRAM = 32
 _NUMBERS = ["bs", "scores_stride", "path", "successes", "kept", "rate", "limit"]
@@ -57,6 +58,7 @@ def _observe_tree_kernel(  # type: ignore[no-untyped-def]
     succeeded = tested & accepted
     tl.atomic_add(counts + place, 1, mask=tested, sem="relaxed")
     tl.atomic_add(counts + successes + place, 1, mask=succeeded, sem="relaxed")
+    tl.atomic_add(counts + 2 * successes + place, promised(expected), mask=tested, sem="relaxed")
     gradient = tl.sum(tl.where(tested, succeeded.to(tl.float32) - expected, 0.0), 1)
     follow(offsets, request, offset, gradient, live, kept, rate, limit)
 

@@ -221,7 +221,9 @@ def test_it_learns_what_observing_does(
     outputs = poisoned(bs, width, device)
     accept(logits, qo_indptr, chains, None, outputs, Observation(confidence.to(device), requests, models[0]))
     observe_acceptance_torch(confidence.to(device), requests, lens.to(device), outputs.lens, models[1])
-    assert torch.equal(models[0].counts, models[1].counts)
+    counts, known = (model.counts for model in models)
+    assert torch.equal(counts[:2], known[:2])
+    assert (counts - known).abs().max() <= bs  # what was promised, each survival rounded once
     torch.testing.assert_close(models[0].offsets, models[1].offsets)
 
 

@@ -14,7 +14,7 @@ from tessera.tilespec.tree_scores import UNDRAFTED, TreeScores
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify_torch
 from tessera_kernels.allocate_verify_triton import allocate_verify_triton
-from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
+from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT, PROMISED_UNIT
 from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
 from tessera_kernels.observe_tree import observe_tree_torch
 from tessera_kernels.observe_tree_triton import observe_tree_triton
@@ -104,7 +104,7 @@ def test_observation(device: str, batch: tuple[int, int, int]) -> None:
     for observe in (observe_tree_triton, observe_tree_torch):
         model = model_of(torch.Generator().manual_seed(seed), device)
         model.counts.fill_(-2)
-        counts, after = torch.full((2, 1, 8), -2, dtype=torch.int32), model.offsets.cpu().clone()
+        counts, after = torch.full((3, 1, 8), -2, dtype=torch.int32), model.offsets.cpu().clone()
         for b, request in enumerate(requests.tolist()):
             gradient = 0.0
             for node in range(1, int(verify_lens[b]) if b >= undrafted else 1):
@@ -112,11 +112,14 @@ def test_observation(device: str, batch: tuple[int, int, int]) -> None:
                 place, succeeded = sum(edge <= score for edge in EDGES), node in paths[b]
                 counts[0, 0, place] += 1
                 counts[1, 0, place] += succeeded
-                gradient += succeeded - chance(model, score, request)
+                expected = chance(model, score, request)
+                counts[2, 0, place] += int(expected / PROMISED_UNIT + 0.5)
+                gradient += succeeded - expected
             moved = OFFSET_KEPT * float(after[request]) + OFFSET_RATE * gradient
             after[request] = min(max(moved, -OFFSET_LIMIT), OFFSET_LIMIT)
         observe(*(t.to(device) for t in (scores, requests, verify_lens, accept_index)), model)
-        assert torch.equal(model.counts.cpu(), counts)
+        assert torch.equal(model.counts.cpu()[:2], counts[:2])
+        assert (model.counts.cpu() - counts).abs().max() <= bs * nodes  # each rounded once
         torch.testing.assert_close(model.offsets.cpu(), after, rtol=1e-5, atol=1e-6)
 
 

@@ -38,7 +38,7 @@ def profile() -> Profile:
 def learnt(trials: int) -> Calibrations:
     """From so many trials of greedy requests, and none of others."""
     greedy = Calibration(3)
-    greedy.absorb(np.full((2, 3, BINS), trials, np.int32))
+    greedy.absorb(np.full((3, 3, BINS), trials, np.int32))
     return greedy, Calibration(3)
 
 

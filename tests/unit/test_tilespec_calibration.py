@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 
 from tessera.tilespec import calibration
 from tessera.tilespec.calibration import BINS, MAX_LOGIT, Calibration
+from tessera.tilespec.gain import Survivals
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
+from tessera_kernels.histogram import PROMISED_UNIT
 from tessera_kernels.observe_acceptance import observe_acceptance
 
 DEPTHS = 3
 
 
-def counts(trials: npt.ArrayLike, successes: npt.ArrayLike) -> npt.NDArray[np.int32]:
-    """Counts of the device, the same at every depth."""
-    both = np.array([np.broadcast_to(trials, BINS), np.broadcast_to(successes, BINS)])
-    return np.repeat(both[:, None], DEPTHS, axis=1).astype(np.int32)
+def counts(trials: npt.ArrayLike, successes: npt.ArrayLike, promised: npt.ArrayLike = 0) -> npt.NDArray[np.int32]:
+    """Counts of the device, the same at every depth; ``promised`` in tokens."""
+    kinds = trials, successes, np.asarray(promised) / PROMISED_UNIT
+    every = np.array([np.broadcast_to(kind, BINS) for kind in kinds])
+    return np.repeat(every[:, None], DEPTHS, axis=1).astype(np.int32)
 
 
 def test_bins() -> None:
@@ -77,13 +80,16 @@ def test_always_finite_and_monotone(seed: int) -> None:
     """Whatever was counted, also where the device's counters wrapped."""
     rng = np.random.default_rng(seed)
     table = Calibration(DEPTHS)
-    device = np.full((2, DEPTHS, BINS), 2**31 - 5, np.int64)
+    device = np.full((3, DEPTHS, BINS), 2**31 - 5, np.int64)
     table.absorb(device.astype(np.int32))
-    table.trials[:] = table.successes[:] = 0
+    table.trials[:] = table.successes[:] = table.promised[:] = 0
     trials = rng.integers(0, 10 ** rng.integers(1, 6), (DEPTHS, BINS))
-    device += [trials, (trials * rng.random(BINS)).astype(np.int64)]
+    promised = rng.integers(0, trials + 1)
+    device += [trials, (trials * rng.random(BINS)).astype(np.int64), (promised / PROMISED_UNIT).astype(np.int64)]
     table.absorb((device & 0xFFFFFFFF).astype(np.uint32).view(np.int32))
     assert table.trials.sum() == trials.sum()
+    assert table.promised.sum() == promised.sum()
+    assert np.isfinite(table.kept()).all()
     assert (np.diff(table.acceptance(), axis=1) >= -1e-12).all()
     assert (np.abs(table.logits()) <= MAX_LOGIT).all()
     assert ((table.mean() > 0) & (table.mean() < 1)).all()
@@ -144,6 +150,52 @@ def test_the_truth_is_found_through_the_whole_loop(bias: float) -> None:
     error = (table.acceptance() - truth_of_bin)[seen]
     assert np.abs(error).max() < 0.12
     assert np.abs(error).mean() < 0.04
+
+
+def test_promises_that_are_not_kept_are_known() -> None:
+    """A draft that has gone wrong is sure of what follows: no table by depth and confidence can tell, only the outcome.
+
+    The first token is right in half of all drafts, unforeseeably. Then the draft is sure or not, and rightly so; behind
+    a wrong token it is always sure.
+    """
+    rng = torch.Generator().manual_seed(5)
+    bs, depths, sure, unsure = 64, 2, 0.9, 0.3
+    table = Calibration(depths)
+    model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), torch.from_numpy(table.logits()), bs, "cpu")
+    known = Survivals(depths, [0, depths], table.mean(), table.kept())
+    plan = VerifyPlan.create(bs, depths, depths, "cpu")
+    histogram = plan.histogram.clone()
+    requests = torch.arange(bs)
+    for _ in range(300):
+        first = torch.rand(bs, generator=rng) < 0.5
+        confidence = torch.full((bs, depths), 0.5)
+        confidence[:, 1] = torch.where(first & (torch.rand(bs, generator=rng) < 0.5), unsure, sure)
+        second = first & (torch.rand(bs, generator=rng) < confidence[:, 1])
+        allocate_verify(confidence, requests, model, bs * (depths + 1), plan)
+        accept_lens = (1 + first.int() + second.int()).int()
+        observe_acceptance(confidence, requests, plan.verify_lens, accept_lens, model)
+        model.offsets.zero_()
+        table.absorb(model.counts.numpy())
+        model.logits.copy_(torch.from_numpy(table.logits()))
+        known.assume(table.mean(), table.kept())
+        known.update((plan.histogram - histogram).numpy(), depths)
+        histogram = plan.histogram.clone()
+    truth = 0.5, 0.5 * (sure + unsure) / 2
+    promised = 0.5, 0.5 * (0.5 * sure + 0.25 * (sure + unsure))
+    assert table.promised / table.trials[0].sum() == pytest.approx(promised, rel=0.05)
+    assert table.kept() == pytest.approx(np.array(truth) / promised, rel=0.03)
+    assert known.gain(known.stretch[1:] + depths) == pytest.approx(sum(truth), rel=0.03)
+
+
+def test_depths_whose_promises_are_few_keep_them_as_the_one_before() -> None:
+    """And none at all: promises are kept."""
+    table = Calibration(DEPTHS)
+    assert table.kept().tolist() == [1] * DEPTHS
+    new = counts(1000, 400, 500)
+    new[2, 1:] = 0
+    new[1, 1:] = 0
+    table.absorb(new)
+    assert table.kept() == pytest.approx(0.8, abs=0.01)
 
 
 def test_json() -> None:

@@ -12,10 +12,10 @@ from tessera.tilespec.gain import Survivals
 def test_depths_that_were_not_drafted_are_extrapolated() -> None:
     """From one drafted depth: each survival shrinks by the mean acceptance of the depths behind it."""
     survival = np.array([[0.9], [0.5], [0.5], [0.1]])
-    known = Survivals(3, [0, 1, 2, 3], np.array([0.7, 0.7, 0.7]))
+    known = Survivals(3, [0, 1, 2, 3], np.array([0.7, 0.7, 0.7]), np.ones(3))
     whole = known.stretch + np.arange(4)
     np.testing.assert_allclose(known.gain(whole), np.cumsum([0, 0.7, 0.7**2, 0.7**3]))
-    known.assume(np.array([0.7, 0.8, 0.5]))
+    known.assume(np.array([0.7, 0.8, 0.5]), np.ones(3))
     for _ in range(1000):
         known.update(histogram_of(survival, 3), 1)
         known.gain(known.stretch)
@@ -39,7 +39,7 @@ def waves_that_get_better(known: Survivals) -> float:
 
 def test_requests_that_join_are_like_others_when_they_began() -> None:
     """Not like those of a wave that is nearly over, and not like one straggler of it, whose drafts fail."""
-    known = Survivals(3, [0, 3], np.full(3, 0.7))
+    known = Survivals(3, [0, 3], np.full(3, 0.7), np.ones(3))
     all_drafts = known.stretch[1:] + 3
     young, old = 3 * (0.5 * 0.75 + 0.9 * 0.25), 3 * 0.9  # of the weight a quarter is later steps
     assert waves_that_get_better(known) == pytest.approx(old, rel=1e-3)

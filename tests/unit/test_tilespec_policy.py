@@ -158,7 +158,7 @@ def test_a_draft_that_became_good_is_found() -> None:
     """Plain decoding is not for ever: explorations bring the news."""
     policy = Policy(simple_costs(draft=0.4), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
     assert chosen(policy).steps == 0
-    policy.survivals.assume(np.full(3, 0.95))
+    policy.survivals.assume(np.full(3, 0.95), np.ones(3))
     for i in range(1000):
         choice = policy.choose(4, 0, fresh=i % 10 == 0)
         if choice.steps:

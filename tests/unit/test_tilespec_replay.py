@@ -28,19 +28,19 @@ COSTS = CostTable(
     host_seconds=0.01,
     batch_sizes=[8],
 )
-MEAN = np.full(3, 0.7)
+MEAN, KEPT = np.full(3, 0.7), np.array([1.0, 0.9, 0.8])
 
 
 def record_a_run(file: Path, steps: int) -> Policy:
     """A policy at work on random drafts, with a trace."""
     rng = np.random.default_rng(3)
-    policy = Policy(COSTS, Survivals(3, STEPS, MEAN))
-    with TraceWriter(file, COSTS, [MEAN, MEAN]) as writer:
+    policy = Policy(COSTS, Survivals(3, STEPS, MEAN, KEPT))
+    with TraceWriter(file, COSTS, [(MEAN, KEPT)] * 2) as writer:
         seen: list[Seen] = []
         for step in range(steps):
-            means = [Mean([0.9, 0.8, 0.7])] if step == 20 else []
+            means = [Mean([0.9, 0.8, 0.7], [1.0, 1.1, 0.9])] if step == 20 else []
             for mean in means:
-                policy.survivals.assume(np.array(mean.values))
+                policy.survivals.assume(np.array(mean.values), np.array(mean.kept))
             joined = 3 if step % 10 == 0 else 0
             if joined:
                 policy.join(joined, 8)

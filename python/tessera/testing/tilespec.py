@@ -26,7 +26,7 @@ def histogram_of(survival: Floats, depths: int) -> npt.NDArray[np.int32]:
 
 def told(survival: Floats, steps: list[int], depths: int) -> Survivals:
     """Survivals that know this batch and nothing else."""
-    known = Survivals(depths, steps, np.full(depths, 0.5))
+    known = Survivals(depths, steps, np.full(depths, 0.5), np.ones(depths))
     for _ in range(_TIMES):
         known.update(_OFTEN * histogram_of(survival, depths), survival.shape[1])
         known.gain(known.stretch)  # looked at, and so worked in

@@ -19,7 +19,7 @@ from tessera.tilespec.calibration import Calibration, Calibrations, Traffic
 from tessera.tilespec.costs import CostTable
 from tessera_kernels.cpu import cache
 
-SCHEMA = 3
+SCHEMA = 4
 SPOT_TOLERANCE = 0.10
 """How far a spot measurement may be from the profile."""
 _VARIABLE = "TESSERA_CACHE"

@@ -1,8 +1,8 @@
 """How likely a draft token is accepted, by depth and confidence: learnt while serving, from censored counts.
 
-The device counts trials and successes (`tessera_kernels.observe_acceptance`); this fits the table that it looks up
-(`tessera_kernels.acceptance_model`). Shapes: ``S`` depths, ``BINS`` bins of confidence. Trees have one row for all
-nodes, by the score of their paths.
+The device counts trials, successes, and what survivals promised (`tessera_kernels.observe_acceptance`); this fits the
+table that it looks up (`tessera_kernels.acceptance_model`). Shapes: ``S`` depths, ``BINS`` bins of confidence. Trees
+have one row for all nodes, by the score of their paths.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tessera_kernels.histogram import PROMISED_UNIT
 
 Array = npt.NDArray[np.float64]
 
@@ -32,6 +34,8 @@ HALF_LIFE = 2048.0
 """Trials of the first depth after which what was counted before weighs half, at every depth: traffic changes. Deep
 drafts are tried seldom; with a half-life of their own they would tell of earlier traffic for long. Of trees, trials of
 a node."""
+PRIOR_PROMISES = 64.0
+"""Weight of the prior of `Calibration.kept`, in tokens: promises are kept, and at each depth as at the one before."""
 FIT_INTERVAL = 64
 """Steps between two fits of the table, at least."""
 LEAST_DRAFTS = 8
@@ -106,20 +110,22 @@ class Calibration:
         self._columns = depths // rows
         self.trials: Array = np.zeros((rows, BINS))
         self.successes: Array = np.zeros((rows, BINS))
-        self._seen: npt.NDArray[np.int32] = np.zeros((2, rows, BINS), np.int32)
+        self.promised: Array = np.zeros(rows)
+        self._seen: npt.NDArray[np.int32] = np.zeros((3, rows, BINS), np.int32)
 
     def absorb(self, counts: npt.NDArray[np.int32]) -> int:
         """Take over what the device has counted since the last call, and return how many drafts were accepted.
 
         Args:
-            counts: int32 ``[2, S, BINS]``, a copy of the device's trials and successes. They never go back to zero;
-                the difference is right also after they wrapped.
+            counts: int32 ``[3, S, BINS]``, a copy of the device's trials, successes and promises. They never go back to
+                zero; the difference is right also after they wrapped.
         """
         new = (counts.view(np.uint32) - self._seen.view(np.uint32)).astype(np.float64)
         self._seen = counts.copy()
         kept = 0.5 ** (new[0, 0].sum() / (HALF_LIFE * self._columns))
         self.trials = self.trials * kept + new[0]
         self.successes = self.successes * kept + new[1]
+        self.promised = self.promised * kept + PROMISED_UNIT * new[2].sum(1)
         return int(new[1].sum())
 
     def acceptance(self) -> Array:
@@ -153,13 +159,27 @@ class Calibration:
             means += [guess] * self._columns
         return np.array(means)
 
+    def kept(self) -> Array:
+        """How much of the tokens that survivals promised was accepted, by depth, ``[S]``.
+
+        A survival multiplies chances as if each confidence told of its own token only. But of a draft that has gone
+        wrong the later tokens look as those of one that has not, or surer; beyond the seventh token of a trained head
+        5 % of what was promised did not come (`benchmarks/LOG.md`, 2026-11-25).
+        """
+        found: list[float] = []
+        share = 1.0
+        for accepted, promised in zip(self.successes.sum(1).tolist(), self.promised.tolist(), strict=True):
+            share = (accepted + PRIOR_PROMISES * share) / (promised + PRIOR_PROMISES)
+            found += [share] * self._columns
+        return np.array(found)
+
     def copy(self) -> Calibration:
         """What is known now."""
         return copy(self)  # arrays are replaced, never changed
 
     def to_json(self) -> dict[str, Any]:
         """What the cache keeps, for a warm start."""
-        return {"trials": self.trials.round(3).tolist(), "successes": self.successes.round(3).tolist()}
+        return {name: getattr(self, name).round(3).tolist() for name in ("trials", "successes", "promised")}
 
     @classmethod
     def from_json(cls, content: object, depths: int, *, trees: bool = False) -> Calibration:
@@ -172,21 +192,22 @@ class Calibration:
             raise ValueError("the calibration is not an object")  # noqa: TRY004 - wrong content, not a wrong call
         restored = cls(depths, trees=trees)
         rows = len(restored.trials)
-        trials, successes = (_table(content.get(name), name, rows) for name in ("trials", "successes"))
+        shapes = {"trials": (rows, BINS), "successes": (rows, BINS), "promised": (rows,)}
+        trials, successes, promised = (_counts(content.get(name), name, shape) for name, shape in shapes.items())
         if (successes > trials).any():
             raise ValueError("the calibration has more successes than trials")
-        restored.trials, restored.successes = trials, successes
+        restored.trials, restored.successes, restored.promised = trials, successes, promised
         return restored
 
 
-def _table(value: object, name: str, depths: int) -> Array:
+def _counts(value: object, name: str, shape: tuple[int, ...]) -> Array:
     try:
-        table = np.array(value, dtype=np.float64)
+        counts = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the calibration's {name} are not numbers") from error
-    if table.shape != (depths, BINS) or not np.isfinite(table).all() or (table < 0).any():
-        raise ValueError(f"the calibration's {name} are not {depths} x {BINS} counts")
-    return table
+    if counts.shape != shape or not np.isfinite(counts).all() or (counts < 0).any():
+        raise ValueError(f"the calibration's {name} are not {' x '.join(map(str, shape))} counts")
+    return counts
 
 
 def _sigmoid(logit: npt.NDArray[np.floating[Any]]) -> Array:

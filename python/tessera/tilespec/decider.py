@@ -60,8 +60,8 @@ class Decider:
     ) -> None:
         self.calibrations = calibrations
         self._traffic = Traffic.GREEDY
-        means = [calibration.mean() for calibration in calibrations]
-        self._survivals = [Survivals(max(costs.steps), costs.steps, mean) for mean in means]
+        means = [(calibration.mean(), calibration.kept()) for calibration in calibrations]
+        self._survivals = [Survivals(max(costs.steps), costs.steps, *known) for known in means]
         self.policy = Policy(costs, self._survivals[self._traffic])
         self._scores = scores
         self._histograms: Mailbox[tuple[int, Traffic]] = Mailbox()
@@ -153,8 +153,8 @@ class Decider:
         for counts, traffic in received:
             calibration = self.calibrations[traffic]
             accepted = calibration.absorb(counts)
-            mean = calibration.mean()
-            self._survivals[traffic].assume(mean)
+            mean, kept = calibration.mean(), calibration.kept()
+            self._survivals[traffic].assume(mean, kept)
             table = calibration.logits()
             self._scores.refit(traffic, table)
             if self._tell is not None:
@@ -162,7 +162,7 @@ class Decider:
             if self._tally is not None:
                 self._tally.accept(accepted)
             if self._trace is not None:
-                self._learnt.means.append(Mean(mean.tolist(), traffic))
+                self._learnt.means.append(Mean(mean.tolist(), kept.tolist(), traffic))
                 self._learnt.accepted = (self._learnt.accepted or 0) + accepted
             self._fits += 1
             if self._keep is not None and self._fits % KEEP_INTERVAL == 0:

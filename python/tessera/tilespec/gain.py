@@ -29,7 +29,6 @@ YOUNG_REQUESTS = 2048.0
 YOUTH = 0.25
 """How young a batch that has just joined is at the next look. The longer a text, the better its drafts often are."""
 _CENTERS = (np.arange(BINS) + 0.5) / BINS
-_UNITS = np.array([1.0, HISTOGRAM_UNIT]).reshape(2, 1, 1)
 
 
 @dataclass(slots=True)
@@ -57,9 +56,10 @@ class Survivals:
         depths: S.
         steps: the numbers of draft steps to make curves for.
         mean: ``[S]``, mean conditional acceptance by depth: all that is known until a histogram comes.
+        kept: ``[S]``, the share of promised tokens that is accepted, by depth.
     """
 
-    def __init__(self, depths: int, steps: Sequence[int], mean: Array) -> None:
+    def __init__(self, depths: int, steps: Sequence[int], mean: Array, kept: Array) -> None:
         self._within = (np.arange(depths) < np.array(steps)[:, None]).astype(np.float64)  # [steps, S]
         # One call interpolates in the curves of all steps: each has its own stretch of the axis.
         self.stretch: Array = np.arange(len(steps), dtype=np.float64) * (depths + 1)
@@ -67,6 +67,7 @@ class Survivals:
         self._stacked[0, :, -1] = self.stretch
         self._curves = np.empty_like(self._stacked)
         self._counts = np.zeros((2, depths, BINS))
+        self._units = np.ones((2, depths, 1))
         self._settled = True
         self._drafted = 0
         rates = np.zeros((2, depths, BINS))
@@ -76,12 +77,13 @@ class Survivals:
         self._recent = _Mean(rates, FIRST_REQUESTS, MEMORY_REQUESTS)
         self._at_first = _Mean(rates.copy(), FIRST_YOUNG, YOUNG_REQUESTS)
         self._young = 1.0
-        self.assume(mean)
+        self.assume(mean, kept)
         self._accumulate()
 
-    def assume(self, mean: Array) -> None:
-        """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted."""
+    def assume(self, mean: Array, kept: Array) -> None:
+        """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted, and share kept."""
         self._settle()
+        self._units[1, :, 0] = HISTOGRAM_UNIT * kept
         self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
         self._deeper: dict[int, tuple[npt.NDArray[np.int64], Array]] = {}
@@ -132,7 +134,7 @@ class Survivals:
         if requests == 0:
             return
         counted = self._counts
-        counted *= _UNITS
+        counted *= self._units
         if self._drafted < counted.shape[1]:
             places, lost = self._deeper.get(self._drafted) or self._prepare(self._drafted)
             items = counted[:, self._drafted - 1, None] * lost

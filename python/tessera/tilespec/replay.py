@@ -73,7 +73,7 @@ class Follower:
 
     def __init__(self, trace: Trace) -> None:
         self._depths = max(trace.costs.steps)
-        self._survivals = [Survivals(self._depths, trace.costs.steps, mean) for mean in trace.means]
+        self._survivals = [Survivals(self._depths, trace.costs.steps, *known) for known in trace.means]
         self._traffic: int = Traffic.GREEDY
         self.policy = Policy(trace.costs, self._survivals[self._traffic])
 
@@ -83,7 +83,8 @@ class Follower:
             histogram = seen.histogram((2, self._depths, HISTOGRAM_BINS))
             self._survivals[Traffic(seen.traffic)].update(histogram, seen.drafted)
         for mean in record.means:
-            self._survivals[Traffic(mean.traffic)].assume(_means(mean.values, self._depths))
+            known = (_by_depth(values, self._depths) for values in (mean.values, mean.kept))
+            self._survivals[Traffic(mean.traffic)].assume(*known)
         if record.traffic != self._traffic:
             self._traffic = Traffic(record.traffic)
             self.policy.turn(self._survivals[self._traffic])
@@ -144,11 +145,11 @@ def replay(trace: Trace) -> Replay:
     return Replay([*static, uniform, tilespec, recorded], agreement, count)
 
 
-def _means(values: list[float], depths: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    means = np.array(values, np.float64)
-    if means.shape != (depths,):
+def _by_depth(values: list[float], depths: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    found = np.array(values, np.float64)
+    if found.shape != (depths,):
         raise ValueError("a line of the trace has another number of depths")
-    return means
+    return found
 
 
 def table(result: Replay) -> Iterator[str]:

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from tessera.limits import MAX_TRACE_BYTES, MAX_TRACE_LINE
 from tessera.tilespec.calibration import Traffic
-from tessera.tilespec.costs import CostTable
+from tessera.tilespec.costs import Array, CostTable
 from tessera.tilespec.policy import Choice
 
-SCHEMA = 6
+SCHEMA = 7
 _END = {"end": "the trace is full"}
 
 
@@ -47,9 +47,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean conditional acceptance by depth, where it changed."""
+    """Mean conditional acceptance by depth, and the share of promised tokens that was accepted, where they changed."""
 
     values: list[float]
+    kept: list[float]
     traffic: int = Traffic.GREEDY
 
 
@@ -82,13 +83,13 @@ class TraceWriter:
     Args:
         file: replaced if it is there.
         costs: the profile in force.
-        means: mean conditional acceptance by depth at the beginning, for each kind of traffic.
+        means: mean conditional acceptance by depth and the share kept at the beginning, for each kind of traffic.
     """
 
-    def __init__(self, file: Path, costs: CostTable, means: Sequence[npt.NDArray[np.float64]]) -> None:
+    def __init__(self, file: Path, costs: CostTable, means: Sequence[tuple[Array, Array]]) -> None:
         self._stream = file.open("w", encoding="utf-8")
         self._left = MAX_TRACE_BYTES
-        self._line({"schema": SCHEMA, "costs": costs.to_json(), "means": [mean.tolist() for mean in means]})
+        self._line({"schema": SCHEMA, "costs": costs.to_json(), "means": np.array(means).tolist()})
 
     def write(self, record: Record) -> None:
         """Add one step."""
@@ -133,7 +134,7 @@ class Trace:
             raise ValueError(f"{file} is not a trace of schema {SCHEMA}")
         self.costs = CostTable.from_json(header.get("costs"))
         self.means = np.array(header.get("means"), np.float64)
-        if self.means.shape != (len(Traffic), max(self.costs.steps)):
+        if self.means.shape != (len(Traffic), 2, max(self.costs.steps)):
             raise ValueError(f"{file} has no mean acceptance for each depth")
 
     def records(self) -> Iterator[Record]:
