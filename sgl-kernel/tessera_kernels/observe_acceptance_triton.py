@@ -16,7 +16,7 @@ _NUMBERS = ["confidence_stride", "depths", "kept", "rate", "limit"]
 _PER_UNIT = tl.constexpr(1 / PROMISED_UNIT)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def promised(survival):  # type: ignore[no-untyped-def]
     """Survivals as they are counted: `promised_torch` is its twin."""
     return (survival * _PER_UNIT + 0.5).to(tl.int32)
