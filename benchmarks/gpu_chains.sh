@@ -30,13 +30,13 @@ train() {
   local gpus=0 last=0
   if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then gpus=0,1 last=1; fi
   chain train "$last" "$((16 * last))-$((16 * last + 15))" tile_train
-  devices=0 SUITES="sampled-few triton-eagle3" SUITE_SECONDS=400 chain tests 0 0-7 tests found
+  devices=0 SUITES="kernels triton-eagle3" SUITE_SECONDS=400 chain tests 0 0-7 tests found
   PAIR=$gpus SUITES=ranks-experts SUITE_SECONDS=400 chain ranks 0 8-15 pair found
 }
 
 greedy() { # reckoned: trained 400 s, a start 500, servers up 740, 21 loads of seven settings 1,450
   SETTINGS="$rivals tile" TILE_TEMPERATURES=0 TILE_SECONDS=${TILE_SECONDS:-850} \
-    chain figures-0 0 0-15 tile_wait tile_again tile_up tile_run tile_down tile_times
+    chain figures-0 0 0-15 tile_wait tile_again tile_up tile_run tile_close tile_down tile_times
 }
 
 export TRACE=1 TILE_ROUNDS=1 TILE_CLIENTS=${TILE_CLIENTS:-32 16 64 128 8 1 4}

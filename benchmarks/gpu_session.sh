@@ -28,6 +28,7 @@
 #   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    300 to 500 s (seven)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
+#   tile_close   again where the best fixed setting is closest, in rounds    240 s
 #   tile_rest    the same at temperature 0, where TILE_TEMPERATURES was another
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    300 s (reckoned)
@@ -224,6 +225,12 @@ tile_useless() { # a draft that is never right, beside none; both are up
   mkdir -p "$out"
   TILE_ONLY="none tile-useless" TILE_KINDS=mixed TILE_TEMPERATURES=0 TILE_CLIENTS="1 4 8 16 32 64 128" TILE_ROUNDS=1 \
     TILE_SECONDS=120 tile_run
+}
+
+tile_close() { # where the best fixed setting is closest, in rounds; in a file of its own
+  local out=$out/close
+  mkdir -p "$out"
+  TILE_ONLY="k3 k5 k7 tile" TILE_KINDS=hard TILE_CLIENTS="8 32 64 128" TILE_ROUNDS=3 TILE_SECONDS=260 tile_run
 }
 
 tile_times() {
