@@ -3,8 +3,8 @@
 # borrows the host may end before them. Prepared as gpu_session.sh wants it. Results and each chain's log.txt lie in
 # /tmp/out/NAME.
 #
-#   gpu_chains.sh train   TileSpec's pair, on GPU 1 if there is one, beside tests of two ranks, on both GPUs or on the one:
-#                         neither needs FlashAttention 3, and both may start before the rest
+#   gpu_chains.sh train   TileSpec's pair, on GPU 1 if there is one, beside tests, of two ranks if there are two GPUs: none
+#                         needs FlashAttention 3, and all may start before the rest
 #   gpu_chains.sh one     then, once all is unpacked, on one GPU: a first start and a later one, TileSpec beside every
 #                         fixed setting, greedy
 #   gpu_chains.sh two     then, once all is unpacked, on two GPUs: the same on the first, and where tokens are sampled, with
@@ -27,11 +27,13 @@ export PARTS=${PARTS:-target eagle3} ALGORITHM=${ALGORITHM:-EAGLE3}
 rivals="none k1 k2 k3 k5 k7"
 
 train() {
-  local gpus=0 last=0
-  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then gpus=0,1 last=1; fi
+  local last=0
+  if [[ $(nvidia-smi -L | wc -l) -gt 1 ]]; then
+    last=1
+    PAIR=0,1 SUITES=ranks-experts SUITE_SECONDS=400 chain ranks 0 8-15 pair found
+  fi
   chain train "$last" "$((16 * last))-$((16 * last + 15))" tile_train
   devices=0 SUITES="kernels triton-eagle3" SUITE_SECONDS=400 chain tests 0 0-7 tests found
-  PAIR=$gpus SUITES=ranks-experts SUITE_SECONDS=400 chain ranks 0 8-15 pair found
 }
 
 greedy() { # reckoned: trained 400 s, a start 500, servers up 740, 21 loads of seven settings 1,450

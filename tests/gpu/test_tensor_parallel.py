@@ -57,8 +57,8 @@ SPLITS = {
 }
 LEAST_MEDIAN = 0.999
 """Of all means and of all rows: those whose experts are the same."""
-UNCHANGED = 0.99998
-"""Less than this is what injected vectors change a mean of 200 rows: 5e-5 of the mixture, whose ranks are 6e-6 off."""
+INJECTED = 0.99
+"""The cosine of a row where a vector was injected to what it was is less: 0.98 in float32 where it changes least."""
 
 
 @pytest.fixture(params=SPLITS, scope="module")
@@ -124,12 +124,13 @@ def test_two_ranks_inject_as_one(servers: tuple[Server, Server], split: Split, m
     pairs = []
     for number, prompt in enumerate(prompts()[4:]):
         overrides = overrides_of(number, len(prompt)) | mode
-        plain = vectors_of(one, prompt, 4)
+        places = overrides["positions"]
+        plain = rows_of(vectors_of(one, prompt, 4))[places]
         # The second time behind a cached prefix.
         for _ in range(2):
             a = vectors_of(one, prompt, 4, input_embed_overrides=overrides)
             b = vectors_of(two, prompt, 4, input_embed_overrides=overrides)
-            assert cosine(a["embedding"], np.array(plain["embedding"])) < UNCHANGED
+            assert max(map(cosine, rows_of(a)[places], plain)) < INJECTED
             pairs.append((b, a))
     close(pairs, split, f"injection {mode}")
 
