@@ -122,7 +122,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--servers", nargs="+", choices=VARIANTS, default=servers, help=f"default: {' '.join(servers)}")
     parser.add_argument("--clients", type=int, default=32, help="requests of a wave (default %(default)s)")
     parser.add_argument("--prompt", type=int, default=128, help="tokens of a prompt (default %(default)s)")
-    parser.add_argument("--tokens", type=int, default=192, help="tokens of an answer (default %(default)s)")
+    parser.add_argument(
+        "--tokens", type=int, default=192, help="tokens of each answer that count (default %(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="least time of a window (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="windows of each server (default %(default)s)")
     parser.add_argument("--prefill-seconds", type=float, default=0.2, help="until a wave decodes (default %(default)s)")

@@ -122,14 +122,14 @@ def down(_: argparse.Namespace) -> None:
 
 def _warm_up(urls: list[str], prompts: Prompts, options: argparse.Namespace) -> None:
     """A wave to each server: kernels are compiled, and TileSpec has seen drafts that are accepted, or that are not."""
-    wave = Decoding(WARM_UP_CLIENTS, options.output_tokens, temperature=0.0, seconds=0.0)
+    wave = Decoding(WARM_UP_CLIENTS, options.tokens, temperature=0.0, seconds=0.0)
     for url in urls:
         decode(url, wave, prompts.draw(options.kinds[0], "warm-up"))
     freeze(urls)
 
 
 def _measure_cell(cell: Cell, url: str, prompts: Prompts, options: argparse.Namespace, out: TextIO) -> None:
-    load = Decoding(cell.clients, options.output_tokens, cell.temperature, options.seconds)
+    load = Decoding(cell.clients, options.tokens, cell.temperature, options.seconds)
     if cell.setting == "none":  # whose times do not depend on texts
         load = replace(load, requests=1)
     # The same prompts for each setting, which are servers of their own.
@@ -152,6 +152,7 @@ def _record(found: Decoded) -> dict[str, Any]:
         "output_tokens_per_second": round(found.tokens / found.seconds, 1),
         "window_seconds": round(found.seconds, 3),
         "requests": len(found.metas),
+        "tokens_each": round(found.tokens / len(found.metas), 1),
         "accept_length": round(new / verified, 4) if verified else None,
         "cached_share": round(sum(meta["cached_tokens"] for meta in found.metas) / max(1, asked), 4),
     }
@@ -224,7 +225,7 @@ def _options() -> argparse.Namespace:
     go.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     go.add_argument("--rounds", type=int, default=1)
     go.add_argument("--seconds", type=float, default=2.0, help="least time of a measurement's windows (%(default)s)")
-    go.add_argument("--output-tokens", type=int, default=192, help="of each request (default %(default)s)")
+    go.add_argument("--tokens", type=int, default=96, help="of each request on average (default %(default)s)")
     go.add_argument("--limit", type=float, default=540.0, help="stop before so many seconds (default %(default)s)")
     go.add_argument("--only", nargs="*", default=[], metavar="NAME=VALUE", help="of a cell, for example clients=64")
     actions.add_parser("down", help="stop the servers")

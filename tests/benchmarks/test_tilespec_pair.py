@@ -117,13 +117,15 @@ def test_prompts_are_sorted_and_never_repeat(pair: Path, tmp_path: Path, monkeyp
 
 
 def test_only_what_is_decoded_by_all_together_counts() -> None:
-    """From the last one's first event to the first one's last; between events lengths grow evenly."""
+    """From the last one's first event until there is enough, or to the first one's last; lengths grow evenly."""
     early = Stream([0.0, 1.0, 3.0], [1, 11, 31], {})
     late = Stream([1.5, 2.5, 4.0], [1, 9, 33], {})
-    tokens, seconds = together([early, late])
-    assert seconds == 1.5
-    assert tokens == 15.0 + 8.0 + 0.5 * 24 / 1.5
-    assert together([early, Stream([5.0, 6.0], [1, 9], {})]) == (0.0, 0.0)
+    for enough in (24, 1000):
+        tokens, seconds = together([early, late], enough)
+        assert seconds == 1.5
+        assert tokens == 15.0 + 8.0 + 0.5 * 24 / 1.5
+    assert together([early, late], 15) == pytest.approx((13.0, 13 / 18))
+    assert together([early, Stream([5.0, 6.0], [1, 9], {})], 1000) == (0.0, 0.0)
 
 
 def test_figures_from_results(

@@ -58,7 +58,7 @@ def test_a_widened_pair_serves_the_same_tokens(
         prompts = Prompts({"mixed": texts}, {"mixed": 1.0}, {"mixed": 0.0}, [], list(range(100, 900)), [])
         prompts.write(tmp_path / "prompts.json")
         once = ("run", "--prompts", tmp_path / "prompts.json", "--out", tmp_path / "out.jsonl", "--seconds", 1)
-        load = ("--only", "setting=k2", "--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--output-tokens", 32)
+        load = ("--only", "setting=k2", "--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--tokens", 16)
         for _ in range(2):
             _main(monkeypatch, *once, *load)
     finally:
@@ -69,5 +69,6 @@ def test_a_widened_pair_serves_the_same_tokens(
     assert len(records) == 1
     assert records[0]["setting"] == "k2"
     assert 1.0 < records[0]["accept_length"] <= 3.0
+    assert 8 <= records[0]["tokens_each"] < 16  # without those of the first event
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health", timeout=2)
