@@ -41,6 +41,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     measure.set_defaults(run=_profile)
     again = actions.add_parser("replay", help="what each policy would have chosen on a recorded trace")
     again.add_argument("trace", type=Path, help="a trace, as a server with --tile-spec-trace wrote it")
+    again.add_argument("--requests", type=int, metavar="N", help="compare steps of N requests only (default: all)")
     again.set_defaults(run=_replay)
 
 
@@ -84,9 +85,11 @@ def _profile(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     try:
-        result = replay.replay(Trace(options.trace))
+        result = replay.replay(Trace(options.trace), options.requests)
     except (OSError, ValueError, IndexError) as error:
         return _fail(f"{options.trace} cannot be replayed: {error}")
+    if not result.records:
+        return _fail(f"{options.trace} has no step" + (f" of {options.requests} requests" if options.requests else ""))
     print(f"{result.records:,} steps")
     for line in replay.table(result):
         print(line)

@@ -2,27 +2,29 @@
 
 All policies see the same survivals and the same corrected costs, step by step, as they were when the trace was
 recorded. What is compared is what they promise, not what they would have got: nobody knows which drafts of another
-choice the target would have accepted.
+choice the target would have accepted. Each is given the tokens of the recorded steps, and takes its time for them: a
+policy of longer steps would take fewer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tessera.tilespec.calibration import Traffic
+from tessera.tilespec.costs import Array
 from tessera.tilespec.gain import Survivals
-from tessera.tilespec.policy import Policy
+from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.trace import Record, Trace
 from tessera_kernels.histogram import HISTOGRAM_BINS
 
 
 @dataclass
 class Outcome:
-    """Sums over a trace for one policy."""
+    """Sums over a trace for one policy: the tokens that the recorded steps promise, and its seconds for them."""
 
     name: str
     tokens: float = 0.0
@@ -30,10 +32,10 @@ class Outcome:
     verified: int = 0
     steps: Counter[str] = field(default_factory=Counter)
 
-    def add(self, bs: int, gain: float, seconds: float, verified: int, label: str) -> None:
-        """One step."""
-        self.tokens += bs + gain
-        self.seconds += seconds
+    def add(self, tokens: float, goodput: float, verified: int, label: str) -> None:
+        """In the place of one recorded step, whose ``tokens`` it makes with so many in a second."""
+        self.tokens += tokens
+        self.seconds += tokens / goodput
         self.verified += verified
         self.steps[label] += 1
 
@@ -104,48 +106,70 @@ class Replay:
     outcomes: list[Outcome]
     agreement: Agreement
     records: int
+    """Steps that were compared."""
 
 
-def replay(trace: Trace) -> Replay:
+class _Table:
+    """The outcomes, in the order in which they are shown."""
+
+    def __init__(self, steps: Sequence[int]) -> None:
+        self._steps = steps
+        self._static = [Outcome("no speculation" if s == 0 else f"static k={s}") for s in steps]
+        self._uniform, self._tilespec, self._recorded = map(Outcome, ("best uniform", "tilespec", "recorded"))
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [*self._static, self._uniform, self._tilespec, self._recorded]
+
+    def add(self, record: Record, goodput: Array, again: Choice) -> None:
+        """One step: what was recorded, tokens in a second of each uniform width, and what is chosen now."""
+        bs, made = record.bs, record.bs + record.choice.gain
+        for steps, rate, outcome in zip(self._steps, goodput.tolist(), self._static, strict=True):
+            outcome.add(made, rate, bs * (steps + 1), str(steps))
+        best = int(goodput.argmax())
+        width = self._steps[best] + 1
+        self._uniform.add(made, float(goodput[best]), bs * width, str(width - 1))
+        for outcome, choice in ((self._tilespec, again), (self._recorded, record.choice)):
+            label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
+            outcome.add(made, (bs + choice.gain) / choice.seconds, choice.tokens, label)
+
+
+def replay(trace: Trace, requests: int | None = None) -> Replay:
     """Go through a trace.
+
+    Args:
+        trace: all of it is learnt from.
+        requests: compare steps of so many requests only; None compares all. What was accepted is read for some steps
+            together, and compared for all only.
 
     Raises:
         ValueError: the trace is damaged.
     """
-    steps = trace.costs.steps
     # One looks in every step, the other decides, which looks when it likes: what came in between counts as one.
     watching, deciding = both = [Follower(trace) for _ in range(2)]
-    static = [Outcome("no speculation" if s == 0 else f"static k={s}") for s in steps]
-    uniform, tilespec, recorded = Outcome("best uniform"), Outcome("tilespec"), Outcome("recorded")
-    agreement = Agreement()
+    table, agreement = _Table(trace.costs.steps), Agreement()
     count, expected = 0, 0.0
     for record in trace.records():
-        count += 1
         for one in both:
             one.learn(record)
-        bs = record.bs
-        _, _, seconds, gain = watching.policy.evaluate(bs, record.kv_tokens)
-        for row, outcome in enumerate(static):
-            outcome.add(bs, gain[row, 0], seconds[row, 0], bs * (steps[row] + 1), str(steps[row]))
-        best = int(((bs + gain[:, 0]) / seconds[:, 0]).argmax())
-        uniform.add(bs, gain[best, 0], seconds[best, 0], bs * (steps[best] + 1), str(steps[best]))
-        again = deciding.policy.choose(bs, record.kv_tokens, fresh=record.joined > 0)
-        for outcome, choice in ((tilespec, again), (recorded, record.choice)):
-            label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
-            outcome.add(bs, choice.gain, choice.seconds, choice.tokens, label)
-        if record.accepted is not None:
+        _, _, seconds, gain = watching.policy.evaluate(record.bs, record.kv_tokens)
+        again = deciding.policy.choose(record.bs, record.kv_tokens, fresh=record.joined > 0)
+        if requests in (None, record.bs):
+            count += 1
+            table.add(record, (record.bs + gain[:, 0]) / seconds[:, 0], again)
+            if record.measured is not None:
+                agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
+        if record.accepted is not None and requests is None:
             agreement.expected_accepted += expected
             agreement.accepted += record.accepted
             expected = 0.0
         expected += record.choice.gain
-        if record.measured is not None:
-            agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
         for one in both:
             one.time(record)
-    return Replay([*static, uniform, tilespec, recorded], agreement, count)
+    return Replay(table.outcomes, agreement, count)
 
 
-def _by_depth(values: list[float], depths: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _by_depth(values: list[float], depths: int) -> Array:
     found = np.array(values, np.float64)
     if found.shape != (depths,):
         raise ValueError("a line of the trace has another number of depths")
@@ -160,7 +184,7 @@ def table(result: Replay) -> Iterator[str]:
     for outcome in result.outcomes:
         shares = ", ".join(f"{label}: {n / result.records:.0%}" for label, n in outcome.steps.most_common(4))
         over = outcome.goodput / base if base else 0.0
-        verified = outcome.verified / max(result.records, 1)
+        verified = outcome.verified / result.records
         yield f"{outcome.name:{width}}  {outcome.goodput:14,.0f}  {over:8.3f}x  {verified:13.1f}  {shares}"
     met = result.agreement
     if met.expected_accepted:
