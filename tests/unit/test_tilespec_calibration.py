@@ -153,7 +153,7 @@ def test_the_truth_is_found_through_the_whole_loop(bias: float) -> None:
 
 
 def test_promises_that_are_not_kept_are_known() -> None:
-    """A draft that has gone wrong is sure of what follows: no table by depth and confidence can tell, only the outcome.
+    """A draft that went wrong may be sure of what follows: no table by depth and confidence can tell, only the outcome.
 
     The first token is right in half of all drafts, unforeseeably. Then the draft is sure or not, and rightly so; behind
     a wrong token it is always sure.
