@@ -28,6 +28,8 @@ YOUNG_REQUESTS = 2048.0
 """As `MEMORY_REQUESTS`, of what is expected of requests that join: it outlasts several waves of them."""
 YOUTH = 0.25
 """How young a batch that has just joined is at the next look. The longer a text, the better its drafts often are."""
+LEAST_YOUTH = YOUTH**4
+"""A batch that is less young says nothing of new requests any more."""
 _CENTERS = (np.arange(BINS) + 0.5) / BINS
 
 
@@ -66,10 +68,8 @@ class Survivals:
         self._stacked = np.zeros((2, len(steps), BINS + 1))  # what each curve begins with comes behind its bins
         self._stacked[0, :, -1] = self.stretch
         self._curves = np.empty_like(self._stacked)
-        self._counts = np.zeros((2, depths, BINS))
+        self._counted = np.zeros((2, depths, BINS))
         self._units = np.ones((2, depths, 1))
-        self._settled = True
-        self._drafted = 0
         rates = np.zeros((2, depths, BINS))
         rates[:, :, -1] = mean.cumprod()
         rates[0, :, -1] = 1  # each request has one draft token at each depth
@@ -77,30 +77,39 @@ class Survivals:
         self._recent = _Mean(rates, FIRST_REQUESTS, MEMORY_REQUESTS)
         self._at_first = _Mean(rates.copy(), FIRST_YOUNG, YOUNG_REQUESTS)
         self._young = 1.0
+        self._stale = True
         self.assume(mean, kept)
-        self._accumulate()
 
     def assume(self, mean: Array, kept: Array) -> None:
         """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted, and share kept."""
-        self._settle()
         self._units[1, :, 0] = HISTOGRAM_UNIT * kept
         self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
         self._deeper: dict[int, tuple[npt.NDArray[np.int64], Array]] = {}
 
     def update(self, histogram: npt.NDArray[np.int32], drafted: int) -> None:
-        """Take in the histogram of some steps. Costs nothing much until somebody looks at the result.
+        """Take in the histogram of some steps.
 
         Args:
             histogram: int32 ``[2, S, BINS]``, what was added to that of `tessera_kernels.allocate_verify.VerifyPlan`.
                 Requests that had no draft are not in it; one without any says nothing.
             drafted: their draft steps, at least 1. Deeper ones are extrapolated from the last that was drafted.
         """
-        if drafted != self._drafted:
-            self._settle()
-        self._drafted = drafted
-        self._counts += histogram
-        self._settled = False
+        requests = int(histogram[0, 0].sum())
+        if requests == 0:
+            return
+        counted = np.multiply(histogram, self._units, out=self._counted)
+        if drafted < counted.shape[1]:
+            places, lost = self._deeper.get(drafted) or self._prepare(drafted)
+            items = counted[:, drafted - 1, None] * lost
+            deeper = np.bincount(places, items.ravel(), items.size)
+            counted[:, drafted:] = deeper.reshape(items.shape)
+        self._recent.add(counted, requests)
+        if self._young >= LEAST_YOUTH:
+            counted *= self._young
+            self._at_first.add(counted, requests * self._young)
+            self._young *= YOUTH
+        self._stale = True
 
     def renew(self, joined: int, bs: int) -> None:
         """``joined`` of a batch of ``bs`` are new: of them is known what requests are like when they begin.
@@ -108,13 +117,12 @@ class Survivals:
         A wave of new ones after one straggler, whose drafts all failed, was decoded without drafts to its end; and one
         after many whose texts had become repetitive with too many, until it was looked at again.
         """
-        self._settle()
         share = min(joined / bs, 1.0)
         recent = self._recent
         recent.known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - recent.known)
         recent.rates += share * (self._at_first.rates - recent.rates)
         self._young += share * (1.0 - self._young)
-        self._accumulate()
+        self._stale = True
 
     def gain(self, drafts: Array) -> Array:
         """Expected accepted draft tokens for each request.
@@ -122,29 +130,9 @@ class Survivals:
         Args:
             drafts: for each entry the draft tokens verified per request, plus the `stretch` of its steps.
         """
-        self._settle()
+        if self._stale:
+            self._accumulate()
         return np.asarray(np.interp(drafts, self._curves[0].ravel(), self._curves[1].ravel()))
-
-    def _settle(self) -> None:
-        """Work in what was counted since."""
-        if self._settled:
-            return
-        self._settled = True
-        requests = sum(self._counts[0, 0].tolist())
-        if requests == 0:
-            return
-        counted = self._counts
-        counted *= self._units
-        if self._drafted < counted.shape[1]:
-            places, lost = self._deeper.get(self._drafted) or self._prepare(self._drafted)
-            items = counted[:, self._drafted - 1, None] * lost
-            deeper = np.bincount(places, items.ravel(), items.size)
-            counted[:, self._drafted :] = deeper.reshape(items.shape)
-        self._recent.add(counted, requests)
-        self._at_first.add(counted * self._young, requests * self._young)
-        self._young *= YOUTH
-        counted.fill(0)
-        self._accumulate()
 
     def _prepare(self, drafted: int) -> tuple[npt.NDArray[np.int64], Array]:
         """Where items of the last drafted depth go at deeper ones, and what is left of their survivals.
@@ -169,3 +157,4 @@ class Survivals:
         """From bins to curves: the most likely draft tokens come first, whatever their depth."""
         np.matmul(self._within, self._recent.rates, out=self._stacked[:, :, :-1])
         np.add.accumulate(self._stacked[:, :, ::-1], axis=2, out=self._curves)
+        self._stale = False
