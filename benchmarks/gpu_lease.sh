@@ -26,7 +26,7 @@ how_far() { # the end of each log that grows
   nvidia-smi --query-gpu=memory.used,clocks.sm,power.draw --format=csv,noheader
   local log
   for log in /tmp/suites-*/*.log /tmp/tilespec-bench-*/*.log; do
-    [[ ! -e $log ]] || { echo "--- $log" && tail -c 1500 "$log" | tr '\r' '\n' | cut -c 1-250 | tail -n 5; }
+    [[ ! -e $log ]] || { echo "--- $log" && tail -c 1500 "$log" | tr '\r' '\n' | cut -c 1-200 | tail -n 1; }
   done
 }
 
@@ -54,7 +54,7 @@ next() {
   mine
   [[ ! -e $tree/.gpu-tools/todo.sh ]] || source "$tree/.gpu-tools/todo.sh" >>/tmp/out/todo.txt 2>&1
   how_far
-  LOOK_SECONDS=${LOOK_SECONDS:-100} LOOK_LINES=25 bash benchmarks/gpu_chains.sh look
+  LOOK_SECONDS=${LOOK_SECONDS:-100} LOOK_LINES=${LOOK_LINES:-5} bash benchmarks/gpu_chains.sh look
 }
 
 "$@"
