@@ -28,7 +28,7 @@ LEAST_REQUESTS = 16
 """Requests at least, of whoever drafts: texts differ, greedy ones too after the first near-tie that is rounded
 otherwise, and with them what is accepted, by 15 % each."""
 ROOM = 3
-"""Tokens that a request may have, of those that count on average. Where one ends before that, the window does too."""
+"""A request may have so many times the tokens that count on average. Where one ends before that, the window does too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ async def _wave(session: aiohttp.ClientSession, load: Decoding, prompts: Iterato
 
     async def follow(stream: Stream, prompt: list[int]) -> None:
         nonlocal aborted
-        async for _ in _events(session, prompt, load, stream):
+        async for now, meta in _events(session, prompt, load):
+            stream.times.append(now)
+            stream.lengths.append(meta["completion_tokens"])
+            stream.meta.update(meta)
             if not aborted and sum(one.lengths[-1] for one in streams if one.lengths) >= load.clients * load.tokens:
                 aborted = True
                 (await session.post("/abort_request", json={"abort_all": True})).raise_for_status()
@@ -105,9 +108,9 @@ async def _wave(session: aiohttp.ClientSession, load: Decoding, prompts: Iterato
 
 
 async def _events(
-    session: aiohttp.ClientSession, prompt: list[int], load: Decoding, stream: Stream
-) -> AsyncIterator[None]:
-    """Ask, and write down in ``stream`` what comes, event by event."""
+    session: aiohttp.ClientSession, prompt: list[int], load: Decoding
+) -> AsyncIterator[tuple[float, dict[str, Any]]]:
+    """Ask: when each event comes (seconds), and its ``meta_info``."""
     sampling = {"max_new_tokens": ROOM * load.tokens, "temperature": load.temperature, "ignore_eos": True}
     sampling["stream_interval"] = STREAM_INTERVAL
     body = {"input_ids": prompt, "sampling_params": sampling, "stream": True}
@@ -120,10 +123,7 @@ async def _events(
                 event = json.loads(line.removeprefix(b"data: "))
                 if "error" in event:
                     raise RuntimeError(event["error"]["message"])
-                stream.times.append(now)
-                stream.lengths.append(event["meta_info"]["completion_tokens"])
-                stream.meta.update(event["meta_info"])
-                yield
+                yield now, event["meta_info"]
 
 
 def together(streams: list[Stream], tokens: int) -> tuple[float, float]:
