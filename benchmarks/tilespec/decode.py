@@ -28,7 +28,7 @@ LEAST_REQUESTS = 16
 """Requests at least, of whoever drafts: texts differ, greedy ones too after the first near-tie that is rounded
 otherwise, and with them what is accepted, by 15 % each."""
 ROOM = 3
-"""A request may have so many times the tokens that count on average. Where one ends before that, the window does too."""
+"""A request may have so many times the tokens that count on average. Where one ends before that, so does the window."""
 
 
 @dataclass(frozen=True, slots=True)
