@@ -160,12 +160,12 @@ def _dice() -> None:
     dice = random.Random(1)
     choose, create = Policy.choose, Scores.__init__
 
-    def diced(self: Policy, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
+    def diced(self: Policy, bs: int, kv_tokens: int, joined: int = 0) -> Choice:
         steps = dice.choice(self.steps)
         full = bs * (steps + 1)
         sizes = [int(tier) for tier in self._tiers if steps and bs <= tier < full]
         tier = dice.choice([None, *sizes[dice.randrange(len(sizes)) :][:1]] if sizes else [None])
-        choice = choose(self, bs, kv_tokens, fresh=fresh)
+        choice = choose(self, bs, kv_tokens, joined)
         return choice._replace(steps=steps, tier=tier, tokens=tier or full)
 
     def create_and_toss(self: Scores, *args: Any) -> None:
@@ -191,8 +191,8 @@ def _halves() -> None:
 
     choose = Policy.choose
 
-    def halved(self: Policy, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
-        choice = choose(self, bs, kv_tokens, fresh=fresh)
+    def halved(self: Policy, bs: int, kv_tokens: int, joined: int = 0) -> Choice:
+        choice = choose(self, bs, kv_tokens, joined)
         most = max(self.steps)
         return choice._replace(steps=most, tier=None, tokens=bs * (most + 1) // 2)
 

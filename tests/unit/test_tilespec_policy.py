@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tessera.testing.tilespec import chain, histogram_of, random_costs, simple_costs, told
 from tessera.tilespec import policy as policies
 from tessera.tilespec.costs import FIRST, Curve
-from tessera.tilespec.policy import Choice, Policy
+from tessera.tilespec.policy import Choice, Held, Policy
 from tessera_kernels.histogram import HISTOGRAM_BINS
 
 CENTERS = (np.arange(HISTOGRAM_BINS) + 0.5) / HISTOGRAM_BINS
@@ -120,7 +120,7 @@ def test_a_batch_of_new_requests_is_another_batch() -> None:
         assert policy.choose(4, 0).steps == 0
         policy.survivals = told(chain(0.12, 0.01, 0.01), [0, 1, 3], 3)
         policy.join(joined, 4)
-        assert policy.choose(4, 0, fresh=True).steps == steps
+        assert policy.choose(4, 0, joined).steps == steps
 
 
 def test_ragged_must_promise_two_percent_more() -> None:
@@ -142,7 +142,7 @@ def test_ragged_must_promise_two_percent_more() -> None:
 def test_exploration_is_paid_for() -> None:
     """Plain decoding is left now and then, but the time lost stays within its share."""
     policy = Policy(simple_costs(draft=1.0), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
-    choices = [policy.choose(4, 0, fresh=i % 10 == 0) for i in range(6000)]
+    choices = [policy.choose(4, 0, int(i % 10 == 0)) for i in range(6000)]
     explored = [choice for choice in choices if choice.exploring]
     assert {choice.steps for choice in choices if not choice.exploring} == {0}
     assert {choice.steps for choice in explored} == {1}
@@ -160,7 +160,7 @@ def test_a_draft_that_became_good_is_found() -> None:
     assert chosen(policy).steps == 0
     policy.survivals.assume(np.full(3, 0.95), np.ones(3))
     for i in range(1000):
-        choice = policy.choose(4, 0, fresh=i % 10 == 0)
+        choice = policy.choose(4, 0, int(i % 10 == 0))
         if choice.steps:
             policy.survivals.update(histogram_of(chain(0.95, 0.95, 0.95)[:, : choice.steps], 3), choice.steps)
     assert chosen(policy).steps == 3
@@ -247,11 +247,65 @@ def test_it_looks_again_when_the_batch_changes_and_now_and_then(monkeypatch: pyt
     assert [choice is later[3] for choice in later] == [False] * 3 + [True] * 4 + [False]
     assert policy.choose(3, 0).tokens == 12
     assert policy.choose(4, 0).tokens == 16
-    assert policy.choose(4, 10, fresh=True) is not policy.choose(4, 0, fresh=True)
+    assert policy.choose(4, 10, 1) is not policy.choose(4, 0, 1)
     policy = Policy(simple_costs(draft=0.4), told(chain(0.7, 0.2, 0.2), [0, 1, 3], 3))
     explored = [policy.choose(4, 0).exploring for _ in range(4000)]
     assert any(explored)
     assert not any(before and after for before, after in itertools.pairwise(explored))
+
+
+@pytest.mark.parametrize("ragged", [True, False])
+def test_a_few_requests_more_or_less_are_no_reason_to_look(monkeypatch: pytest.MonkeyPatch, ragged: bool) -> None:
+    """The option stays and is that of the batch as it is now; an eighth of it is another batch, joined or gone."""
+    costs = dataclasses.replace(
+        simple_costs(draft=0.01),
+        tiers=Curve(range(24, 97, 8), [1 + 0.01 * (m - 24) for m in range(24, 97, 8)]) if ragged else None,
+        uniform={s + 1: Curve([8, 32], [1 + 0.1 * s, 1 + 0.4 * s]) for s in (0, 1, 3)},
+        kv_seconds={0: 1e-4, 1: 2e-4, 3: 3e-4},
+        batch_sizes=[8, 16, 25, 32],
+    )
+    half = np.vstack([chain(0.97, 0.97, 0.97, bs=2), chain(0.02, 0.02, 0.02, bs=2)])
+    policy = Policy(costs, told(half, [0, 1, 3], 3))
+    held = chosen(policy, 24)
+    assert (held.steps, held.tier) == (3, 64 if ragged else None)
+    assert policy.looks(24)
+    monkeypatch.setattr(policies, "LOOK_INTERVAL", 100)
+    for bs, joined in ((24, 2), (26, 2), (22, 2)):
+        assert not policy.looks(bs, joined)
+        choice = policy.choose(bs, 500, joined)
+        options, profiled, seconds, _ = policy.evaluate(bs, 500)
+        row, column = policy.steps.index(held.steps), 1 + options.tiers.tolist().index(held.tier) if held.tier else 0
+        assert (choice.steps, choice.tier) == (held.steps, held.tier)
+        assert choice.tokens == (held.tier or bs * (held.steps + 1))
+        assert choice.kind == options.kinds[row, column]
+        if bs == 24:
+            assert choice is held
+            continue
+        assert choice.profiled == pytest.approx(profiled[row, column])
+        assert choice.seconds == pytest.approx(seconds[row, column])
+        assert choice.gain / bs == pytest.approx(held.gain / 24, rel=0.01)
+    assert [policy.looks(bs, joined) for bs, joined in ((24, 3), (27, 0), (21, 0), (24, 2))] == [True] * 3 + [False]
+
+
+def test_plain_decoding_is_looked_at_after_each_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few requests have joined: later there is no draft of theirs any more."""
+    policy = Policy(simple_costs(), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
+    assert chosen(policy, 64).steps == 0
+    monkeypatch.setattr(policies, "LOOK_INTERVAL", 100)
+    assert [policy.looks(64), policy.looks(64, 1), policy.looks(63)] == [False, True, True]
+
+
+def test_a_tier_that_another_size_does_not_have_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More requests than it has tokens; as many as the largest batch, which has no room for padding."""
+    costs = dataclasses.replace(simple_costs(), tiers=Curve([32, 40], [0.1, 0.1]), batch_sizes=[8, 34])
+    monkeypatch.setattr(policies, "LOOK_INTERVAL", 100)
+    policy = Policy(costs, told(chain(0.9, 0.9, 0.9), [0, 1, 3], 3))
+    for tier, steps, bs, looks in ((32, 1, 33, True), (40, 3, 33, False), (40, 1, 34, False), (80, 1, 34, True)):
+        policy.choose(32, 0)
+        choice = policy.choose(32, 0)._replace(steps=steps, tier=tier)
+        policy._held = Held(32, policy.steps.index(steps), choice)
+        policy._elapsed = 0
+        assert policy.looks(bs) == looks, (tier, steps, bs)
 
 
 def test_a_tier_with_an_odd_kernel_is_passed_over() -> None:

@@ -217,6 +217,10 @@ class Correction:
         factors *= self._common
         return factors
 
+    def factor(self, kind: int) -> float:
+        """The same for one."""
+        return float(self._own[kind]) * self._common
+
     def observe(self, kind: int, profiled: float, measured: float, *, disturbed: bool = False) -> None:
         """Learn from one step.
 
@@ -230,7 +234,7 @@ class Correction:
             return
         self._calm += CALM_RATE * ((not disturbed) - self._calm)
         little = disturbed and self._calm > CALM
-        known, times = self._common * float(self._own[kind]), int(self.measured[kind])
+        known, times = self.factor(kind), int(self.measured[kind])
         most = 1 + (SURPRISE if times >= FIRST else FIRST_SURPRISE)
         ratio = min(max(measured / profiled, known / most), known * most)
         weight, rate = (DISTURBED, RATE) if little else (1.0, max(RATE, 1 / (times + 2)))

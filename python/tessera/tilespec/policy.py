@@ -25,8 +25,11 @@ Survivals are estimates and jitter; an advantage that is small but stays is take
 PLAIN_EVIDENCE = 0.1
 """The same for no drafts at all: requests that went through plain steps draft worse to their end."""
 LOOK_INTERVAL = 4
-"""Steps between two looks at all options while the batch keeps its size. What is known changes slowly, and a look takes
+"""Steps between two looks at all options while the batch hardly changes. What is known changes slowly, and a look takes
 as much of the scheduler's thread as it takes to launch several kernels."""
+UNCHANGED_PART = 8
+"""A batch of which less than one in so many has come or gone since the last look has hardly changed: under steady
+traffic some come or go in nearly every step."""
 NEWS_LAG = 2
 """Steps that what the device has counted takes to arrive: the scheduler is so far ahead of it."""
 EXPLORED_SHARE = 0.01
@@ -71,6 +74,14 @@ class Choice(NamedTuple):
     """Chosen to learn, not to win."""
 
 
+class Held(NamedTuple):
+    """What was chosen at the last look."""
+
+    bs: int
+    row: int
+    choice: Choice
+
+
 @dataclass(frozen=True)
 class Options:
     """Everything about one batch size that does not change: rows are steps, column 0 is uniform, others are tiers."""
@@ -110,10 +121,10 @@ class Policy:
         self._since_trial = 0
         self._plain_trial = 0
         self._burst = 0
-        self._held: tuple[int, Choice] | None = None
+        self._held: Held | None = None
         self._elapsed = 0
 
-    def choose(self, bs: int, kv_tokens: int, *, fresh: bool = False) -> Choice:
+    def choose(self, bs: int, kv_tokens: int, joined: int = 0) -> Choice:
         """The best option for ``bs`` requests with ``kv_tokens`` cached in all, or now and then an exploration.
 
         The same as before in most steps: see `LOOK_INTERVAL`.
@@ -121,19 +132,19 @@ class Policy:
         Args:
             bs: requests, at least 1.
             kv_tokens: tokens of theirs in the KV cache.
-            fresh: a prefill came directly before.
+            joined: requests that have joined since the last look, in prefills: all of them, or those not told yet.
         """
-        held = None if self.looks(bs, fresh=fresh) else self._held
+        held = None if self.looks(bs, joined) else self._held
         self._elapsed += 1
         if held is not None:
-            return held[1]
+            return held.choice if bs == held.bs else self._resized(held, bs, kv_tokens)
         options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
         goodput = gain + bs
         goodput /= seconds
         goodput *= options.possible
         row, column = self._best(goodput)
         self._present = row  # also where something else is looked at instead: that must not undo a switch
-        row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh)
+        row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh=joined > 0)
         if not row:
             self._plain_trial = 0
         elif not exploring:
@@ -149,13 +160,21 @@ class Policy:
             int(options.kinds[row, column]),
             exploring,
         )
-        self._held = None if exploring else (bs, choice)
+        self._held = None if exploring else Held(bs, row, choice)
         return choice
 
-    def looks(self, bs: int, *, fresh: bool = False) -> bool:
-        """Whether the next choice looks at all options; where it does not, what was learnt can wait."""
+    def looks(self, bs: int, joined: int = 0) -> bool:
+        """Whether the next choice, for the same arguments, looks at all options; else what was learnt can wait.
+
+        Plain decoding is left directly after a prefill or not at all, so there each one is looked at.
+        """
         held = self._held
-        return held is None or self._elapsed + 1 >= LOOK_INTERVAL or held[0] != bs or fresh
+        if held is None or self._elapsed + 1 >= LOOK_INTERVAL:
+            return True
+        if not held.row:
+            return joined > 0 or bs != held.bs
+        changed = max(abs(bs - held.bs), joined)
+        return changed * UNCHANGED_PART >= held.bs or not self._fits(held.choice, bs)
 
     @property
     def wants_news(self) -> bool:
@@ -201,6 +220,27 @@ class Policy:
         self._evidence = 0.0
         return row, column
 
+    def _fits(self, choice: Choice, bs: int) -> bool:
+        """Whether a batch of another size has the same option; see `_prepare`."""
+        largest = self.costs.batch_sizes[-1]
+        tier = choice.tier
+        return tier is None or (bs <= tier and (bs < largest or (bs == largest and tier <= bs * (choice.steps + 1))))
+
+    def _resized(self, held: Held, bs: int, kv_tokens: int) -> Choice:
+        """The option that is held, for another number of requests."""
+        size, row, choice = held
+        options = self._options.get(bs) or self._prepare(bs)
+        column = 0 if choice.tier is None else 1 + int(np.searchsorted(options.tiers, choice.tier))
+        kind = int(options.kinds[row, column])
+        profiled = float(options.seconds[row, column] + kv_tokens * self._kv_seconds[row, 0])
+        return choice._replace(
+            tokens=int(options.tokens[row, column]),
+            gain=choice.gain * bs / size,
+            profiled=profiled,
+            seconds=profiled * self.correction.factor(kind),
+            kind=kind,
+        )
+
     @staticmethod
     def _pick(goodput: Array) -> tuple[int, int]:
         row = int(goodput[:, 0].argmax())
@@ -211,7 +251,7 @@ class Policy:
         return row, 0
 
     def _explore(
-        self, row: int, column: int, gain: Array, seconds: Array, bs: int, fresh: bool
+        self, row: int, column: int, gain: Array, seconds: Array, bs: int, *, fresh: bool
     ) -> tuple[int, int, bool]:
         """Replace the choice by the full width of the next greater number of steps, when the loss is saved up.
 

@@ -153,7 +153,7 @@ def replay(trace: Trace, requests: int | None = None) -> Replay:
         for one in both:
             one.learn(record)
         _, _, seconds, gain = watching.policy.evaluate(record.bs, record.kv_tokens)
-        again = deciding.policy.choose(record.bs, record.kv_tokens, fresh=record.joined > 0)
+        again = deciding.policy.choose(record.bs, record.kv_tokens, record.joined)
         if requests in (None, record.bs):
             count += 1
             table.add(record, (record.bs + gain[:, 0]) / seconds[:, 0], again)
