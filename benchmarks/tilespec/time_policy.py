@@ -4,8 +4,9 @@
 
 Launches are timed until the call returns, with nothing else under way; without a GPU the kernels' torch twins run, and
 their times mean nothing. Means count: only one decision in `LOOK_INTERVAL` looks at all options, and the calibration is
-fitted every `FIT_INTERVAL` steps. The last line is the sum over what a step of ragged chains does; "pack" and "accept"
-are in the place of work that SGLang would do (`time_accept` times it).
+fitted every `FIT_INTERVAL` steps. The line "all" is the sum over what a step of ragged chains does; "pack" and "accept"
+are in the place of work that SGLang would do (`time_accept` times it). The last line is the choice where a prefill has
+another request join before every step.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ STEPS = (0, 1, 2, 3, 5, 7)
 BS, DEPTH, TOKENS, HIDDEN, LONGEST, VOCABULARY = 64, 7, 256, 4096, 8192, 128_256
 WARM_UP, TIMES = 64, 512
 
+CHOOSE = "take in what has arrived, and choose"
+
 Calls = dict[str, Callable[[], object]]
 
 
@@ -50,8 +53,8 @@ def cost_table() -> CostTable:
     )
 
 
-def parts_of_a_step(device: str) -> Calls:
-    """What a step that verifies a part does beside SGLang's own work, in order."""
+def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
+    """What a step that verifies a part does beside SGLang's own work, in order; requests join before each or never."""
     known = Calibration(DEPTH), Calibration(DEPTH)
     table = torch.from_numpy(known[0].logits())
     scores = Scores(BS, DEPTH, device, AcceptanceModel.create(torch.from_numpy(edges()), table, BS, device))
@@ -75,8 +78,13 @@ def parts_of_a_step(device: str) -> Calls:
         observation = scores.observation(BS, DEPTH, requests)
         accept_chains(logits, plan.qo_indptr, chains, None, AcceptedChains.create(*shape), observation)
 
+    def choose() -> None:
+        if joining:
+            decider.interrupted(1)
+        decider.choose(BS, 100_000)
+
     return {
-        "take in what has arrived, and choose": lambda: decider.choose(BS, 100_000),
+        CHOOSE: choose,
         "allocate": lambda: scores.allocate(BS, DEPTH, requests, TOKENS),
         "pack": lambda: pack_verify(dense, slots, plan.qo_indptr, packed),
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
@@ -109,9 +117,11 @@ def main() -> None:
             torch.cuda.synchronize()
 
     steps = measure(parts_of_a_step(device), wait)
+    lines = steps | {"all of a step of ragged chains": np.sum([*steps.values()], axis=0)}
+    lines["choose where one joins"] = measure(parts_of_a_step(device, joining=True), wait)[CHOOSE]
     with options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"requests": BS, "drafts": DEPTH, "tokens": TOKENS, "steps": TIMES}, out)
-        for what, times in (steps | {"all of a step of ragged chains": np.sum([*steps.values()], axis=0)}).items():
+        for what, times in lines.items():
             tell({"what": what, "mean_us": round(times.mean(), 1), "median_us": round(np.median(times), 1)}, out)
 
 
