@@ -132,7 +132,7 @@ class Policy:
         Args:
             bs: requests, at least 1.
             kv_tokens: tokens of theirs in the KV cache.
-            joined: requests that have joined since the last look, in prefills: all of them, or those not told yet.
+            joined: requests that have joined since the last look, in prefills; `join` was told of them.
         """
         held = None if self.looks(bs, joined) else self._held
         self._elapsed += 1
