@@ -163,7 +163,8 @@ def _dice() -> None:
     def diced(self: Policy, bs: int, kv_tokens: int, joined: int = 0) -> Choice:
         steps = dice.choice(self.steps)
         full = bs * (steps + 1)
-        sizes = [int(tier) for tier in self._tiers if steps and bs <= tier < full]
+        tiers = self.costs.tiers.sizes if self.costs.tiers else []
+        sizes = [size for size in tiers if steps and bs <= size < full]
         tier = dice.choice([None, *sizes[dice.randrange(len(sizes)) :][:1]] if sizes else [None])
         choice = choose(self, bs, kv_tokens, joined)
         return choice._replace(steps=steps, tier=tier, tokens=tier or full)

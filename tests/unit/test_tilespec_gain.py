@@ -18,7 +18,6 @@ def test_depths_that_were_not_drafted_are_extrapolated() -> None:
     known.assume(np.array([0.7, 0.8, 0.5]), np.ones(3))
     for _ in range(1000):
         known.update(histogram_of(survival, 3), 1)
-        known.gain(known.stretch)
     totals = survival.sum() / 4 * np.array([0, 1, 1 + 0.8, 1 + 0.8 + 0.4])
     np.testing.assert_allclose(known.gain(whole), totals, rtol=1e-3)
     items = np.sort(np.concatenate([survival * f for f in (1, 0.8, 0.4)], axis=None))[::-1]

@@ -89,7 +89,8 @@ def _replay(options: argparse.Namespace) -> int:
     except (OSError, ValueError, IndexError) as error:
         return _fail(f"{options.trace} cannot be replayed: {error}")
     if not result.records:
-        return _fail(f"{options.trace} has no step" + (f" of {options.requests} requests" if options.requests else ""))
+        wanted = "" if options.requests is None else f" of {options.requests} requests"
+        return _fail(f"{options.trace} has no step{wanted}")
     print(f"{result.records:,} steps")
     for line in replay.table(result):
         print(line)

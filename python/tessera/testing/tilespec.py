@@ -29,7 +29,6 @@ def told(survival: Floats, steps: list[int], depths: int) -> Survivals:
     known = Survivals(depths, steps, np.full(depths, 0.5), np.ones(depths))
     for _ in range(_TIMES):
         known.update(_OFTEN * histogram_of(survival, depths), survival.shape[1])
-        known.gain(known.stretch)  # looked at, and so worked in
     return known
 
 

@@ -8,14 +8,13 @@ at: what lies between two costs as much as the greater. So the maximum over a fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tessera.tilespec.costs import FIRST, Array, Correction, CostTable
 from tessera.tilespec.gain import Survivals
+from tessera.tilespec.options import Options, OptionTable
 
 RAGGED_ADVANTAGE = 1.02
 """A ragged step must promise this much over the best uniform one: it costs more than the profile sees."""
@@ -82,20 +81,6 @@ class Held(NamedTuple):
     choice: Choice
 
 
-@dataclass(frozen=True)
-class Options:
-    """Everything about one batch size that does not change: rows are steps, column 0 is uniform, others are tiers."""
-
-    tiers: npt.NDArray[np.int64]
-    tokens: npt.NDArray[np.int64]
-    seconds: Array
-    kinds: npt.NDArray[np.int64]
-    drafts: Array
-    """Where to look up the gain of each."""
-    possible: Array
-    """1 or 0."""
-
-
 class Policy:
     """Chooses for step after step; deterministic in what it is given, so ranks that are given the same agree.
 
@@ -109,10 +94,8 @@ class Policy:
         self.survivals = survivals
         self.steps = costs.steps
         self._kv_seconds = np.array([[costs.kv_seconds[steps]] for steps in costs.steps])
-        self._tiers = np.array(costs.tiers.sizes if costs.tiers else [], np.int64)
-        uniform_kinds = len(self.steps) * (len(costs.batch_sizes) + 1)
-        self.correction = Correction(uniform_kinds + len(self._tiers))
-        self._options: dict[int, Options] = {}
+        self._options = OptionTable(costs, survivals.stretch)
+        self.correction = Correction(self._options.kinds)
         self._present = 0
         self._evidence = 0.0
         self._credit = 0.0
@@ -174,7 +157,9 @@ class Policy:
         if not held.row:
             return joined > 0 or bs != held.bs
         changed = max(abs(bs - held.bs), joined)
-        return changed * UNCHANGED_PART >= held.bs or not self._fits(held.choice, bs)
+        if changed * UNCHANGED_PART >= held.bs:
+            return True
+        return bs != held.bs and self._options.of(bs).column(held.row, held.choice.tier) is None
 
     @property
     def wants_news(self) -> bool:
@@ -195,7 +180,7 @@ class Policy:
 
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
         """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
-        options = self._options.get(bs) or self._prepare(bs)
+        options = self._options.of(bs)
         profiled = options.seconds + kv_tokens * self._kv_seconds
         seconds = self.correction.factors(options.kinds)
         seconds *= profiled
@@ -220,17 +205,11 @@ class Policy:
         self._evidence = 0.0
         return row, column
 
-    def _fits(self, choice: Choice, bs: int) -> bool:
-        """Whether a batch of another size has the same option; see `_prepare`."""
-        largest = self.costs.batch_sizes[-1]
-        tier = choice.tier
-        return tier is None or (bs <= tier and (bs < largest or (bs == largest and tier <= bs * (choice.steps + 1))))
-
     def _resized(self, held: Held, bs: int, kv_tokens: int) -> Choice:
         """The option that is held, for another number of requests."""
         size, row, choice = held
-        options = self._options.get(bs) or self._prepare(bs)
-        column = 0 if choice.tier is None else 1 + int(np.searchsorted(options.tiers, choice.tier))
+        options = self._options.of(bs)
+        column = options.column(row, choice.tier)
         kind = int(options.kinds[row, column])
         profiled = float(options.seconds[row, column] + kv_tokens * self._kv_seconds[row, 0])
         return choice._replace(
@@ -304,28 +283,3 @@ class Policy:
         self._since_trial = 0
         self._plain_trial = 0 if other else FIRST - 1
         return other, size, True
-
-    def _prepare(self, bs: int) -> Options:
-        steps = np.array(self.steps)
-        full = bs * (steps + 1)
-        # Beyond the captured batch sizes there are no graphs, and a ragged step without one waits for the device.
-        first = len(self._tiers) if bs > self.costs.batch_sizes[-1] else int(np.searchsorted(self._tiers, bs))
-        tiers = self._tiers[first:]  # also those greater than everything there is: one may be cheaper
-        tokens = np.minimum(np.concatenate([[full[-1]], tiers])[None, :], full[:, None])
-        around = self.costs.around_verify(bs)[:, None]
-        uniform = self.costs.verify_uniform(bs)[:, None]
-        ragged = np.broadcast_to(self.costs.verify_ragged()[first:], (len(steps), len(tiers)))
-        batch = int(np.searchsorted(self.costs.batch_sizes, bs))
-        room = bs < self.costs.batch_sizes[-1]  # what a size has beyond all tokens goes to a request of padding
-        uniform_kinds = np.arange(len(steps)) * (len(self.costs.batch_sizes) + 1) + batch
-        ragged_kinds = len(steps) * (len(self.costs.batch_sizes) + 1) + np.arange(first, first + len(tiers))
-        options = Options(
-            tiers,
-            tokens,
-            around + np.hstack([uniform, ragged]),
-            np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)]),
-            (tokens - bs) / bs + self.survivals.stretch[:, None],
-            np.hstack([np.ones_like(uniform), (steps[:, None] > 0) & (room | (tiers <= full[:, None]))]),
-        )
-        self._options[bs] = options
-        return options

@@ -124,11 +124,9 @@ class _Table:
     def add(self, record: Record, goodput: Array, again: Choice) -> None:
         """One step: what was recorded, tokens in a second of each uniform width, and what is chosen now."""
         bs, made = record.bs, record.bs + record.choice.gain
-        for steps, rate, outcome in zip(self._steps, goodput.tolist(), self._static, strict=True):
+        uniform = list(zip(goodput.tolist(), self._steps, strict=True))
+        for outcome, (rate, steps) in zip((*self._static, self._uniform), (*uniform, max(uniform)), strict=True):
             outcome.add(made, rate, bs * (steps + 1), str(steps))
-        best = int(goodput.argmax())
-        width = self._steps[best] + 1
-        self._uniform.add(made, float(goodput[best]), bs * width, str(width - 1))
         for outcome, choice in ((self._tilespec, again), (self._recorded, record.choice)):
             label = f"{choice.steps}{'' if choice.tier is None else ' ragged'}"
             outcome.add(made, (bs + choice.gain) / choice.seconds, choice.tokens, label)

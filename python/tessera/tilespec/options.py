@@ -1,0 +1,79 @@
+"""What a step of so many requests may do, and what of it does not change: tokens, seconds by the profile, kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.tilespec.costs import Array, CostTable
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of one batch size: rows are steps, column 0 is uniform, others are tiers."""
+
+    tiers: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    seconds: Array
+    kinds: npt.NDArray[np.int64]
+    drafts: Array
+    """Where to look up the gain of each."""
+    possible: Array
+    """1 or 0."""
+
+    def column(self, row: int, tier: int | None) -> int | None:
+        """Where a row has the option of this tier, None for uniform; None if it has not."""
+        if tier is None:
+            return 0
+        place = int(np.searchsorted(self.tiers, tier))
+        there = place < len(self.tiers) and self.tiers[place] == tier and self.possible[row, place + 1]
+        return place + 1 if there else None
+
+
+class OptionTable:
+    """The options of every batch size, each made when it is met.
+
+    Args:
+        costs: the profile.
+        stretch: of the survivals that gains are looked up in.
+    """
+
+    def __init__(self, costs: CostTable, stretch: Array) -> None:
+        self._costs = costs
+        self._stretch = stretch
+        self._tiers = np.array(costs.tiers.sizes if costs.tiers else [], np.int64)
+        self._uniform_kinds = len(costs.steps) * (len(costs.batch_sizes) + 1)
+        self.kinds: int = self._uniform_kinds + len(self._tiers)
+        self._of: dict[int, Options] = {}
+
+    def of(self, bs: int) -> Options:
+        """Of ``bs`` requests."""
+        return self._of.get(bs) or self._prepare(bs)
+
+    def _prepare(self, bs: int) -> Options:
+        costs = self._costs
+        steps = np.array(costs.steps)
+        full = bs * (steps + 1)
+        # Beyond the captured batch sizes there are no graphs, and a ragged step without one waits for the device.
+        first = len(self._tiers) if bs > costs.batch_sizes[-1] else int(np.searchsorted(self._tiers, bs))
+        tiers = self._tiers[first:]  # also those greater than everything there is: one may be cheaper
+        tokens = np.minimum(np.concatenate([[full[-1]], tiers])[None, :], full[:, None])
+        around = costs.around_verify(bs)[:, None]
+        uniform = costs.verify_uniform(bs)[:, None]
+        ragged = np.broadcast_to(costs.verify_ragged()[first:], (len(steps), len(tiers)))
+        batch = int(np.searchsorted(costs.batch_sizes, bs))
+        room = bs < costs.batch_sizes[-1]  # what a size has beyond all tokens goes to a request of padding
+        uniform_kinds = np.arange(len(steps)) * (len(costs.batch_sizes) + 1) + batch
+        ragged_kinds = self._uniform_kinds + np.arange(first, first + len(tiers))
+        options = Options(
+            tiers,
+            tokens,
+            around + np.hstack([uniform, ragged]),
+            np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)]),
+            (tokens - bs) / bs + self._stretch[:, None],
+            np.hstack([np.ones_like(uniform), (steps[:, None] > 0) & (room | (tiers <= full[:, None]))]),
+        )
+        self._of[bs] = options
+        return options
