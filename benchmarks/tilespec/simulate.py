@@ -202,7 +202,7 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
     timed: deque[tuple[Choice, float, bool]] = deque()
     late: deque[tuple[npt.NDArray[np.int32], int] | None] = deque([None] * LAG)
     made = seconds = 0.0
-    new, joined = np.arange(world.bs), 0
+    new = np.arange(world.bs)
     chosen: Counter[str] = Counter()
     while made < tokens:
         news = late.popleft()
@@ -213,12 +213,8 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
             policy.observe(past, measured, disturbed=disturbed)
         kind.fit()
         kind.model.offsets[new] = 0.0
-        joined += len(new)
-        looks = policy.looks(world.bs, joined)
-        if looks and joined:
-            policy.join(joined, world.bs)
-        choice = policy.choose(world.bs, world.bs * KV_PER_REQUEST, joined)
-        joined = 0 if looks else joined
+        policy.join(len(new))
+        choice = policy.choose(world.bs, world.bs * KV_PER_REQUEST)
         chosen[f"{choice.steps}{'' if choice.tier is None else f' in {choice.tier}'}"] += 1
         took = clock.takes(choice)
         disturbed = len(new) > 0

@@ -160,13 +160,13 @@ def _dice() -> None:
     dice = random.Random(1)
     choose, create = Policy.choose, Scores.__init__
 
-    def diced(self: Policy, bs: int, kv_tokens: int, joined: int = 0) -> Choice:
+    def diced(self: Policy, bs: int, kv_tokens: int) -> Choice:
         steps = dice.choice(self.steps)
         full = bs * (steps + 1)
         tiers = self.costs.tiers.sizes if self.costs.tiers else []
         sizes = [size for size in tiers if steps and bs <= size < full]
         tier = dice.choice([None, *sizes[dice.randrange(len(sizes)) :][:1]] if sizes else [None])
-        choice = choose(self, bs, kv_tokens, joined)
+        choice = choose(self, bs, kv_tokens)
         return choice._replace(steps=steps, tier=tier, tokens=tier or full)
 
     def create_and_toss(self: Scores, *args: Any) -> None:
@@ -192,8 +192,8 @@ def _halves() -> None:
 
     choose = Policy.choose
 
-    def halved(self: Policy, bs: int, kv_tokens: int, joined: int = 0) -> Choice:
-        choice = choose(self, bs, kv_tokens, joined)
+    def halved(self: Policy, bs: int, kv_tokens: int) -> Choice:
+        choice = choose(self, bs, kv_tokens)
         most = max(self.steps)
         return choice._replace(steps=most, tier=None, tokens=bs * (most + 1) // 2)
 

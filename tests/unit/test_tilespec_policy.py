@@ -119,8 +119,8 @@ def test_a_batch_of_new_requests_is_another_batch() -> None:
         policy = Policy(simple_costs(), told(chain(0.01, 0.01, 0.01), [0, 1, 3], 3))
         assert policy.choose(4, 0).steps == 0
         policy.survivals = told(chain(0.12, 0.01, 0.01), [0, 1, 3], 3)
-        policy.join(joined, 4)
-        assert policy.choose(4, 0, joined).steps == steps
+        policy.join(joined)
+        assert policy.choose(4, 0).steps == steps
 
 
 def test_ragged_must_promise_two_percent_more() -> None:
@@ -142,7 +142,10 @@ def test_ragged_must_promise_two_percent_more() -> None:
 def test_exploration_is_paid_for() -> None:
     """Plain decoding is left now and then, but the time lost stays within its share."""
     policy = Policy(simple_costs(draft=1.0), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
-    choices = [policy.choose(4, 0, int(i % 10 == 0)) for i in range(6000)]
+    choices = []
+    for i in range(6000):
+        policy.join(int(i % 10 == 0))
+        choices.append(policy.choose(4, 0))
     explored = [choice for choice in choices if choice.exploring]
     assert {choice.steps for choice in choices if not choice.exploring} == {0}
     assert {choice.steps for choice in explored} == {1}
@@ -160,7 +163,8 @@ def test_a_draft_that_became_good_is_found() -> None:
     assert chosen(policy).steps == 0
     policy.survivals.assume(np.full(3, 0.95), np.ones(3))
     for i in range(1000):
-        choice = policy.choose(4, 0, int(i % 10 == 0))
+        policy.join(int(i % 10 == 0))
+        choice = policy.choose(4, 0)
         if choice.steps:
             policy.survivals.update(histogram_of(chain(0.95, 0.95, 0.95)[:, : choice.steps], 3), choice.steps)
     assert chosen(policy).steps == 3
@@ -247,7 +251,11 @@ def test_it_looks_again_when_the_batch_changes_and_now_and_then(monkeypatch: pyt
     assert [choice is later[3] for choice in later] == [False] * 3 + [True] * 4 + [False]
     assert policy.choose(3, 0).tokens == 12
     assert policy.choose(4, 0).tokens == 16
-    assert policy.choose(4, 10, 1) is not policy.choose(4, 0, 1)
+    joining = []
+    for kv_tokens in (10, 0):
+        policy.join(1)
+        joining.append(policy.choose(4, kv_tokens))
+    assert joining[0] is not joining[1]
     policy = Policy(simple_costs(draft=0.4), told(chain(0.7, 0.2, 0.2), [0, 1, 3], 3))
     explored = [policy.choose(4, 0).exploring for _ in range(4000)]
     assert any(explored)
@@ -271,8 +279,9 @@ def test_a_few_requests_more_or_less_are_no_reason_to_look(monkeypatch: pytest.M
     assert policy.looks(24)
     monkeypatch.setattr(policies, "LOOK_INTERVAL", 100)
     for bs, joined in ((24, 2), (26, 2), (22, 2)):
-        assert not policy.looks(bs, joined)
-        choice = policy.choose(bs, 500, joined)
+        policy._joined = joined
+        assert not policy.looks(bs)
+        choice = policy.choose(bs, 500)
         options, profiled, seconds, _ = policy.evaluate(bs, 500)
         row, column = policy.steps.index(held.steps), 1 + options.tiers.tolist().index(held.tier) if held.tier else 0
         assert (choice.steps, choice.tier) == (held.steps, held.tier)
@@ -284,7 +293,9 @@ def test_a_few_requests_more_or_less_are_no_reason_to_look(monkeypatch: pytest.M
         assert choice.profiled == pytest.approx(profiled[row, column])
         assert choice.seconds == pytest.approx(seconds[row, column])
         assert choice.gain / bs == pytest.approx(held.gain / 24, rel=0.01)
-    assert [policy.looks(bs, joined) for bs, joined in ((24, 3), (27, 0), (21, 0), (24, 2))] == [True] * 3 + [False]
+    for bs, joined, looks in ((24, 3, True), (27, 0, True), (21, 0, True), (24, 2, False)):
+        policy._joined = joined
+        assert policy.looks(bs) == looks, (bs, joined)
 
 
 def test_plain_decoding_is_looked_at_after_each_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +303,9 @@ def test_plain_decoding_is_looked_at_after_each_prefill(monkeypatch: pytest.Monk
     policy = Policy(simple_costs(), told(chain(0.02, 0.02, 0.02), [0, 1, 3], 3))
     assert chosen(policy, 64).steps == 0
     monkeypatch.setattr(policies, "LOOK_INTERVAL", 100)
-    assert [policy.looks(64), policy.looks(64, 1), policy.looks(63)] == [False, True, True]
+    assert [policy.looks(64), policy.looks(63)] == [False, True]
+    policy.join(1)
+    assert policy.looks(64)
 
 
 def test_a_tier_that_another_size_does_not_have_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:

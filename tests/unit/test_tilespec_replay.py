@@ -42,9 +42,8 @@ def record_a_run(file: Path, steps: int) -> Policy:
             for mean in means:
                 policy.survivals.assume(np.array(mean.values), np.array(mean.kept))
             joined = 3 if step % 10 == 0 else 0
-            if joined:
-                policy.join(joined, 8)
-            choice = policy.choose(8, 1000 * step, joined)
+            policy.join(joined)
+            choice = policy.choose(8, 1000 * step)
             measured = choice.profiled * 1.1
             disturbed = joined > 0
             writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, joined, disturbed))

@@ -77,7 +77,6 @@ class Decider:
         self._tell = tell
         self._refits: list[tuple[Traffic, npt.NDArray[np.float32]]] = []
         self._joined = 0
-        self._interrupted = False
         self._bs = 0
         self._trace = None if trace is None else TraceWriter(trace, costs, means)
         self._tally = tally
@@ -92,17 +91,18 @@ class Decider:
             self._traffic = traffic
             self._scores.use(traffic)
             self.policy.turn(self._survivals[traffic])
-        joined = self._learn(bs)
+        self._learn(bs)
         self._timers[traffic].stepped()
-        choice = self.policy.choose(bs, kv_tokens, joined)
+        choice = self.policy.choose(bs, kv_tokens)
         if self._tell is not None:
             self._tell(Order(choice, self._refits))
             self._refits = []
         if self._unsent is not None and self._unsent != (choice.steps, traffic):
             self._send_histogram(self._unsent)  # now: from here on it is of other drafts
         learnt = self._learnt
-        disturbed = self._interrupted or bs != self._bs
-        self._bs, self._interrupted = bs, False
+        joined, self._joined = self._joined, 0
+        disturbed = joined > 0 or bs != self._bs
+        self._bs = bs
         record = Record(
             bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, joined, disturbed, traffic
         )
@@ -111,25 +111,20 @@ class Decider:
             self._learnt = _Learnt()
         return choice
 
-    def _learn(self, bs: int) -> int:
-        """Tell the policy what has arrived, if it looks now, and return how many requests it was told have joined."""
-        looks = self.policy.looks(bs, self._joined)
+    def _learn(self, bs: int) -> None:
+        """Tell the policy what has arrived, if it looks now."""
+        looks = self.policy.looks(bs)
         counts = self._counts.receive()
         if looks or counts:
             self._take_in_histograms()
             self._fit(counts)
-        if not looks:
-            return 0
-        self._take_in_times()
-        joined, self._joined = self._joined, 0
-        if joined:
-            self.policy.join(joined, bs)
-        return joined
+        if looks:
+            self._take_in_times()
 
     def interrupted(self, joined: int) -> None:
         """A prefill runs between two decode steps; after it ``joined`` requests more decode, whose drafts are whole."""
         self._joined += joined
-        self._interrupted |= joined > 0
+        self.policy.join(joined)
         untimed = self._watch.interrupt()
         self._take_in_times()
         self._record(untimed)

@@ -106,8 +106,9 @@ class Policy:
         self._burst = 0
         self._held: Held | None = None
         self._elapsed = 0
+        self._joined = 0
 
-    def choose(self, bs: int, kv_tokens: int, joined: int = 0) -> Choice:
+    def choose(self, bs: int, kv_tokens: int) -> Choice:
         """The best option for ``bs`` requests with ``kv_tokens`` cached in all, or now and then an exploration.
 
         The same as before in most steps: see `LOOK_INTERVAL`.
@@ -115,19 +116,19 @@ class Policy:
         Args:
             bs: requests, at least 1.
             kv_tokens: tokens of theirs in the KV cache.
-            joined: requests that have joined since the last look, in prefills; `join` was told of them.
         """
-        held = None if self.looks(bs, joined) else self._held
+        held = None if self.looks(bs) else self._held
         self._elapsed += 1
         if held is not None:
             return held.choice if bs == held.bs else self._resized(held, bs, kv_tokens)
+        fresh = self._joined > 0
         options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
         goodput = gain + bs
         goodput /= seconds
         goodput *= options.possible
         row, column = self._best(goodput)
         self._present = row  # also where something else is looked at instead: that must not undo a switch
-        row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh=joined > 0)
+        row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh=fresh)
         if not row:
             self._plain_trial = 0
         elif not exploring:
@@ -146,8 +147,8 @@ class Policy:
         self._held = None if exploring else Held(bs, row, choice)
         return choice
 
-    def looks(self, bs: int, joined: int = 0) -> bool:
-        """Whether the next choice, for the same arguments, looks at all options; else what was learnt can wait.
+    def looks(self, bs: int) -> bool:
+        """Whether the next choice looks at all options; where it does not, what was learnt can wait.
 
         Plain decoding is left directly after a prefill or not at all, so there each one is looked at.
         """
@@ -155,8 +156,8 @@ class Policy:
         if held is None or self._elapsed + 1 >= LOOK_INTERVAL:
             return True
         if not held.row:
-            return joined > 0 or bs != held.bs
-        changed = max(abs(bs - held.bs), joined)
+            return self._joined > 0 or bs != held.bs
+        changed = max(abs(bs - held.bs), self._joined)
         if changed * UNCHANGED_PART >= held.bs:
             return True
         return bs != held.bs and self._options.of(bs).column(held.row, held.choice.tier) is None
@@ -172,14 +173,20 @@ class Policy:
         self._held = None
         self._evidence = PLAIN_EVIDENCE
 
-    def join(self, joined: int, bs: int) -> None:
-        """After a prefill ``joined`` of the next batch of ``bs`` are new; where most are, it is another batch."""
-        self.survivals.renew(joined, bs)
-        if 2 * joined >= bs:
-            self._evidence = PLAIN_EVIDENCE
+    def join(self, joined: int) -> None:
+        """A prefill has ended, after which ``joined`` more requests decode: taken in at the next look."""
+        self._joined += joined
 
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
-        """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected."""
+        """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected.
+
+        Of those that have joined is known what requests are like when they begin; where most have, it is another batch.
+        """
+        if self._joined:
+            self.survivals.renew(self._joined, bs)
+            if 2 * self._joined >= bs:
+                self._evidence = PLAIN_EVIDENCE
+            self._joined = 0
         options = self._options.of(bs)
         profiled = options.seconds + kv_tokens * self._kv_seconds
         seconds = self.correction.factors(options.kinds)

@@ -90,8 +90,7 @@ class Follower:
         if record.traffic != self._traffic:
             self._traffic = Traffic(record.traffic)
             self.policy.turn(self._survivals[self._traffic])
-        if record.joined:
-            self.policy.join(record.joined, record.bs)
+        self.policy.join(record.joined)
 
     def time(self, record: Record) -> None:
         """Take in how long the step took."""
@@ -151,7 +150,7 @@ def replay(trace: Trace, requests: int | None = None) -> Replay:
         for one in both:
             one.learn(record)
         _, _, seconds, gain = watching.policy.evaluate(record.bs, record.kv_tokens)
-        again = deciding.policy.choose(record.bs, record.kv_tokens, record.joined)
+        again = deciding.policy.choose(record.bs, record.kv_tokens)
         if requests in (None, record.bs):
             count += 1
             table.add(record, (record.bs + gain[:, 0]) / seconds[:, 0], again)

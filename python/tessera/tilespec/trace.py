@@ -70,7 +70,7 @@ class Record:
     measured: float | None = None
     """Seconds, where measured."""
     joined: int = 0
-    """Requests that decode since prefills before, told to the policy now: at its next look, all at once."""
+    """Requests that decode since a prefill directly before."""
     disturbed: bool = False
     """Requests came or went directly before."""
     traffic: int = Traffic.GREEDY
