@@ -32,7 +32,7 @@
 #   tile_rest    the same at temperature 0, where TILE_TEMPERATURES was another
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    300 s (reckoned)
-#   tile_again   a start by itself, of the setting AGAIN: behind another one, or before it, a later one is seen    130 s
+#   tile_again   a start by itself, of the setting AGAIN: behind another one, or before it, a later one is seen    225 s
 #   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_times   what a step costs the scheduler's thread, what acceptance costs; no server    60 s
