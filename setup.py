@@ -24,7 +24,7 @@ CLIENT = ["httpx>=0.27", "numpy>=1.26"]
 
 EXTRAS = {
     # SGLang leaves starlette open; below 1.0.1 its API-key check can be passed by (CVE-2026-48710).
-    "engine": [SGLANG, "starlette>=1.0.1"],
+    "engine": [SGLANG, "numba", "starlette>=1.0.1"],
     # The client library over HTTP: neither SGLang nor torch.
     "client": CLIENT,
     "plot": ["matplotlib>=3.9"],

@@ -153,8 +153,8 @@ class Clock:
 def fixed(world: World, policy: Policy, clock: Clock, steps: int, tokens: int) -> float:
     """Tokens in a second of one setting."""
     row = STEPS.index(steps)
-    options, profiled, _, _ = policy.evaluate(world.bs, world.bs * KV_PER_REQUEST)
-    step_seconds = float(profiled[row, 0] * clock.factors[options.kinds[row, 0]])
+    options, outlook = policy.evaluate(world.bs, world.bs * KV_PER_REQUEST)
+    step_seconds = float(outlook.profiled[row, 0] * clock.factors[options.kinds[row, 0]])
     made = seconds = 0.0
     while made < tokens:
         accepted = world.draft()[1][:, :steps].cumprod(1).sum(1)

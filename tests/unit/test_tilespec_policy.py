@@ -282,7 +282,7 @@ def test_a_few_requests_more_or_less_are_no_reason_to_look(monkeypatch: pytest.M
         policy._joined = joined
         assert not policy.looks(bs)
         choice = policy.choose(bs, 500)
-        options, profiled, seconds, _ = policy.evaluate(bs, 500)
+        options, outlook = policy.evaluate(bs, 500)
         row, column = policy.steps.index(held.steps), 1 + options.tiers.tolist().index(held.tier) if held.tier else 0
         assert (choice.steps, choice.tier) == (held.steps, held.tier)
         assert choice.tokens == (held.tier or bs * (held.steps + 1))
@@ -290,8 +290,8 @@ def test_a_few_requests_more_or_less_are_no_reason_to_look(monkeypatch: pytest.M
         if bs == 24:
             assert choice is held
             continue
-        assert choice.profiled == pytest.approx(profiled[row, column])
-        assert choice.seconds == pytest.approx(seconds[row, column])
+        assert choice.profiled == pytest.approx(outlook.profiled[row, column])
+        assert choice.seconds == pytest.approx(outlook.seconds[row, column])
         assert choice.gain / bs == pytest.approx(held.gain / 24, rel=0.01)
     for bs, joined, looks in ((24, 3, True), (27, 0, True), (21, 0, True), (24, 2, False)):
         policy._joined = joined

@@ -32,6 +32,13 @@ def told(survival: Floats, steps: list[int], depths: int) -> Survivals:
     return known
 
 
+def promised(known: Survivals, *drafts: float) -> Floats:
+    """Accepted draft tokens of a request: a row for each number of steps, a column for each of ``drafts``, verified."""
+    found = np.empty((len(known.steps), len(drafts)))
+    known.read(np.tile(np.array(drafts, np.float64), (len(found), 1)), found)
+    return found
+
+
 def random_costs(rng: np.random.Generator, steps: list[int], bs: int) -> CostTable:
     """Random times, which need not rise."""
     tiers = sorted(set(rng.integers(1, bs * (steps[-1] + 1) + 3, 5).tolist()))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tessera.tilespec.compiled import compiled
 from tessera_kernels.histogram import PROMISED_UNIT
 
 Array = npt.NDArray[np.float64]
@@ -134,13 +135,9 @@ class Calibration:
         A shifted Beta prior of `PRIOR_TRIALS`, then the closest table (least squares, weighted by trials) that does not
         fall with the confidence.
         """
-        weight = self.trials + PRIOR_TRIALS
-        found = np.empty_like(weight)
-        prior = identity()
-        for depth, (trials, successes) in enumerate(zip(self.trials, self.successes, strict=True)):
-            prior = _shifted(prior, trials, successes)
-            prior = found[depth] = (successes + PRIOR_TRIALS * prior) / weight[depth]
-        return _isotonic(found, weight)
+        found = np.empty_like(self.trials)
+        _fit(self.trials, self.successes, identity(), found)
+        return found
 
     def logits(self) -> npt.NDArray[np.float32]:
         """The table as the device takes it: float32 ``[S, BINS]``."""
@@ -214,36 +211,50 @@ def _sigmoid(logit: npt.NDArray[np.floating[Any]]) -> Array:
     return np.asarray(1 / (1 + np.exp(-logit)), np.float64)
 
 
+@compiled("float64[::1](float64[::1], float64[::1], float64[::1])")
 def _shifted(prior: Array, trials: Array, successes: Array) -> Array:
     """Move the logits of ``[BINS]`` chances by the one number that explains the counts best (Newton's method)."""
     against = (1 - prior) / prior  # not the odds in favour: a chance may have been rounded to 1
-    right = float(successes.sum())
+    right = successes.sum()
     shift = 0.0
     expected = prior
     for _ in range(_SHIFT_ROUNDS):
-        guessed = float(trials.dot(expected))
+        guessed = (trials * expected).sum()
         slope = right - guessed - shift / SHIFT_SPREAD**2
-        curvature = guessed - float(trials.dot(expected * expected)) + 1 / SHIFT_SPREAD**2
+        curvature = guessed - (trials * expected * expected).sum() + 1 / SHIFT_SPREAD**2
         stride = min(max(slope / curvature, -_LONGEST_STRIDE), _LONGEST_STRIDE)
         shift += stride
         expected = 1 / (1 + against * math.exp(-shift))
         if abs(stride) < _SHORTEST_STRIDE:  # the next would be about its square
             break
-    return np.asarray(expected)
+    return expected
 
 
-def _isotonic(values: Array, weights: Array) -> Array:
-    """Weighted isotonic regression of each row: neighbours that fall are pooled until none does."""
-    fitted = np.empty_like(values)
-    for row, (line, weight) in enumerate(zip(values.tolist(), weights.tolist(), strict=True)):
-        pools: list[tuple[float, float, int]] = []  # value, weight, bins
-        for pool in zip(line, weight, [1] * len(line), strict=True):
-            value, mass, bins = pool
-            while pools and pools[-1][0] > value:
-                before, more, others = pools.pop()
-                value = (before * more + value * mass) / (more + mass)
-                mass += more
-                bins += others
-            pools.append((value, mass, bins))
-        fitted[row] = [value for value, _, bins in pools for _ in range(bins)]
-    return fitted
+@compiled("void(float64[::1], float64[::1])")
+def _isotonic(values: Array, weights: Array) -> None:
+    """Weighted isotonic regression, in place: neighbours that fall are pooled until none does."""
+    means, masses, ends = np.empty_like(values), np.empty_like(values), np.empty(len(values), np.int64)
+    pools = 0
+    for place in range(len(values)):
+        value, mass = values[place], weights[place]
+        while pools and means[pools - 1] > value:
+            pools -= 1
+            more = masses[pools]
+            value = (means[pools] * more + value * mass) / (more + mass)
+            mass += more
+        means[pools], masses[pools], ends[pools] = value, mass, place + 1
+        pools += 1
+    begin = 0
+    for pool in range(pools):
+        values[begin : ends[pool]] = means[pool]
+        begin = ends[pool]
+
+
+@compiled("void(float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1])")
+def _fit(trials: Array, successes: Array, prior: Array, found: Array) -> None:
+    """Write the table of `Calibration.acceptance`."""
+    for depth in range(len(trials)):
+        weight = trials[depth] + PRIOR_TRIALS
+        prior = _shifted(prior, trials[depth], successes[depth])
+        prior = found[depth] = (successes[depth] + PRIOR_TRIALS * prior) / weight
+        _isotonic(found[depth], weight)

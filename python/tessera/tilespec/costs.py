@@ -201,25 +201,21 @@ class Correction:
         kinds: how many kinds of steps there are; the caller numbers them.
 
     Attributes:
+        own: what is each kind's own, to be read only.
+        common: the factor that all share.
         measured: how often each kind was measured; without disturbed steps, where they count little.
     """
 
     def __init__(self, kinds: int) -> None:
-        self._own: Array = np.ones(kinds)
-        self._common = 1.0
+        self.own: Array = np.ones(kinds)
+        self.common = 1.0
         self.measured = np.zeros(kinds, np.int64)
         self._calm = 0.0
         self._observed = 0
 
-    def factors(self, kinds: npt.NDArray[np.int64]) -> Array:
-        """What to multiply the profile's seconds by, for each of ``kinds``."""
-        factors: Array = self._own[kinds]
-        factors *= self._common
-        return factors
-
     def factor(self, kind: int) -> float:
-        """The same for one."""
-        return float(self._own[kind]) * self._common
+        """What to multiply the profile's seconds by, for one kind."""
+        return float(self.own[kind]) * self.common
 
     def observe(self, kind: int, profiled: float, measured: float, *, disturbed: bool = False) -> None:
         """Learn from one step.
@@ -239,11 +235,11 @@ class Correction:
         ratio = min(max(measured / profiled, known / most), known * most)
         weight, rate = (DISTURBED, RATE) if little else (1.0, max(RATE, 1 / (times + 2)))
         if times >= FIRST:
-            self._common *= 1 + weight * COMMON_RATE * (ratio / known - 1)
-        self._own[kind] += weight * rate * (ratio / self._common - self._own[kind])
+            self.common *= 1 + weight * COMMON_RATE * (ratio / known - 1)
+        self.own[kind] += weight * rate * (ratio / self.common - self.own[kind])
         self.measured[kind] += not little
         self._observed += 1
         if self._observed % MEDIAN_INTERVAL == 0:
             ran = self.measured > 0
             if ran.any():
-                self._own[~ran] = median(self._own[ran].tolist())
+                self.own[~ran] = median(self.own[ran].tolist())

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.tilespec.calibration import Calibrations, FitTimer, Traffic
+from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.follower import Order
-from tessera.tilespec.gain import Survivals
+from tessera.tilespec.gain import Histogram, Survivals
 from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.policy import LOOK_INTERVAL, Choice, Policy
 from tessera.tilespec.scores import Scores
@@ -22,6 +23,13 @@ from tessera.tilespec.trace import Mean, Record, Seen, TraceWriter
 
 KEEP_INTERVAL = 64
 """Fits between two that are kept for the next start: half a minute or so. To write one is 20 ms of Python."""
+
+
+@compiled("void(int32[:, :, ::1], int32[:, :, ::1], int32[:, :, ::1])")
+def _take_new(grown: Histogram, received: Histogram, new: Histogram) -> None:
+    """Write what has been counted since the last call, right also after it wrapped."""
+    new[:] = grown - received
+    received[:] = grown
 
 
 @dataclass(slots=True)
@@ -65,7 +73,7 @@ class Decider:
         self.policy = Policy(costs, self._survivals[self._traffic])
         self._scores = scores
         self._histograms: Mailbox[tuple[int, Traffic]] = Mailbox()
-        self._received = np.zeros(scores.histogram.shape, np.int32)
+        self._received, self._new = np.zeros((2, *scores.histogram.shape), np.int32)
         self._unsent: tuple[int, Traffic] | None = None
         self._waiting = 0
         self._counts: Mailbox[Traffic] = Mailbox()
@@ -146,10 +154,10 @@ class Decider:
 
     def _take_in_histograms(self) -> None:
         for grown, (steps, traffic) in self._histograms.receive():
-            histogram, self._received = grown - self._received, grown.copy()  # right also after it wrapped
-            self._survivals[traffic].update(histogram, steps)
+            _take_new(grown, self._received, self._new)
+            self._survivals[traffic].update(self._new, steps)
             if self._trace is not None:
-                self._learnt.seen.append(Seen.of(histogram, steps, traffic))
+                self._learnt.seen.append(Seen.of(self._new, steps, traffic))
 
     def _fit(self, received: list[tuple[npt.NDArray[np.int32], Traffic]]) -> None:
         for counts, traffic in received:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tessera.tilespec.compiled import compiled
 from tessera_kernels.histogram import HISTOGRAM_BINS as BINS
 from tessera_kernels.histogram import HISTOGRAM_UNIT
 
 Array = npt.NDArray[np.float64]
+Histogram = npt.NDArray[np.int32]
 
 MEMORY_REQUESTS = 8.0
 """News of this many requests replace half of what was known: few requests tell little, but a text becomes repetitive,
@@ -30,7 +32,53 @@ YOUTH = 0.25
 """How young a batch that has just joined is at the next look. The longer a text, the better its drafts often are."""
 LEAST_YOUTH = YOUTH**4
 """A batch that is less young says nothing of new requests any more."""
-_CENTERS = (np.arange(BINS) + 0.5) / BINS
+
+
+@compiled("int64(int32[:, :, ::1], int64, float64[::1], float64[::1], float64[:, :, ::1])")
+def _weigh(histogram: Histogram, drafted: int, units: Array, mean: Array, counted: Array) -> int:
+    """Write tokens and survivals of every depth into ``counted``, and return how many requests there were.
+
+    Behind the last drafted depth a token is at the place that its survival would have there.
+    """
+    requests = 0
+    for place in range(BINS):
+        requests += histogram[0, 0, place]
+    for depth in range(drafted):
+        for place in range(BINS):
+            counted[0, depth, place] = histogram[0, depth, place]
+            counted[1, depth, place] = histogram[1, depth, place] * units[depth]
+    left = 1.0
+    for depth in range(drafted, counted.shape[1]):
+        left *= mean[depth]
+        counted[:, depth] = 0
+        for place in range(BINS):
+            moved = int((place + 0.5) * left)
+            counted[0, depth, moved] += counted[0, drafted - 1, place]
+            counted[1, depth, moved] += counted[1, drafted - 1, place] * left
+    return requests
+
+
+@compiled("void(float64[:, :, ::1], float64, float64[:, :, ::1], float64)")
+def _blend(rates: Array, weight: float, others: Array, others_weight: float) -> None:
+    for what, depth, place in np.ndindex(rates.shape):
+        rates[what, depth, place] = weight * rates[what, depth, place] + others_weight * others[what, depth, place]
+
+
+@compiled("void(float64[:, :, ::1], int64[::1], float64[:, :, ::1])")
+def _accumulate(rates: Array, steps: npt.NDArray[np.int64], curves: Array) -> None:
+    """From bins to curves: the most likely draft tokens come first, whatever their depth."""
+    curves[:, :, 0] = 0
+    for what, row, place in np.ndindex(2, len(steps), BINS):
+        more = 0.0
+        for depth in range(steps[row]):
+            more += rates[what, depth, BINS - 1 - place]
+        curves[what, row, place + 1] = curves[what, row, place] + more
+
+
+@compiled("void(float64[:, :, ::1], float64[:, ::1], float64[:, ::1])")
+def _read(curves: Array, drafts: Array, gain: Array) -> None:
+    for row in range(len(drafts)):
+        gain[row] = np.interp(drafts[row], curves[0, row], curves[1, row])
 
 
 @dataclass(slots=True)
@@ -43,11 +91,10 @@ class _Mean:
     most: float
     """What ``known`` is at most."""
 
-    def add(self, counted: Array, requests: float) -> None:
-        """Take in the histogram of so many requests."""
-        total = self.known + requests
-        self.rates *= self.known / total
-        self.rates += counted / total
+    def add(self, counted: Array, requests: int, weight: float = 1.0) -> None:
+        """Take in the histogram of so many requests, as if they were ``weight`` times as many."""
+        total = self.known + weight * requests
+        _blend(self.rates, self.known / total, counted, weight / total)
         self.known = min(total, self.most)
 
 
@@ -62,14 +109,9 @@ class Survivals:
     """
 
     def __init__(self, depths: int, steps: Sequence[int], mean: Array, kept: Array) -> None:
-        self._within = (np.arange(depths) < np.array(steps)[:, None]).astype(np.float64)  # [steps, S]
-        # One call interpolates in the curves of all steps: each has its own stretch of the axis.
-        self.stretch: Array = np.arange(len(steps), dtype=np.float64) * (depths + 1)
-        self._stacked = np.zeros((2, len(steps), BINS + 1))  # what each curve begins with comes behind its bins
-        self._stacked[0, :, -1] = self.stretch
-        self._curves = np.empty_like(self._stacked)
-        self._counted = np.zeros((2, depths, BINS))
-        self._units = np.ones((2, depths, 1))
+        self.steps = np.array(steps, np.int64)
+        self._curves = np.empty((2, len(steps), BINS + 1))
+        self._counted = np.empty((2, depths, BINS))
         rates = np.zeros((2, depths, BINS))
         rates[:, :, -1] = mean.cumprod()
         rates[0, :, -1] = 1  # each request has one draft token at each depth
@@ -82,10 +124,9 @@ class Survivals:
 
     def assume(self, mean: Array, kept: Array) -> None:
         """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted, and share kept."""
-        self._units[1, :, 0] = HISTOGRAM_UNIT * kept
+        self._units = HISTOGRAM_UNIT * kept
         self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
-        self._deeper: dict[int, tuple[npt.NDArray[np.int64], Array]] = {}
 
     def update(self, histogram: npt.NDArray[np.int32], drafted: int) -> None:
         """Take in the histogram of some steps.
@@ -95,19 +136,12 @@ class Survivals:
                 Requests that had no draft are not in it; one without any says nothing.
             drafted: their draft steps, at least 1. Deeper ones are extrapolated from the last that was drafted.
         """
-        requests = int(histogram[0, 0].sum())
+        requests = _weigh(histogram, drafted, self._units, self._mean, self._counted)
         if requests == 0:
             return
-        counted = np.multiply(histogram, self._units, out=self._counted)
-        if drafted < counted.shape[1]:
-            places, lost = self._deeper.get(drafted) or self._prepare(drafted)
-            items = counted[:, drafted - 1, None] * lost
-            deeper = np.bincount(places, items.ravel(), items.size)
-            counted[:, drafted:] = deeper.reshape(items.shape)
-        self._recent.add(counted, requests)
+        self._recent.add(self._counted, requests)
         if self._young >= LEAST_YOUTH:
-            counted *= self._young
-            self._at_first.add(counted, requests * self._young)
+            self._at_first.add(self._counted, requests, self._young)
             self._young *= YOUTH
         self._stale = True
 
@@ -120,30 +154,21 @@ class Survivals:
         share = min(joined / bs, 1.0)
         recent = self._recent
         recent.known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - recent.known)
-        recent.rates += share * (self._at_first.rates - recent.rates)
+        _blend(recent.rates, 1 - share, self._at_first.rates, share)
         self._young += share * (1.0 - self._young)
         self._stale = True
 
-    def gain(self, drafts: Array) -> Array:
+    def read(self, drafts: Array, gain: Array) -> None:
         """Expected accepted draft tokens for each request.
 
         Args:
-            drafts: for each entry the draft tokens verified per request, plus the `stretch` of its steps.
+            drafts: ``[steps, any]``: draft tokens verified per request, in a row for each number of draft steps.
+            gain: the same shape, written.
         """
         if self._stale:
-            self._accumulate()
-        return np.asarray(np.interp(drafts, self._curves[0].ravel(), self._curves[1].ravel()))
-
-    def _prepare(self, drafted: int) -> tuple[npt.NDArray[np.int64], Array]:
-        """Where items of the last drafted depth go at deeper ones, and what is left of their survivals.
-
-        Places are flat, in ``[2, S - drafted, BINS]``; what is left is ``[2, S - drafted, 1]``: of their number, all.
-        """
-        shrink = self._mean[drafted:].cumprod()[:, None]
-        rows = np.arange(2 * len(shrink)).reshape(2, -1, 1) * BINS
-        places = rows + (_CENTERS * shrink * BINS).astype(np.int64)
-        self._deeper[drafted] = places.ravel(), np.stack([np.ones_like(shrink), shrink])
-        return self._deeper[drafted]
+            _accumulate(self._recent.rates, self.steps, self._curves)
+            self._stale = False
+        _read(self._curves, drafts, gain)
 
     @staticmethod
     def _in_their_bins(rates: Array) -> Array:
@@ -152,9 +177,3 @@ class Survivals:
         place = np.minimum((rates[1, :, -1] * BINS).astype(np.int64), BINS - 1)
         moved[:, np.arange(rates.shape[1]), place] = rates[:, :, -1]
         return moved
-
-    def _accumulate(self) -> None:
-        """From bins to curves: the most likely draft tokens come first, whatever their depth."""
-        np.matmul(self._within, self._recent.rates, out=self._stacked[:, :, :-1])
-        np.add.accumulate(self._stacked[:, :, ::-1], axis=2, out=self._curves)
-        self._stale = False

@@ -19,7 +19,7 @@ class Options:
     seconds: Array
     kinds: npt.NDArray[np.int64]
     drafts: Array
-    """Where to look up the gain of each."""
+    """Draft tokens to verify for each request."""
     possible: Array
     """1 or 0."""
 
@@ -37,12 +37,10 @@ class OptionTable:
 
     Args:
         costs: the profile.
-        stretch: of the survivals that gains are looked up in.
     """
 
-    def __init__(self, costs: CostTable, stretch: Array) -> None:
+    def __init__(self, costs: CostTable) -> None:
         self._costs = costs
-        self._stretch = stretch
         self._tiers = np.array(costs.tiers.sizes if costs.tiers else [], np.int64)
         self._uniform_kinds = len(costs.steps) * (len(costs.batch_sizes) + 1)
         self.kinds: int = self._uniform_kinds + len(self._tiers)
@@ -67,13 +65,12 @@ class OptionTable:
         room = bs < costs.batch_sizes[-1]  # what a size has beyond all tokens goes to a request of padding
         uniform_kinds = np.arange(len(steps)) * (len(costs.batch_sizes) + 1) + batch
         ragged_kinds = self._uniform_kinds + np.arange(first, first + len(tiers))
-        options = Options(
-            tiers,
-            tokens,
+        columns = (
             around + np.hstack([uniform, ragged]),
             np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)]),
-            (tokens - bs) / bs + self._stretch[:, None],
+            (tokens - bs) / bs,
             np.hstack([np.ones_like(uniform), (steps[:, None] > 0) & (room | (tiers <= full[:, None]))]),
         )
+        options = Options(tiers, tokens, *map(np.ascontiguousarray, columns))
         self._of[bs] = options
         return options

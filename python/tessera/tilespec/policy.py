@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import FIRST, Array, Correction, CostTable
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.options import Options, OptionTable
+from tessera.tilespec.outlook import Outlook, look
 
 RAGGED_ADVANTAGE = 1.02
 """A ragged step must promise this much over the best uniform one: it costs more than the profile sees."""
@@ -81,6 +83,16 @@ class Held(NamedTuple):
     choice: Choice
 
 
+@compiled("UniTuple(int64, 2)(float64[:, ::1], float64)")
+def _pick(goodput: Array, ragged_advantage: float) -> tuple[int, int]:
+    """Row and column of the best option; a uniform one unless a ragged one is so much better."""
+    row = int(goodput[:, 0].argmax())
+    ragged_row, column = divmod(int(goodput.argmax()), goodput.shape[1])
+    if column and goodput[ragged_row, column] > ragged_advantage * goodput[row, 0]:
+        return ragged_row, column
+    return row, 0
+
+
 class Policy:
     """Chooses for step after step; deterministic in what it is given, so ranks that are given the same agree.
 
@@ -93,8 +105,8 @@ class Policy:
         self.costs = costs
         self.survivals = survivals
         self.steps = costs.steps
-        self._kv_seconds = np.array([[costs.kv_seconds[steps]] for steps in costs.steps])
-        self._options = OptionTable(costs, survivals.stretch)
+        self._kv_seconds = np.array([costs.kv_seconds[steps] for steps in costs.steps])
+        self._options = OptionTable(costs)
         self.correction = Correction(self._options.kinds)
         self._present = 0
         self._evidence = 0.0
@@ -122,17 +134,15 @@ class Policy:
         if held is not None:
             return held.choice if bs == held.bs else self._resized(held, bs, kv_tokens)
         fresh = self._joined > 0
-        options, profiled, seconds, gain = self.evaluate(bs, kv_tokens)
-        goodput = gain + bs
-        goodput /= seconds
-        goodput *= options.possible
+        options, outlook = self.evaluate(bs, kv_tokens)
+        profiled, seconds, gain, goodput = outlook
         row, column = self._best(goodput)
         self._present = row  # also where something else is looked at instead: that must not undo a switch
-        row, column, exploring = self._explore(row, column, gain, seconds, bs, fresh=fresh)
+        row, column, exploring = self._explore(row, column, outlook, bs, fresh=fresh)
         if not row:
             self._plain_trial = 0
         elif not exploring:
-            row, column, exploring = self._try(row, column, goodput, seconds, options)
+            row, column, exploring = self._try(row, column, outlook, options)
         self._elapsed = 0
         choice = Choice(
             self.steps[row],
@@ -177,8 +187,8 @@ class Policy:
         """A prefill has ended, after which ``joined`` more requests decode: taken in at the next look."""
         self._joined += joined
 
-    def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Array, Array, Array]:
-        """Every option: what it is, seconds by the profile, seconds expected, accepted draft tokens expected.
+    def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Outlook]:
+        """Every option, and what it promises.
 
         Of those that have joined is known what requests are like when they begin; where most have, it is another batch.
         """
@@ -188,12 +198,7 @@ class Policy:
                 self._evidence = PLAIN_EVIDENCE
             self._joined = 0
         options = self._options.of(bs)
-        profiled = options.seconds + kv_tokens * self._kv_seconds
-        seconds = self.correction.factors(options.kinds)
-        seconds *= profiled
-        gain = self.survivals.gain(options.drafts)
-        gain *= bs
-        return options, profiled, seconds, gain
+        return options, look(bs, kv_tokens, options, self._kv_seconds, self.correction, self.survivals)
 
     def observe(self, choice: Choice, measured: float, *, disturbed: bool = False) -> None:
         """Correct the profile by what a step that was chosen took, in seconds; `Correction.observe` has the rest."""
@@ -201,10 +206,10 @@ class Policy:
 
     def _best(self, goodput: Array) -> tuple[int, int]:
         """Row and column of the best option, with hysteresis."""
-        row, column = self._pick(goodput)
+        row, column = _pick(goodput, RAGGED_ADVANTAGE)
         if row != self._present:
             stay = goodput[self._present : self._present + 1]
-            _, stay_column = self._pick(stay)
+            _, stay_column = _pick(stay, RAGGED_ADVANTAGE)
             advantage = float(goodput[row, column] / stay[0, stay_column]) - 1
             self._evidence = max(self._evidence + advantage, 0.0)
             if self._evidence < (SWITCH_EVIDENCE if row else PLAIN_EVIDENCE):
@@ -218,7 +223,7 @@ class Policy:
         options = self._options.of(bs)
         column = options.column(row, choice.tier)
         kind = int(options.kinds[row, column])
-        profiled = float(options.seconds[row, column] + kv_tokens * self._kv_seconds[row, 0])
+        profiled = float(options.seconds[row, column] + kv_tokens * self._kv_seconds[row])
         return choice._replace(
             tokens=int(options.tokens[row, column]),
             gain=choice.gain * bs / size,
@@ -227,18 +232,7 @@ class Policy:
             kind=kind,
         )
 
-    @staticmethod
-    def _pick(goodput: Array) -> tuple[int, int]:
-        row = int(goodput[:, 0].argmax())
-        best = int(goodput.argmax())
-        ragged_row, column = divmod(best, goodput.shape[1])
-        if column and goodput[ragged_row, column] > RAGGED_ADVANTAGE * goodput[row, 0]:
-            return ragged_row, column
-        return row, 0
-
-    def _explore(
-        self, row: int, column: int, gain: Array, seconds: Array, bs: int, *, fresh: bool
-    ) -> tuple[int, int, bool]:
+    def _explore(self, row: int, column: int, outlook: Outlook, bs: int, *, fresh: bool) -> tuple[int, int, bool]:
         """Replace the choice by the full width of the next greater number of steps, when the loss is saved up.
 
         Labels of tokens that were sure to be accepted say nothing about others, those of few steps nothing about more,
@@ -250,6 +244,7 @@ class Policy:
         other = min(row + 1, len(self.steps) - 1)
         if (other, 0) == (row, column):
             return row, column, False  # that is the full width of the most steps already
+        _, seconds, gain, _ = outlook
         chosen = float(seconds[row, column])
         worth = (bs + float(gain[other, 0])) * chosen / (bs + float(gain[row, column]))
         loss = max(float(seconds[other, 0]) - worth, 0.0) * (1 if row else BURST)
@@ -263,7 +258,7 @@ class Policy:
         self._burst = 0 if row else BURST
         return other, 0, True
 
-    def _try(self, row: int, column: int, goodput: Array, seconds: Array, options: Options) -> tuple[int, int, bool]:
+    def _try(self, row: int, column: int, outlook: Outlook, options: Options) -> tuple[int, int, bool]:
         """Replace the choice by the most promising option that was hardly ever timed, when the loss is saved up.
 
         What is never chosen keeps the profile's time: where that is too long, it would never be chosen. Plain decoding
@@ -273,6 +268,7 @@ class Policy:
         if self._plain_trial:
             self._plain_trial -= 1
             return 0, 0, True
+        _, seconds, _, goodput = outlook
         present = float(seconds[row, column])
         earned = EXPLORED_SHARE * present * self._elapsed
         self._trial_credit = min(self._trial_credit + earned, MOST_SAVED * present)

@@ -149,11 +149,11 @@ def replay(trace: Trace, requests: int | None = None) -> Replay:
     for record in trace.records():
         for one in both:
             one.learn(record)
-        _, _, seconds, gain = watching.policy.evaluate(record.bs, record.kv_tokens)
+        _, outlook = watching.policy.evaluate(record.bs, record.kv_tokens)
         again = deciding.policy.choose(record.bs, record.kv_tokens)
         if requests in (None, record.bs):
             count += 1
-            table.add(record, (record.bs + gain[:, 0]) / seconds[:, 0], again)
+            table.add(record, outlook.goodput[:, 0], again)
             if record.measured is not None:
                 agreement.add_time(record.choice.seconds, record.choice.profiled, record.measured)
         if record.accepted is not None and requests is None:
