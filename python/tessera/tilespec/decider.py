@@ -99,9 +99,10 @@ class Decider:
             self._traffic = traffic
             self._scores.use(traffic)
             self.policy.turn(self._survivals[traffic])
-        self._learn(bs)
+        held = self.policy.hold(bs, kv_tokens)
+        self._learn(looks=held is None)
         self._timers[traffic].stepped()
-        choice = self.policy.choose(bs, kv_tokens)
+        choice = held or self.policy.look(bs, kv_tokens)
         if self._tell is not None:
             self._tell(Order(choice, self._refits))
             self._refits = []
@@ -119,9 +120,8 @@ class Decider:
             self._learnt = _Learnt()
         return choice
 
-    def _learn(self, bs: int) -> None:
+    def _learn(self, *, looks: bool) -> None:
         """Tell the policy what has arrived, if it looks now."""
-        looks = self.policy.looks(bs)
         counts = self._counts.receive()
         if looks or counts:
             self._take_in_histograms()

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tessera.tilespec.costs import Array, CostTable
+
+
+class Outlook(NamedTuple):
+    """What each option promises now: `tessera.tilespec.outlook.look` writes it anew each time."""
+
+    profiled: Array
+    """Seconds by the profile."""
+    seconds: Array
+    """Seconds expected, corrected."""
+    gain: Array
+    """Expected accepted draft tokens of the batch."""
+    goodput: Array
+    """Expected tokens in a second; 0 where there is no such step."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +36,8 @@ class Options:
     """Draft tokens to verify for each request."""
     possible: Array
     """1 or 0."""
+    outlook: Outlook
+    """Kept, for fresh memory costs a look as much as all that it writes there."""
 
     def column(self, row: int, tier: int | None) -> int | None:
         """Where a row has the option of this tier, None for uniform; None if it has not."""
@@ -65,12 +81,14 @@ class OptionTable:
         room = bs < costs.batch_sizes[-1]  # what a size has beyond all tokens goes to a request of padding
         uniform_kinds = np.arange(len(steps)) * (len(costs.batch_sizes) + 1) + batch
         ragged_kinds = self._uniform_kinds + np.arange(first, first + len(tiers))
-        columns = (
-            around + np.hstack([uniform, ragged]),
-            np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)]),
-            (tokens - bs) / bs,
+        options = Options(
+            tiers,
+            tokens,
+            np.ascontiguousarray(around + np.hstack([uniform, ragged])),
+            np.ascontiguousarray(np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)])),
+            np.ascontiguousarray((tokens - bs) / bs),
             np.hstack([np.ones_like(uniform), (steps[:, None] > 0) & (room | (tiers <= full[:, None]))]),
+            Outlook(*np.empty((4, *tokens.shape))),
         )
-        options = Options(tiers, tokens, *map(np.ascontiguousarray, columns))
         self._of[bs] = options
         return options

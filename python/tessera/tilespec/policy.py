@@ -15,8 +15,8 @@ import numpy as np
 from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import FIRST, Array, Correction, CostTable
 from tessera.tilespec.gain import Survivals
-from tessera.tilespec.options import Options, OptionTable
-from tessera.tilespec.outlook import Outlook, look
+from tessera.tilespec.options import Options, OptionTable, Outlook
+from tessera.tilespec.outlook import look
 
 RAGGED_ADVANTAGE = 1.02
 """A ragged step must promise this much over the best uniform one: it costs more than the profile sees."""
@@ -129,10 +129,32 @@ class Policy:
             bs: requests, at least 1.
             kv_tokens: tokens of theirs in the KV cache.
         """
-        held = None if self.looks(bs) else self._held
+        return self.hold(bs, kv_tokens) or self.look(bs, kv_tokens)
+
+    def hold(self, bs: int, kv_tokens: int) -> Choice | None:
+        """The option of the last look; None where it is time for another one."""
+        held = self._held
+        if held is None or self.looks(bs):
+            return None
         self._elapsed += 1
-        if held is not None:
-            return held.choice if bs == held.bs else self._resized(held, bs, kv_tokens)
+        size, row, choice = held
+        if bs == size:
+            return choice
+        options = self._options.of(bs)
+        column = options.column(row, choice.tier)
+        kind = int(options.kinds[row, column])
+        profiled = float(options.seconds[row, column] + kv_tokens * self._kv_seconds[row])
+        return choice._replace(
+            tokens=int(options.tokens[row, column]),
+            gain=choice.gain * bs / size,
+            profiled=profiled,
+            seconds=profiled * self.correction.factor(kind),
+            kind=kind,
+        )
+
+    def look(self, bs: int, kv_tokens: int) -> Choice:
+        """The best of all options, or an exploration."""
+        self._elapsed += 1
         fresh = self._joined > 0
         options, outlook = self.evaluate(bs, kv_tokens)
         profiled, seconds, gain, goodput = outlook
@@ -216,21 +238,6 @@ class Policy:
                 return self._present, stay_column
         self._evidence = 0.0
         return row, column
-
-    def _resized(self, held: Held, bs: int, kv_tokens: int) -> Choice:
-        """The option that is held, for another number of requests."""
-        size, row, choice = held
-        options = self._options.of(bs)
-        column = options.column(row, choice.tier)
-        kind = int(options.kinds[row, column])
-        profiled = float(options.seconds[row, column] + kv_tokens * self._kv_seconds[row])
-        return choice._replace(
-            tokens=int(options.tokens[row, column]),
-            gain=choice.gain * bs / size,
-            profiled=profiled,
-            seconds=profiled * self.correction.factor(kind),
-            kind=kind,
-        )
 
     def _explore(self, row: int, column: int, outlook: Outlook, bs: int, *, fresh: bool) -> tuple[int, int, bool]:
         """Replace the choice by the full width of the next greater number of steps, when the loss is saved up.
