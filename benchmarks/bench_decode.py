@@ -64,7 +64,7 @@ def main() -> None:
 def _steps(urls: dict[str, str], options: argparse.Namespace) -> dict[str, list[float]]:
     """Microseconds of a step, in each round; of one token for each request."""
     found: dict[str, list[float]] = {name: [] for name in urls}
-    load = Decoding(options.clients, options.tokens, 0.0, options.seconds)
+    load = Decoding(options.clients, options.tokens, 0.0, options.waves)
     for number, name in turns(list(urls), WARM_UPS + options.rounds):
         result = decode(urls[name], load, _prompts(options, number))
         if number >= WARM_UPS:
@@ -94,7 +94,7 @@ def _traced(url: str, options: argparse.Namespace) -> GpuTime:
         RuntimeError: the wave failed.
         TimeoutError: the server wrote no trace.
     """
-    load = Decoding(options.clients, options.tokens, 0.0, 0.0)
+    load = Decoding(options.clients, options.tokens, 0.0, waves=1)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
         wave = thread.submit(decode, url, load, _prompts(options, WARM_UPS + options.rounds))
         time.sleep(options.prefill_seconds)
@@ -111,7 +111,7 @@ def _traced(url: str, options: argparse.Namespace) -> GpuTime:
 
 
 def _prompts(options: argparse.Namespace, number: int) -> Iterator[list[int]]:
-    return random_prompts(Load(options.prompt, options.tokens, options.clients, options.seconds), number)
+    return random_prompts(Load(options.prompt, options.tokens, options.clients, seconds=0.0), number)
 
 
 def _options() -> argparse.Namespace:
@@ -125,7 +125,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--tokens", type=int, default=192, help="tokens of each answer that count (default %(default)s)"
     )
-    parser.add_argument("--seconds", type=float, default=1.0, help="least time of a window (default %(default)s)")
+    parser.add_argument("--waves", type=int, default=2, help="of a window (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="windows of each server (default %(default)s)")
     parser.add_argument("--prefill-seconds", type=float, default=0.2, help="until a wave decodes (default %(default)s)")
     parser.add_argument("server_args", nargs="*", help="after --: arguments of every server")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A lease of one GPU or two, call by call. Each call sends the working tree anew, and a host that is idle for 30 s goes back,
+# A lease of one GPU, call by call. Each call sends the working tree anew, and a host that is idle for 30 s goes back,
 # with all that lies on it: so all calls are sent at once, none after the answer to another one, and what is to be done is
 # decided between them, in .gpu-tools/todo.sh, which travels with each.
 # Work goes on in /tmp/mine, results lie in /tmp/out, and every call brings back what there is as out.tar.xz.
 #
 #   gpu_lease.sh first   with .gpu and .gpu-tools: unpack SGLang, begin to train TileSpec's pair                  30 s
 #   gpu_lease.sh part 0  with .gpu-fa3-0; the same for 1, 2                                                        5 s each
-#   gpu_lease.sh last    with .gpu-fa3-3 and .gpu-tools: put FlashAttention 3 together; gpu_chains.sh one, or two  40 s
+#   gpu_lease.sh last    with .gpu-fa3-3 and .gpu-tools: put FlashAttention 3 together; gpu_chains.sh one         40 s
 #   gpu_lease.sh next    with .gpu-tools, fifteen times for half an hour: the tree again, todo.sh, a look        105 s
 #
 # .gpu-tools is a copy of ../shared/gpu. todo.sh runs in /tmp/mine; `once NAME` is true the first time, and `bash
@@ -46,7 +46,7 @@ last() {
   part 3
   bash .gpu-tools/unpack.sh .gpu fa3
   mine
-  bash benchmarks/gpu_chains.sh "$([[ $(nvidia-smi -L | wc -l) -gt 1 ]] && echo two || echo one)"
+  bash benchmarks/gpu_chains.sh one
   LOOK_SECONDS=20 bash benchmarks/gpu_chains.sh look
 }
 

@@ -25,13 +25,10 @@
 #   tile_train   TileSpec's pair, a target and an EAGLE head, or other PARTS, into /tmp/pair, and widened into /tmp/wide
 #                400 s (TRAIN_TIME 0.5)
 #   tile_wait    until it is there
-#   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    300 to 500 s (seven)
+#   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    250 s (eight; reckoned)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
-#   tile_close   again where the best fixed setting is closest, in rounds    240 s
-#   tile_rest    the same at temperature 0, where TILE_TEMPERATURES was another
 #   tile_down    stop them; bring back traces and cost profiles
-#   tile_reject  rejection sampling, with TileSpec and with 3 for all, beside the same without it    300 s (reckoned)
 #   tile_again   a start by itself, of the setting AGAIN: behind another one, or before it, a later one is seen    225 s
 #   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
@@ -205,32 +202,11 @@ tile_run() { # what was measured already is not measured again
     ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES} ${TILE_ONLY:+--settings $TILE_ONLY}
 }
 
-tile_rest() { TILE_TEMPERATURES=0 tile_run; }
-
-tile_apart() { # NAME SETTING...: in a file of its own, for its tile is another server
-  local out=$out/$1
-  mkdir -p "$out"
-  SETTINGS="${*:2}" tile_up
-  tile_run
-  tile_down
-}
-
-tile_reject() {
-  TILE_ONLY="" TILE_CLIENTS="8 32 128 1" TILE_TEMPERATURES=0.8 TILE_KINDS="mixed hard" TILE_ROUNDS=1 TILE_SECONDS=140 \
-    tile_apart reject k3 k3-rejecting tile tile-rejecting
-}
-
 tile_useless() { # a draft that is never right, beside none; both are up
   local out=$out/useless
   mkdir -p "$out"
   TILE_ONLY="none tile-useless" TILE_KINDS=mixed TILE_TEMPERATURES=0 TILE_CLIENTS="1 4 8 16 32 64 128" TILE_ROUNDS=1 \
     TILE_SECONDS=120 tile_run
-}
-
-tile_close() { # where the best fixed setting is closest, in rounds; in a file of its own
-  local out=$out/close
-  mkdir -p "$out"
-  TILE_ONLY="k3 k5 k7 tile" TILE_KINDS=hard TILE_CLIENTS="8 32 64 128" TILE_ROUNDS=3 TILE_SECONDS=260 tile_run
 }
 
 tile_times() {

@@ -5,20 +5,22 @@
     python -m tilespec.bench_tilespec down
 
 `up` leaves the servers running, so that `run` may be called again: it takes up where --out ends, and stops before
---limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200, seven
-with `--share-weights`; they are spread over the GPUs of CUDA_VISIBLE_DEVICES, and each value of it has servers of its
-own: several of these may run side by side. A server with TileSpec starts when the others are up: it measures the GPU's
-times. Every measurement is one JSON line; the first line says where the file comes from.
+--limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200, eight
+with `--share-weights` (reckoned: seven take 115 of 139 GiB); they are spread over the GPUs of CUDA_VISIBLE_DEVICES, and
+each value of it has servers of its own: several of these may run side by side. All start at once; those with TileSpec
+measure the GPU's times one after the other, when nothing else works there (`profile_gate.py`). A setting that is up
+with rejection sampling and without it is measured with it where tokens are sampled, and without it where they are not.
+Every measurement is one JSON line; the first line says where the file comes from.
 """
 
 import argparse
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -27,11 +29,11 @@ from processors import processor_time, stolen_since
 from provenance import note, provenance
 from rig import end
 from tessera.testing.launch import gpu_present
-from tessera.testing.server import Server
-from tilespec.decode import Decoded, Decoding, decode
+from tessera.testing.server import Server, ServerStartError
+from tilespec import plugins, profile_gate, shared_weights
+from tilespec.decode import Decoded, Decoding, decode, send
 from tilespec.prompts import Prompts, read_prompts
-from tilespec.settings import ALGORITHMS, NAMES, server_arguments
-from tilespec.shared_weights import plugin_environment
+from tilespec.settings import ALGORITHMS, NAMES, measured_at, server_arguments
 
 DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
 STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
@@ -63,18 +65,21 @@ def up(options: argparse.Namespace) -> None:
     """Start one server for each setting and leave them running."""
     if options.share_weights and len(DEVICES) > 1:
         raise SystemExit(f"--share-weights is for servers of one GPU, and CUDA_VISIBLE_DEVICES has {len(DEVICES)}")
-    settings = sorted(options.settings, key=_is_tile)
-    servers = {name: _server(place, name, options) for place, name in enumerate(settings)}
+    servers = {name: _server(place, name, options) for place, name in enumerate(options.settings)}
+    gates = {name: _gate(name, options) for name in options.settings if _is_tile(name)}
     with ExitStack() as undo:
-        for name, server in servers.items():
-            if _is_tile(name):
-                _wait(servers, options.start_seconds, lambda other: not _is_tile(other))
+        for server in servers.values():
             undo.callback(server.stop)
             server.start()
             time.sleep(STAGGER_SECONDS)
-            if _is_tile(name):
+        for name, server in servers.items():
+            if name not in gates:
                 server.wait_ready(options.start_seconds)
-        _wait(servers, options.start_seconds, lambda _: True)
+        for name, gate in gates.items():
+            _wait_arrived(servers[name], gate, options.start_seconds)
+        for name, gate in gates.items():
+            profile_gate.let_go(gate)
+            servers[name].wait_ready(options.start_seconds)
         undo.pop_all()
     running = {name: {"url": servers[name].url, "pid": servers[name].pid} for name in options.settings}
     arguments = {name: _arguments(name, options) for name in options.settings}
@@ -92,7 +97,7 @@ def measure(options: argparse.Namespace) -> None:
     longest = LONGEST_CELL
     options.out.parent.mkdir(parents=True, exist_ok=True)
     settings = options.settings or list(state["running"])
-    _warm_up([state["running"][name]["url"] for name in settings], prompts, options)
+    _warm_up({name: state["running"][name]["url"] for name in settings}, prompts, options)
     with options.out.open("a", encoding="utf-8") as out:
         if not done:
             first = provenance() | {name: state[name] for name in ("algorithm", "arguments")}
@@ -120,18 +125,29 @@ def down(_: argparse.Namespace) -> None:
     STATE.unlink()
 
 
-def _warm_up(urls: list[str], prompts: Prompts, options: argparse.Namespace) -> None:
-    """A wave to each server: kernels are compiled, and TileSpec has seen drafts that are accepted, or that are not."""
-    wave = Decoding(WARM_UP_CLIENTS, options.tokens, temperature=0.0, seconds=0.0)
-    for url in urls:
-        decode(url, wave, prompts.draw(options.kinds[0], "warm-up"))
-    freeze(urls)
+def waves(setting: str, clients: int) -> int:
+    """How many waves a load is measured in: of 1 client 16, of 128 clients 3, whoever drafts.
+
+    The number is the same for all settings, for then they decode the same prompts: when waves came until some time had
+    passed, fast settings had more of them, of other texts. What is accepted differs by 15 % from text to text (also of
+    greedy ones, after the first near-tie that is rounded otherwise), so few clients need many waves; but a wave of few
+    takes nearly as long as one of many. Times without speculation do not depend on texts: a quarter is enough.
+    """
+    number = math.ceil(16 / math.pow(clients, 0.4))
+    return max(1, number // 4) if setting == "none" else number
+
+
+def _warm_up(urls: dict[str, str], prompts: Prompts, options: argparse.Namespace) -> None:
+    """Waves to each server: kernels are compiled, and TileSpec has seen drafts that are accepted, or that are not."""
+    for temperature in options.temperatures:
+        wave = Decoding(WARM_UP_CLIENTS, options.tokens, temperature, waves=1)
+        for name in measured_at(temperature, list(urls)):
+            send(urls[name], wave, prompts.draw(options.kinds[0], f"warm-up {temperature}"))
+    freeze(urls.values())
 
 
 def _measure_cell(cell: Cell, url: str, prompts: Prompts, options: argparse.Namespace, out: TextIO) -> None:
-    load = Decoding(cell.clients, options.tokens, cell.temperature, options.seconds)
-    if cell.setting == "none":  # whose times do not depend on texts
-        load = replace(load, requests=1)
+    load = Decoding(cell.clients, options.tokens, cell.temperature, waves(cell.setting, cell.clients))
     # The same prompts for each setting, which are servers of their own.
     drawn = prompts.draw(cell.kind, f"{cell.temperature} {cell.clients} {cell.round}")
     before = processor_time()
@@ -159,12 +175,13 @@ def _record(found: Decoded) -> dict[str, Any]:
 
 
 def _cells(options: argparse.Namespace, settings: list[str]) -> Iterator[Cell]:
-    """In order: each load with every setting, the first setting another one each time."""
+    """In order: each load with every setting of its temperature, the first setting another one each time."""
     wanted = dict(pair.split("=", 1) for pair in options.only)
     loads = itertools.product(range(options.rounds), options.clients, options.kinds, options.temperatures)
     for turn, (number, clients, kind, temperature) in enumerate(loads):
-        first = turn % len(settings)
-        for setting in settings[first:] + settings[:first]:
+        measured = measured_at(temperature, settings)
+        first = turn % len(measured)
+        for setting in measured[first:] + measured[:first]:
             cell = Cell(temperature, kind, clients, number, setting)
             if all(str(getattr(cell, name)) == value for name, value in wanted.items()):
                 yield cell
@@ -178,9 +195,13 @@ def _done(path: Path) -> set[Cell]:
 
 
 def _server(place: int, name: str, options: argparse.Namespace) -> Server:
-    env = {"CUDA_VISIBLE_DEVICES": DEVICES[place % len(DEVICES)]} if gpu_present() else {}
+    env = plugins.on_path(options.logs.resolve() / "plugins")
+    if gpu_present():
+        env["CUDA_VISIBLE_DEVICES"] = DEVICES[place % len(DEVICES)]
     if options.share_weights:
-        env |= plugin_environment(options.logs.resolve() / "shared", first=place == 0)
+        env |= shared_weights.sharing(options.logs.resolve() / "shared", first=place == 0)
+    if _is_tile(name):
+        env |= profile_gate.closed(_gate(name, options))
     log = options.logs / f"{options.algorithm.lower()}-{name}.log"
     return Server(options.models / "target", *_arguments(name, options), env=env, log_path=log, progress=print)
 
@@ -198,10 +219,22 @@ def _is_tile(name: str) -> bool:
     return name.startswith("tile")
 
 
-def _wait(servers: dict[str, Server], seconds: float, wanted: Any) -> None:
-    for name, server in servers.items():
-        if wanted(name):
-            server.wait_ready(seconds)
+def _gate(name: str, options: argparse.Namespace) -> Path:
+    gate: Path = options.logs.resolve() / "gates" / name
+    return gate
+
+
+def _wait_arrived(server: Server, gate: Path, seconds: float) -> None:
+    """Until a server waits at its gate: before that it captures graphs, which the one that measures would feel.
+
+    Raises:
+        ServerStartError: it ended, or `seconds` have passed.
+    """
+    deadline = time.monotonic() + seconds
+    while not profile_gate.arrived(gate):
+        if server.exit_code is not None or time.monotonic() > deadline:
+            raise ServerStartError(f"the server did not come to its gate, {gate}", server.log, server.exit_code)
+        time.sleep(0.2)
 
 
 def _options() -> argparse.Namespace:
@@ -224,7 +257,6 @@ def _options() -> argparse.Namespace:
     go.add_argument("--kinds", nargs="+", default=["mixed", "hard", "easy"])
     go.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     go.add_argument("--rounds", type=int, default=1)
-    go.add_argument("--seconds", type=float, default=2.0, help="least time of a measurement's windows (%(default)s)")
     go.add_argument("--tokens", type=int, default=96, help="of each request on average (default %(default)s)")
     go.add_argument("--limit", type=float, default=540.0, help="stop before so many seconds (default %(default)s)")
     go.add_argument("--only", nargs="*", default=[], metavar="NAME=VALUE", help="of a cell, for example clients=64")

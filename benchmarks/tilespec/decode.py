@@ -23,26 +23,18 @@ import numpy as np
 
 STREAM_INTERVAL = 8
 """An event when a length is 1 more than a multiple of this: a server's process for events keeps up with 128 streams."""
-MOST_WAVES = 32
-LEAST_REQUESTS = 16
-"""Requests at least, of whoever drafts: texts differ, greedy ones too after the first near-tie that is rounded
-otherwise, and with them what is accepted, by 15 % each."""
 ROOM = 3
 """A request may have so many times the tokens that count on average. Where one ends before that, so does the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """``clients`` requests at a time, until each has ``tokens`` on average, in waves that add up to ``seconds``.
-
-    There are ``requests`` of them at least.
-    """
+    """``waves`` of ``clients`` requests at a time, each until they have ``tokens`` on average."""
 
     clients: int
     tokens: int
     temperature: float
-    seconds: float
-    requests: int = LEAST_REQUESTS
+    waves: int
 
 
 class Decoded(NamedTuple):
@@ -62,29 +54,37 @@ class Stream(NamedTuple):
 
 
 def decode(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
-    """Send waves until there is enough; the prefix cache is emptied before each.
+    """Send all waves, and measure.
 
     Raises:
-        RuntimeError: a request failed, or not two requests of a wave decoded at the same time.
+        RuntimeError: a request failed, or in no wave all requests decoded at the same time.
     """
-    return asyncio.run(_decode(url, load, prompts))
+    found = send(url, load, prompts)
+    if not found.seconds:
+        raise RuntimeError(f"of {load.clients} requests of {load.tokens} tokens the first ended before the last began")
+    return found
 
 
-async def _decode(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
+def send(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
+    """Send all waves, to warm up; the prefix cache is emptied before each.
+
+    Raises:
+        RuntimeError: a request failed.
+    """
+    return asyncio.run(_send(url, load, prompts))
+
+
+async def _send(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
     tokens = seconds = 0.0
     metas: list[dict[str, Any]] = []
     timeout = aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(url, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-        for _ in range(MOST_WAVES):
+        for _ in range(load.waves):
             (await session.post("/flush_cache?timeout=30")).raise_for_status()
             streams = await _wave(session, load, prompts)
             metas += [stream.meta for stream in streams]
             more, longer = together(streams, load.tokens)
             tokens, seconds = tokens + more, seconds + longer
-            if seconds and seconds >= load.seconds and len(metas) >= load.requests:
-                break
-    if not seconds:
-        raise RuntimeError(f"of {load.clients} requests of {load.tokens} tokens the first ended before the last began")
     return Decoded(tokens, seconds, metas)
 
 

@@ -1,5 +1,6 @@
 """The settings that are compared, and how a server is started with each."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 STATIC = {"k1": 1, "k2": 2, "k3": 3, "k5": 5, "k7": 7}
@@ -19,8 +20,8 @@ COMMON = (
     *("--dtype", "bfloat16"),
     # With speculation SGLang's default is 48. More than the clients: of 128 in 128 places one waited for another's end.
     *("--max-running-requests", "160"),
-    *("--max-total-tokens", "73728"),  # 128 requests of 450 tokens, and room; seven servers share one GPU
-    *("--mem-fraction-static", "0.9"),  # of what is free; the line above is the limit that counts
+    *("--max-total-tokens", "65536"),  # 128 requests of 480 tokens, and room; eight servers share one GPU
+    *("--mem-fraction-static", "0.95"),  # of what is free; the line above is the limit that counts
     *("--cuda-graph-bs-decode", *map(str, (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128))),
     "--disable-prefill-cuda-graph",
     *("--sampling-backend", "pytorch"),
@@ -30,6 +31,17 @@ COMMON = (
 GPU = (*COMMON, "--attention-backend", "fa3")
 # With fa3, SGLang 0.5.17 runs the draft's extend step without a CUDA graph: a baseline that way would be a straw man.
 GPU_DRAFT = ("--speculative-draft-attention-backend", "triton")
+
+
+def measured_at(temperature: float, settings: Sequence[str]) -> list[str]:
+    """Those of `settings` that loads of a temperature are measured with.
+
+    Rejection sampling is there for tokens that are sampled. So of a setting that is among them with it and without it,
+    the one with it is measured where tokens are sampled, and the other one where they are not.
+    """
+    pairs = [name for name in settings if f"{name}-{REJECTING}" in settings]
+    left_out = pairs if temperature > 0 else [f"{name}-{REJECTING}" for name in pairs]
+    return [name for name in settings if name not in left_out]
 
 
 def server_arguments(setting: str, algorithm: str, models: Path, *, gpu: bool) -> tuple[str, ...]:

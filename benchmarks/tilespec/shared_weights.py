@@ -1,15 +1,16 @@
 """One copy of the target's weights on a GPU, for all servers that take turns there.
 
-Seven servers of 8B shape do not fit on one H200, each with 16 GB of weights that are the same. So the first one writes
+Eight servers of 8B shape do not fit on one H200, each with 16 GB of weights that are the same. So the first one writes
 down where its weights lie (by CUDA IPC; on a CPU, in shared memory), and each other one, which draws its own at random,
-lets go of them and uses the first one's. Shapes, layouts and kernels are what they were; the servers may live no longer
-than the first one. SGLang's own weight cache (`--weight-cache-mode`) does the same, and refuses speculation.
+lets go of them and uses the first one's: one after the other, for eight that start at once have no room for them
+either. Shapes, layouts and kernels are what they were; the servers may live no longer than the first one. SGLang's own
+weight cache (`--weight-cache-mode`) does the same, and refuses speculation.
 
-`register` is a plugin of SGLang's, which `bench_tilespec.py up --share-weights` puts on the servers' path.
+`register` is a plugin of SGLang's (`plugins.py`).
 """
 
+import fcntl
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,37 +18,37 @@ from typing import Any
 import torch
 from torch import nn
 
+from tilespec.plugins import wait_for
+
 FOLDER, FIRST = "TILESPEC_WEIGHTS", "TILESPEC_WEIGHTS_FIRST"
-PATIENCE = 300.0
-"""Seconds that a server waits for the first one's weights."""
-_BENCHMARKS = Path(__file__).resolve().parents[1]
 
 
-def plugin_environment(folder: Path, *, first: bool) -> dict[str, str]:
+def sharing(folder: Path, *, first: bool) -> dict[str, str]:
     """What a server needs in its environment; `first` for the one whose weights all use, which starts before them."""
-    meta = folder / "tilespec_weights-1.dist-info"
     if first:
-        meta.mkdir(parents=True, exist_ok=True)
-        (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: tilespec_weights\nVersion: 1\n", encoding="utf-8")
-        points = "[sglang.srt.plugins]\ntilespec_weights = tilespec.shared_weights:register\n"
-        (meta / "entry_points.txt").write_text(points, encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "weights").unlink(missing_ok=True)
-    path = os.pathsep.join([str(folder), str(_BENCHMARKS), os.environ.get("PYTHONPATH", "")])
-    return {FOLDER: str(folder), FIRST: "1" if first else "", "PYTHONPATH": path}
+    return {FOLDER: str(folder), FIRST: "1" if first else ""}
 
 
 def register() -> None:
     """Hook the loading of models (SGLang calls this in each of its processes)."""
+    if FOLDER not in os.environ:
+        return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register("sglang.srt.model_loader.loader.DefaultModelLoader.load_model", _load_model, HookType.AROUND)
 
 
 def _load_model(original: Callable[..., nn.Module], loader: Any, *, model_config: Any, device_config: Any) -> nn.Module:
-    weights = Path(os.environ[FOLDER]) / "weights"
+    folder = Path(os.environ[FOLDER])
+    weights = folder / "weights"
     if not model_config.is_draft_model and not os.environ[FIRST]:
-        model = _drawn(model_config, device_config)
-        _read(model, weights)
+        wait_for(weights, "the first server has not written where its weights are")
+        with (folder / "turn").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)  # until the file is closed
+            model = _drawn(model_config, device_config)
+            _read(model, weights)
         return model
     model = original(loader, model_config=model_config, device_config=device_config)
     if not model_config.is_draft_model:
@@ -79,11 +80,6 @@ def _write(model: nn.Module, path: Path) -> None:
 def _read(model: nn.Module, path: Path) -> None:
     from sglang.srt.utils import MultiprocessingSerializer
 
-    deadline = time.monotonic() + PATIENCE
-    while not path.exists():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the first server has not written its weights to {path} in {PATIENCE:.0f} s")
-        time.sleep(0.2)
     tensors = MultiprocessingSerializer.deserialize(path.read_bytes())
     for name, parameter in model.named_parameters():
         there = tensors.pop(name)

@@ -57,7 +57,7 @@ def test_a_widened_pair_serves_the_same_tokens(
 
         prompts = Prompts({"mixed": texts}, {"mixed": 1.0}, {"mixed": 0.0}, [], list(range(100, 900)), [])
         prompts.write(tmp_path / "prompts.json")
-        once = ("run", "--prompts", tmp_path / "prompts.json", "--out", tmp_path / "out.jsonl", "--seconds", 1)
+        once = ("run", "--prompts", tmp_path / "prompts.json", "--out", tmp_path / "out.jsonl")
         load = ("--only", "setting=k2", "--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--tokens", 16)
         for _ in range(2):
             _main(monkeypatch, *once, *load)

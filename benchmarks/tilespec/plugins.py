@@ -1,0 +1,36 @@
+"""Plugins of SGLang's for the benchmark's servers, which find them on their path; each does nothing unless asked to."""
+
+import os
+import time
+from pathlib import Path
+
+PATIENCE = 600.0
+"""Seconds that a server waits for another one, or for its turn."""
+_BENCHMARKS = Path(__file__).resolve().parents[1]
+_POINTS = """[sglang.srt.plugins]
+tilespec_weights = tilespec.shared_weights:register
+tilespec_gate = tilespec.profile_gate:register
+"""
+_POLL_SECONDS = 0.2
+
+
+def on_path(folder: Path) -> dict[str, str]:
+    """Write into `folder` what names the plugins; return the environment in which a server finds them."""
+    meta = folder / "tilespec_benchmark-1.dist-info"
+    meta.mkdir(parents=True, exist_ok=True)
+    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: tilespec_benchmark\nVersion: 1\n", encoding="utf-8")
+    (meta / "entry_points.txt").write_text(_POINTS, encoding="utf-8")
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(_BENCHMARKS), os.environ.get("PYTHONPATH", "")])}
+
+
+def wait_for(path: Path, why: str) -> None:
+    """Until there is such a file.
+
+    Raises:
+        RuntimeError: there is none in `PATIENCE`; `why` says what was waited for.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{why}: no {path} in {PATIENCE:.0f} s")
+        time.sleep(_POLL_SECONDS)

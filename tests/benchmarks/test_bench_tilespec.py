@@ -1,0 +1,157 @@
+"""TileSpec's benchmark without an engine: what is measured, in which order, of which prompts; who waits for whom."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import inspect
+import itertools
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tilespec import plugins, profile_gate
+from tilespec.bench_tilespec import _cells, waves
+from tilespec.decode import Decoding, decode
+from tilespec.settings import measured_at
+
+RIVALS = ["none", "k1", "k2", "k3", "k5", "k7"]
+CLIENTS = [64, 128, 32, 16, 8, 1, 4]
+
+
+class Decoder:
+    """Answers each prompt with events of one more token, until it is told to abort."""
+
+    def __init__(self) -> None:
+        self.prompts: list[int] = []
+        self.flushed = 0
+        self._aborted = asyncio.Event()
+
+    async def flush(self, _: web.Request) -> web.Response:
+        """A new wave begins."""
+        self.flushed += 1
+        self._aborted.clear()
+        return web.Response()
+
+    async def abort(self, _: web.Request) -> web.Response:
+        """The wave has enough."""
+        self._aborted.set()
+        return web.Response()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """An event every few milliseconds."""
+        self.prompts += (await request.json())["input_ids"]
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for tokens in itertools.count(1):
+            meta = {"completion_tokens": tokens, "prompt_tokens": 1, "cached_tokens": 0}
+            await response.write(f"data: {json.dumps({'meta_info': meta})}\n\n".encode())
+            if self._aborted.is_set():
+                break
+            await asyncio.sleep(0.005)
+        return response
+
+    async def start(self) -> str:
+        """Listen; return the URL."""
+        app = web.Application()
+        app.router.add_post("/generate", self.answer)
+        app.router.add_post("/flush_cache", self.flush)
+        app.router.add_post("/abort_request", self.abort)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return site.name
+
+
+@pytest.fixture
+def decoder() -> Iterator[tuple[Decoder, str]]:
+    """The server and its URL."""
+    server = Decoder()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield server, asyncio.run_coroutine_threadsafe(server.start(), loop).result(timeout=5)
+    loop.call_soon_threadsafe(loop.stop)
+
+
+def test_waves_depend_on_clients_alone() -> None:
+    """Whoever drafts has the same number; without speculation it is a quarter, and one at least."""
+    assert [waves("tile", clients) for clients in (1, 4, 8, 16, 32, 64, 128)] == [16, 10, 7, 6, 4, 4, 3]
+    assert [waves("none", clients) for clients in (1, 4, 8, 128)] == [4, 2, 1, 1]
+
+
+def test_all_waves_are_sent(decoder: tuple[Decoder, str]) -> None:
+    """However long they take: the first prompts, in their order wave by wave, and all that is decoded counts."""
+    server, url = decoder
+    found = decode(url, Decoding(clients=3, tokens=4, temperature=0.0, waves=5), ([number] for number in range(100)))
+    assert server.flushed == 5
+    assert sorted(server.prompts) == list(range(15))
+    assert [set(server.prompts[wave : wave + 3]) for wave in range(0, 15, 3)] == [
+        set(range(wave, wave + 3)) for wave in range(0, 15, 3)
+    ]
+    assert len(found.metas) == 15
+    assert found.seconds > 0
+    assert found.tokens > 5 * 3
+
+
+def test_rejection_sampling_is_for_tokens_that_are_sampled() -> None:
+    """Only a setting that is there in both ways has a temperature."""
+    settings = [*RIVALS, "tile", "tile-useless", "tile-rejecting"]
+    assert measured_at(0.0, settings) == [*RIVALS, "tile", "tile-useless"]
+    assert measured_at(0.8, settings) == [*RIVALS, "tile-useless", "tile-rejecting"]
+    for temperature in (0.0, 0.8):
+        assert measured_at(temperature, ["none", "tile-rejecting"]) == ["none", "tile-rejecting"]
+        assert measured_at(temperature, ["none", "tile"]) == ["none", "tile"]
+
+
+def test_settings_take_turns_under_each_load() -> None:
+    """42 loads of seven settings: greedy and sampled ones in turn, each setting the first of as many."""
+    options = argparse.Namespace(
+        rounds=1, clients=CLIENTS, kinds=["mixed", "hard", "easy"], temperatures=[0.0, 0.8], only=[]
+    )
+    cells = list(_cells(options, [*RIVALS, "tile", "tile-rejecting"]))
+    assert len(cells) == len(set(cells)) == 42 * 7
+    loads = [list(load) for _, load in itertools.groupby(cells, lambda cell: cell[:4])]
+    assert [load[0].temperature for load in loads] == [0.0, 0.8] * 21
+    assert [load[0].clients for load in loads] == [clients for clients in CLIENTS for _ in range(6)]
+    for temperature, tile in ((0.0, "tile"), (0.8, "tile-rejecting")):
+        some = [load for load in loads if load[0].temperature == temperature]
+        assert all({cell.setting for cell in load} == {*RIVALS, tile} for load in some)
+        assert Counter(load[0].setting for load in some) == dict.fromkeys([*RIVALS, tile], 3)
+
+
+def test_a_server_measures_when_its_gate_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before, and not at all if nobody opens it; what an earlier server left does not count."""
+    gate = tmp_path / "gates/tile"
+    for name, value in profile_gate.closed(gate).items():
+        monkeypatch.setenv(name, value)
+    profile_gate.let_go(gate)
+    profile_gate.closed(gate)
+    assert not profile_gate.arrived(gate)
+    with ThreadPoolExecutor(1) as thread:
+        measured = thread.submit(profile_gate._in_turn, lambda *facts: facts, "worker", "states")
+        with pytest.raises(TimeoutError):
+            measured.result(timeout=0.5)
+        assert profile_gate.arrived(gate)
+        profile_gate.let_go(gate)
+        assert measured.result(timeout=5) == ("worker", "states")
+    profile_gate.closed(gate)
+    monkeypatch.setattr(plugins, "PATIENCE", 0.0)
+    with pytest.raises(RuntimeError, match=r"nobody let this server measure its steps: no .*opened in 0 s"):
+        profile_gate._in_turn(lambda: None)
+
+
+def test_what_is_hooked_is_what_the_worker_calls() -> None:
+    """By its name in its module, and nothing else there measures: a hook on another function would hold nobody."""
+    module, name = profile_gate._TARGET.rsplit(".", 1)
+    worker = importlib.import_module("tessera_patches.tilespec_worker")
+    assert vars(worker)["tilespec_profile"] is importlib.import_module(module)
+    assert f"tilespec_profile.{name}(self, " in inspect.getsource(worker.SizedWorker.profile)
