@@ -32,7 +32,8 @@
 #   tile_again   a start by itself, of the setting AGAIN: behind another one, or before it, a later one is seen    225 s
 #   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
-#   tile_times   what a step costs the scheduler's thread, what acceptance costs; no server    60 s
+#   tile_thread  what a step costs the scheduler's thread; the GPU may have other work     30 s
+#   tile_accept  what acceptance costs the GPU; nothing else runs then                      30 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
 #   more_tests found          the other half                               450 s
@@ -209,10 +210,9 @@ tile_useless() { # a draft that is never right, beside none; both are up
     TILE_SECONDS=120 tile_run
 }
 
-tile_times() {
-  timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"
-  timeout 100 python3 -m tilespec.time_accept --out "$out/time-accept.jsonl"
-}
+tile_thread() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }
+
+tile_accept() { timeout 100 python3 -m tilespec.time_accept --out "$out/time-accept.jsonl"; }
 
 running() { timeout 100 python3 benchmarks/bench_running.py --out "$out/running.jsonl"; }
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 SCHEMA = 3
 RATE = 0.02

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.tilespec.compiled import compiled
+from tessera.tilespec.costs import Array, Integers
 from tessera_kernels.histogram import HISTOGRAM_BINS as BINS
 from tessera_kernels.histogram import HISTOGRAM_UNIT
 
-Array = npt.NDArray[np.float64]
 Histogram = npt.NDArray[np.int32]
 
 MEMORY_REQUESTS = 8.0
@@ -64,21 +64,16 @@ def _blend(rates: Array, weight: float, others: Array, others_weight: float) -> 
         rates[what, depth, place] = weight * rates[what, depth, place] + others_weight * others[what, depth, place]
 
 
-@compiled("void(float64[:, :, ::1], int64[::1], float64[:, :, ::1])")
-def _accumulate(rates: Array, steps: npt.NDArray[np.int64], curves: Array) -> None:
-    """From bins to curves: the most likely draft tokens come first, whatever their depth."""
-    curves[:, :, 0] = 0
-    for what, row, place in np.ndindex(2, len(steps), BINS):
-        more = 0.0
-        for depth in range(steps[row]):
-            more += rates[what, depth, BINS - 1 - place]
-        curves[what, row, place + 1] = curves[what, row, place] + more
-
-
-@compiled("void(float64[:, :, ::1], float64[:, ::1], float64[:, ::1])")
-def _read(curves: Array, drafts: Array, gain: Array) -> None:
-    for row in range(len(drafts)):
-        gain[row] = np.interp(drafts[row], curves[0, row], curves[1, row])
+@compiled("void(float64[:, :, ::1], int64[::1], float64[:, ::1], float64[:, ::1])")
+def _read(rates: Array, steps: Integers, drafts: Array, gain: Array) -> None:
+    """Read the curve of each row: the most likely draft tokens come first, whatever their depth."""
+    tokens, accepted = np.zeros(BINS + 1), np.zeros(BINS + 1)
+    for row in range(len(steps)):
+        for place in range(BINS):
+            likely = rates[:, : steps[row], BINS - 1 - place]
+            tokens[place + 1] = tokens[place] + likely[0].sum()
+            accepted[place + 1] = accepted[place] + likely[1].sum()
+        gain[row] = np.interp(drafts[row], tokens, accepted)
 
 
 @dataclass(slots=True)
@@ -110,7 +105,6 @@ class Survivals:
 
     def __init__(self, depths: int, steps: Sequence[int], mean: Array, kept: Array) -> None:
         self.steps = np.array(steps, np.int64)
-        self._curves = np.empty((2, len(steps), BINS + 1))
         self._counted = np.empty((2, depths, BINS))
         rates = np.zeros((2, depths, BINS))
         rates[:, :, -1] = mean.cumprod()
@@ -119,7 +113,6 @@ class Survivals:
         self._recent = _Mean(rates, FIRST_REQUESTS, MEMORY_REQUESTS)
         self._at_first = _Mean(rates.copy(), FIRST_YOUNG, YOUNG_REQUESTS)
         self._young = 1.0
-        self._stale = True
         self.assume(mean, kept)
 
     def assume(self, mean: Array, kept: Array) -> None:
@@ -128,7 +121,7 @@ class Survivals:
         self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
 
-    def update(self, histogram: npt.NDArray[np.int32], drafted: int) -> None:
+    def update(self, histogram: Histogram, drafted: int) -> None:
         """Take in the histogram of some steps.
 
         Args:
@@ -143,7 +136,6 @@ class Survivals:
         if self._young >= LEAST_YOUTH:
             self._at_first.add(self._counted, requests, self._young)
             self._young *= YOUTH
-        self._stale = True
 
     def renew(self, joined: int, bs: int) -> None:
         """``joined`` of a batch of ``bs`` are new: of them is known what requests are like when they begin.
@@ -156,7 +148,6 @@ class Survivals:
         recent.known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - recent.known)
         _blend(recent.rates, 1 - share, self._at_first.rates, share)
         self._young += share * (1.0 - self._young)
-        self._stale = True
 
     def read(self, drafts: Array, gain: Array) -> None:
         """Expected accepted draft tokens for each request.
@@ -165,10 +156,7 @@ class Survivals:
             drafts: ``[steps, any]``: draft tokens verified per request, in a row for each number of draft steps.
             gain: the same shape, written.
         """
-        if self._stale:
-            _accumulate(self._recent.rates, self.steps, self._curves)
-            self._stale = False
-        _read(self._curves, drafts, gain)
+        _read(self._recent.rates, self.steps, drafts, gain)
 
     @staticmethod
     def _in_their_bins(rates: Array) -> Array:

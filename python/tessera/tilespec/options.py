@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tessera.tilespec.costs import Array, CostTable
+from tessera.tilespec.costs import Array, CostTable, Integers
 
 
 class Outlook(NamedTuple):
@@ -28,10 +27,10 @@ class Outlook(NamedTuple):
 class Options:
     """Of one batch size: rows are steps, column 0 is uniform, others are tiers."""
 
-    tiers: npt.NDArray[np.int64]
-    tokens: npt.NDArray[np.int64]
+    tiers: Integers
+    tokens: Integers
     seconds: Array
-    kinds: npt.NDArray[np.int64]
+    kinds: Integers
     drafts: Array
     """Draft tokens to verify for each request."""
     possible: Array

@@ -1,12 +1,11 @@
-"""What each option of the next step promises."""
+"""What each option of the next step promises, and which one promises most."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from tessera.tilespec.compiled import compiled
-from tessera.tilespec.costs import Array, Correction
+from tessera.tilespec.costs import Array, Correction, Integers
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.options import Options, Outlook
 
@@ -39,7 +38,7 @@ def _look(
     bs: int,
     kv_tokens: int,
     by_profile: Array,
-    kinds: npt.NDArray[np.int64],
+    kinds: Integers,
     possible: Array,
     kv_seconds: Array,
     own: Array,
@@ -56,3 +55,24 @@ def _look(
         seconds[at] = profiled[at] * own[kinds[at]] * common
         gain[at] *= bs
         goodput[at] = (bs + gain[at]) / seconds[at] * possible[at]
+
+
+@compiled("UniTuple(int64, 2)(float64[:, ::1], float64)")
+def best(goodput: Array, ragged_advantage: float) -> tuple[int, int]:
+    """Row and column of the best option; a uniform one unless a ragged one is so much better."""
+    row = int(goodput[:, 0].argmax())
+    ragged_row, column = divmod(int(goodput.argmax()), goodput.shape[1])
+    if column and goodput[ragged_row, column] > ragged_advantage * goodput[row, 0]:
+        return ragged_row, column
+    return row, 0
+
+
+@compiled("UniTuple(int64, 2)(float64[:, ::1], int64[:, ::1], int64[::1], int64, float64)")
+def unknown(goodput: Array, kinds: Integers, measured: Integers, first: int, least: float) -> tuple[int, int]:
+    """Row and column of the best option that was timed less than ``first`` times and promises ``least``; -1: none."""
+    found = -1, -1
+    for row, column in np.ndindex(goodput.shape):
+        if goodput[row, column] >= least and measured[kinds[row, column]] < first:
+            found = row, column
+            least = float(goodput[row, column])
+    return found

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import FIRST, Array, Correction, CostTable
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.options import Options, OptionTable, Outlook
-from tessera.tilespec.outlook import look
+from tessera.tilespec.outlook import best, look, unknown
 
 RAGGED_ADVANTAGE = 1.02
 """A ragged step must promise this much over the best uniform one: it costs more than the profile sees."""
@@ -81,16 +80,6 @@ class Held(NamedTuple):
     bs: int
     row: int
     choice: Choice
-
-
-@compiled("UniTuple(int64, 2)(float64[:, ::1], float64)")
-def _pick(goodput: Array, ragged_advantage: float) -> tuple[int, int]:
-    """Row and column of the best option; a uniform one unless a ragged one is so much better."""
-    row = int(goodput[:, 0].argmax())
-    ragged_row, column = divmod(int(goodput.argmax()), goodput.shape[1])
-    if column and goodput[ragged_row, column] > ragged_advantage * goodput[row, 0]:
-        return ragged_row, column
-    return row, 0
 
 
 class Policy:
@@ -228,10 +217,10 @@ class Policy:
 
     def _best(self, goodput: Array) -> tuple[int, int]:
         """Row and column of the best option, with hysteresis."""
-        row, column = _pick(goodput, RAGGED_ADVANTAGE)
+        row, column = best(goodput, RAGGED_ADVANTAGE)
         if row != self._present:
             stay = goodput[self._present : self._present + 1]
-            _, stay_column = _pick(stay, RAGGED_ADVANTAGE)
+            _, stay_column = best(stay, RAGGED_ADVANTAGE)
             advantage = float(goodput[row, column] / stay[0, stay_column]) - 1
             self._evidence = max(self._evidence + advantage, 0.0)
             if self._evidence < (SWITCH_EVIDENCE if row else PLAIN_EVIDENCE):
@@ -282,12 +271,14 @@ class Policy:
         self._since_trial += self._elapsed
         if self._since_trial < TRIAL_INTERVAL or self.correction.measured[options.kinds[row, column]] < FIRST:
             return row, column, False
-        measured = self.correction.measured[options.kinds]
-        unknown = (measured < FIRST) & (goodput >= PROMISE * goodput[row, column])
-        other, size = divmod(int((goodput * unknown).argmax()), goodput.shape[1])
-        loss = float(seconds[other, size] * max(1 - goodput[other, size] / goodput[row, column], 0))
+        present_goodput = float(goodput[row, column])
+        least = PROMISE * present_goodput
+        other, size = unknown(goodput, options.kinds, self.correction.measured, FIRST, least)
+        if other < 0:
+            return row, column, False
+        loss = float(seconds[other, size] * max(1 - goodput[other, size] / present_goodput, 0))
         loss *= 1 if other else FIRST + 1
-        if not unknown[other, size] or self._trial_credit < loss:
+        if self._trial_credit < loss:
             return row, column, False
         self._trial_credit -= loss
         self._since_trial = 0
