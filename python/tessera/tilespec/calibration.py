@@ -252,9 +252,11 @@ def _isotonic(values: Array, weights: Array) -> None:
 
 @compiled("void(float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1])")
 def _fit(trials: Array, successes: Array, prior: Array, found: Array) -> None:
-    """Write the table of `Calibration.acceptance`."""
+    """Write the table of `Calibration.acceptance`; ``prior`` stays as it is."""
     for depth in range(len(trials)):
         weight = trials[depth] + PRIOR_TRIALS
         prior = _shifted(prior, trials[depth], successes[depth])
-        prior = found[depth] = (successes[depth] + PRIOR_TRIALS * prior) / weight
+        for place in range(len(weight)):
+            prior[place] = (successes[depth, place] + PRIOR_TRIALS * prior[place]) / weight[place]
+            found[depth, place] = prior[place]
         _isotonic(found[depth], weight)

@@ -28,8 +28,9 @@ KEEP_INTERVAL = 64
 @compiled("void(int32[:, :, ::1], int32[:, :, ::1], int32[:, :, ::1])")
 def _take_new(grown: Histogram, received: Histogram, new: Histogram) -> None:
     """Write what has been counted since the last call, right also after it wrapped."""
-    new[:] = grown - received
-    received[:] = grown
+    for cell in np.ndindex(new.shape):
+        new[cell] = grown[cell] - received[cell]
+        received[cell] = grown[cell]
 
 
 @dataclass(slots=True)

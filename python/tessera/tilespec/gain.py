@@ -70,9 +70,10 @@ def _read(rates: Array, steps: Integers, drafts: Array, gain: Array) -> None:
     tokens, accepted = np.zeros(BINS + 1), np.zeros(BINS + 1)
     for row in range(len(steps)):
         for place in range(BINS):
-            likely = rates[:, : steps[row], BINS - 1 - place]
-            tokens[place + 1] = tokens[place] + likely[0].sum()
-            accepted[place + 1] = accepted[place] + likely[1].sum()
+            tokens[place + 1], accepted[place + 1] = tokens[place], accepted[place]
+            for depth in range(steps[row]):
+                tokens[place + 1] += rates[0, depth, BINS - 1 - place]
+                accepted[place + 1] += rates[1, depth, BINS - 1 - place]
         gain[row] = np.interp(drafts[row], tokens, accepted)
 
 
