@@ -2,11 +2,73 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from tessera.testing.tilespec import chain, histogram_of, promised
+from tessera.testing.tilespec import chain, histogram_of, promised, simple_costs, told
+from tessera.tilespec.calibration import Calibration
 from tessera.tilespec.gain import Survivals
+from tessera.tilespec.policy import Policy
+from tessera_kernels.histogram import HISTOGRAM_BINS
+
+
+def test_what_compiled_code_would_write_elsewhere_is_refused() -> None:
+    """It looks at no bounds: a place beyond an array's end would be somebody else's memory."""
+    mean, kept = np.full(3, 0.7), np.ones(3)
+    with pytest.raises(ValueError, match=r"steps: got 4; allowed: at most 3"):
+        Survivals(3, [0, 4], mean, kept)
+    known = Survivals(3, [0, 1, 3], mean, kept)
+    for wrong in (np.full(3, 1.5), np.full(3, -0.1), np.full(3, np.nan)):
+        with pytest.raises(ValueError, match=r"mean acceptance: got .* allowed: 0 to 1"):
+            known.assume(wrong, kept)
+    for means, shares in ((mean[:2], kept), (mean, kept[:2])):
+        with pytest.raises(ValueError, match=r"of 3 depths"):
+            known.assume(means, shares)
+    for depths, drafted in ((3, 0), (3, 4), (2, 2), (4, 3)):
+        with pytest.raises(ValueError, match=rf"{drafted} drafted: got a histogram of"):
+            known.update(np.zeros((2, depths, HISTOGRAM_BINS), np.int32), drafted)
+    for rows, columns in ((2, 5), (4, 5), (3, 4)):
+        with pytest.raises(ValueError, match=r"of 3 numbers of steps"):
+            known.read(np.zeros((rows, 5)), np.zeros((rows, columns)))
+
+
+WITHOUT_NUMBA = """
+import json, sys
+sys.modules["numba"] = None
+from test_tilespec_gain import what_is_compiled
+
+print(json.dumps(what_is_compiled()))
+"""
+
+
+def what_is_compiled() -> list[list[float]]:
+    """What survivals promise, a table, and choices that follow."""
+    known = told(chain(0.9, 0.7, 0.5), [0, 1, 3], 3)
+    table = Calibration(3)
+    counts = np.arange(3 * table.trials.size, dtype=np.int32).reshape(3, *table.trials.shape)
+    table.absorb(counts[::-1].copy())
+    policy = Policy(simple_costs(verify=0.05), known)
+    choices = [policy.look(4, 100 * step) for step in range(6)]
+    return [
+        promised(known, 0.5, 1.5, 3).ravel().tolist(),
+        table.acceptance().ravel().tolist(),
+        [value for choice in choices for value in (choice.steps, choice.tokens, choice.gain, choice.seconds)],
+    ]
+
+
+def test_without_numba_the_same_comes_out() -> None:
+    """Of the same Python, and one line says why it takes long."""
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], capture_output=True, text=True, check=True, env=here)
+    assert ran.stderr.count("numba is not installed") == 1
+    for without, compiled in zip(json.loads(ran.stdout), what_is_compiled(), strict=True):
+        np.testing.assert_allclose(without, compiled, rtol=1e-12)
 
 
 def test_depths_that_were_not_drafted_are_extrapolated() -> None:

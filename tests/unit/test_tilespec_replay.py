@@ -119,6 +119,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         header + "\n[]\n",
         header + "\n" + json.dumps({**broken, "means": [1]}) + "\n",
         header + "\n" + json.dumps({**broken, "seen": {"bs": 1, "drafted": 1, "cells": [[9, 9, 9, 9]]}}) + "\n",
+        header + "\n" + json.dumps({**broken, "kv_tokens": "many"}) + "\n",
+        header + "\n" + json.dumps({**broken, "seen": [{"drafted": 1000, "cells": [[0, 0, 9, 9]]}]}) + "\n",
+        header + "\n" + json.dumps({**broken, "seen": [{"drafted": 0, "cells": [[0, 0, 9, 9]]}]}) + "\n",
+        header + "\n" + json.dumps({**broken, "means": [{"values": [1e9] * 3, "kept": [1] * 3}]}) + "\n",
+        header + "\n" + json.dumps({**broken, "means": [{"values": [float("nan")] * 3, "kept": [1] * 3}]}) + "\n",
     ):
         file.write_text(content)
         assert main(["tilespec", "replay", str(file)]) == 1

@@ -86,7 +86,7 @@ def _profile(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     try:
         result = replay.replay(Trace(options.trace), options.requests)
-    except (OSError, ValueError, IndexError) as error:
+    except (OSError, TypeError, ValueError, IndexError) as error:
         return _fail(f"{options.trace} cannot be replayed: {error}")
     if not result.records:
         wanted = "" if options.requests is None else f" of {options.requests} requests"

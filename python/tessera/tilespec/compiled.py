@@ -29,6 +29,8 @@ def compiled(signature: str) -> Callable[[Function], Function]:
     It is kept on disk beside the module, or in the user's cache; where neither can be written each start takes a second
     more.
 
+    Compiled code does not look at the bounds of arrays: who calls it has checked shapes, and what becomes an index.
+
     Args:
         signature: in Numba's notation, where ``[:, ::1]`` is a contiguous matrix.
     """

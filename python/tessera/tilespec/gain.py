@@ -102,9 +102,14 @@ class Survivals:
         steps: the numbers of draft steps to make curves for.
         mean: ``[S]``, mean conditional acceptance by depth: all that is known until a histogram comes.
         kept: ``[S]``, the share of promised tokens that is accepted, by depth.
+
+    Raises:
+        ValueError: more steps than depths, or what `assume` refuses.
     """
 
     def __init__(self, depths: int, steps: Sequence[int], mean: Array, kept: Array) -> None:
+        if max(steps) > depths:
+            raise ValueError(f"steps: got {max(steps)}; allowed: at most {depths}, the depths")
         self.steps = np.array(steps, np.int64)
         self._counted = np.empty((2, depths, BINS))
         rates = np.zeros((2, depths, BINS))
@@ -117,7 +122,15 @@ class Survivals:
         self.assume(mean, kept)
 
     def assume(self, mean: Array, kept: Array) -> None:
-        """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted, and share kept."""
+        """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted, and share kept.
+
+        Raises:
+            ValueError: a mean is no probability, or there are more or fewer than depths.
+        """
+        if not mean.shape == kept.shape == self._counted.shape[1:2]:
+            raise ValueError(f"got {mean.shape} means and {kept.shape} shares kept of {self._counted.shape[1]} depths")
+        if not ((mean >= 0) & (mean <= 1)).all():
+            raise ValueError(f"mean acceptance: got {mean.tolist()}; allowed: 0 to 1")
         self._units = HISTOGRAM_UNIT * kept
         self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
@@ -129,7 +142,12 @@ class Survivals:
             histogram: int32 ``[2, S, BINS]``, what was added to that of `tessera_kernels.allocate_verify.VerifyPlan`.
                 Requests that had no draft are not in it; one without any says nothing.
             drafted: their draft steps, at least 1. Deeper ones are extrapolated from the last that was drafted.
+
+        Raises:
+            ValueError: it is of other depths, or more were drafted than there are.
         """
+        if histogram.shape != self._counted.shape or not 1 <= drafted <= histogram.shape[1]:
+            raise ValueError(f"{drafted} drafted: got a histogram of {histogram.shape}, for {self._counted.shape}")
         requests = _weigh(histogram, drafted, self._units, self._mean, self._counted)
         if requests == 0:
             return
@@ -156,7 +174,12 @@ class Survivals:
         Args:
             drafts: ``[steps, any]``: draft tokens verified per request, in a row for each number of draft steps.
             gain: the same shape, written.
+
+        Raises:
+            ValueError: other shapes.
         """
+        if drafts.shape != gain.shape or len(drafts) != len(self.steps):
+            raise ValueError(f"got {drafts.shape} to read into {gain.shape}, of {len(self.steps)} numbers of steps")
         _read(self._recent.rates, self.steps, drafts, gain)
 
     @staticmethod
