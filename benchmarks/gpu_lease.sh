@@ -95,7 +95,7 @@ train() {
   bash .gpu-tools/unpack.sh "$parts" || exit
   python3 .gpu-tools/mkmodel.py /tmp/m8b 8b .gpu-tools/tokenizer
   mine
-  TRAIN_TIME=${TRAIN_TIME:-0.5} bash benchmarks/gpu_chains.sh train
+  TRAIN_TIME=${TRAIN_TIME:-0.42} bash benchmarks/gpu_chains.sh train
   sleep 5
   bash benchmarks/gpu_chains.sh look
 }
