@@ -158,7 +158,7 @@ def _dice() -> None:
     from tessera.tilespec.scores import Scores
 
     dice = random.Random(1)
-    choose, create = Policy.choose, Scores.__init__
+    look, create = Policy.look, Scores.__init__
 
     def diced(self: Policy, bs: int, kv_tokens: int) -> Choice:
         steps = dice.choice(self.steps)
@@ -166,7 +166,7 @@ def _dice() -> None:
         tiers = self.costs.tiers.sizes if self.costs.tiers else []
         sizes = [size for size in tiers if steps and bs <= size < full]
         tier = dice.choice([None, *sizes[dice.randrange(len(sizes)) :][:1]] if sizes else [None])
-        choice = choose(self, bs, kv_tokens)
+        choice = look(self, bs, kv_tokens)
         return choice._replace(steps=steps, tier=tier, tokens=tier or full)
 
     def create_and_toss(self: Scores, *args: Any) -> None:
@@ -174,8 +174,16 @@ def _dice() -> None:
         dice.seed(multiprocessing.current_process().name)  # unknown when this file is imported
         _toss(dice.random())
 
-    Policy.choose = diced  # type: ignore[method-assign]
+    _always(diced)
     Scores.__init__ = create_and_toss  # type: ignore[assignment, method-assign]
+
+
+def _always(look: Any) -> None:
+    """Every step of TileSpec looks, and so."""
+    from tessera.tilespec.policy import Policy
+
+    Policy.hold = lambda *_: None  # type: ignore[method-assign]
+    Policy.look = look  # type: ignore[method-assign]
 
 
 def _toss(shift: float) -> None:
@@ -190,14 +198,14 @@ def _halves() -> None:
     """TileSpec always drafts all it can, and verifies half of it."""
     from tessera.tilespec.policy import Choice, Policy
 
-    choose = Policy.choose
+    look = Policy.look
 
     def halved(self: Policy, bs: int, kv_tokens: int) -> Choice:
-        choice = choose(self, bs, kv_tokens)
+        choice = look(self, bs, kv_tokens)
         most = max(self.steps)
         return choice._replace(steps=most, tier=None, tokens=bs * (most + 1) // 2)
 
-    Policy.choose = halved  # type: ignore[method-assign]
+    _always(halved)
 
 
 def _costs() -> None:
