@@ -28,7 +28,7 @@ train() {
   SUITES=triton-eagle3 SUITE_SECONDS=400 chain tests 0 0-7 tests found tile_thread
 }
 
-one() { # trained after 440 s; the lease may end before the run, whose file has what is measured until then
+one() { # trained after 400 s; the lease may end before the run, whose file has what is measured until then
   SETTINGS="none k1 k2 k3 k5 k7 tile tile-rejecting" TILE_TEMPERATURES="0 0.8" \
     chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_accept
 }

@@ -5,7 +5,7 @@
 # and looks bring back what there is as out.tar.xz.
 #
 # Here, before:
-#   gpu_lease.sh pack     SGLang and FlashAttention 3 of .venv, as .gpu-0 to .gpu-5, and .gpu-tools     4 minutes
+#   gpu_lease.sh pack     SGLang and FlashAttention 3 of .venv, as .gpu-0 to .gpu-5, and .gpu-tools     70 s
 #   gpu_lease.sh sizes    whether each of these and the tree fit into a transfer; `pack` asks it too, the tree grows
 #
 # There, with .gpu-tools, and its part:
@@ -76,16 +76,10 @@ how_far() { # the end of each log that grows
 part() {
   mkdir -p "$parts" /tmp/gpu/fa3
   case $1 in
-    1) there "$parts/site.0" ;;
-    [2-5]) there /tmp/gpu/site/sglang ;;
-  esac
-  case $1 in
-    [01]) cp ".gpu-$1"/site.? "$parts/" || exit ;;
-    *) cp ".gpu-$1"/part.? /tmp/gpu/fa3/ || exit ;;
-  esac
-  case $1 in
-    1) train ;;
-    5) serve ;;
+    0) cp .gpu-0/site.0 "$parts/" ;;
+    1) there "$parts/site.0" && cp .gpu-1/site.1 "$parts/" && train ;;
+    [2-4]) there /tmp/gpu/site/sglang && cp ".gpu-$1"/part.? /tmp/gpu/fa3/ ;;
+    5) there /tmp/gpu/site/sglang && cp .gpu-5/part.? /tmp/gpu/fa3/ && serve ;;
   esac
 }
 

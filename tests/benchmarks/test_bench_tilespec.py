@@ -8,11 +8,11 @@ import importlib
 import inspect
 import itertools
 import json
-import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -58,28 +58,12 @@ class Decoder:
             await asyncio.sleep(0.005)
         return response
 
-    async def start(self) -> str:
-        """Listen; return the URL."""
-        app = web.Application()
-        app.router.add_post("/generate", self.answer)
-        app.router.add_post("/flush_cache", self.flush)
-        app.router.add_post("/abort_request", self.abort)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return site.name
-
 
 @pytest.fixture
-def decoder() -> Iterator[tuple[Decoder, str]]:
+def decoder(listen: Callable[[dict[str, Any]], str]) -> tuple[Decoder, str]:
     """The server and its URL."""
     server = Decoder()
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    yield server, asyncio.run_coroutine_threadsafe(server.start(), loop).result(timeout=5)
-    loop.call_soon_threadsafe(loop.stop)
+    return server, listen({"/generate": server.answer, "/flush_cache": server.flush, "/abort_request": server.abort})
 
 
 def test_waves_depend_on_clients_alone() -> None:

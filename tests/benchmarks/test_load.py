@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -37,28 +37,12 @@ class Sleepy:
         self.frozen += 1
         return web.Response()
 
-    async def start(self) -> str:
-        """Listen; return the URL."""
-        app = web.Application()
-        app.router.add_post("/generate", self.answer)
-        app.router.add_post("/freeze_gc", self.freeze)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return site.name
-
 
 @pytest.fixture
-def sleepy() -> Iterator[tuple[Sleepy, str]]:
+def sleepy(listen: Callable[[dict[str, Any]], str]) -> tuple[Sleepy, str]:
     """The server and its URL."""
     server = Sleepy()
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    yield server, asyncio.run_coroutine_threadsafe(server.start(), loop).result(timeout=5)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(timeout=5)
+    return server, listen({"/generate": server.answer, "/freeze_gc": server.freeze})
 
 
 def test_waves_do_not_overlap(sleepy: tuple[Sleepy, str]) -> None:

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.tilespec.compiled import compiled
+from tessera.tilespec.costs import Array
 from tessera_kernels.histogram import PROMISED_UNIT
-
-Array = npt.NDArray[np.float64]
 
 BINS = 32
 """Bins of confidence, equal in its logit: drafts are often sure, and 0.99 is not 0.999."""

@@ -85,8 +85,7 @@ class Follower:
             histogram = seen.histogram((2, self._depths, HISTOGRAM_BINS))
             self._survivals[Traffic(seen.traffic)].update(histogram, seen.drafted)
         for mean in record.means:
-            known = (_by_depth(values, self._depths) for values in (mean.values, mean.kept))
-            self._survivals[Traffic(mean.traffic)].assume(*known)
+            self._survivals[Traffic(mean.traffic)].assume(*np.array([mean.values, mean.kept], np.float64))
         if record.traffic != self._traffic:
             self._traffic = Traffic(record.traffic)
             self.policy.turn(self._survivals[self._traffic])
@@ -164,13 +163,6 @@ def replay(trace: Trace, requests: int | None = None) -> Replay:
         for one in both:
             one.time(record)
     return Replay(table.outcomes, agreement, count)
-
-
-def _by_depth(values: list[float], depths: int) -> Array:
-    found = np.array(values, np.float64)
-    if found.shape != (depths,):
-        raise ValueError("a line of the trace has another number of depths")
-    return found
 
 
 def table(result: Replay) -> Iterator[str]:
