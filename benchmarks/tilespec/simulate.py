@@ -21,7 +21,7 @@ import torch
 from tessera.tilespec import calibration
 from tessera.tilespec.calibration import Calibration, FitTimer
 from tessera.tilespec.costs import CostTable, Curve
-from tessera.tilespec.gain import Survivals
+from tessera.tilespec.gain import Stamp, Survivals
 from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.scores import NO_DRAFT
 from tessera_kernels.acceptance_model import AcceptanceModel
@@ -200,14 +200,15 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
     kind.model.offsets.zero_()
     policy.turn(kind.survivals)
     timed: deque[tuple[Choice, float, bool]] = deque()
-    late: deque[tuple[npt.NDArray[np.int32], int] | None] = deque([None] * LAG)
+    late: deque[tuple[npt.NDArray[np.int32], int, Stamp] | None] = deque([None] * LAG)
     made = seconds = 0.0
     new = np.arange(world.bs)
     chosen: Counter[str] = Counter()
     while made < tokens:
         news = late.popleft()
         if news:
-            kind.survivals.update(*news)
+            histogram, steps, stamp = news
+            kind.survivals.update(histogram, steps, stamp.young, now=kind.survivals.is_of_now(stamp))
         if len(timed) > LAG:
             past, measured, disturbed = timed.popleft()
             policy.observe(past, measured, disturbed=disturbed)
@@ -223,7 +224,7 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
         accepted = np.zeros(world.bs, np.int64)
         if choice.steps:
             accepted, histogram = kind.verify(world, choice)
-            late[-1] = histogram, choice.steps
+            late[-1] = histogram, choice.steps, kind.survivals.stamp()
         else:
             world.undraft()
         new = world.advance(1 + accepted)

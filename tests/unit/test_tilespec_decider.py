@@ -16,13 +16,16 @@ from tessera.tilespec.calibration import FIT_INTERVAL, Calibration, Calibrations
 from tessera.tilespec.candidates import candidates
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.follower import Follower, Order
+from tessera.tilespec.gain import Stamp
 from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.nominal import nominal
+from tessera.tilespec.policy import LOOK_INTERVAL
 from tessera.tilespec.scores import NO_DRAFT, Scores
 from tessera.tilespec.stopwatch import Stopwatch
 from tessera.tilespec.tiers import tiers
 from tessera.tilespec.trace import Trace
 from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.histogram import HISTOGRAM_BINS
 
 DEPTHS = 5
 REQUESTS = 64
@@ -161,7 +164,7 @@ def test_trace_has_every_step(tmp_path: Path) -> None:
     """Timed where the next step followed directly, and not where a prefill came between.
 
     Histograms are with the step whose choice took them in: the policy looks after a prefill and in every fourth step.
-    They are sent two steps before that, or after four.
+    They are sent two steps before that, after four, or where another batch begins.
     """
     file = tmp_path / "trace.jsonl"
     subject, own = decider(file)
@@ -178,7 +181,7 @@ def test_trace_has_every_step(tmp_path: Path) -> None:
     assert [i for i, record in enumerate(records) if record.measured is None] == [4, 9]
     cells = [[cell for seen in record.seen for cell in seen.cells] for record in records]
     counted = [sum(value for is_sum, *_, value in of_one if not is_sum) for of_one in cells]
-    assert [items // (2 * DEPTHS) for items in counted] == [0, 0, 0, 0, 3, 0, 0, 0, 5, 0]
+    assert [items // (2 * DEPTHS) for items in counted] == [0, 0, 0, 0, 3, 2, 0, 0, 3, 0]
     assert [i for i, record in enumerate(records) if record.means] == [4, 8]
 
 
@@ -282,6 +285,35 @@ def test_requests_that_join_are_expected_to_be_like_others_and_not_like_the_last
     assert wave[-1] > 0
     assert straggler[-1] == 0
     assert step(subject, own, 8, 0.95, chooser) == wave[-1]
+
+
+@pytest.mark.parametrize(("joined", "now", "steps", "young"), [(7, True, 4, 0.25), (8, False, 2, 0.625)])
+def test_the_end_of_a_wave_says_nothing_of_the_next(
+    joined: int, now: bool, steps: int, young: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was counted before half of a batch was replaced arrives later, and is told apart from what follows."""
+    file = tmp_path / "trace.jsonl"
+    subject, own = decider(file)
+    receive = subject._histograms.receive
+    late: deque[list[tuple[np.ndarray, tuple[int, Traffic, Stamp]]]] = deque([[]])
+
+    def receive_later() -> list[tuple[np.ndarray, tuple[int, Traffic, Stamp]]]:
+        late.append([(counts.copy(), tag) for counts, tag in receive()])
+        return late.popleft()
+
+    monkeypatch.setattr(subject._histograms, "receive", receive_later)
+    chooser = np.random.default_rng(1)
+    for i in range(2 + 3 * LOOK_INTERVAL):
+        if i == 2:
+            subject.interrupted(joined)
+        step(subject, own, 16, 0.95, chooser)
+    subject.interrupted(0)
+    assert subject._trace is not None
+    subject._trace.close()
+    seen = [one for record in Trace(file).records() for one in record.seen]
+    assert [one.now for one in seen] == [now, True]
+    assert [one.young for one in seen] == [1, young]
+    assert seen[0].histogram((2, DEPTHS, HISTOGRAM_BINS))[0, 0].sum() == steps * 16
 
 
 def test_after_plain_steps_only_fresh_requests_say_what_drafts_are_worth() -> None:

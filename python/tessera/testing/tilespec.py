@@ -28,7 +28,7 @@ def told(survival: Floats, steps: list[int], depths: int) -> Survivals:
     """Survivals that know this batch and nothing else."""
     known = Survivals(depths, steps, np.full(depths, 0.5), np.ones(depths))
     for _ in range(_TIMES):
-        known.update(_OFTEN * histogram_of(survival, depths), survival.shape[1])
+        known.update(_OFTEN * histogram_of(survival, depths), survival.shape[1], young=1.0)
     return known
 
 

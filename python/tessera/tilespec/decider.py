@@ -13,7 +13,7 @@ from tessera.tilespec.calibration import Calibrations, FitTimer, Traffic
 from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import CostTable
 from tessera.tilespec.follower import Order
-from tessera.tilespec.gain import Histogram, Survivals
+from tessera.tilespec.gain import Histogram, Stamp, Survivals
 from tessera.tilespec.mailbox import Mailbox
 from tessera.tilespec.policy import LOOK_INTERVAL, Choice, Policy
 from tessera.tilespec.scores import Scores
@@ -73,7 +73,7 @@ class Decider:
         self._survivals = [Survivals(max(costs.steps), costs.steps, *known) for known in means]
         self.policy = Policy(costs, self._survivals[self._traffic])
         self._scores = scores
-        self._histograms: Mailbox[tuple[int, Traffic]] = Mailbox()
+        self._histograms: Mailbox[tuple[int, Traffic, Stamp]] = Mailbox()
         self._received, self._new = np.zeros((2, *scores.histogram.shape), np.int32)
         self._unsent: tuple[int, Traffic] | None = None
         self._waiting = 0
@@ -100,6 +100,8 @@ class Decider:
             self._traffic = traffic
             self._scores.use(traffic)
             self.policy.turn(self._survivals[traffic])
+        if self._unsent is not None and self.policy.turns_over(bs):
+            self._send_histogram(*self._unsent)  # now: what follows is of another batch
         held = self.policy.hold(bs, kv_tokens)
         self._learn(looks=held is None)
         self._timers[traffic].stepped()
@@ -108,7 +110,7 @@ class Decider:
             self._tell(Order(choice, self._refits))
             self._refits = []
         if self._unsent is not None and self._unsent != (choice.steps, traffic):
-            self._send_histogram(self._unsent)  # now: from here on it is of other drafts
+            self._send_histogram(*self._unsent)  # now: from here on it is of other drafts
         learnt = self._learnt
         joined, self._joined = self._joined, 0
         disturbed = joined > 0 or bs != self._bs
@@ -145,20 +147,22 @@ class Decider:
         self._unsent = steps, self._traffic
         self._waiting += 1
         if self.policy.wants_news or self._waiting == LOOK_INTERVAL:  # prefills may have it look at other times
-            self._send_histogram(self._unsent)
+            self._send_histogram(*self._unsent)
         if self._timers[self._traffic].drafted():
             self._counts.send(self._scores.model.counts, self._traffic)
 
-    def _send_histogram(self, of: tuple[int, Traffic]) -> None:
-        self._histograms.send(self._scores.histogram, of)
+    def _send_histogram(self, steps: int, traffic: Traffic) -> None:
+        self._histograms.send(self._scores.histogram, (steps, traffic, self._survivals[traffic].stamp()))
         self._unsent, self._waiting = None, 0
 
     def _take_in_histograms(self) -> None:
-        for grown, (steps, traffic) in self._histograms.receive():
+        for grown, (steps, traffic, stamp) in self._histograms.receive():
             _take_new(grown, self._received, self._new)
-            self._survivals[traffic].update(self._new, steps)
+            survivals = self._survivals[traffic]
+            now = survivals.is_of_now(stamp)
+            survivals.update(self._new, steps, stamp.young, now=now)
             if self._trace is not None:
-                self._learnt.seen.append(Seen.of(self._new, steps, traffic))
+                self._learnt.seen.append(Seen.of(self._new, steps, traffic, stamp.young, now=now))
 
     def _fit(self, received: list[tuple[npt.NDArray[np.int32], Traffic]]) -> None:
         for counts, traffic in received:

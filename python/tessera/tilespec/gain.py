@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +27,18 @@ FIRST_REQUESTS = 4.0
 """What is assumed at the beginning counts as so many."""
 FIRST_YOUNG = 1.0
 """The same of what is assumed of requests that join. Less: with a useless draft each new one would pay for it again."""
-YOUNG_REQUESTS = 2048.0
-"""As `MEMORY_REQUESTS`, of what is expected of requests that join: it outlasts several waves of them."""
+YOUNG_REQUESTS = 128.0
+"""As `MEMORY_REQUESTS`, of what is expected of requests that join: some dozens of requests, for traffic changes."""
 YOUTH = 0.25
-"""How young a batch that has just joined is at the next look. The longer a text, the better its drafts often are."""
+"""How young a batch that has just joined is in its second histogram, and 1 in its first: the longer a text, the better
+its drafts often are."""
 LEAST_YOUTH = YOUTH**4
-"""A batch that is less young says nothing of new requests any more."""
+"""What is less young says nothing of new requests any more."""
+
+
+def another_batch(joined: int, bs: int) -> bool:
+    """Whether a batch of ``bs``, of which so many have just joined, is to be taken for another one."""
+    return 2 * joined >= bs > 0
 
 
 @compiled("int64(int32[:, :, ::1], int64, float64[::1], float64[::1], float64[:, :, ::1])")
@@ -77,6 +84,15 @@ def _read(rates: Array, steps: Integers, drafts: Array, gain: Array) -> None:
         gain[row] = np.interp(drafts[row], tokens, accepted)
 
 
+class Stamp(NamedTuple):
+    """Of which batch a histogram is."""
+
+    young: float
+    """How new its requests were, 0 to 1."""
+    batch: int
+    """Number of the batch: another one begins where half of it or more has just joined."""
+
+
 @dataclass(slots=True)
 class _Mean:
     """The histogram of one request, over requests of which older ones fade."""
@@ -118,7 +134,7 @@ class Survivals:
         rates = self._in_their_bins(rates)
         self._recent = _Mean(rates, FIRST_REQUESTS, MEMORY_REQUESTS)
         self._at_first = _Mean(rates.copy(), FIRST_YOUNG, YOUNG_REQUESTS)
-        self._young = 1.0
+        self._stamp = Stamp(1.0, 0)
         self.assume(mean, kept)
 
     def assume(self, mean: Array, kept: Array) -> None:
@@ -135,13 +151,25 @@ class Survivals:
         self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
 
-    def update(self, histogram: Histogram, drafted: int) -> None:
+    def stamp(self) -> Stamp:
+        """Of what has been counted since the last call, for `update`: it arrives later, maybe in another batch."""
+        stamp = self._stamp
+        self._stamp = stamp._replace(young=stamp.young * YOUTH)
+        return stamp
+
+    def is_of_now(self, stamp: Stamp) -> bool:
+        """Whether what has this stamp is of the batch that runs."""
+        return stamp.batch == self._stamp.batch
+
+    def update(self, histogram: Histogram, drafted: int, young: float = 0.0, *, now: bool = True) -> None:
         """Take in the histogram of some steps.
 
         Args:
             histogram: int32 ``[2, S, BINS]``, what was added to that of `tessera_kernels.allocate_verify.VerifyPlan`.
                 Requests that had no draft are not in it; one without any says nothing.
             drafted: their draft steps, at least 1. Deeper ones are extrapolated from the last that was drafted.
+            young: of its `stamp`.
+            now: it `is_of_now`. The last steps of a wave say nothing of the next one.
 
         Raises:
             ValueError: it is of other depths, or more were drafted than there are.
@@ -151,10 +179,10 @@ class Survivals:
         requests = _weigh(histogram, drafted, self._units, self._mean, self._counted)
         if requests == 0:
             return
-        self._recent.add(self._counted, requests)
-        if self._young >= LEAST_YOUTH:
-            self._at_first.add(self._counted, requests, self._young)
-            self._young *= YOUTH
+        if now:
+            self._recent.add(self._counted, requests)
+        if young >= LEAST_YOUTH:
+            self._at_first.add(self._counted, requests, young)
 
     def renew(self, joined: int, bs: int) -> None:
         """``joined`` of a batch of ``bs`` are new: of them is known what requests are like when they begin.
@@ -166,7 +194,8 @@ class Survivals:
         recent = self._recent
         recent.known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - recent.known)
         _blend(recent.rates, 1 - share, self._at_first.rates, share)
-        self._young += share * (1.0 - self._young)
+        young, batch = self._stamp
+        self._stamp = Stamp(young + share * (1.0 - young), batch + another_batch(joined, bs))
 
     def read(self, drafts: Array, gain: Array) -> None:
         """Expected accepted draft tokens for each request.

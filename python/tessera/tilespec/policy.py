@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.tilespec.costs import FIRST, Array, Correction, CostTable
-from tessera.tilespec.gain import Survivals
+from tessera.tilespec.gain import Survivals, another_batch
 from tessera.tilespec.options import Options, OptionTable, Outlook
 from tessera.tilespec.outlook import best, look, unknown
 
@@ -198,6 +198,10 @@ class Policy:
         """A prefill has ended, after which ``joined`` more requests decode: taken in at the next look."""
         self._joined += joined
 
+    def turns_over(self, bs: int) -> bool:
+        """Whether so many have joined since the last look that what was counted before is of another batch."""
+        return another_batch(self._joined, bs)
+
     def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Outlook]:
         """Every option, and what it promises.
 
@@ -205,7 +209,7 @@ class Policy:
         """
         if self._joined:
             self.survivals.renew(self._joined, bs)
-            if 2 * self._joined >= bs:
+            if self.turns_over(bs):
                 self._evidence = PLAIN_EVIDENCE
             self._joined = 0
         options = self._options.of(bs)

@@ -83,7 +83,7 @@ class Follower:
         """Take in what came before a choice; IndexError or ValueError if it cannot be."""
         for seen in record.seen:
             histogram = seen.histogram((2, self._depths, HISTOGRAM_BINS))
-            self._survivals[Traffic(seen.traffic)].update(histogram, seen.drafted)
+            self._survivals[Traffic(seen.traffic)].update(histogram, seen.drafted, seen.young, now=seen.now)
         for mean in record.means:
             self._survivals[Traffic(mean.traffic)].assume(*np.array([mean.values, mean.kept], np.float64))
         if record.traffic != self._traffic:

@@ -17,7 +17,7 @@ from tessera.tilespec.calibration import Traffic
 from tessera.tilespec.costs import Array, CostTable
 from tessera.tilespec.policy import Choice
 
-SCHEMA = 7
+SCHEMA = 8
 _END = {"end": "the trace is full"}
 
 
@@ -28,12 +28,25 @@ class Seen:
     drafted: int
     cells: list[list[int]]
     traffic: int = Traffic.GREEDY
+    young: float = 0.0
+    """How new the requests were: see `tessera.tilespec.gain.Survivals.update`."""
+    now: bool = True
+    """Whether it was of the batch that ran when it arrived."""
 
     @classmethod
-    def of(cls, histogram: npt.NDArray[np.int32], drafted: int, traffic: Traffic = Traffic.GREEDY) -> Seen:
+    def of(
+        cls,
+        histogram: npt.NDArray[np.int32],
+        drafted: int,
+        traffic: Traffic = Traffic.GREEDY,
+        young: float = 0.0,
+        *,
+        now: bool = True,
+    ) -> Seen:
         """From ``[2, S, BINS]`` as the kernel writes it."""
         places = np.argwhere(histogram)
-        return cls(drafted, np.column_stack([places, histogram[tuple(places.T)]]).tolist(), traffic)
+        cells = np.column_stack([places, histogram[tuple(places.T)]]).tolist()
+        return cls(drafted, cells, traffic, young, now)
 
     def histogram(self, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
         """Back to the array; an IndexError or ValueError if the cells are not in it."""
