@@ -27,7 +27,8 @@ from load import Load, random_prompts, turns
 from provenance import note, provenance, tell
 from rig import VARIANTS, Fleet, new_server
 from tessera.testing.launch import gpu_present
-from tilespec.decode import Decoding, decode
+from tilespec import plugins, progress
+from tilespec.decode import Decoding, Place, decode
 
 WARM_UPS = 3
 TRACED_STEPS = 20
@@ -42,14 +43,16 @@ def main() -> None:
     with Fleet() as fleet, options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"server_args": options.server_args}, out)
         servers = {}
+        beside = options.out.resolve().with_suffix("")
         for name, variant in zip(names, options.servers, strict=True):
-            log = options.out.with_name(f"{options.out.stem}-{name}.log")
-            servers[name] = new_server(variant, options.model, options.server_args, log)
+            env = plugins.on_path(beside.with_name(f"{beside.name}-plugins")) | progress.noting(_notes(name, options))
+            log = beside.with_name(f"{beside.name}-{name}.log")
+            servers[name] = new_server(variant, options.model, options.server_args, log, env)
             fleet.start(servers[name])
         for server in servers.values():
             server.wait_ready()
-        urls = {name: server.url for name, server in servers.items()}
-        steps = _steps(urls, options)
+        places = {name: Place(server.url, _notes(name, options)) for name, server in servers.items()}
+        steps = _steps(places, options)
         first = statistics.median(steps[names[0]])
         for name, found in steps.items():
             step = statistics.median(found)
@@ -57,24 +60,29 @@ def main() -> None:
             line = {what: round(us, 1) for what, us in figures.items()}
             tell({"server": name} | line | {"of_the_first": round(first / step, 4)}, out)
         if gpu_present():
-            for line in _on_the_gpu(urls, options):
+            for line in _on_the_gpu(places, options):
                 tell(line, out)
 
 
-def _steps(urls: dict[str, str], options: argparse.Namespace) -> dict[str, list[float]]:
-    """Microseconds of a step, in each round; of one token for each request."""
-    found: dict[str, list[float]] = {name: [] for name in urls}
+def _notes(name: str, options: argparse.Namespace) -> Path:
+    out: Path = options.out.resolve()
+    return out.with_name(f"{out.stem}-{name}.progress")
+
+
+def _steps(places: dict[str, Place], options: argparse.Namespace) -> dict[str, list[float]]:
+    """Microseconds of a step, in each round."""
+    found: dict[str, list[float]] = {name: [] for name in places}
     load = Decoding(options.clients, options.tokens, 0.0, options.waves)
-    for number, name in turns(list(urls), WARM_UPS + options.rounds):
-        result = decode(urls[name], load, _prompts(options, number))
+    for number, name in turns(list(places), WARM_UPS + options.rounds):
+        result = decode(places[name], load, _prompts(options, number))
         if number >= WARM_UPS:
-            found[name].append(1e6 * options.clients * result.seconds / result.tokens)
+            found[name].append(1e6 * result.seconds / result.steps)
     return found
 
 
-def _on_the_gpu(urls: dict[str, str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _on_the_gpu(places: dict[str, Place], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A line for each server: a step's microseconds, the busy ones, and the kernels that gained most over the first."""
-    traced = {name: _traced(url, options) for name, url in urls.items()}
+    traced = {name: _traced(place, options) for name, place in places.items()}
     first = next(iter(traced.values()))
     for name, found in traced.items():
         gained = found.kernels.copy()
@@ -87,7 +95,7 @@ def _on_the_gpu(urls: dict[str, str], options: argparse.Namespace) -> Iterator[d
         }
 
 
-def _traced(url: str, options: argparse.Namespace) -> GpuTime:
+def _traced(place: Place, options: argparse.Namespace) -> GpuTime:
     """Trace a few steps in the midst of a wave.
 
     Raises:
@@ -96,15 +104,15 @@ def _traced(url: str, options: argparse.Namespace) -> GpuTime:
     """
     load = Decoding(options.clients, options.tokens, 0.0, waves=1)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
-        wave = thread.submit(decode, url, load, _prompts(options, WARM_UPS + options.rounds))
+        wave = thread.submit(decode, place, load, _prompts(options, WARM_UPS + options.rounds))
         time.sleep(options.prefill_seconds)
         body = {"output_dir": folder, "num_steps": TRACED_STEPS, "activities": ["GPU"]}
-        httpx.post(f"{url}/start_profile", json=body, timeout=TRACE_SECONDS).raise_for_status()
+        httpx.post(f"{place.url}/start_profile", json=body, timeout=TRACE_SECONDS).raise_for_status()
         wave.result()
         until = time.monotonic() + TRACE_SECONDS
         while not (written := list(Path(folder).glob("*.trace.json.gz"))):
             if time.monotonic() > until:
-                raise TimeoutError(f"{url} wrote no trace in {TRACE_SECONDS:.0f} s")
+                raise TimeoutError(f"{place.url} wrote no trace in {TRACE_SECONDS:.0f} s")
             time.sleep(0.2)
         time.sleep(1.0)  # it may still be writing
         return read_trace(written[0])

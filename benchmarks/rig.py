@@ -19,12 +19,12 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from tessera.testing.processes import ProcessFamily
@@ -161,10 +161,12 @@ def end(pids: Sequence[int]) -> None:
         list(pool.map(lambda pid: ProcessFamily(pid).end(STOP_SECONDS), pids))
 
 
-def new_server(variant: str, model: Path, server_args: list[str], log: Path) -> Server:
-    """One of `VARIANTS`, not started."""
-    args, env = VARIANTS[variant]
-    return Server(model, *server_args, *args, env=env, log_path=log, progress=print)
+def new_server(
+    variant: str, model: Path, server_args: list[str], log: Path, env: Mapping[str, str] = MappingProxyType({})
+) -> Server:
+    """One of `VARIANTS`, not started, with more in its environment."""
+    args, own = VARIANTS[variant]
+    return Server(model, *server_args, *args, env=own | dict(env), log_path=log, progress=print)
 
 
 def _key(variant: str, model: Path, server_args: list[str]) -> str:

@@ -30,8 +30,8 @@ from provenance import note, provenance
 from rig import end
 from tessera.testing.launch import gpu_present
 from tessera.testing.server import Server, ServerStartError
-from tilespec import plugins, profile_gate, shared_weights
-from tilespec.decode import Decoded, Decoding, decode, send
+from tilespec import plugins, profile_gate, progress, shared_weights
+from tilespec.decode import Decoded, Decoding, Place, decode, send
 from tilespec.prompts import Prompts, read_prompts
 from tilespec.settings import ALGORITHMS, NAMES, measured_at, server_arguments
 
@@ -81,7 +81,10 @@ def up(options: argparse.Namespace) -> None:
             profile_gate.let_go(gate)
             servers[name].wait_ready(options.start_seconds)
         undo.pop_all()
-    running = {name: {"url": servers[name].url, "pid": servers[name].pid} for name in options.settings}
+    running = {
+        name: {"url": servers[name].url, "pid": servers[name].pid, "progress": str(_progress(name, options))}
+        for name in options.settings
+    }
     arguments = {name: _arguments(name, options) for name in options.settings}
     STATE.write_text(
         json.dumps({"algorithm": options.algorithm, "running": running, "arguments": arguments}), encoding="utf-8"
@@ -97,7 +100,8 @@ def measure(options: argparse.Namespace) -> None:
     longest = LONGEST_CELL
     options.out.parent.mkdir(parents=True, exist_ok=True)
     settings = options.settings or list(state["running"])
-    _warm_up({name: state["running"][name]["url"] for name in settings}, prompts, options)
+    places = {name: Place(of["url"], Path(of["progress"])) for name, of in state["running"].items() if name in settings}
+    _warm_up(places, prompts, options)
     with options.out.open("a", encoding="utf-8") as out:
         if not done:
             first = provenance() | {name: state[name] for name in ("algorithm", "arguments")}
@@ -111,7 +115,7 @@ def measure(options: argparse.Namespace) -> None:
                 return
             started = time.monotonic()
             try:
-                _measure_cell(cell, state["running"][cell.setting]["url"], prompts, options, out)
+                _measure_cell(cell, places[cell.setting], prompts, options, out)
             except RuntimeError as error:
                 print(f"{cell}: {error}", flush=True)
                 note(cell._asdict() | {"failed": str(error)}, out)
@@ -137,39 +141,38 @@ def waves(setting: str, clients: int) -> int:
     return max(1, number // 4) if setting == "none" else number
 
 
-def _warm_up(urls: dict[str, str], prompts: Prompts, options: argparse.Namespace) -> None:
+def _warm_up(places: dict[str, Place], prompts: Prompts, options: argparse.Namespace) -> None:
     """Waves to each server: kernels are compiled, and TileSpec has seen drafts that are accepted, or that are not."""
     for temperature in options.temperatures:
         wave = Decoding(WARM_UP_CLIENTS, options.tokens, temperature, waves=1)
-        for name in measured_at(temperature, list(urls)):
-            send(urls[name], wave, prompts.draw(options.kinds[0], f"warm-up {temperature}"))
-    freeze(urls.values())
+        for name in measured_at(temperature, list(places)):
+            send(places[name], wave, prompts.draw(options.kinds[0], f"warm-up {temperature}"))
+    freeze(place.url for place in places.values())
 
 
-def _measure_cell(cell: Cell, url: str, prompts: Prompts, options: argparse.Namespace, out: TextIO) -> None:
+def _measure_cell(cell: Cell, place: Place, prompts: Prompts, options: argparse.Namespace, out: TextIO) -> None:
     load = Decoding(cell.clients, options.tokens, cell.temperature, waves(cell.setting, cell.clients))
     # The same prompts for each setting, which are servers of their own.
     drawn = prompts.draw(cell.kind, f"{cell.temperature} {cell.clients} {cell.round}")
     before = processor_time()
-    found = decode(url, load, drawn)
-    record = cell._asdict() | _record(found) | {"stolen": stolen_since(before)}
+    found = decode(place, load, drawn)
+    record = cell._asdict() | _record(found, load) | {"stolen": stolen_since(before)}
     if record["cached_share"] > MOST_CACHED:
         raise SystemExit(f"not a fair measurement: {record}")
     note(record, out)
     print(json.dumps({name: record[name] for name in (*cell._fields, "output_tokens_per_second", "accept_length")}))
 
 
-def _record(found: Decoded) -> dict[str, Any]:
-    """Rate, tokens per verification of whole requests, and the share of prompt tokens that was cached."""
-    verified = sum(meta.get("spec_verify_ct", 0) for meta in found.metas)
-    new = sum(meta["completion_tokens"] for meta in found.metas if meta.get("spec_verify_ct"))
+def _record(found: Decoded, load: Decoding) -> dict[str, Any]:
+    """Rate and steps of the windows, tokens of a request in a step, and the share of prompt tokens that was cached."""
     asked = sum(meta["prompt_tokens"] for meta in found.metas)
     return {
         "output_tokens_per_second": round(found.tokens / found.seconds, 1),
         "window_seconds": round(found.seconds, 3),
         "requests": len(found.metas),
         "tokens_each": round(found.tokens / len(found.metas), 1),
-        "accept_length": round(new / verified, 4) if verified else None,
+        "accept_length": round(found.tokens / found.steps / load.clients, 4),
+        "step_milliseconds": round(1e3 * found.seconds / found.steps, 3),
         "cached_share": round(sum(meta["cached_tokens"] for meta in found.metas) / max(1, asked), 4),
     }
 
@@ -195,7 +198,7 @@ def _done(path: Path) -> set[Cell]:
 
 
 def _server(place: int, name: str, options: argparse.Namespace) -> Server:
-    env = plugins.on_path(options.logs.resolve() / "plugins")
+    env = plugins.on_path(options.logs.resolve() / "plugins") | progress.noting(_progress(name, options))
     if gpu_present():
         env["CUDA_VISIBLE_DEVICES"] = DEVICES[place % len(DEVICES)]
     if options.share_weights:
@@ -222,6 +225,11 @@ def _is_tile(name: str) -> bool:
 def _gate(name: str, options: argparse.Namespace) -> Path:
     gate: Path = options.logs.resolve() / "gates" / name
     return gate
+
+
+def _progress(name: str, options: argparse.Namespace) -> Path:
+    path: Path = options.logs.resolve() / f"{name}.progress"
+    return path
 
 
 def _wait_arrived(server: Server, gate: Path, seconds: float) -> None:

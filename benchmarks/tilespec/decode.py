@@ -2,29 +2,41 @@
 
 In a closed loop prefills come between the decode steps, as answers happen to end, and each takes tens of milliseconds
 of the host's time: the same server gave 39 to 46 requests/s in windows of 4 s. So all requests of a wave begin
-together, and what counts is the time from the last one's first tokens until they have so many tokens on average: all
-decode then, none waits. Then the wave is aborted.
+together, and what counts is the time from the first step that all of them were in until they have so many tokens on
+average: all decode then, none waits. Then the wave is aborted.
 
 The average is the same for every setting, because drafts get better as a text goes on: of hard prompts 3.1 of 7 draft
-tokens are accepted after four steps and 4.5 after sixteen. A window that ends with the first answer, as it was until
-2026-11-25, ends earlier where drafts are longer, and has the worse part of all other texts.
+tokens are accepted after four steps and 4.5 after sixteen. A window that ended with the first answer, as it was before
+2026-11-25, ended earlier where drafts are longer, and had the worse part of all other texts.
+
+Steps and tokens are those that the server's scheduler has noted (`progress.py`). Lengths in streamed events, which
+were used before, were up to 16 % wrong where events are rare (`LOG.md`, 2026-11-25, evening).
 """
 
 import asyncio
-import json
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import numpy as np
+import numpy.typing as npt
 
-STREAM_INTERVAL = 8
-"""An event when a length is 1 more than a multiple of this: a server's process for events keeps up with 128 streams."""
+from tilespec.progress import Progress
+
 ROOM = 3
 """A request may have so many times the tokens that count on average. Where one ends before that, so does the window."""
+_POLL_SECONDS = 0.002
+
+
+class Place(NamedTuple):
+    """A server of the rig."""
+
+    url: str
+    progress: Path
+    """What its scheduler notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,106 +49,103 @@ class Decoding:
     waves: int
 
 
-class Decoded(NamedTuple):
-    """Of all waves: tokens and seconds while all decoded, and the last ``meta_info`` of each request."""
+class Window(NamedTuple):
+    """What all requests of a wave did together."""
 
     tokens: float
     seconds: float
+    steps: float
+
+
+class Decoded(NamedTuple):
+    """Sums over all waves, and the ``meta_info`` of each request."""
+
+    tokens: float
+    seconds: float
+    steps: float
     metas: list[dict[str, Any]]
 
 
-class Stream(NamedTuple):
-    """One request: when events came (seconds), how many tokens it had then, and its last ``meta_info``."""
-
-    times: list[float]
-    lengths: list[int]
-    meta: dict[str, Any]
-
-
-def decode(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
+def decode(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
     """Send all waves, and measure.
 
     Raises:
         RuntimeError: a request failed, or in no wave all requests decoded at the same time.
     """
-    found = send(url, load, prompts)
+    found = send(place, load, prompts)
     if not found.seconds:
         raise RuntimeError(f"of {load.clients} requests of {load.tokens} tokens the first ended before the last began")
     return found
 
 
-def send(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
+def send(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
     """Send all waves, to warm up; the prefix cache is emptied before each.
 
     Raises:
         RuntimeError: a request failed.
     """
-    return asyncio.run(_send(url, load, prompts))
+    return asyncio.run(_send(place, load, prompts))
 
 
-async def _send(url: str, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
-    tokens = seconds = 0.0
+async def _send(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
+    windows: list[Window] = []
     metas: list[dict[str, Any]] = []
     timeout = aiohttp.ClientTimeout(total=120)
-    async with aiohttp.ClientSession(url, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+    async with aiohttp.ClientSession(place.url, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
         for _ in range(load.waves):
             (await session.post("/flush_cache?timeout=30")).raise_for_status()
-            streams = await _wave(session, load, prompts)
-            metas += [stream.meta for stream in streams]
-            more, longer = together(streams, load.tokens)
-            tokens, seconds = tokens + more, seconds + longer
-    return Decoded(tokens, seconds, metas)
+            rows, found = await _wave(session, Progress(place.progress), load, prompts)
+            windows.append(together(rows, load))
+            metas += found
+    tokens, seconds, steps = map(sum, zip(*windows, strict=True))
+    return Decoded(tokens, seconds, steps, metas)
 
 
-async def _wave(session: aiohttp.ClientSession, load: Decoding, prompts: Iterator[list[int]]) -> list[Stream]:
-    """All requests of a wave, aborted once they have enough tokens together."""
-    streams = [Stream([], [], {}) for _ in range(load.clients)]
-    aborted = False
-
-    async def follow(stream: Stream, prompt: list[int]) -> None:
-        nonlocal aborted
-        async for now, meta in _events(session, prompt, load):
-            stream.times.append(now)
-            stream.lengths.append(meta["completion_tokens"])
-            stream.meta.update(meta)
-            if not aborted and sum(one.lengths[-1] for one in streams if one.lengths) >= load.clients * load.tokens:
-                aborted = True
-                (await session.post("/abort_request", json={"abort_all": True})).raise_for_status()
-
-    await asyncio.gather(*(follow(stream, next(prompts)) for stream in streams))
-    return streams
+async def _wave(
+    session: aiohttp.ClientSession, progress: Progress, load: Decoding, prompts: Iterator[list[int]]
+) -> tuple[npt.NDArray[np.void], list[dict[str, Any]]]:
+    """The steps and the ``meta_info`` of a wave, aborted once its requests have enough tokens together."""
+    answers = asyncio.gather(*(_ask(session, next(prompts), load) for _ in range(load.clients)))
+    rows = progress.receive()
+    while not answers.done():
+        rows = np.concatenate([rows, progress.receive()])
+        if _enough(rows, load):
+            (await session.post("/abort_request", json={"abort_all": True})).raise_for_status()
+            break
+        await asyncio.sleep(_POLL_SECONDS)
+    metas = await answers
+    return np.concatenate([rows, progress.receive()]), metas
 
 
-async def _events(
-    session: aiohttp.ClientSession, prompt: list[int], load: Decoding
-) -> AsyncIterator[tuple[float, dict[str, Any]]]:
-    """Ask: when each event comes (seconds), and its ``meta_info``."""
+async def _ask(session: aiohttp.ClientSession, prompt: list[int], load: Decoding) -> dict[str, Any]:
+    """The ``meta_info`` of the answer, aborted or not."""
     sampling = {"max_new_tokens": ROOM * load.tokens, "temperature": load.temperature, "ignore_eos": True}
-    sampling["stream_interval"] = STREAM_INTERVAL
-    body = {"input_ids": prompt, "sampling_params": sampling, "stream": True}
-    async with session.post("/generate", json=body) as response:
+    async with session.post("/generate", json={"input_ids": prompt, "sampling_params": sampling}) as response:
         if response.status != HTTPStatus.OK:
             raise RuntimeError(f"{response.status}: {await response.text()}")
-        async for line in response.content:
-            if line.startswith(b"data: {"):
-                now = time.perf_counter()
-                event = json.loads(line.removeprefix(b"data: "))
-                if "error" in event:
-                    raise RuntimeError(event["error"]["message"])
-                yield now, event["meta_info"]
+        meta: dict[str, Any] = (await response.json())["meta_info"]
+        return meta
 
 
-def together(streams: list[Stream], tokens: int) -> tuple[float, float]:
-    """Tokens of all, and seconds, from the last one's first event until they have ``tokens`` on average.
+def _enough(rows: npt.NDArray[np.void], load: Decoding) -> bool:
+    return bool((_of_all(rows, load)["tokens"] >= load.clients * load.tokens).any())
 
-    Or until the first one ends, if that comes before. Between events lengths grow evenly.
+
+def _of_all(rows: npt.NDArray[np.void], load: Decoding) -> npt.NDArray[np.void]:
+    """The steps that all requests were in: no request joins later, and the first one that ends is the end."""
+    of_all: npt.NDArray[np.void] = rows[rows["requests"] == load.clients]
+    return of_all
+
+
+def together(rows: npt.NDArray[np.void], load: Decoding) -> Window:
+    """What came after the first step that all requests were in, until they have enough tokens on average.
+
+    Or until one of them ends, if that comes before. The step that passes the goal counts in part.
     """
-    begin = max(stream.times[0] for stream in streams)
-    first_end = min(stream.times[-1] for stream in streams)
-    moments = np.unique(np.concatenate([stream.times for stream in streams]))
-    totals = np.sum([np.interp(moments, stream.times, stream.lengths) for stream in streams], axis=0)
-    end = min(float(np.interp(len(streams) * tokens, totals, moments)), first_end)
-    if end <= begin:
-        return 0.0, 0.0
-    grown = np.diff(np.interp((begin, end), moments, totals))
-    return float(grown[0]), end - begin
+    steps = _of_all(rows, load)
+    if len(steps) < 2:
+        return Window(0.0, 0.0, 0.0)
+    end = min(load.clients * load.tokens, float(steps["tokens"][-1]))
+    seconds = np.interp(end, steps["tokens"], steps["seconds"]) - steps["seconds"][0]
+    number = np.interp(end, steps["tokens"], np.arange(len(steps)))
+    return Window(end - float(steps["tokens"][0]), float(seconds), float(number))

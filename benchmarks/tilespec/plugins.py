@@ -10,6 +10,7 @@ _BENCHMARKS = Path(__file__).resolve().parents[1]
 _POINTS = """[sglang.srt.plugins]
 tilespec_weights = tilespec.shared_weights:register
 tilespec_gate = tilespec.profile_gate:register
+tilespec_progress = tilespec.progress:register
 """
 _POLL_SECONDS = 0.2
 

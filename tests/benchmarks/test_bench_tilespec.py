@@ -7,19 +7,21 @@ import asyncio
 import importlib
 import inspect
 import itertools
-import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp import web
 
 from tilespec import plugins, profile_gate
 from tilespec.bench_tilespec import _cells, waves
-from tilespec.decode import Decoding, decode
+from tilespec.decode import Decoding, Place, decode
+from tilespec.progress import PROGRESS, ROW, noting
 from tilespec.settings import measured_at
 
 RIVALS = ["none", "k1", "k2", "k3", "k5", "k7"]
@@ -27,16 +29,19 @@ CLIENTS = [64, 128, 32, 16, 8, 1, 4]
 
 
 class Decoder:
-    """Answers each prompt with events of one more token, until it is told to abort."""
+    """Notes a step of all requests that there are every few milliseconds, and answers when it is told to abort."""
 
-    def __init__(self) -> None:
+    def __init__(self, notes: Path) -> None:
         self.prompts: list[int] = []
         self.flushed = 0
+        self.notes = notes
+        self._lengths: list[int] = []
         self._aborted = asyncio.Event()
 
     async def flush(self, _: web.Request) -> web.Response:
         """A new wave begins."""
         self.flushed += 1
+        self._lengths = []
         self._aborted.clear()
         return web.Response()
 
@@ -45,25 +50,28 @@ class Decoder:
         self._aborted.set()
         return web.Response()
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        """An event every few milliseconds."""
+    async def answer(self, request: web.Request) -> web.Response:
+        """Decode two tokens in a step; the first request takes the steps of all."""
         self.prompts += (await request.json())["input_ids"]
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for tokens in itertools.count(1):
-            meta = {"completion_tokens": tokens, "prompt_tokens": 1, "cached_tokens": 0}
-            await response.write(f"data: {json.dumps({'meta_info': meta})}\n\n".encode())
-            if self._aborted.is_set():
-                break
+        self._lengths.append(1)
+        decodes = len(self._lengths) == 1
+        while not self._aborted.is_set():
             await asyncio.sleep(0.005)
-        return response
+            if decodes:
+                self._lengths = [length + 2 for length in self._lengths]
+                row = np.array([(time.monotonic(), len(self._lengths), sum(self._lengths))], ROW)
+                with self.notes.open("ab") as file:
+                    file.write(row.tobytes())
+        return web.json_response({"meta_info": {"completion_tokens": 9, "prompt_tokens": 1, "cached_tokens": 0}})
 
 
 @pytest.fixture
-def decoder(listen: Callable[[dict[str, Any]], str]) -> tuple[Decoder, str]:
-    """The server and its URL."""
-    server = Decoder()
-    return server, listen({"/generate": server.answer, "/flush_cache": server.flush, "/abort_request": server.abort})
+def decoder(listen: Callable[[dict[str, Any]], str], tmp_path: Path) -> tuple[Decoder, Place]:
+    """The server and where it is."""
+    server = Decoder(tmp_path / "progress")
+    url = listen({"/generate": server.answer, "/flush_cache": server.flush, "/abort_request": server.abort})
+    assert noting(server.notes) == {PROGRESS: str(server.notes)}
+    return server, Place(url, server.notes)
 
 
 def test_waves_depend_on_clients_alone() -> None:
@@ -72,18 +80,19 @@ def test_waves_depend_on_clients_alone() -> None:
     assert [waves("none", clients) for clients in (1, 4, 8, 128)] == [4, 2, 1, 1]
 
 
-def test_all_waves_are_sent(decoder: tuple[Decoder, str]) -> None:
-    """However long they take: the first prompts, in their order wave by wave, and all that is decoded counts."""
-    server, url = decoder
-    found = decode(url, Decoding(clients=3, tokens=4, temperature=0.0, waves=5), ([number] for number in range(100)))
+def test_all_waves_are_sent(decoder: tuple[Decoder, Place]) -> None:
+    """However long they take: the first prompts, in their order wave by wave, and what all of a wave decode counts."""
+    server, place = decoder
+    found = decode(place, Decoding(clients=3, tokens=12, temperature=0.0, waves=5), ([number] for number in range(100)))
     assert server.flushed == 5
     assert sorted(server.prompts) == list(range(15))
     assert [set(server.prompts[wave : wave + 3]) for wave in range(0, 15, 3)] == [
         set(range(wave, wave + 3)) for wave in range(0, 15, 3)
     ]
     assert len(found.metas) == 15
-    assert found.seconds > 0
-    assert found.tokens > 5 * 3
+    assert found.seconds > 0.005 * found.steps
+    assert found.tokens == pytest.approx(2 * 3 * found.steps)
+    assert 5 * 3 * 6 < found.tokens <= 5 * 3 * 9  # they have 3 tokens after the first step that they can all be in
 
 
 def test_rejection_sampling_is_for_tokens_that_are_sampled() -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,9 +15,10 @@ from transformers import AutoModelForCausalLM
 
 from tessera.testing.tiny import TINY
 from tilespec import pad_target, plot_tilespec, prompts, train_pair
-from tilespec.decode import Stream, together
+from tilespec.decode import Decoding, together
 from tilespec.heads import Head
 from tilespec.llama import Llama
+from tilespec.progress import ROW
 from tilespec.recipe import SMOKE
 from tilespec.widen import Widening
 
@@ -116,16 +118,21 @@ def test_prompts_are_sorted_and_never_repeat(pair: Path, tmp_path: Path, monkeyp
     assert all(len(prompt) == len(first[0]) for prompt in first)
 
 
-def test_only_what_is_decoded_by_all_together_counts() -> None:
-    """From the last one's first event until there is enough, or to the first one's last; lengths grow evenly."""
-    early = Stream([0.0, 1.0, 3.0], [1, 11, 31], {})
-    late = Stream([1.5, 2.5, 4.0], [1, 9, 33], {})
-    for enough in (24, 1000):
-        tokens, seconds = together([early, late], enough)
-        assert seconds == 1.5
-        assert tokens == 15.0 + 8.0 + 0.5 * 24 / 1.5
-    assert together([early, late], 15) == pytest.approx((13.0, 13 / 18))
-    assert together([early, Stream([5.0, 6.0], [1, 9], {})], 1000) == (0.0, 0.0)
+@pytest.mark.parametrize(
+    ("tokens", "window"),
+    [
+        (6, (8.0, 0.5, 1.6)),  # of the second step 3 of 5 tokens
+        (8, (12.0, 0.85, 2.5)),
+        (1000, (14.0, 1.0, 3.0)),  # the first of them ends
+        (2, (0.0, 0.0, 0.0)),
+    ],
+)
+def test_only_what_is_decoded_by_all_together_counts(tokens: int, window: tuple[float, float, float]) -> None:
+    """From the first step of all until there is enough, or until one of them ends; steps count in part."""
+    steps = [(0.5, 1, 2), (1.0, 2, 4), (1.2, 2, 9), (1.7, 2, 14), (2.0, 2, 18), (2.5, 1, 9)]
+    load = Decoding(clients=2, tokens=tokens, temperature=0.0, waves=1)
+    assert together(np.array(steps, ROW), load) == pytest.approx(window)
+    assert together(np.array(steps[:2], ROW), load) == (0, 0, 0)
 
 
 def test_figures_from_results(

@@ -1,0 +1,76 @@
+"""How many tokens a server has made after each of its decode steps, by its scheduler's clock.
+
+A client sees lengths in events, of which a server that speculates sends one in eight steps if it is asked for one in
+eight tokens, and an event for every step of 128 requests is more than a server's process for events can send. So the
+scheduler notes the sum itself, a row for each step whose outcome it has processed: a few microseconds, the same for
+all settings.
+
+`register` is a plugin of SGLang's (`plugins.py`).
+"""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+PROGRESS = "TILESPEC_PROGRESS"
+_TARGET = "sglang.srt.managers.scheduler.Scheduler.process_batch_result"
+ROW = np.dtype([("seconds", "<f8"), ("requests", "<i8"), ("tokens", "<i8")])
+"""When (`time.monotonic`, one clock for all processes), how many requests there were, and their tokens in all."""
+
+
+def noting(path: Path) -> dict[str, str]:
+    """Empty the file of rows; return what the server that is to write it needs in its environment."""
+    path.write_bytes(b"")
+    return {PROGRESS: str(path)}
+
+
+class Progress:
+    """Reads the rows of one server.
+
+    Args:
+        path: as in `noting`. Rows that are there already are passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = path.stat().st_size // ROW.itemsize * ROW.itemsize
+
+    def receive(self) -> npt.NDArray[np.void]:
+        """The rows since the last call, the oldest first."""
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            content = file.read()
+        rows = np.frombuffer(content, ROW, count=len(content) // ROW.itemsize)
+        self._read += rows.nbytes
+        return rows
+
+
+def register() -> None:
+    """Hook the scheduler, in its process."""
+    if PROGRESS not in os.environ or multiprocessing.parent_process() is None:
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register(_TARGET, _Notes(Path(os.environ[PROGRESS])), HookType.AROUND)
+
+
+class _Notes:
+    """Around the processing of a step's outcome."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+
+    def __call__(self, original: Callable[..., Any], scheduler: Any, batch: Any, result: Any) -> Any:
+        decodes = batch.forward_mode.is_decode()
+        answer = original(scheduler, batch, result)
+        if decodes:
+            tokens = sum(len(request.output_ids) for request in batch.reqs)
+            row = np.array([(time.monotonic(), len(batch.reqs), tokens)], ROW)
+            os.write(self._file, row.tobytes())
+        return answer
