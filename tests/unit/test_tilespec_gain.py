@@ -21,8 +21,9 @@ from tessera_kernels.histogram import HISTOGRAM_BINS
 def test_what_compiled_code_would_write_elsewhere_is_refused() -> None:
     """It looks at no bounds: a place beyond an array's end would be somebody else's memory."""
     mean, kept = np.full(3, 0.7), np.ones(3)
-    with pytest.raises(ValueError, match=r"steps: got 4; allowed: at most 3"):
-        Survivals(3, [0, 4], mean, kept)
+    for steps in ([0, 4], [0, 3, 1]):
+        with pytest.raises(ValueError, match=r"steps: got \[0, .*\]; allowed: ascending, at most 3, the depths"):
+            Survivals(3, steps, mean, kept)
     known = Survivals(3, [0, 1, 3], mean, kept)
     for wrong in (np.full(3, 1.5), np.full(3, -0.1), np.full(3, np.nan)):
         with pytest.raises(ValueError, match=r"mean acceptance: got .* allowed: 0 to 1"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,10 @@ KEEP_INTERVAL = 64
 @compiled("void(int32[:, :, ::1], int32[:, :, ::1], int32[:, :, ::1])")
 def _take_new(grown: Histogram, received: Histogram, new: Histogram) -> None:
     """Write what has been counted since the last call, right also after it wrapped."""
-    for cell in np.ndindex(new.shape):
-        new[cell] = grown[cell] - received[cell]
-        received[cell] = grown[cell]
+    now, before, difference = grown.ravel(), received.ravel(), new.ravel()  # views
+    for place in range(len(now)):
+        difference[place] = now[place] - before[place]
+        before[place] = now[place]
 
 
 @dataclass(slots=True)
@@ -40,6 +42,15 @@ class _Learnt:
     seen: list[Seen] = field(default_factory=list)
     means: list[Mean] = field(default_factory=list)
     accepted: int | None = None
+
+
+class _Step(NamedTuple):
+    """A step that is timed."""
+
+    choice: Choice
+    disturbed: bool
+    record: Record | None
+    """For the trace."""
 
 
 class Decider:
@@ -78,7 +89,7 @@ class Decider:
         self._unsent: tuple[int, Traffic] | None = None
         self._waiting = 0
         self._counts: Mailbox[Traffic] = Mailbox()
-        self._watch: Stopwatch[Record] = Stopwatch(device)
+        self._watch: Stopwatch[_Step] = Stopwatch(device)
         self._corrects = device == "cuda"
         self._timers = [FitTimer() for _ in Traffic]
         self._fits = 0
@@ -111,16 +122,15 @@ class Decider:
             self._refits = []
         if self._unsent is not None and self._unsent != (choice.steps, traffic):
             self._send_histogram(*self._unsent)  # now: from here on it is of other drafts
-        learnt = self._learnt
         joined, self._joined = self._joined, 0
         disturbed = joined > 0 or bs != self._bs
         self._bs = bs
-        record = Record(
-            bs, kv_tokens, choice, learnt.seen, learnt.means, learnt.accepted, None, joined, disturbed, traffic
-        )
-        self._watch.start(record)
+        record = None
         if self._trace is not None:
-            self._learnt = _Learnt()
+            learnt, self._learnt = self._learnt, _Learnt()
+            known = learnt.seen, learnt.means, learnt.accepted
+            record = Record(bs, kv_tokens, choice, *known, None, joined, disturbed, traffic)
+        self._watch.start(_Step(choice, disturbed, record))
         return choice
 
     def _learn(self, *, looks: bool) -> None:
@@ -138,7 +148,7 @@ class Decider:
         self.policy.join(joined)
         untimed = self._watch.interrupt()
         self._take_in_times()
-        self._record(untimed)
+        self._ended(untimed)
         if self._tally is not None:
             self._tally.flush()
 
@@ -185,15 +195,16 @@ class Decider:
                 self._keep((greedy.copy(), sampled.copy()))
 
     def _take_in_times(self) -> None:
-        for seconds, record in self._watch.receive():
+        for seconds, step in self._watch.receive():
             if self._corrects:
-                self.policy.observe(record.choice, seconds, disturbed=record.disturbed)
-            self._record(record, seconds)
+                self.policy.observe(step.choice, seconds, disturbed=step.disturbed)
+            self._ended(step, seconds)
 
-    def _record(self, record: Record | None, seconds: float | None = None) -> None:
-        if record is None:
+    def _ended(self, step: _Step | None, seconds: float | None = None) -> None:
+        """Count and record a step; None is none."""
+        if step is None:
             return
         if self._tally is not None:
-            self._tally.add(record.choice, seconds)
-        if self._trace is not None:
-            self._trace.write(replace(record, measured=seconds))
+            self._tally.add(step.choice, seconds)
+        if self._trace is not None and step.record is not None:
+            self._trace.write(replace(step.record, measured=seconds))

@@ -74,13 +74,18 @@ def _blend(rates: Array, weight: float, others: Array, others_weight: float) -> 
 @compiled("void(float64[:, :, ::1], int64[::1], float64[:, ::1], float64[:, ::1])")
 def _read(rates: Array, steps: Integers, drafts: Array, gain: Array) -> None:
     """Read the curve of each row: the most likely draft tokens come first, whatever their depth."""
+    found = np.zeros((2, BINS))
     tokens, accepted = np.zeros(BINS + 1), np.zeros(BINS + 1)
+    drafted = 0
     for row in range(len(steps)):
+        for depth in range(drafted, steps[row]):
+            for place in range(BINS):
+                found[0, place] += rates[0, depth, place]
+                found[1, place] += rates[1, depth, place]
+        drafted = steps[row]
         for place in range(BINS):
-            tokens[place + 1], accepted[place + 1] = tokens[place], accepted[place]
-            for depth in range(steps[row]):
-                tokens[place + 1] += rates[0, depth, BINS - 1 - place]
-                accepted[place + 1] += rates[1, depth, BINS - 1 - place]
+            tokens[place + 1] = tokens[place] + found[0, BINS - 1 - place]
+            accepted[place + 1] = accepted[place] + found[1, BINS - 1 - place]
         gain[row] = np.interp(drafts[row], tokens, accepted)
 
 
@@ -115,17 +120,17 @@ class Survivals:
 
     Args:
         depths: S.
-        steps: the numbers of draft steps to make curves for.
+        steps: the numbers of draft steps to make curves for, ascending.
         mean: ``[S]``, mean conditional acceptance by depth: all that is known until a histogram comes.
         kept: ``[S]``, the share of promised tokens that is accepted, by depth.
 
     Raises:
-        ValueError: more steps than depths, or what `assume` refuses.
+        ValueError: more steps than depths, not ascending, or what `assume` refuses.
     """
 
     def __init__(self, depths: int, steps: Sequence[int], mean: Array, kept: Array) -> None:
-        if max(steps) > depths:
-            raise ValueError(f"steps: got {max(steps)}; allowed: at most {depths}, the depths")
+        if list(steps) != sorted(steps) or steps[-1] > depths:
+            raise ValueError(f"steps: got {list(steps)}; allowed: ascending, at most {depths}, the depths")
         self.steps = np.array(steps, np.int64)
         self._counted = np.empty((2, depths, BINS))
         rates = np.zeros((2, depths, BINS))
