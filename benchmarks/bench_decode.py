@@ -14,13 +14,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import httpx
 
 from gpu_trace import GpuTime, read_trace
 from load import Load, random_prompts, turns
@@ -29,10 +25,9 @@ from rig import VARIANTS, Fleet, new_server
 from tessera.testing.launch import gpu_present
 from tilespec import plugins, progress
 from tilespec.decode import Decoding, Place, decode
+from tilespec.trace_steps import STEPS, trace
 
 WARM_UPS = 3
-TRACED_STEPS = 20
-TRACE_SECONDS = 60.0
 SHOWN_KERNELS = 5
 
 
@@ -89,33 +84,17 @@ def _on_the_gpu(places: dict[str, Place], options: argparse.Namespace) -> Iterat
         gained.subtract(first.kernels)
         yield {
             "server": name,
-            "gpu_step_us": round(found.wall / TRACED_STEPS, 1),
-            "gpu_busy_us": round(found.busy / TRACED_STEPS, 1),
-            "gained_us": {what[:100]: round(us / TRACED_STEPS, 1) for what, us in gained.most_common(SHOWN_KERNELS)},
+            "gpu_step_us": round(found.wall / STEPS, 1),
+            "gpu_busy_us": round(found.busy / STEPS, 1),
+            "gained_us": {what[:100]: round(us / STEPS, 1) for what, us in gained.most_common(SHOWN_KERNELS)},
         }
 
 
 def _traced(place: Place, options: argparse.Namespace) -> GpuTime:
-    """Trace a few steps in the midst of a wave.
-
-    Raises:
-        RuntimeError: the wave failed.
-        TimeoutError: the server wrote no trace.
-    """
     load = Decoding(options.clients, options.tokens, 0.0, waves=1)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
-        wave = thread.submit(decode, place, load, _prompts(options, WARM_UPS + options.rounds))
-        time.sleep(options.prefill_seconds)
-        body = {"output_dir": folder, "num_steps": TRACED_STEPS, "activities": ["GPU"]}
-        httpx.post(f"{place.url}/start_profile", json=body, timeout=TRACE_SECONDS).raise_for_status()
-        wave.result()
-        until = time.monotonic() + TRACE_SECONDS
-        while not (written := list(Path(folder).glob("*.trace.json.gz"))):
-            if time.monotonic() > until:
-                raise TimeoutError(f"{place.url} wrote no trace in {TRACE_SECONDS:.0f} s")
-            time.sleep(0.2)
-        time.sleep(1.0)  # it may still be writing
-        return read_trace(written[0])
+    prompts = _prompts(options, WARM_UPS + options.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        return read_trace(trace(place, load, prompts, Path(folder), options.prefill_seconds, ("GPU",)))
 
 
 def _prompts(options: argparse.Namespace, number: int) -> Iterator[list[int]]:

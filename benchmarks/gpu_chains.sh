@@ -2,10 +2,11 @@
 # Chains of steps of gpu_session.sh in the background: a command that borrows the host may end before them. Prepared as
 # gpu_session.sh wants it. Results and each chain's log.txt lie in /tmp/out/NAME.
 #
-#   gpu_chains.sh train   TileSpec's pair, beside one suite of tests and what a step costs the scheduler's thread: none of
-#                         it needs FlashAttention 3, and all may start before the rest
+#   gpu_chains.sh train   TileSpec's pair, beside one suite of tests: neither needs FlashAttention 3, and both may start
+#                         before the rest
 #   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec beside every fixed setting, greedy and, with
-#                         rejection sampling, where tokens are sampled; what may be lost when the lease ends comes last
+#                         rejection sampling, where tokens are sampled; what may be lost when the lease ends comes last:
+#                         what a step costs the scheduler's thread of a host that has nothing else to do
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -21,16 +22,16 @@ chain() { # NAME GPU CORES STEP...
 }
 
 export PARTS=${PARTS:-target eagle3} ALGORITHM=${ALGORITHM:-EAGLE3}
-export TRACE=1 TILE_ROUNDS=1 TILE_SECONDS=${TILE_SECONDS:-1150} TILE_CLIENTS=${TILE_CLIENTS:-64 128 32 16 8 1 4}
+export TRACE=1 TILE_ROUNDS=2 TILE_SECONDS=${TILE_SECONDS:-950} TILE_CLIENTS=${TILE_CLIENTS:-64 128 32 16 8 1 4}
 
 train() {
   chain train 0 0-15 tile_train
-  SUITES=triton-eagle3 SUITE_SECONDS=400 chain tests 0 0-7 tests found tile_thread
+  SUITES=triton-eagle3 SUITE_SECONDS=400 chain tests 0 0-7 tests found
 }
 
-one() { # trained after 400 s; the lease may end before the run, whose file has what is measured until then
+one() { # trained after 340 s, up after 700; a second round of loads as far as there is time, then 100 s for the rest
   SETTINGS="none k1 k2 k3 k5 k7 tile tile-rejecting" TILE_TEMPERATURES="0 0.8" \
-    chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_accept
+    chain figures 0 0-15 tile_wait tile_up tile_run tile_trace tile_down tile_thread
 }
 
 look() {

@@ -23,11 +23,12 @@
 #   tiny_moe     the same for a trained model: do rows and fingerprints agree?              about 200 s (reckoned)
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
 #   tile_train   TileSpec's pair, a target and an EAGLE head, or other PARTS, into /tmp/pair, and widened into /tmp/wide
-#                400 s (TRAIN_TIME 0.5)
+#                340 s (TRAIN_TIME 0.42)
 #   tile_wait    until it is there
-#   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    250 s (eight; reckoned)
+#   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    240 s (eight)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
+#   tile_trace   what the GPU and the host do in 20 steps of 1 and of 16 clients; TRACED of those that are up     30 s (reckoned)
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_again   a start by itself, of the setting AGAIN: behind another one, or before it, a later one is seen    225 s
 #   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
@@ -208,6 +209,10 @@ tile_useless() { # a draft that is never right, beside none; both are up
   mkdir -p "$out"
   TILE_ONLY="none tile-useless" TILE_KINDS=mixed TILE_TEMPERATURES=0 TILE_CLIENTS="1 4 8 16 32 64 128" TILE_ROUNDS=1 \
     TILE_SECONDS=120 tile_run
+}
+
+tile_trace() {
+  timeout 100 python3 -m tilespec.trace_steps --prompts /tmp/pair/prompts.json --out "$out/traces" --settings ${TRACED:-k7 tile}
 }
 
 tile_thread() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }

@@ -6,7 +6,7 @@
 
 `up` leaves the servers running, so that `run` may be called again: it takes up where --out ends, and stops before
 --limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200, eight
-with `--share-weights` (reckoned: seven take 115 of 139 GiB); they are spread over the GPUs of CUDA_VISIBLE_DEVICES, and
+with `--share-weights` (131 of 139 GiB); they are spread over the GPUs of CUDA_VISIBLE_DEVICES, and
 each value of it has servers of its own: several of these may run side by side. All start at once; those with TileSpec
 measure the GPU's times one after the other, when nothing else works there (`profile_gate.py`). A setting that is up
 with rejection sampling and without it is measured with it where tokens are sampled, and without it where they are not.

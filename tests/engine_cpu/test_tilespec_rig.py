@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -14,8 +15,10 @@ from tiny_training.shapes import TARGET, Shape
 from tessera.testing.reference import HuggingFace
 from tessera.testing.tiny import TINY, TINY_EAGLE3
 from tilespec import bench_tilespec
+from tilespec.decode import Decoding, Place
 from tilespec.pad_target import write_wide_head, write_wide_model
 from tilespec.prompts import Prompts
+from tilespec.trace_steps import trace
 from tilespec.widen import Widening, widened_table
 
 WIDE = Shape(hidden=512, intermediate=736, layers=6, heads=8, kv_heads=4, vocabulary=1300)
@@ -61,6 +64,12 @@ def test_a_widened_pair_serves_the_same_tokens(
         load = ("--only", "setting=k2", "--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--tokens", 16)
         for _ in range(2):
             _main(monkeypatch, *once, *load)
+
+        wave = Decoding(clients=2, tokens=64, temperature=0.0, waves=1)
+        place = Place(url, tmp_path / "k2.progress")
+        written = trace(place, wave, prompts.draw("mixed", "trace"), tmp_path / "traces", 0.1, ("CPU",))
+        with gzip.open(written) as stream:
+            assert json.load(stream)["traceEvents"]
     finally:
         _main(monkeypatch, "down")
     assert "weights are the first server's" in (tmp_path / "eagle3-k2.log").read_text(encoding="utf-8")
