@@ -48,11 +48,11 @@ class TreeScores(Scores):
     def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
         """Whose nodes to verify: `tessera_kernels.allocate_verify.allocate_verify`, by paths."""
         plan = self._plan(max(bs, slots))
-        allocate_verify(self._confidence[:bs, :steps], requests, self.model, tokens, plan, paths=True)
+        allocate_verify(self._drafted(bs, steps), requests, self.model, tokens, plan, paths=True)
         return plan
 
     def observe_paths(
         self, bs: int, steps: int, requests: torch.Tensor, plan: VerifyPlan, accept_index: torch.Tensor
     ) -> None:
         """Learn from the outcome of a step: `tessera_kernels.observe_tree.observe_tree`."""
-        observe_tree(self._confidence[:bs, :steps], requests, plan.verify_lens, accept_index, self.model)
+        observe_tree(self._drafted(bs, steps), requests, plan.verify_lens, accept_index, self.model)
