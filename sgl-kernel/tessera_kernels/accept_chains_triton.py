@@ -14,8 +14,6 @@ from tessera_kernels.observe_acceptance_triton import observe_chain
 
 CHUNK = 4096
 """Logits of one program."""
-_ALIGNED = 4
-"""Floats in 16 bytes: see `tessera_kernels.launch.Launcher`."""
 _NUMBERS = ["single", "total", "confidence_stride", "depths", "kept", "rate", "limit"]
 _NOTHING = tl.constexpr(float("-inf"))
 _GREEDY = None, None, None, 1.0, 1.0, None, None, None
@@ -222,11 +220,10 @@ def sum_chunks(
     Without temperatures the likeliest tokens are looked for; without cutoffs all are sampled.
 
     Returns:
-        Peaks and masses, float32 ``[places * chunks]`` or longer.
+        Peaks and masses, float32 ``[places * chunks]``.
     """
     chunks = chunks_of(logits)
-    cells = -(-places * chunks // _ALIGNED) * _ALIGNED
-    peaks, masses = torch.empty((2, cells), dtype=torch.float32, device=logits.device).unbind()
+    peaks, masses = (torch.empty(places * chunks, dtype=torch.float32, device=logits.device) for _ in range(2))
     read = [qo_indptr if one is None else one for one in (temperatures, cutoffs)]  # what is None is not read
     shape = logits.stride(0), logits.shape[1], CHUNK, chunks, temperatures is not None, cutoffs is not None
     _chunks_kernel((places, chunks, 1), (logits, qo_indptr, *read, peaks, masses), (width,), shape)

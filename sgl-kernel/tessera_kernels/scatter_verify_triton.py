@@ -46,7 +46,7 @@ def scatter_verify_triton(
     packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense: torch.Tensor, fill: float
 ) -> None:
     """See `tessera_kernels.scatter_verify.scatter_verify`. One launch."""
-    columns = packed[0].numel()
+    columns = packed.shape[1:].numel()
     tile = min(power_of_2(columns), MAX_COLUMNS)
     rows = ELEMENTS_PER_PROGRAM // tile
     _scatter_kernel(
