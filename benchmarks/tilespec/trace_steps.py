@@ -20,6 +20,8 @@ from tilespec.decode import Decoding, Place, decode
 from tilespec.prompts import read_prompts
 
 STEPS = 20
+WAVES = 4
+"""The profiler takes a second to begin, in which a single client may be through with a wave."""
 _SECONDS = 60.0
 
 
@@ -31,7 +33,7 @@ def main() -> None:
     for setting in options.settings:
         place = Place(running[setting]["url"], Path(running[setting]["progress"]))
         for clients in options.clients:
-            load = Decoding(clients, options.tokens, 0.0, waves=1)
+            load = Decoding(clients, options.tokens, 0.0, WAVES)
             drawn = prompts.draw(options.kind, f"trace {clients}")
             folder = options.out.resolve() / f"{setting}-{clients}"
             print(trace(place, load, drawn, folder, options.prefill_seconds, ("CPU", "GPU")), flush=True)
@@ -45,11 +47,11 @@ def trace(
     prefill_seconds: float,
     activities: tuple[str, ...],
 ) -> Path:
-    """Trace `STEPS` steps in the midst of a wave.
+    """Trace `STEPS` steps in the midst of what is decoded.
 
     Args:
         place: the server.
-        load: of one wave, longer than what is traced.
+        load: longer than what is traced.
         prompts: of its requests.
         folder: where the server writes, not there yet or empty.
         prefill_seconds: until a wave decodes.
@@ -82,7 +84,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--settings", nargs="+", required=True, help="of those that are up")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--kind", default="mixed")
-    parser.add_argument("--tokens", type=int, default=192, help="of each request on average (default %(default)s)")
+    parser.add_argument("--tokens", type=int, default=1000, help="of each request on average (default %(default)s)")
     parser.add_argument("--prefill-seconds", type=float, default=0.2, help="until a wave decodes (default %(default)s)")
     return parser.parse_args()
 
