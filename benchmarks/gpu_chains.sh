@@ -47,6 +47,7 @@ look() {
 
 pack() { # results, and what servers that still run have written
   local folder file
+  rm -rf /tmp/out/live
   for folder in /tmp/tilespec-bench-*/; do # what servers that still run have written
     for file in "$folder"*.log "$folder"*.trace.jsonl; do
       [[ ! -e $file ]] || { mkdir -p "/tmp/out/live$folder" && xz -1 -T8 -c "$file" >"/tmp/out/live$file.xz"; }

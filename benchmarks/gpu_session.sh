@@ -228,6 +228,7 @@ tile_down() {
   for file in "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*.trace.jsonl ~/.cache/tessera/tilespec/*.json; do
     [[ ! -e $file ]] || xz -T8 -c "$file" >"$out/$(basename "$file").xz"
   done
+  rm -f "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*.trace.jsonl # or looks would bring them back twice
 }
 
 # Several processes at a time, each with servers of its own: what is measured here is right or wrong, not fast. SUITES
