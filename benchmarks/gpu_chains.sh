@@ -50,7 +50,7 @@ pack() { # results, and what servers that still run have written
   rm -rf /tmp/out/live
   for folder in /tmp/tilespec-bench-*/; do # what servers that still run have written
     for file in "$folder"*.log "$folder"*.trace.jsonl; do
-      [[ ! -e $file ]] || { mkdir -p "/tmp/out/live$folder" && xz -1 -T8 -c "$file" >"/tmp/out/live$file.xz"; }
+      [[ ! -e $file ]] || { mkdir -p "/tmp/out/live$folder" && nice -n 19 xz -1 -T2 -c "$file" >"/tmp/out/live$file.xz"; }
     done
   done
   tar -C /tmp -cJf /tmp/out.tar.xz --exclude='*-responses.jsonl' --exclude='*.npy' --exclude='*-claims.json' out
