@@ -164,10 +164,11 @@ def _measure_cell(cell: Cell, place: Place, prompts: Prompts, options: argparse.
 
 
 def _record(found: Decoded, load: Decoding) -> dict[str, Any]:
-    """Rate and steps of the windows, tokens of a request in a step, and the share of prompt tokens that was cached."""
+    """Rates of all windows and of each, their steps, tokens of a request in one, and the share of prompts cached."""
     asked = sum(meta["prompt_tokens"] for meta in found.metas)
     return {
         "output_tokens_per_second": round(found.tokens / found.seconds, 1),
+        "each_wave": [round(wave.tokens / wave.seconds, 1) for wave in found.windows if wave.seconds],
         "window_seconds": round(found.seconds, 3),
         "requests": len(found.metas),
         "tokens_each": round(found.tokens / len(found.metas), 1),

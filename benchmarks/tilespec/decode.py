@@ -58,11 +58,12 @@ class Window(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Sums over all waves, and the ``meta_info`` of each request."""
+    """Sums over all waves, each wave, and the ``meta_info`` of each request."""
 
     tokens: float
     seconds: float
     steps: float
+    windows: list[Window]
     metas: list[dict[str, Any]]
 
 
@@ -98,7 +99,7 @@ async def _send(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> D
             windows.append(together(rows, load))
             metas += found
     tokens, seconds, steps = map(sum, zip(*windows, strict=True))
-    return Decoded(tokens, seconds, steps, metas)
+    return Decoded(tokens, seconds, steps, windows, metas)
 
 
 async def _wave(

@@ -90,6 +90,7 @@ def test_all_waves_are_sent(decoder: tuple[Decoder, Place]) -> None:
         set(range(wave, wave + 3)) for wave in range(0, 15, 3)
     ]
     assert len(found.metas) == 15
+    assert len(found.windows) == 5
     assert found.seconds > 0.005 * found.steps
     assert found.tokens == pytest.approx(2 * 3 * found.steps)
     assert 5 * 3 * 6 < found.tokens <= 5 * 3 * 9  # they have 3 tokens after the first step that they can all be in
