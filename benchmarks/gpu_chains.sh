@@ -22,14 +22,14 @@ chain() { # NAME GPU CORES STEP...
 }
 
 export PARTS=${PARTS:-target eagle3} ALGORITHM=${ALGORITHM:-EAGLE3}
-export TRACE=1 TILE_ROUNDS=2 TILE_SECONDS=${TILE_SECONDS:-950} TILE_CLIENTS=${TILE_CLIENTS:-64 128 32 16 8 1 4}
+export TRACE=1 TILE_ROUNDS=2 TILE_SECONDS=${TILE_SECONDS:-980} TILE_CLIENTS=${TILE_CLIENTS:-64 128 32 16 8 1 4}
 
 train() {
   chain train 0 0-15 tile_train
   SUITES=triton-eagle3 SUITE_SECONDS=400 chain tests 0 0-7 tests found
 }
 
-one() { # trained after 340 s, up after 700; a second round of loads as far as there is time, then 100 s for the rest
+one() { # trained after 340 s, up after 700; a second round of loads as far as there is time, then 80 s for the rest
   SETTINGS="none k1 k2 k3 k5 k7 tile tile-rejecting" TILE_TEMPERATURES="0 0.8" \
     chain figures 0 0-15 tile_wait tile_up tile_run tile_trace tile_down tile_thread
 }
