@@ -5,20 +5,24 @@
 Ratios are taken within one file only, between servers that took turns; the best fixed setting at a load is the one that
 TileSpec has the smallest ratio to, over all files. One line for each kind of prompts and temperature. TileSpec with
 rejection sampling is compared with the same fixed settings, which do without it unless their names say otherwise.
+
+Behind a ratio is its standard error by waves, of which each has the same prompts for all settings, where a file has
+their rates.
 """
 
 import argparse
 import importlib
 import json
+import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilespec.settings import REJECTING
 
-RATE = "output_tokens_per_second"
+RATE, WAVES = "output_tokens_per_second", "each_wave"
 NONE, USUAL, TILE, USELESS = "none", "k3", "tile", "tile-useless"
 KNEE = 64
 """From this many clients up the GPU computes more than it reads."""
@@ -46,6 +50,8 @@ class Figure(NamedTuple):
 
 Ratios = dict[Place, dict[str, float]]
 """TileSpec's rate over that of each other setting; and of the useless draft over none, as `tile-useless`."""
+Records = dict[str, dict[str, Any]]
+"""Of one load and round, by setting."""
 
 
 def main() -> None:
@@ -54,51 +60,60 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+", help="JSON lines of bench_tilespec.py")
     parser.add_argument("--out", type=Path, help="the picture (default: beside the first file, as .png)")
     options = parser.parse_args()
-    ratios, starts = read(options.results)
+    ratios, errors, starts = read(options.results)
     if not any(_fixed(found) for found in ratios.values()):
         raise SystemExit("no file has TileSpec beside another setting under one load")
     print(table(figures(ratios)))
     print()
-    print(loads(ratios))
+    print(loads(ratios, errors))
     out: Path = options.out or options.results[0].with_suffix(".png")
     draw(ratios, starts[0], out)
     print(f"\n{out}: {out.stat().st_size / 1000:.0f} kB")
 
 
-def read(paths: Iterable[Path]) -> tuple[Ratios, list[dict[str, Any]]]:
-    """The ratios of all files, the median over rounds and files; and the files' first lines."""
+def read(paths: Iterable[Path]) -> tuple[Ratios, Ratios, list[dict[str, Any]]]:
+    """The ratios of all files, the median over rounds and files; their standard errors; and the files' first lines."""
     found: dict[Place, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    by_wave: dict[Place, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     starts = []
     for path in paths:
         first, *records = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
         starts.append(first)
-        rounds: dict[tuple[Place, int], dict[str, float]] = defaultdict(dict)
+        rounds: dict[tuple[Place, int], Records] = defaultdict(dict)
         for record in records:
             if RATE not in record:
                 continue  # what failed says why
             place = Place(first["algorithm"], record["temperature"], record["kind"], record["clients"])
-            rounds[place, record["round"]][record["setting"]] = record[RATE]
-        for (place, _), rates in rounds.items():
-            for suffix, ratios in _ratios(rates).items():
-                for name, ratio in ratios.items():
-                    found[place._replace(algorithm=place.algorithm + suffix)][name].append(ratio)
+            rounds[place, record["round"]][record["setting"]] = record
+        for (place, _), measured in rounds.items():
+            for suffix, name, one, other in _pairs(measured):
+                of = place._replace(algorithm=place.algorithm + suffix)
+                found[of][name].append(one[RATE] / other[RATE])
+                waves = zip(one.get(WAVES, ()), other.get(WAVES, ()), strict=False)  # fewer without speculation
+                by_wave[of][name] += [mine / theirs for mine, theirs in waves]
     medians = {
         place: {name: statistics.median(values) for name, values in names.items()} for place, names in found.items()
     }
-    return medians, starts
+    errors = {
+        place: {name: statistics.stdev(of) / math.sqrt(len(of)) for name, of in names.items() if len(of) > 1}
+        for place, names in by_wave.items()
+    }
+    return medians, errors, starts
 
 
-def _ratios(rates: dict[str, float]) -> dict[str, dict[str, float]]:
-    """By what is to be said behind the algorithm's name: of TileSpec as it is, and with rejection sampling."""
-    found: dict[str, dict[str, float]] = {}
-    for name, rate in rates.items():
+def _pairs(records: Records) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+    """What is compared with what, of one load; before it what is to be said behind the algorithm's name, and its own.
+
+    That is TileSpec as it is, and with rejection sampling.
+    """
+    for name, record in records.items():
         kind = name.removeprefix(TILE).removeprefix("-")
         if name.startswith(TILE) and (not kind or kind.isdigit() or kind == REJECTING):
             suffix = " with rejection sampling" if kind == REJECTING else ""
-            found[suffix] = {other: rate / own for other, own in rates.items() if not other.startswith(TILE)}
-    if USELESS in rates and NONE in rates:
-        found.setdefault("", {})[USELESS] = rates[USELESS] / rates[NONE]
-    return found
+            others = (other for other in records if not other.startswith(TILE))
+            yield from ((suffix, other, record, records[other]) for other in others)
+    if USELESS in records and NONE in records:
+        yield "", USELESS, records[USELESS], records[NONE]
 
 
 def _fixed(found: dict[str, float]) -> dict[str, float]:
@@ -140,15 +155,21 @@ def table(lines: list[Figure]) -> str:
     return "\n".join(["| figure | found | goal | reached |", "|---|---|---|---|", *rows])
 
 
-def loads(ratios: Ratios) -> str:
+def loads(ratios: Ratios, errors: Ratios) -> str:
     """TileSpec over each setting, load by load, as Markdown."""
     names = sorted({name for found in ratios.values() for name in found})
     rows = []
     for place, found in sorted(ratios.items()):
-        cells = [f"{found[name]:.3f}" if name in found else "" for name in names]
+        cells = [_with_error(found.get(name), errors[place].get(name)) for name in names]
         rows.append(f"| {place.algorithm}, {place.kind}, {place.temperature} | {place.clients} | {' | '.join(cells)} |")
     head = [f"| load | clients | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
     return "\n".join([*head, *rows])
+
+
+def _with_error(ratio: float | None, error: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio:.3f}" if error is None else f"{ratio:.3f} ± {error:.3f}"
 
 
 def draw(ratios: Ratios, start: dict[str, Any], out: Path) -> None:

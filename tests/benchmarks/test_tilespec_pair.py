@@ -141,10 +141,17 @@ def test_figures_from_results(
     """Ratios stay within a file; the best fixed setting is the one that is hardest to beat."""
     start = {"algorithm": "EAGLE", "gpu": "none", "date": "2026-11-21", "versions": {"sglang": "0.5.17"}}
     sampled = {"k3-rejecting": 200, "tile-rejecting": 300}
+    waves = {"tile": [300, 330, 360], "k7": [150, 150]}
     rates = [{"none": 100, "k3": 80, "tile": 102, "tile-useless": 97}, {"k2": 300, "k7": 150, "tile": 330} | sampled]
     for number, found in enumerate(rates):
         load = {"temperature": 0.0, "kind": "mixed", "clients": 64, "round": 0}
-        lines = [start, *({**load, "setting": name, plot_tilespec.RATE: rate} for name, rate in found.items())]
+        lines = [
+            start,
+            *(
+                {**load, "setting": name, plot_tilespec.RATE: rate, plot_tilespec.WAVES: waves.get(name, [])}
+                for name, rate in found.items()
+            ),
+        ]
         (tmp_path / f"{number}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     files = [str(tmp_path / f"{number}.jsonl") for number in range(2)]
     monkeypatch.setattr(sys, "argv", ["plot_tilespec", *files])
@@ -153,7 +160,7 @@ def test_figures_from_results(
     assert "over the best fixed setting, worst load (2 loads) | 1.000 | ≥ 0.98 | yes" in shown
     assert "64 clients up, worst load (2 loads) | 1.000 | ≥ 1.05 | no" in shown
     assert "over k = 3, geometric mean of all loads (1 loads) | 1.275 | ≥ 1.30 | no" in shown
-    assert "| EAGLE, mixed, 0.0 | 64 | 1.100 | 1.275 | 1.650 | 2.200 | 1.020 | 0.970 |" in shown
+    assert "| EAGLE, mixed, 0.0 | 64 | 1.100 | 1.275 | 1.650 | 2.200 ± 0.100 | 1.020 | 0.970 |" in shown
     assert "| EAGLE with rejection sampling, mixed, 0.0 | 64 | 1.000 |  | 1.500 | 2.000 |  |  |" in shown
     assert "useless draft over no speculation, worst load (1 loads) | 0.970 | ≥ 0.95 | yes" in shown
     assert (tmp_path / "0.png").stat().st_size > 1000
