@@ -25,7 +25,7 @@ from rig import VARIANTS, Fleet, new_server
 from tessera.testing.launch import gpu_present
 from tilespec import plugins, progress
 from tilespec.decode import Decoding, Place, decode
-from tilespec.trace_steps import STEPS, trace
+from tilespec.tracing import STEPS, trace
 
 WARM_UPS = 3
 SHOWN_KERNELS = 5
@@ -38,15 +38,15 @@ def main() -> None:
     with Fleet() as fleet, options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"server_args": options.server_args}, out)
         servers = {}
-        beside = options.out.resolve().with_suffix("")
+        notes = {name: _beside(f"{name}.progress", options) for name in names}
         for name, variant in zip(names, options.servers, strict=True):
-            env = plugins.on_path(beside.with_name(f"{beside.name}-plugins")) | progress.noting(_notes(name, options))
-            log = beside.with_name(f"{beside.name}-{name}.log")
+            env = plugins.on_path(_beside("plugins", options)) | progress.noting(notes[name])
+            log = _beside(f"{name}.log", options)
             servers[name] = new_server(variant, options.model, options.server_args, log, env)
             fleet.start(servers[name])
         for server in servers.values():
             server.wait_ready()
-        places = {name: Place(server.url, _notes(name, options)) for name, server in servers.items()}
+        places = {name: Place(server.url, notes[name]) for name, server in servers.items()}
         steps = _steps(places, options)
         first = statistics.median(steps[names[0]])
         for name, found in steps.items():
@@ -59,9 +59,9 @@ def main() -> None:
                 tell(line, out)
 
 
-def _notes(name: str, options: argparse.Namespace) -> Path:
+def _beside(name: str, options: argparse.Namespace) -> Path:
     out: Path = options.out.resolve()
-    return out.with_name(f"{out.stem}-{name}.progress")
+    return out.with_name(f"{out.stem}-{name}")
 
 
 def _steps(places: dict[str, Place], options: argparse.Namespace) -> dict[str, list[float]]:

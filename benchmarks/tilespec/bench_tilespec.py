@@ -6,10 +6,10 @@
 
 `up` leaves the servers running, so that `run` may be called again: it takes up where --out ends, and stops before
 --limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200, eight
-with `--share-weights` (131 of 139 GiB); they are spread over the GPUs of CUDA_VISIBLE_DEVICES, and
-each value of it has servers of its own: several of these may run side by side. All start at once; those with TileSpec
-measure the GPU's times one after the other, when nothing else works there (`profile_gate.py`). A setting that is up
-with rejection sampling and without it is measured with it where tokens are sampled, and without it where they are not.
+with `--share-weights` (131 of 139 GiB); they are spread over the GPUs of CUDA_VISIBLE_DEVICES, and each value of it has
+servers of its own: several of these may run side by side. All start at once; those with TileSpec measure the GPU's
+times one after the other, when nothing else works there (`profile_gate.py`). A setting that is up with rejection
+sampling and without it is measured with it where tokens are sampled, and without it where they are not.
 Every measurement is one JSON line; the first line says where the file comes from.
 """
 
@@ -19,7 +19,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -100,7 +100,7 @@ def measure(options: argparse.Namespace) -> None:
     longest = LONGEST_CELL
     options.out.parent.mkdir(parents=True, exist_ok=True)
     settings = options.settings or list(state["running"])
-    places = {name: Place(of["url"], Path(of["progress"])) for name, of in state["running"].items() if name in settings}
+    places = places_of(state, settings)
     _warm_up(places, prompts, options)
     with options.out.open("a", encoding="utf-8") as out:
         if not done:
@@ -139,6 +139,12 @@ def waves(setting: str, clients: int) -> int:
     """
     number = math.ceil(16 / math.pow(clients, 0.4))
     return max(1, number // 4) if setting == "none" else number
+
+
+def places_of(state: dict[str, Any], settings: Iterable[str]) -> dict[str, Place]:
+    """Where the servers of some settings are, by what `up` wrote."""
+    running = {name: state["running"][name] for name in settings}
+    return {name: Place(of["url"], Path(of["progress"])) for name, of in running.items()}
 
 
 def _warm_up(places: dict[str, Place], prompts: Prompts, options: argparse.Namespace) -> None:

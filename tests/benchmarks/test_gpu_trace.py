@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bench_decode
 from gpu_trace import gpu_time, read_trace
 
 
@@ -39,3 +43,11 @@ def test_a_trace_without_a_gpu_is_an_error() -> None:
     """And not a GPU that was never busy."""
     with pytest.raises(ValueError, match="nothing ran on a GPU"):
         gpu_time(EVENTS[4:])
+
+
+def test_what_reads_traces_starts_as_its_help_says() -> None:
+    """With nothing on the path but its own folder: the models of TileSpec's rig are no part of it."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, bench_decode.__file__, "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+    assert "--servers" in shown

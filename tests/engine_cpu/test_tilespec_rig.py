@@ -18,7 +18,7 @@ from tilespec import bench_tilespec
 from tilespec.decode import Decoding, Place
 from tilespec.pad_target import write_wide_head, write_wide_model
 from tilespec.prompts import Prompts
-from tilespec.trace_steps import trace
+from tilespec.tracing import trace
 from tilespec.widen import Widening, widened_table
 
 WIDE = Shape(hidden=512, intermediate=736, layers=6, heads=8, kv_heads=4, vocabulary=1300)
