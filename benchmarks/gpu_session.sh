@@ -28,7 +28,8 @@
 #   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    240 s (eight)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
-#   tile_trace   what the GPU and the host do in 20 steps of 1 and of 16 clients; TRACED of those that are up     30 s (reckoned)
+#   tile_trace   what the GPU and the host do in 20 steps of 1 and of 16 clients; TRACED of those that are up
+#                30 s (reckoned)
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_again   a start by itself, of the setting AGAIN: behind another one, or before it, a later one is seen    225 s
 #   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)

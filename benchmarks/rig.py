@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tessera.testing.processes import ProcessFamily
@@ -162,11 +162,11 @@ def end(pids: Sequence[int]) -> None:
 
 
 def new_server(
-    variant: str, model: Path, server_args: list[str], log: Path, env: Mapping[str, str] = MappingProxyType({})
+    variant: str, model: Path, server_args: list[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Server:
     """One of `VARIANTS`, not started, with more in its environment."""
     args, own = VARIANTS[variant]
-    return Server(model, *server_args, *args, env=own | dict(env), log_path=log, progress=print)
+    return Server(model, *server_args, *args, env={**own, **(env or {})}, log_path=log, progress=print)
 
 
 def _key(variant: str, model: Path, server_args: list[str]) -> str:

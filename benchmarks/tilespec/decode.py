@@ -58,13 +58,25 @@ class Window(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Sums over all waves, each wave, and the ``meta_info`` of each request."""
+    """Each wave, and the ``meta_info`` of each request."""
 
-    tokens: float
-    seconds: float
-    steps: float
     windows: list[Window]
     metas: list[dict[str, Any]]
+
+    @property
+    def tokens(self) -> float:
+        """Of all waves."""
+        return sum(wave.tokens for wave in self.windows)
+
+    @property
+    def seconds(self) -> float:
+        """Of all waves."""
+        return sum(wave.seconds for wave in self.windows)
+
+    @property
+    def steps(self) -> float:
+        """Of all waves."""
+        return sum(wave.steps for wave in self.windows)
 
 
 def decode(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
@@ -98,8 +110,7 @@ async def _send(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> D
             rows, found = await _wave(session, Progress(place.progress), load, prompts)
             windows.append(together(rows, load))
             metas += found
-    tokens, seconds, steps = map(sum, zip(*windows, strict=True))
-    return Decoded(tokens, seconds, steps, windows, metas)
+    return Decoded(windows, metas)
 
 
 async def _wave(
