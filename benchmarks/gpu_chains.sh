@@ -31,7 +31,7 @@ train() {
 
 one() { # trained after 340 s, up after 700; a second round of loads as far as there is time, then 80 s for the rest
   SETTINGS="none k1 k2 k3 k5 k7 tile tile-rejecting" TILE_TEMPERATURES="0 0.8" \
-    chain figures 0 0-15 tile_wait tile_up tile_run tile_trace tile_down tile_thread
+    chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_thread
 }
 
 look() {

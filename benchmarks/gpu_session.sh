@@ -24,7 +24,7 @@
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
 #   tile_train   TileSpec's pair, a target and an EAGLE head, or other PARTS, into /tmp/pair, and widened into /tmp/wide
 #                340 s (TRAIN_TIME 0.42)
-#   tile_wait    until it is there
+#   tile_wait    until it is there, and no /tmp/hold
 #   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    240 s (eight)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
@@ -182,7 +182,9 @@ tile_train() {
   touch /tmp/pair/ready
 }
 
-tile_wait() { until [[ -e /tmp/pair/ready ]]; do sleep 2; done; } # until another one of these has trained the pair
+tile_wait() { # until another one of these has trained the pair, and nobody holds it up
+  until [[ -e /tmp/pair/ready && ! -e /tmp/hold ]]; do sleep 2; done
+}
 
 tile_up() {
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --algorithm "${ALGORITHM:-EAGLE}" \

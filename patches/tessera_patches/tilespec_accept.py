@@ -62,7 +62,7 @@ def accept(
         for output in accepted:
             get_tp_group().broadcast(output, src=0)
     if batch.return_logprob:
-        logits_output.next_token_logits = logits
+        logits_output.next_token_logits = logits.float()
     return accepted.tokens, accepted.lens, accepted.places
 
 
@@ -75,6 +75,7 @@ def _taken(logits_output: Any, qo_indptr: torch.Tensor, batch: Any, width: int, 
     additive, scaling, bias = sampling.acc_additive_penalties, sampling.acc_scaling_penalties, sampling.logit_bias
     if all(change is None for change in (additive, scaling, bias, grammar_mask)):
         return logits
+    logits = logits.float()  # what is added would be rounded
     requests = _requests_of(logits, qo_indptr, len(batch.seq_lens))
     if additive is not None:
         logits.add_(additive[requests])

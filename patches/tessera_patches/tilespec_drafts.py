@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import torch
+from sglang.srt.environ import envs
 from sglang.srt.utils import is_cuda
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
-from tessera_patches.tilespec_chains import chaining
+from tessera_patches.tilespec_chains import chaining, numbered, unlinked
 from tessera_patches.tilespec_draft_vocabulary import knowing_some
+from tessera_patches.tilespec_first_tokens import finding, picking
 from tessera_patches.tilespec_proposals import noted, proposing
+from tessera_patches.tilespec_tap import tapped
 from tessera_patches.tilespec_trees import DraftTree, ordering
 
 
-class _Picked(torch.Tensor):
-    """Rows that were picked already: SGLang's index of those to pick only says how many they are."""
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.as_subclass(torch.Tensor)[: len(index)]
-
-
-def _mark_picked(output: Any) -> None:
-    output.next_token_logits = output.next_token_logits.as_subclass(_Picked)
-    if output.hidden_states is not None:  # stay for the next step, and may lie in a graph's memory
-        output.hidden_states = output.hidden_states.clone().as_subclass(_Picked)
-
-
 def _sized(kind: Any) -> Any:
-    """SGLang's draft worker ``kind``, whose draft-extends have graphs of their own width, and `last_rows_only`."""
+    """SGLang's draft worker ``kind``, whose draft-extends have graphs of their own width."""
 
     class Sized(kind):
         def _capture_cuda_graphs(self) -> None:
@@ -40,20 +27,11 @@ def _sized(kind: Any) -> Any:
             width = args.speculative_num_draft_tokens
             args.override("tessera", speculative_num_draft_tokens=self.speculative_num_draft_tokens)
             try:
-                super()._capture_cuda_graphs()
+                # Forwards in a graph read its buffers; SGLang would have each copy them to others first.
+                with envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True):
+                    super()._capture_cuda_graphs()
             finally:
                 args.override("tessera", speculative_num_draft_tokens=width)
-
-        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
-            """Runs the draft model over the verified tokens, and picks the first token of the next draft."""
-            graphs = self.cuda_graph_runner_for_draft_extend
-            with _tapped(self.draft_runner, "forward") as eager, _tapped(graphs, "execute") as replayed:
-                eager.on = replayed.on = _mark_picked
-                super()._draft_extend_for_decode(batch, batch_result)
-            self._extended((eager.last or replayed.last).next_token_logits, batch_result)
-
-        def _extended(self, logits: torch.Tensor, batch_result: Any) -> None:
-            """Called with the logits ``[bs, V]`` that the next draft's first tokens were picked from."""
 
     return Sized
 
@@ -65,7 +43,7 @@ def scored_chains(kind: Any) -> type:
     draft model's forwards, or where they are sampled, and captured with them where there are graphs. Of a sampled draft
     too it is that of the likeliest token: what is verified must not depend on the token that was sampled.
     """
-    base: Any = _sized(proposing(knowing_some(kind)))
+    base: Any = finding(_sized(proposing(knowing_some(kind))))
 
     class ScoredChains(base):
         scores: Scores
@@ -82,29 +60,35 @@ def scored_chains(kind: Any) -> type:
             constants = self.chains[self.speculative_num_steps]
             self._topk1_parents_prealloc, self._topk1_score_indices_prealloc = constants
 
+        def draft(self, batch: Any) -> Any:
+            """Draft for a batch."""
+            backend = self.target_worker.model_runner.attn_backend
+            needs_none = getattr(backend, "reads_no_mask", False) and not batch.has_grammar  # which follows links
+            with unlinked.holding(needs_none):
+                return super().draft(batch)
+
         def draft_forward(self, forward_batch: Any) -> Any:
             """All forwards of a draft; the first token's probability comes with the batch."""
             first = forward_batch.spec_info.topk_p
             self.scores.begin(first)
             # SGLang organizes a draft as a tree where it has prepared no chains of so many requests.
             with chaining.holding(len(first) <= len(self._topk1_parents_prealloc)):
-                if is_cuda() or self.server_args.speculative_use_rejection_sampling:
-                    with noted.holding(self.scores.place):  # where tokens are picked, or sampled
+                if self.server_args.speculative_use_rejection_sampling:
+                    with noted.holding(self.scores.place):  # where tokens are sampled
                         return super().draft_forward(forward_batch)
-                with _tapped(self.draft_runner, "forward") as outputs:
+                if is_cuda():
+                    with noted.holding(self.scores.place), numbered(self, forward_batch.spec_info):
+                        return super().draft_forward(forward_batch)
+                with tapped(self.draft_runner, "forward") as outputs:
                     outputs.on = lambda output: self.scores.next(output.next_token_logits)
                     return super().draft_forward(forward_batch)
-
-        def _extended(self, logits: torch.Tensor, batch_result: Any) -> None:
-            if not self.server_args.speculative_use_rejection_sampling:  # `propose` has said it
-                batch_result.next_draft_input.topk_p = self.scores.probability(logits)
 
     return ScoredChains
 
 
 def scored_trees(kind: Any) -> type:
     """SGLang's draft worker ``kind``, whose trees have their nodes in the order of their path scores."""
-    base: Any = _sized(kind)
+    base: Any = picking(_sized(kind))
 
     class ScoredTrees(base):
         scores: TreeScores
@@ -112,7 +96,7 @@ def scored_trees(kind: Any) -> type:
 
         def draft(self, batch: Any) -> Any:
             """Draft for a batch, and keep the candidates: what is verified of them is decided afterwards."""
-            with _tapped(self.cuda_graph_runner, "execute") as replayed:
+            with tapped(self.cuda_graph_runner, "execute") as replayed:
                 verify_input = super().draft(batch)
             parents, selected, *_ = replayed.last or self.drafted
             DraftTree(parents, selected).attach(verify_input)
@@ -125,39 +109,3 @@ def scored_trees(kind: Any) -> type:
             return self.drafted
 
     return ScoredTrees
-
-
-class _Tap:
-    """Sees each output of a function.
-
-    Attributes:
-        last: the last one.
-        on: called with each.
-    """
-
-    def __init__(self) -> None:
-        self.last: Any = None
-        self.on: Any = None
-
-
-@contextlib.contextmanager
-def _tapped(owner: Any, name: str) -> Iterator[_Tap]:
-    """Watch a method of an object for a while; of None there is nothing to see."""
-    tap = _Tap()
-    if owner is None:
-        yield tap
-        return
-    original = getattr(owner, name)
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        output = original(*args, **kwargs)
-        tap.last = getattr(output, "logits_output", output)
-        if tap.on is not None:
-            tap.on(tap.last)
-        return output
-
-    setattr(owner, name, watched)
-    try:
-        yield tap
-    finally:
-        delattr(owner, name)

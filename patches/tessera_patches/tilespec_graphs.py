@@ -11,17 +11,18 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
 
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.tiers import tiers
+from tessera_patches.tilespec_flash import fuse_verify
+from tessera_patches.tilespec_load_once import LoadedOnce
 from tessera_patches.tilespec_triton import can_be_ragged, make_ragged
 
 logger = logging.getLogger(__name__)
 
 
-class RaggedGraphs(DecodeCudaGraphRunner):
+class RaggedGraphs(LoadedOnce):
     """SGLang's runner in the ragged mode that it has for DSpark, at sizes of our choice.
 
     Args:
@@ -96,6 +97,7 @@ def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
     finally:
         model_runner.init_new_workspace = before
     make_ragged(backend)
+    fuse_verify(backend)
     return RaggedGraphs(model_runner, backend, shape)
 
 

@@ -26,6 +26,7 @@ from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_utils import get_draft_recurrent_hidden_state_spec
 
 from tessera.tilespec.policy import Choice
+from tessera_patches import tilespec_relay
 from tessera_patches.tilespec_draft_vocabulary import vocabulary
 from tessera_patches.tilespec_proposals import certain
 
@@ -73,6 +74,7 @@ class Rehearsal:
         worker._decider = self._told
         self._fields = _fields(worker, bs, context, asks)
         self._next = _first_draft(worker, bs)
+        tilespec_relay.rehearse(self._next)
 
     def step(self, steps: int, tier: int | None = None, tokens: int | None = None) -> None:
         """Run one: so many draft steps, then a verification of all tokens, or of ``tokens`` in the graph of ``tier``.

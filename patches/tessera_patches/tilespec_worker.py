@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from sglang.srt.distributed import get_tp_group
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.runtime_context import get_context
 
 from tessera import config
@@ -28,7 +29,11 @@ from tessera_patches.apply import unfit
 from tessera_patches.tilespec_accept import Chains
 from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
+from tessera_patches.tilespec_extend import fuse_extend
+from tessera_patches.tilespec_flash import fuse_verify
 from tessera_patches.tilespec_last_rows import last_rows_only
+from tessera_patches.tilespec_load_once import load_once
+from tessera_patches.tilespec_logits import as_multiplied, drafting
 from tessera_patches.tilespec_proposals import certain
 from tessera_patches.tilespec_rehearsal import as_served
 from tessera_patches.tilespec_verify import Cut
@@ -110,6 +115,9 @@ class SizedWorker:
         self._scores = self.scores_class(requests, depths, self.device, model)
         drafts.scores = self._scores
         last_rows_only(drafts.draft_runner.model)
+        if not self._states.shape.trees:  # of those SGLang accepts some
+            as_multiplied(self.target_worker.model_runner.model, ForwardMode.is_target_verify)
+            as_multiplied(drafts.draft_runner.model, drafting)
         self._draft_places = draft_places(drafts) if self.server_args.speculative_use_rejection_sampling else None
 
     def init_cuda_graphs(self: Any) -> None:
@@ -119,6 +127,10 @@ class SizedWorker:
             with _or_refuse("capturing graphs", _HINT):
                 super().init_cuda_graphs()  # type: ignore[misc]
                 self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, self._states.shape)
+            for state in self._states.built.values():
+                fuse_verify(state.target_attn_backend)
+                load_once(state.target_graph_runner)
+                fuse_extend(state.draft_extend_attn_backend)
         finally:
             self.adaptive_controller = None
         logging.getLogger(_SGLANG).addFilter(lambda record: _SWITCH not in record.getMessage())

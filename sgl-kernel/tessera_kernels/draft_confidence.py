@@ -11,6 +11,7 @@ def draft_confidence(
     index: torch.Tensor,
     positions: torch.Tensor | None = None,
     chain: torch.Tensor | None = None,
+    numbers: torch.Tensor | None = None,
 ) -> None:
     """Write arg-max and greatest softmax probability of each row (in place), on the current stream.
 
@@ -25,13 +26,14 @@ def draft_confidence(
             Always a valid index.
         positions: ``[n]`` int64, contiguous, goes up by one: where the next draft step writes. None is left out.
         chain: ``[n]`` int64, any stride, written: the index once more. None is left out.
+        numbers: ``[V]`` int64, contiguous: what is written in the place of an index. None leaves it as it is.
     """
     if logits.is_cuda:
         from tessera_kernels.draft_confidence_triton import draft_confidence_triton
 
-        draft_confidence_triton(logits, probability, index, positions, chain)
+        draft_confidence_triton(logits, probability, index, positions, chain, numbers)
     else:
-        draft_confidence_torch(logits, probability, index, positions, chain)
+        draft_confidence_torch(logits, probability, index, positions, chain, numbers)
 
 
 def draft_confidence_torch(
@@ -40,12 +42,14 @@ def draft_confidence_torch(
     index: torch.Tensor,
     positions: torch.Tensor | None = None,
     chain: torch.Tensor | None = None,
+    numbers: torch.Tensor | None = None,
 ) -> None:
     """The torch twin of the Triton kernels: same arguments, same result up to the order of the sum."""
     values = logits.float()
     values = values.where(~values.isnan(), float("inf"))
     best, where = values.max(1, keepdim=True)
-    index.copy_(where.squeeze(1))
+    where = where.squeeze(1)
+    index.copy_(where if numbers is None else numbers[where])
     total = (values - best).exp().sum(1)
     probability.copy_((1 / total).nan_to_num(0.0))
     if positions is not None:

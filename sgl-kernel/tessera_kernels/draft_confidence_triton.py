@@ -45,12 +45,14 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     index,
     positions,
     chain,
+    numbers,
     splits,
     probability_stride,
     index_stride,
     chain_stride,
     ADVANCED: tl.constexpr,
     CHAINED: tl.constexpr,
+    NUMBERED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Program (row): joins the pieces of a row."""
@@ -65,6 +67,8 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     certainty = tl.where(total == total, 1.0 / total, 0.0)
     tl.store(probability + row * probability_stride, certainty)
     token = tl.load(indices + row * splits + first).to(tl.int64)
+    if NUMBERED:
+        token = tl.load(numbers + token)
     tl.store(index + row * index_stride, token)
     if ADVANCED:
         tl.store(positions + row, tl.load(positions + row) + 1)
@@ -78,6 +82,7 @@ def draft_confidence_triton(
     index: torch.Tensor,
     positions: torch.Tensor | None = None,
     chain: torch.Tensor | None = None,
+    numbers: torch.Tensor | None = None,
 ) -> None:
     """See `tessera_kernels.draft_confidence.draft_confidence`. Two launches."""
     rows, columns = logits.shape
@@ -95,12 +100,14 @@ def draft_confidence_triton(
         index,
         index if positions is None else positions,  # what is None is not touched
         index if chain is None else chain,
+        index if numbers is None else numbers,
         splits,
         probability.stride(0),
         index.stride(0),
         0 if chain is None else chain.stride(0),
         ADVANCED=positions is not None,
         CHAINED=chain is not None,
+        NUMBERED=numbers is not None,
         BLOCK=triton.next_power_of_2(splits),
         num_warps=1,
     )

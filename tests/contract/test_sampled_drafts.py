@@ -8,11 +8,23 @@ from typing import Any
 import pytest
 import torch
 from sglang.srt.speculative.eagle_info import EagleDraftInput
+from sglang.srt.speculative.eagle_utils import per_step_draft_out_cache_loc
 from sglang.srt.speculative.spec_utils import select_top_k_tokens
 
-from tessera_patches.tilespec_chains import chaining, continue_chain, pick_likeliest
+from tessera.tilespec.scores import Scores
+from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_patches.tilespec_chains import (
+    chaining,
+    continue_chain,
+    in_a_row,
+    lay_out,
+    numbered,
+    pick_likeliest,
+    unlinked,
+)
 from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
+from tessera_patches.tilespec_first_tokens import finding
 from tessera_patches.tilespec_proposals import noted, propose
 
 PROPOSED = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
@@ -83,6 +95,80 @@ def test_a_likeliest_token_comes_with_its_probability(kept: bool) -> None:
     torch.testing.assert_close(sure.flatten(), expected)
     torch.testing.assert_close(confidences, torch.stack([torch.zeros(2), torch.zeros(2), expected], 1))
     assert pick_likeliest(lambda *told: told, *given) == (logits, positions, *((tokens, 1) if kept else (None, 0)))
+
+
+def test_tokens_have_the_targets_numbers_where_the_draft_has_others() -> None:
+    """The first one too; and afterwards all is as it was."""
+    known, first = torch.tensor([40, 0, 50]), torch.tensor([[2], [1]])
+    worker, drafts = SimpleNamespace(hot_token_id=known), SimpleNamespace(topk_index=first)
+    logits, confidences = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.zeros(2)
+    with noted.holding(lambda _: confidences), numbered(worker, drafts):
+        assert worker.hot_token_id is None
+        assert drafts.topk_index.tolist() == [[50], [0]]
+        _, picked = pick_likeliest(print, logits, torch.zeros(2, dtype=torch.int64))
+        assert picked.tolist() == [[40], [50]]
+    assert worker.hot_token_id is known
+    assert drafts.topk_index is first
+    worker.hot_token_id = None
+    with numbered(worker, drafts):
+        assert drafts.topk_index is first
+
+
+def test_first_tokens_come_with_their_confidence() -> None:
+    """From one read of the logits: SGLang's arg-max sees a column of them, and what it finds is not taken."""
+    logits, states = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.rand(2, 4)
+    padding = torch.full((1, 3), 9.0)
+
+    class Runner:
+        def execute(self, _: Any) -> Any:
+            return SimpleNamespace(next_token_logits=torch.cat([logits, padding]), hidden_states=states)
+
+    class Drafts:
+        server_args = SimpleNamespace(speculative_use_rejection_sampling=False)
+        draft_runner = SimpleNamespace(forward=None)
+        cuda_graph_runner_for_draft_extend = Runner()
+
+        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+            output = self.cuda_graph_runner_for_draft_extend.execute(batch)
+            seen.append(output.next_token_logits[torch.tensor([0, 3])])
+            kept = output.hidden_states[torch.tensor([0, 3])]
+            token = seen[0].argmax(-1, keepdim=True)
+            batch_result.next_draft_input = EagleDraftInput(
+                topk_p=torch.ones(2, 1), topk_index=token, hidden_states=kept
+            )
+
+    seen: list[torch.Tensor] = []
+    drafts: Any = finding(Drafts)()
+    model = AcceptanceModel.create(torch.rand(3), torch.zeros(1, 4), 2, "cpu")
+    drafts.scores = Scores(2, 1, "cpu", model)
+    result: Any = SimpleNamespace()
+    drafts._draft_extend_for_decode(SimpleNamespace(seq_lens=torch.tensor([4, 5])), result)
+    assert seen[0].shape == (2, 1)
+    assert result.next_draft_input.topk_index.tolist() == [[0], [2]]
+    torch.testing.assert_close(result.next_draft_input.topk_p, logits.softmax(1).amax(1, keepdim=True))
+    assert torch.equal(result.next_draft_input.hidden_states, states)
+
+
+def test_a_chain_is_laid_out_without_links() -> None:
+    """Tokens and positions, where SGLang's function has them; and that function where something else is looked at."""
+    anchors, drafts, seq_lens = torch.tensor([5, 6]), torch.tensor([[1, 2], [3, 4]]), torch.tensor([10, 20])
+    parents, selected = torch.tensor([[-1, 0], [-1, 0]]), torch.tensor([[0, 1], [0, 1]])
+    told: tuple[Any, ...] = (anchors, parents, selected, drafts, seq_lens, 30, 1, 2, 3)
+    with unlinked.holding(True):
+        found = lay_out(print, *told)
+        assert lay_out(lambda *given: given, anchors.int(), *told[1:])[0].dtype == torch.int32
+    assert found[1].tolist() == [10, 11, 12, 20, 21, 22]
+    assert found[5].tolist() == [5, 1, 2, 6, 3, 4]
+    assert [found[place] for place in (0, 2, 3, 4)] == [None] * 4
+    assert lay_out(lambda *given: given, *told) == told
+
+
+def test_slots_of_each_draft_step_lie_in_a_row() -> None:
+    """SGLang's function, with ours after it: the same slots."""
+    slots = torch.arange(6)
+    found = in_a_row(per_step_draft_out_cache_loc(slots, 2, 1, 3))
+    assert found.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert all(step.is_contiguous() for step in found)
 
 
 @pytest.mark.parametrize("step", [0, 2])

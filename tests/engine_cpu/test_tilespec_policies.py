@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.testing.drafts import chain, drafting
+from tessera.testing.drafts import chain, drafting, write_knowing_most
 from tessera.testing.generate import generate
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
@@ -78,18 +78,29 @@ def test_a_forced_policy_does_not_change_the_tokens(
         assert {steps for _, steps, _ in made} - {0}
 
 
-@pytest.mark.parametrize("picks", ["", "pick-as-on-gpu"], ids=["CPU", "GPU"])
+@pytest.fixture(scope="module")
+def knowing_most(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Options of a server with a head that has numbers of its own for most of the target's tokens."""
+    return drafting("EAGLE3", chain(5), write_knowing_most(tmp_path_factory.mktemp("knowing-most")))
+
+
+@pytest.mark.parametrize(
+    ("picks", "knows"),
+    [("", "all"), ("pick-as-on-gpu", "all"), ("pick-as-on-gpu", "most")],
+    ids=["CPU", "GPU", "GPU-knowing-most"],
+)
 def test_a_forced_width_drafts_what_sglang_would(
-    server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, picks: str
+    server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, knowing_most: tuple[str, ...], picks: str, knows: str
 ) -> None:
     """As many drafts are right, in as many steps, as with SGLang's fixed setting: drafts go on from the right row.
 
     Wrong drafts would not change the tokens, and nothing else would tell. What is for one row is computed of no other.
     """
-    server, _ = forced(server_pool, tmp_path, EAGLE3, table(dict.fromkeys(BATCHES, 5), None), f"last-mlps {picks}")
+    head = EAGLE3 if knows == "all" else knowing_most
+    server, _ = forced(server_pool, tmp_path, head, table(dict.fromkeys(BATCHES, 5), None), f"last-mlps {picks}")
     prompts = [hf.tokenizer(text)["input_ids"] for text in ("def main():\n    import", "import os\n\nfor i in range")]
     found = []
-    for one in (server, server_pool.get(*EAGLE3)):
+    for one in (server, server_pool.get(*head)):
         metas = [answer["meta_info"] for answer in generate(one, prompts, tokens=150)]
         found.append([(meta["spec_num_correct_drafts"], meta["spec_verify_ct"]) for meta in metas])
     assert found[0] == found[1]

@@ -65,6 +65,20 @@ def test_a_drafted_token_continues_its_chain(device: str) -> None:
             assert (chain[:, [0, 1, 3, 4]] == -1).all()
 
 
+def test_a_drafted_token_has_the_targets_number(device: str) -> None:
+    """Where the draft's numbers are others: in both places; the probability is that of the draft's token."""
+    columns = COLUMNS_PER_SPLIT + 10
+    logits = torch.eye(columns, device=device)[[2, 0, COLUMNS_PER_SPLIT + 3]]
+    numbers = torch.arange(columns, device=device).flip(0) * 4
+    for run in CONFIDENCE:
+        chain, index = torch.full((2, 3), -1, device=device), torch.empty(3, dtype=torch.int64, device=device)
+        probability = torch.empty(3, device=device)
+        run(logits, probability, index, None, chain[0], numbers)
+        assert index.tolist() == [4 * (columns - 3), 4 * (columns - 1), 4 * 6]
+        assert chain.tolist() == [index.tolist(), [-1] * 3]
+        torch.testing.assert_close(probability, torch.full_like(probability, math.e / (math.e + columns - 1)))
+
+
 @several
 @given(st.integers(1, 3 * COLUMNS_PER_SPLIT), st.integers(0, 2**31))
 def test_ties_go_to_the_lowest_index(device: str, columns: int, seed: int) -> None:

@@ -42,6 +42,10 @@ def test_every_kernel_compiles() -> None:
         "_cutoffs_kernel",
         "_sums_kernel",
         "_propose_kernel",
+        "_stash_kernel",
+        "_extend_kernel",
+        "_verify_kernel",
+        "_rows_kernel",
     }
     assert set(run.stdout.split()) == kernels
 
@@ -76,6 +80,7 @@ def launch_everything() -> None:
     from tessera_kernels.acceptance_model import AcceptanceModel
     from tessera_kernels.allocate_verify import VerifyPlan
     from tessera_kernels.allocate_verify_triton import allocate_verify_triton
+    from tessera_kernels.chain_rows_triton import chain_rows_triton
     from tessera_kernels.draft_confidence_triton import draft_confidence_triton
     from tessera_kernels.draft_proposal_triton import draft_proposal_triton
     from tessera_kernels.observe_acceptance_triton import observe_acceptance_triton
@@ -87,6 +92,8 @@ def launch_everything() -> None:
     from tessera_kernels.scatter_verify_triton import scatter_verify_triton
     from tessera_kernels.top_rows import Chunk
     from tessera_kernels.top_rows_triton import top_rows_triton
+    from tessera_kernels.verify_offsets import VerifyOffsets
+    from tessera_kernels.verify_offsets_triton import verify_offsets_triton
 
     ints, longs = torch.empty(600, dtype=torch.int32), torch.empty((2, 64), dtype=torch.int64)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
@@ -98,6 +105,7 @@ def launch_everything() -> None:
             draft_confidence_triton(logits, warm[:, 0], longs[:, 0])
             draft_confidence_triton(logits, warm[:, 0], longs[:, 0], longs[0, :2], longs[:, 1])
             draft_confidence_triton(logits, warm[:, 0], longs[:, 0], longs[0, :2])
+            draft_confidence_triton(logits, warm[:, 0], longs[:, 0], longs[0, :2], longs[:, 1], longs[0])
             draft_proposal_triton(logits, warm, warm[:, 0], torch.empty((2, known)), longs[0, :2], warm[:, 0])
         scatter_verify_triton(torch.empty((4, 4096), dtype=dtype), ints, 2, torch.empty((16, 4096), dtype=dtype), 0)
     for dtype in (torch.int32, torch.int64):
@@ -107,7 +115,10 @@ def launch_everything() -> None:
         confidence, requests = torch.empty((bs, depths)), torch.empty(bs, dtype=torch.int64)
         allocate_verify_triton(confidence, requests, model, 2 * bs, VerifyPlan.create(bs, depths, depths, "cpu"))
         observe_acceptance_triton(confidence, requests, ints, ints, model)
+        verify_offsets_triton(requests, ints[:bs], 8, VerifyOffsets(ints[:bs], ints[: bs + 1], ints[: bs + 1]))
+        verify_offsets_triton(requests, None, 8, VerifyOffsets(ints[:bs], ints[: bs + 1], ints[: bs + 1]))
         rows = VerifyRows(*torch.empty((3, bs * (depths + 1)), dtype=torch.int64).unbind())
+        chain_rows_triton(requests, rows.tokens.view(bs, -1)[:, 1:], requests, rows.tokens, rows.positions)
         slots = KVSlots(torch.empty((600, 4100), dtype=torch.int32), requests, requests)
         pack_verify_triton(rows, slots, ints, rows)
     for bs, nodes in ((1, 2), (64, 8), (512, 32)):
@@ -118,6 +129,7 @@ def launch_everything() -> None:
         observe_tree_triton(scores, requests, ints, torch.empty((bs, 6), dtype=torch.int32), model)
     launch_trees(ints, longs)
     launch_acceptance(ints)
+    launch_between_graphs(ints, longs)
 
 
 def launch_trees(ints: torch.Tensor, longs: torch.Tensor) -> None:
@@ -130,6 +142,25 @@ def launch_trees(ints: torch.Tensor, longs: torch.Tensor) -> None:
         tree = RaggedTree._make([*index.unbind(), longs.flatten(), torch.empty(9, dtype=torch.bool)])
         for prefix in (True, False):
             ragged_tree_triton(longs, longs, longs[0], ints, longs[0], 4, 5, prefix, tree)
+
+
+def launch_between_graphs(ints: torch.Tensor, longs: torch.Tensor) -> None:
+    """Drafts with states and without, tokens of prefills and of verifications; batches of one and of many."""
+    from tessera_kernels.extend_offsets import ExtendOffsets
+    from tessera_kernels.extend_offsets_triton import extend_offsets_triton
+    from tessera_kernels.stash_drafts import DraftRows
+    from tessera_kernels.stash_drafts_triton import stash_drafts_triton
+
+    for dtype, hidden_size in ((torch.bfloat16, 4096), (torch.float16, 7168), (torch.float32, 64), (None, 0)):
+        states = None if dtype is None else torch.empty((64, hidden_size), dtype=dtype)
+        for topk in (1, 4, 10):
+            drafts = DraftRows(longs[0], torch.empty((64, topk)), torch.empty((64, topk), dtype=torch.int64), states)
+            for tokens in (longs[0], ints[:64]):
+                stash_drafts_triton(drafts._replace(tokens=tokens), longs[1], drafts)
+    table = torch.empty((600, 4100), dtype=torch.int32)
+    for bs in (1, 64):
+        offsets = ExtendOffsets(longs[0], ints, longs[1])
+        extend_offsets_triton(longs[0, :bs], ints[:bs], longs[1, :bs], table, 8, offsets)
 
 
 def launch_acceptance(ints: torch.Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera_patches.inventory.places import DRAFT_BACKENDS, LOGITS, SCHEDULER, SPECULATIVE, TOKENIZER
+from tessera_patches.inventory.places import DRAFT_BACKENDS, LOGITS, MANAGERS, SCHEDULER, SPECULATIVE, TOKENIZER
 from tessera_patches.seam import Guard, Hook, Phase, Seam
 
 
@@ -44,7 +44,11 @@ SEAMS = (
             "sglang.srt.layers.logits_processor.LogitsMetadata.from_forward_batch",
             f"{LOGITS}._get_pruned_states",
             f"{LOGITS}._copy_logits_to_buffer",
+            f"{LOGITS}._get_logits",
+            f"{LOGITS}._compute_lm_head",
             "sglang.srt.layers.attention.triton_backend.TritonAttnBackend",
+            "sglang.srt.layers.attention.flashattention_backend.FlashAttentionBackend._apply_cuda_graph_metadata",
+            "sglang.kernels.ops.kvcache.trtllm_mha_page_table.build_trtllm_mha_page_table",
             "sglang.srt.layers.attention.verify_mask.VerifyMask",
             "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode",
         ),
@@ -122,6 +126,30 @@ SEAMS = (
         relied=(f"{SPECULATIVE}.spec_utils._select_top_k_tokens_later",),
     ),
     Seam(
+        target=f"{SPECULATIVE}.eagle_utils.build_tree_kernel_efficient",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec_chains:lay_out",
+        guard=Guard.BODY,
+        why="Lays out a chain with one kernel, instead of a tree, its links and its mask.",
+        remove_when="SGLang builds no trees for chains.",
+        callers=(f"{SPECULATIVE}.eagle_worker_common.build_eagle_verify_input",),
+        relied=(f"{SPECULATIVE}.eagle_info.EagleVerifyInput",),
+    ),
+    Seam(
+        target=f"{SPECULATIVE}.eagle_utils.per_step_draft_out_cache_loc",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec_chains:in_a_row",
+        guard=Guard.BODY,
+        why="Has draft forwards in a graph read its buffers: without copies of them, KV slots would not lie in a row.",
+        remove_when="SGLang captures draft forwards without copying their inputs.",
+        callers=(f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker.draft_forward",),
+        relied=("sglang.srt.model_executor.runner.eager_runner.EagerRunner.load_batch",),
+    ),
+    Seam(
         target="sglang.kernels.ops.speculative.topk1.draft_topk1_postprocess",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
@@ -144,6 +172,21 @@ SEAMS = (
         callers=(
             f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker.draft_forward",
             f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode",
+        ),
+    ),
+    Seam(
+        target=f"{MANAGERS}.overlap_utils.FutureMap.stash",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec_relay:stash",
+        guard=Guard.BODY,
+        why="Keeps drafts for the next step with one kernel instead of five.",
+        remove_when="SGLang scatters them in one launch, as it gathers them.",
+        callers=(f"{SCHEDULER}._relay_forward_payload",),
+        relied=(
+            f"{MANAGERS}.overlap_utils.FutureMap._lazy_init_forward_buf",
+            f"{MANAGERS}.overlap_utils.RelayPayload",
         ),
     ),
     Seam(

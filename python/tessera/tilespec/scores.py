@@ -72,12 +72,13 @@ class Scores:
         self._depth += 1
         return self._confidence[:rows, self._depth]
 
-    def probability(self, logits: torch.Tensor) -> torch.Tensor:
-        """The greatest probability ``[bs, 1]`` float32 of each row of ``[bs, V]`` logits."""
+    def first(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each row of ``[bs, V]`` logits the greatest probability ``[bs, 1]`` float32, and its token int64."""
         rows = logits.shape[0]
         probability = torch.empty((rows, 1), dtype=torch.float32, device=logits.device)
-        draft_confidence(logits, probability[:, 0], self._index[:rows])
-        return probability
+        token = torch.empty((rows, 1), dtype=torch.int64, device=logits.device)
+        draft_confidence(logits, probability[:, 0], token[:, 0])
+        return probability, token
 
     def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
         """Whose drafted tokens to verify: `tessera_kernels.allocate_verify.allocate_verify`.

@@ -1,0 +1,73 @@
+"""The first token of each request's next draft, which comes with the draft-extend over what was verified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tessera.tilespec.scores import Scores
+from tessera_patches.tilespec_tap import tapped
+
+
+class _Picked(torch.Tensor):
+    """Rows that were picked already: SGLang's index of those to pick only says how many they are."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.as_subclass(torch.Tensor)[: len(index)]
+
+
+class _Unread(_Picked):
+    """The same of logits whose likeliest tokens are known: SGLang looks for them once more, in one column."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(index)[:, :1]
+
+
+def picking(kind: Any) -> Any:
+    """SGLang's draft worker ``kind``, whose model computes the rows alone that are looked at (`last_rows_only`)."""
+
+    class Picking(kind):
+        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+            """Runs the draft model over the verified tokens, and picks the first token of the next draft."""
+            graphs = self.cuda_graph_runner_for_draft_extend
+            bs = len(batch.seq_lens)
+            with tapped(self.draft_runner, "forward") as eager, tapped(graphs, "execute") as replayed:
+                eager.on = replayed.on = lambda output: self._extended(output, bs)
+                super()._draft_extend_for_decode(batch, batch_result)
+
+        def _extended(self, output: Any, bs: int) -> None:  # noqa: ARG002 - SGLang's index says it once more
+            """Called with what the draft model computed for ``bs`` requests and padding: its rows are picked."""
+            output.next_token_logits = output.next_token_logits.as_subclass(_Picked)
+            if output.hidden_states is not None:  # stay for the next step, and may lie in a graph's memory
+                output.hidden_states = output.hidden_states.clone().as_subclass(_Picked)
+
+    return Picking
+
+
+def finding(kind: Any) -> Any:
+    """The same for chains, whose tokens come with the draft's confidence in them, from one read of the logits.
+
+    SGLang's arg-max reads them a second time. Where drafts are sampled nothing is left to find.
+    """
+    base: Any = picking(kind)
+
+    class Finding(base):
+        scores: Scores
+        _first: tuple[torch.Tensor, torch.Tensor] | None = None
+
+        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+            super()._draft_extend_for_decode(batch, batch_result)
+            if self._first is not None:
+                drafts = batch_result.next_draft_input
+                drafts.topk_p, drafts.topk_index = self._first
+                self._first = None
+
+        def _extended(self, output: Any, bs: int) -> None:
+            logits = output.next_token_logits
+            super()._extended(output, bs)
+            if not self.server_args.speculative_use_rejection_sampling:
+                self._first = self.scores.first(logits[:bs])
+                output.next_token_logits = logits.as_subclass(_Unread)
+
+    return Finding

@@ -1,0 +1,57 @@
+"""Verifications on SGLang's FlashAttention whose offsets one kernel fills, in the place of up to fifteen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sglang.kernels.ops.kvcache.trtllm_mha_page_table import build_trtllm_mha_page_table
+from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend
+
+from tessera_kernels.verify_offsets import VerifyOffsets, verify_offsets
+
+
+class FusedFlash(FlashAttentionBackend):
+    """``FlashAttentionBackend`` for CUDA graphs of chains. What these have captured, its buffers, stays.
+
+    Attributes:
+        reads_no_mask: chains are causal attention, which the kernel does by itself.
+    """
+
+    reads_no_mask = True
+
+    def _apply_cuda_graph_metadata(
+        self,
+        bs: int,
+        req_pool_indices: torch.Tensor,
+        seq_lens: torch.Tensor,
+        seq_lens_sum: Any,
+        encoder_lens: Any,
+        forward_mode: Any,
+        spec_info: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if not forward_mode.is_target_verify() or encoder_lens is not None:
+            told = bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info
+            super()._apply_cuda_graph_metadata(*told, *args, **kwargs)
+            return
+        metadata = self.target_verify_metadata[bs]
+        layout = getattr(spec_info, "ragged_verify_layout", None)
+        verify_lens = None if layout is None else layout.padded_to_bucket(padded_bs=bs).verify_lens
+        offsets = VerifyOffsets(metadata.cache_seqlens_int32, metadata.cu_seqlens_q, metadata.cu_seqlens_k)
+        verify_offsets(seq_lens[:bs], verify_lens, self.speculative_num_draft_tokens, offsets)
+        build_trtllm_mha_page_table(
+            req_to_token=self.req_to_token,
+            req_pool_indices=req_pool_indices[:bs],
+            cache_seqlens=metadata.cache_seqlens_int32,
+            page_table=metadata.page_table,
+            page_size=self.page_size,
+        )
+        self.forward_metadata, self.forward_metadata_spec_decode_expand = metadata, None
+
+
+def fuse_verify(backend: Any) -> None:
+    """Turn a target's backend into a `FusedFlash`; what is not plain FlashAttention of chains is left as it is."""
+    if type(backend) is FlashAttentionBackend and backend.topk <= 1 and not backend.use_sliding_window_kv_pool:
+        backend.__class__ = FusedFlash

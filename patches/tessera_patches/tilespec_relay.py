@@ -1,0 +1,72 @@
+"""What a step leaves for the next one, which SGLang's ``FutureMap`` keeps on the device: one kernel for five."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tessera_kernels.stash_drafts import DraftRows, stash_drafts
+
+
+def stash(original: Callable[..., None], future_map: Any, future_indices: torch.Tensor, payload: Any) -> None:
+    """AROUND ``FutureMap.stash``: writes the same. What is not a plain draft on a GPU is SGLang's, as is the first."""
+    drafts, pool = _drafts(future_map, payload), _pool(future_map)
+    if drafts is None or pool is None or not _on_gpu(future_indices) or not _fit(future_indices, drafts, pool):
+        original(future_map, future_indices, payload)
+        return
+    stash_drafts(drafts, future_indices, pool)
+    if future_map.draft_probs_buf is not None and payload.draft_probs is not None:
+        future_map.draft_probs_buf[future_indices] = payload.draft_probs
+
+
+def rehearse(drafts: Any) -> None:
+    """Stash drafts nowhere, for the kernel to be compiled: no step of a worker's alone goes through the relay.
+
+    Args:
+        drafts: SGLang's ``EagleDraftInput`` of a batch.
+    """
+    rows = DraftRows(drafts.bonus_tokens, drafts.topk_p, drafts.topk_index, drafts.hidden_states)
+    nowhere = DraftRows._make(None if part is None else torch.empty_like(part) for part in rows)
+    requests = torch.arange(len(rows.tokens), device=rows.tokens.device)
+    for tokens in (rows.tokens.int(), rows.tokens.long()):  # of a verification, and of a prefill
+        stash_drafts(rows._replace(tokens=tokens), requests, nowhere)
+
+
+def _drafts(future_map: Any, payload: Any) -> DraftRows | None:
+    """None where the payload has no drafts, or more than our kernel knows."""
+    if payload.topk_p is None or payload.topk_index is None or payload.dsa_topk_indices is not None:
+        return None
+    states = payload.hidden_states if getattr(future_map, "need_hidden_states", False) else None
+    return DraftRows(payload.bonus_tokens, payload.topk_p, payload.topk_index, states)
+
+
+def _pool(future_map: Any) -> DraftRows | None:
+    """None until SGLang has made its buffers, and where it keeps no drafts."""
+    if not future_map._forward_buf_initialized or not future_map.need_topk:
+        return None
+    states = future_map.hidden_states_buf if future_map.need_hidden_states else None
+    return DraftRows(future_map.output_tokens_buf, future_map.topk_p_buf, future_map.topk_index_buf, states)
+
+
+def _on_gpu(requests: torch.Tensor) -> bool:
+    return requests.is_cuda
+
+
+def _fit(requests: torch.Tensor, drafts: DraftRows, pool: DraftRows) -> bool:
+    """Whether `stash_drafts` takes them."""
+    bs = len(requests)
+    if bs == 0 or requests.dtype != torch.int64 or not requests.is_contiguous():
+        return False
+    if drafts.tokens.dtype not in {torch.int32, torch.int64} or (drafts.states is None) != (pool.states is None):
+        return False
+    states = [] if drafts.states is None or pool.states is None else [(drafts.states, pool.states)]
+    matrices = [(drafts.probabilities, pool.probabilities), (drafts.drafted, pool.drafted), *states]
+    return _plain(drafts.tokens, (bs,), requests) and all(
+        rows.dtype == kept.dtype and _plain(rows, (bs, kept.shape[-1]), requests) for rows, kept in matrices
+    )
+
+
+def _plain(rows: torch.Tensor, shape: tuple[int, ...], requests: torch.Tensor) -> bool:
+    return rows.shape == shape and rows.is_contiguous() and rows.device == requests.device

@@ -1,0 +1,159 @@
+"""Offsets of draft-extends: the Triton kernel and its twin against a plain loop, and our backend against SGLang's."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tessera_kernels.extend_offsets import ExtendOffsets, extend_offsets_torch
+from tessera_kernels.extend_offsets_triton import COLUMNS, PROGRAMS, ROWS, extend_offsets_triton
+
+POOL, POSITIONS = 160, 300
+POISON = -7
+several = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+batches = st.tuples(st.sampled_from([1, 2, 7, 33, 130]), st.integers(0, 5), st.integers(1, 16), st.integers(0, 2**31))
+few = partial(extend_offsets_triton, programs=12)  # a program of the interpreter takes milliseconds
+
+
+def poisoned(bs: int, capacity: int, device: str) -> ExtendOffsets:
+    """Offsets in which nothing is right yet, and one place too many of each."""
+    return ExtendOffsets(
+        torch.full((bs + 2,), POISON, device=device),
+        torch.full((bs + 2,), POISON, dtype=torch.int32, device=device),
+        torch.full((capacity,), POISON, device=device),
+    )
+
+
+def of_batch(offsets: ExtendOffsets, bs: int) -> ExtendOffsets:
+    """The places that a batch has, as views."""
+    return ExtendOffsets(offsets.qo_indptr[: bs + 1], offsets.kv_indptr[: bs + 1], offsets.kv_indices)
+
+
+def check(
+    offsets: ExtendOffsets, lens: list[int], requests: list[int], table: torch.Tensor, width: int, capacity: int
+) -> None:
+    """Everything as a loop has it, and nothing else was written."""
+    bs = len(lens)
+    slots = [slot for request, n in zip(requests, lens, strict=True) for slot in table[request, :n].tolist()][:capacity]
+    assert offsets.qo_indptr.tolist() == [*range(0, (bs + 1) * width, width), POISON]
+    assert offsets.kv_indptr.tolist() == [*(sum(lens[:b]) for b in range(bs + 1)), POISON]
+    assert offsets.kv_indices.tolist() == slots + [POISON] * (len(offsets.kv_indices) - len(slots))
+
+
+@several
+@given(batches, st.sampled_from([torch.int32, torch.int64]))
+def test_offsets(device: str, batch: tuple[int, int, int, int], extends: torch.dtype) -> None:
+    """Requests in any order, with slots of padding behind them: one token, and more than that to be read."""
+    bs, padding, width, seed = batch
+    rng = torch.Generator().manual_seed(seed)
+    seq_lens = torch.cat([torch.randint(1, POSITIONS, (bs,), generator=rng), torch.ones(padding, dtype=torch.int64)])
+    extend_lens = torch.randint(0, width + 1, (bs + padding,), generator=rng).to(extends)
+    extend_lens[bs:] = width
+    requests = torch.cat([torch.randperm(POOL, generator=rng)[:bs], torch.zeros(padding, dtype=torch.int64)])
+    table = torch.randint(0, 2**31 - 1, (POOL, POSITIONS + seed % 9), generator=rng).int()[:, :POSITIONS]
+    lens = [max(n - k, 0) for n, k in zip(seq_lens.tolist(), extend_lens.tolist(), strict=True)]
+    wanted = [tensor.to(device) for tensor in (seq_lens, extend_lens, requests, table)]
+    fill: Any
+    for fill in (few, extend_offsets_torch):
+        offsets = poisoned(bs + padding, sum(lens) + 5, device)
+        fill(*wanted, width, of_batch(offsets, bs + padding))
+        check(offsets, lens, requests.tolist(), table, width, sum(lens) + 5)
+
+
+@pytest.mark.parametrize(
+    ("bs", "context", "programs"),
+    [(1, 3 * COLUMNS + 1, 2), (1, 3 * COLUMNS + 1, PROGRAMS), (30, COLUMNS + 3, 1), (ROWS + 2, 3, PROGRAMS)],
+)
+def test_long_contexts_and_large_batches(device: str, bs: int, context: int, programs: int) -> None:
+    """Several blocks of one context, contexts with one program each, and more requests than are added up at once."""
+    seq_lens = torch.full((bs,), 9)
+    seq_lens[-1], seq_lens[bs // 2] = 7 + context, 8 + context
+    requests = torch.arange(bs).flip(0) % 5
+    table = torch.arange(5 * (context + 9), dtype=torch.int32).view(5, -1)
+    lens = [n - 7 for n in seq_lens.tolist()]
+    offsets = poisoned(bs, sum(lens) + 5, device)
+    sevens = torch.full((bs,), 7, dtype=torch.int32)
+    wanted = [tensor.to(device) for tensor in (seq_lens, sevens, requests, table)]
+    fill: Any = partial(extend_offsets_triton, programs=programs)
+    fill(*wanted, 8, of_batch(offsets, bs))
+    check(offsets, lens, requests.tolist(), table, 8, sum(lens) + 5)
+
+
+def test_nothing_is_written_beyond_the_capacity(device: str) -> None:
+    """Lengths that nobody has room for."""
+    table = torch.arange(40, dtype=torch.int32).view(2, 20)
+    wanted = [torch.tensor(values, device=device) for values in ([20, 20], [1, 1], [1, 0])]
+    fill: Any
+    for fill in (few, extend_offsets_torch):
+        offsets = poisoned(2, 30, device)
+        fill(*wanted, table.to(device), 3, of_batch(offsets, 2)._replace(kv_indices=offsets.kv_indices[:25]))
+        check(offsets, [19, 19], [1, 0], table, 3, 25)
+
+
+@pytest.fixture(scope="module")
+def backends(device: str) -> tuple[Any, Any]:
+    """SGLang's backend and ours: imported late, for SGLang takes seconds."""
+    from tessera_kernels import cpu
+
+    if device == "cpu":
+        cpu.enable()
+    from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+
+    from tessera_patches.tilespec_extend import FusedExtendTriton
+
+    return TritonAttnBackend, FusedExtendTriton
+
+
+def backend_of(kind: Any, table: torch.Tensor, device: str) -> Any:
+    """A backend with the static buffers of its graphs, and no model runner."""
+    backend = kind.__new__(kind)
+    backend.num_draft_tokens, backend.speculative_num_steps = 4, 3
+    backend.device, backend.req_to_token = device, table
+    backend.qo_indptr = torch.zeros(POOL + 1, dtype=torch.int64, device=device)
+    backend.kv_indptr = torch.zeros(POOL + 1, dtype=torch.int32, device=device)
+    backend.cuda_graph_kv_indices = torch.zeros(POOL * POSITIONS, dtype=torch.int64, device=device)
+    return backend
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_our_backend_fills_what_sglangs_does(backends: tuple[Any, Any], device: str, read: bool) -> None:
+    """Replays of several sizes one after the other, in buffers for more, and a capture, which has nothing to read."""
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+    rng = torch.Generator().manual_seed(2)
+    table = torch.randperm(POOL * POSITIONS, generator=rng).int().view(POOL, POSITIONS).to(device)
+    theirs, ours = (backend_of(kind, table, device) for kind in backends)
+    for bs in (9, 32, 1):
+        seq_lens = torch.randint(1, POSITIONS, (40,), generator=rng).to(device)
+        drafts = SimpleNamespace(
+            extend_seq_lens_tensor=torch.randint(1, 5, (bs,), generator=rng).int().to(device) if read else None
+        )
+        requests = torch.randperm(POOL, generator=rng)[:40].to(device)
+        found = []
+        for backend in (theirs, ours):
+            arguments = bs, seq_lens, requests, ForwardMode.DRAFT_EXTEND_V2, drafts
+            *offsets, width = backend._update_draft_extend_buffers(*arguments)
+            found.append([*(one.tolist() for one in offsets), width, backend.cuda_graph_kv_indices.tolist()])
+            assert backend.qo_indptr.tolist()[: bs + 1] == offsets[0].tolist()
+            assert backend.kv_indptr.tolist()[: bs + 1] == offsets[1].tolist()
+        assert found[0] == found[1]
+
+
+def test_only_plain_backends_on_a_gpu_become_ours(backends: tuple[Any, Any]) -> None:
+    """None, another kind of backend and the CPU's stay as they are."""
+    from tessera_patches.tilespec_extend import fuse_extend
+
+    plain, ours = backends
+    other: Any = type("Other", (plain,), {})
+    for kind, device, after in ((plain, "cuda", ours), (plain, "cpu", plain), (other, "cuda", other)):
+        backend = kind.__new__(kind)
+        backend.device = device
+        fuse_extend(backend)
+        assert type(backend) is after
+    fuse_extend(None)
