@@ -170,7 +170,10 @@ def _measure_cell(cell: Cell, place: Place, prompts: Prompts, options: argparse.
 
 
 def _record(found: Decoded, load: Decoding) -> dict[str, Any]:
-    """Rates of all windows and of each, their steps, tokens of a request in one, and the share of prompts cached."""
+    """Rates of all windows and of each, their steps, tokens of a request in one, and the share of prompts cached.
+
+    Also what a step costs the scheduler's thread to launch: TileSpec's decision is a part of it.
+    """
     asked = sum(meta["prompt_tokens"] for meta in found.metas)
     return {
         "output_tokens_per_second": round(found.tokens / found.seconds, 1),
@@ -180,6 +183,7 @@ def _record(found: Decoded, load: Decoding) -> dict[str, Any]:
         "tokens_each": round(found.tokens / len(found.metas), 1),
         "accept_length": round(found.tokens / found.steps / load.clients, 4),
         "step_milliseconds": round(1e3 * found.seconds / found.steps, 3),
+        "launch_microseconds": round(1e6 * found.launch, 1),
         "cached_share": round(sum(meta["cached_tokens"] for meta in found.metas) / max(1, asked), 4),
     }
 

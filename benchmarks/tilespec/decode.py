@@ -14,6 +14,7 @@ were used before, were up to 18 % wrong where events are rare (`LOG.md`, 2026-11
 """
 
 import asyncio
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -55,6 +56,8 @@ class Window(NamedTuple):
     tokens: float
     seconds: float
     steps: float
+    launch: float
+    """Seconds of the scheduler's thread in which it launched a step, the median."""
 
 
 class Decoded(NamedTuple):
@@ -77,6 +80,11 @@ class Decoded(NamedTuple):
     def steps(self) -> float:
         """Of all waves."""
         return sum(wave.steps for wave in self.windows)
+
+    @property
+    def launch(self) -> float:
+        """Seconds of the scheduler's thread for the launch of a step: the median of the waves'."""
+        return statistics.median(wave.launch for wave in self.windows)
 
 
 def decode(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
@@ -156,8 +164,9 @@ def together(rows: npt.NDArray[np.void], load: Decoding) -> Window:
     """
     steps = _of_all(rows, load)
     if len(steps) < 2:
-        return Window(0.0, 0.0, 0.0)
+        return Window(0.0, 0.0, 0.0, 0.0)
     end = min(load.clients * load.tokens, float(steps["tokens"][-1]))
     seconds = np.interp(end, steps["tokens"], steps["seconds"]) - steps["seconds"][0]
     number = np.interp(end, steps["tokens"], np.arange(len(steps)))
-    return Window(end - float(steps["tokens"][0]), float(seconds), float(number))
+    launch = float(np.median(steps["launch"]))
+    return Window(end - float(steps["tokens"][0]), float(seconds), float(number), launch)

@@ -1,4 +1,4 @@
-"""How many tokens a server has made after each of its decode steps, by its scheduler's clock.
+"""How many tokens a server has made after each of its decode steps, and what a step costs its scheduler's thread.
 
 A client sees lengths in events, of which a server that speculates sends one in eight steps if it is asked for one in
 eight tokens, and an event for every step of 128 requests is more than a server's process for events can send. So the
@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 PROGRESS = "TILESPEC_PROGRESS"
-_TARGET = "sglang.srt.managers.scheduler.Scheduler.process_batch_result"
-ROW = np.dtype([("seconds", "<f8"), ("requests", "<i8"), ("tokens", "<i8")])
-"""When (`time.monotonic`, one clock for all processes), how many requests there were, and their tokens in all."""
+_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+ROW = np.dtype([("seconds", "<f8"), ("requests", "<i8"), ("tokens", "<i8"), ("launch", "<f8")])
+"""When (`time.monotonic`, one clock for all processes), how many requests there were, and their tokens in all; and the
+seconds of the scheduler's thread in which it launched the decode step after that, which it does first."""
 
 
 def noting(path: Path) -> dict[str, str]:
@@ -57,20 +58,32 @@ def register() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    HookRegistry.register(_TARGET, _Notes(Path(os.environ[PROGRESS])), HookType.AROUND)
+    notes = _Notes(Path(os.environ[PROGRESS]))
+    HookRegistry.register(f"{_SCHEDULER}.run_batch", notes.launch, HookType.AROUND)
+    HookRegistry.register(f"{_SCHEDULER}.process_batch_result", notes.process, HookType.AROUND)
 
 
 class _Notes:
-    """Around the processing of a step's outcome."""
+    """Around what the scheduler does for a step: its launch, and the processing of its outcome."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._launch = 0.0
 
-    def __call__(self, original: Callable[..., Any], scheduler: Any, batch: Any, result: Any) -> Any:
+    def launch(self, original: Callable[..., Any], scheduler: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Time the thread, not the clock: what it waits for is no work."""
+        decodes, began = batch.forward_mode.is_decode(), time.thread_time()
+        result = original(scheduler, batch, *args, **kwargs)
+        if decodes:
+            self._launch = time.thread_time() - began
+        return result
+
+    def process(self, original: Callable[..., Any], scheduler: Any, batch: Any, result: Any) -> Any:
+        """Note a decode step."""
         decodes = batch.forward_mode.is_decode()
         answer = original(scheduler, batch, result)
         if decodes:
             tokens = sum(len(request.output_ids) for request in batch.reqs)
-            row = np.array([(time.monotonic(), len(batch.reqs), tokens)], ROW)
+            row = np.array([(time.monotonic(), len(batch.reqs), tokens, self._launch)], ROW)
             os.write(self._file, row.tobytes())
         return answer

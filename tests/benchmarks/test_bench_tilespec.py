@@ -59,7 +59,7 @@ class Decoder:
             await asyncio.sleep(0.005)
             if decodes:
                 self._lengths = [length + 2 for length in self._lengths]
-                row = np.array([(time.monotonic(), len(self._lengths), sum(self._lengths))], ROW)
+                row = np.array([(time.monotonic(), len(self._lengths), sum(self._lengths), 0.002)], ROW)
                 with self.notes.open("ab") as file:
                     file.write(row.tobytes())
         return web.json_response({"meta_info": {"completion_tokens": 9, "prompt_tokens": 1, "cached_tokens": 0}})
@@ -93,6 +93,7 @@ def test_all_waves_are_sent(decoder: tuple[Decoder, Place]) -> None:
     assert len(found.windows) == 5
     assert found.seconds > 0.005 * found.steps
     assert found.tokens == pytest.approx(2 * 3 * found.steps)
+    assert found.launch == 0.002
     assert 5 * 3 * 6 < found.tokens <= 5 * 3 * 9  # they have 3 tokens after the first step that they can all be in
 
 

@@ -79,6 +79,7 @@ def test_a_widened_pair_serves_the_same_tokens(
     assert records[0]["setting"] == "k2"
     assert 1.0 < records[0]["accept_length"] <= 3.0
     assert len(records[0]["each_wave"]) == bench_tilespec.waves("k2", 2)
+    assert 0 < records[0]["launch_microseconds"] < 1e3 * records[0]["step_milliseconds"]
     assert 10 <= records[0]["tokens_each"] < 15  # without those of the prefill and of the first step
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health", timeout=2)
