@@ -1,0 +1,82 @@
+"""What a step leaves out between its graphs, and when it does not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sglang.srt.environ import envs
+from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
+
+from tessera_patches.tilespec_chains import unlinked
+from tessera_patches.tilespec_drafts import scored_chains, scored_trees
+from tessera_patches.tilespec_load_once import LoadedOnce, load_once
+
+
+def batch(*, ready: bool) -> Any:
+    """A ``ForwardBatch``, planned already or not."""
+    return SimpleNamespace(needs_forward_metadata_init=lambda: not ready)
+
+
+def test_a_batch_is_loaded_once_for_each_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang asks twice: before the verification, and when it replays the graph."""
+    loaded: list[Any] = []
+    monkeypatch.setattr(DecodeCudaGraphRunner, "load_batch", lambda _, one: loaded.append(one))
+    runner: Any = DecodeCudaGraphRunner.__new__(DecodeCudaGraphRunner)
+    load_once(runner)
+    assert type(runner) is LoadedOnce
+    first, second, unready = batch(ready=True), batch(ready=True), batch(ready=False)
+    for one in (first, first, first, second, first, unready, unready):
+        runner.load_batch(one)
+    assert loaded == [first, first, second, first, unready, unready]
+
+
+def test_only_sglangs_own_runner_loads_once() -> None:
+    """Others know what they do with a batch; and there may be none."""
+    other_class = type("Other", (DecodeCudaGraphRunner,), {})
+    other: Any = other_class.__new__(other_class)
+    load_once(other)
+    load_once(None)
+    assert type(other) is other_class
+
+
+@pytest.mark.parametrize("scored", [scored_chains, scored_trees])
+def test_draft_forwards_are_captured_without_copies_of_their_inputs(scored: Any) -> None:
+    """In the whole capture, and in no other forward."""
+
+    class Drafts:
+        speculative_num_draft_tokens = 4
+        server_args = SimpleNamespace(speculative_num_draft_tokens=8, override=lambda *_, **__: None)
+        draft_runner = SimpleNamespace(server_args=server_args, model_config=SimpleNamespace(vocab_size=9))
+        hot_token_id = None
+        target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=9))
+
+        def _capture_cuda_graphs(self) -> None:
+            seen.append(envs.SGLANG_EAGER_INPUT_NO_COPY.get())
+
+    seen: list[bool] = []
+    scored(Drafts)()._capture_cuda_graphs()
+    assert seen == [True]
+    assert not envs.SGLANG_EAGER_INPUT_NO_COPY.get()
+
+
+@pytest.mark.parametrize(
+    ("reads_no_mask", "has_grammar", "expected"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_chains_have_no_links_where_nobody_follows_them(reads_no_mask: bool, has_grammar: bool, expected: bool) -> None:
+    """Attention of other backends reads the mask, and grammars follow the links."""
+
+    class Drafts:
+        server_args = SimpleNamespace(speculative_use_rejection_sampling=False)
+        target_worker: Any
+
+        def draft(self, _: Any) -> bool | None:
+            return unlinked.value
+
+    drafts: Any = scored_chains(Drafts)()
+    backend = SimpleNamespace(reads_no_mask=True) if reads_no_mask else SimpleNamespace()
+    drafts.target_worker = SimpleNamespace(model_runner=SimpleNamespace(attn_backend=backend))
+    sampling = SimpleNamespace(is_any_greedy=True)
+    assert drafts.draft(SimpleNamespace(has_grammar=has_grammar, sampling_info=sampling)) is expected
+    assert unlinked.value is None
