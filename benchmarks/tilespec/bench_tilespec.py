@@ -136,8 +136,8 @@ def waves(setting: str, clients: int) -> int:
     The number is the same for all settings, for then they decode the same prompts: when waves came until some time had
     passed, fast settings had more of them, of other texts. What is accepted differs by 15 % from text to text (also of
     greedy ones, after the first near-tie that is rounded otherwise), so few clients need many waves; but a wave of few
-    takes nearly as long as one of many. With three waves of 128 a ratio has a standard error of 1 %, which is what is left
-    between some of them and their goal. Times without speculation do not depend on texts: a quarter is enough.
+    takes nearly as long as one of many. With three waves of 128 a ratio has a standard error of 1 %, and some are no
+    further from their goal. Times without speculation do not depend on texts: a quarter is enough.
     """
     number = max(FEWEST_WAVES, math.ceil(16 / math.pow(clients, 0.4)))
     return max(1, number // 4) if setting == "none" else number

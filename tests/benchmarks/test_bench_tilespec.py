@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from tessera_kernels import cpu
 from tilespec import plugins, profile_gate
 from tilespec.bench_tilespec import _cells, waves
 from tilespec.decode import Decoding, Place, decode
@@ -146,6 +147,7 @@ def test_a_server_measures_when_its_gate_opens(tmp_path: Path, monkeypatch: pyte
 
 def test_what_is_hooked_is_what_the_worker_calls() -> None:
     """By its name in its module, and nothing else there measures: a hook on another function would hold nobody."""
+    cpu.enable()  # else SGLang's attention is not imported on a machine without a GPU
     module, name = profile_gate._TARGET.rsplit(".", 1)
     worker = importlib.import_module("tessera_patches.tilespec_worker")
     assert vars(worker)["tilespec_profile"] is importlib.import_module(module)

@@ -34,8 +34,8 @@ def test_a_batch_is_loaded_once_for_each_replay(monkeypatch: pytest.MonkeyPatch)
 
 def test_only_sglangs_own_runner_loads_once() -> None:
     """Others know what they do with a batch; and there may be none."""
-    other_class = type("Other", (DecodeCudaGraphRunner,), {})
-    other: Any = other_class.__new__(other_class)
+    other_class: Any = type("Other", (DecodeCudaGraphRunner,), {})
+    other = other_class.__new__(other_class)
     load_once(other)
     load_once(None)
     assert type(other) is other_class
