@@ -4,9 +4,10 @@
 #
 #   gpu_chains.sh train   TileSpec's pair, beside one suite of tests: neither needs FlashAttention 3, and both may start
 #                         before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: TileSpec beside every fixed setting, greedy and, with
-#                         rejection sampling, where tokens are sampled; what may be lost when the lease ends comes last:
-#                         what a step costs the scheduler's thread of a host that has nothing else to do
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: four more suites beside the training; TileSpec beside
+#                         every fixed setting, greedy and, with rejection sampling, where tokens are sampled; and at the
+#                         end, where it may be lost, what a step costs the scheduler's thread of a host that has nothing
+#                         else to do
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -30,6 +31,7 @@ train() {
 }
 
 one() { # trained after 340 s, up after 700; a second round of loads as far as there is time, then 80 s for the rest
+  SUITES="fa3-eagle fa3-standalone trees-triton trees-fa3" SUITE_SECONDS=230 chain more-tests 0 0-15 tests found
   SETTINGS="none k1 k2 k3 k5 k7 tile tile-rejecting" TILE_TEMPERATURES="0 0.8" \
     chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_thread
 }
