@@ -84,7 +84,7 @@ class Decoded(NamedTuple):
     @property
     def launch(self) -> float:
         """Seconds of the scheduler's thread for the launch of a step: the median of the waves'."""
-        return statistics.median(wave.launch for wave in self.windows)
+        return statistics.median(wave.launch for wave in self.windows if wave.seconds)
 
 
 def decode(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:

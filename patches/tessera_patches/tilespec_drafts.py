@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, ClassVar
 
 from sglang.srt.environ import envs
@@ -73,11 +74,10 @@ def scored_chains(kind: Any) -> type:
             self.scores.begin(first)
             # SGLang organizes a draft as a tree where it has prepared no chains of so many requests.
             with chaining.holding(len(first) <= len(self._topk1_parents_prealloc)):
-                if self.server_args.speculative_use_rejection_sampling:
-                    with noted.holding(self.scores.place):  # where tokens are sampled
-                        return super().draft_forward(forward_batch)
-                if is_cuda():
-                    with noted.holding(self.scores.place), numbered(self, forward_batch.spec_info):
+                sampled = self.server_args.speculative_use_rejection_sampling  # these SGLang looks up by itself
+                if is_cuda() or sampled:
+                    renamed = contextlib.nullcontext() if sampled else numbered(self, forward_batch.spec_info)
+                    with noted.holding(self.scores.place), renamed:  # where tokens are picked, or sampled
                         return super().draft_forward(forward_batch)
                 with tapped(self.draft_runner, "forward") as outputs:
                     outputs.on = lambda output: self.scores.next(output.next_token_logits)

@@ -11,10 +11,10 @@ from tessera_patches.tilespec_tap import tapped
 
 
 class _Picked(torch.Tensor):
-    """Rows that were picked already: SGLang's index of those to pick only says how many they are."""
+    """Rows that were picked already: SGLang's index of those to pick says nothing new."""
 
     def __getitem__(self, index: Any) -> Any:
-        return self.as_subclass(torch.Tensor)[: len(index)]
+        return self.as_subclass(torch.Tensor)
 
 
 class _Unread(_Picked):
@@ -36,11 +36,11 @@ def picking(kind: Any) -> Any:
                 eager.on = replayed.on = lambda output: self._extended(output, bs)
                 super()._draft_extend_for_decode(batch, batch_result)
 
-        def _extended(self, output: Any, bs: int) -> None:  # noqa: ARG002 - SGLang's index says it once more
-            """Called with what the draft model computed for ``bs`` requests and padding: its rows are picked."""
-            output.next_token_logits = output.next_token_logits.as_subclass(_Picked)
+        def _extended(self, output: Any, bs: int) -> None:
+            """Called with what the draft model computed, padding included: picks the rows of ``bs`` requests."""
+            output.next_token_logits = output.next_token_logits[:bs].as_subclass(_Picked)
             if output.hidden_states is not None:  # stay for the next step, and may lie in a graph's memory
-                output.hidden_states = output.hidden_states.clone().as_subclass(_Picked)
+                output.hidden_states = output.hidden_states[:bs].clone().as_subclass(_Picked)
 
     return Picking
 
@@ -64,10 +64,10 @@ def finding(kind: Any) -> Any:
                 self._first = None
 
         def _extended(self, output: Any, bs: int) -> None:
-            logits = output.next_token_logits
             super()._extended(output, bs)
             if not self.server_args.speculative_use_rejection_sampling:
-                self._first = self.scores.first(logits[:bs])
+                logits = output.next_token_logits.as_subclass(torch.Tensor)
+                self._first = self.scores.first(logits)
                 output.next_token_logits = logits.as_subclass(_Unread)
 
     return Finding

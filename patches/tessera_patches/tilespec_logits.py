@@ -33,12 +33,8 @@ def as_multiplied(model: Any, wanted: Callable[[Any], bool]) -> None:
 
     @functools.wraps(original)
     def get_logits(hidden_states: torch.Tensor, lm_head: Any, metadata: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if (
-            args
-            or kwargs
-            or not wanted(metadata.forward_mode)
-            or not _plain(lm_head, hidden_states, processor.vocab_size)
-        ):
+        more = args or kwargs or not wanted(metadata.forward_mode)
+        if more or not _plain(lm_head, hidden_states, processor.vocab_size):
             logits: torch.Tensor = original(hidden_states, lm_head, metadata, *args, **kwargs)
             return logits
         room = metadata.next_token_logits_buffer

@@ -48,3 +48,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def device() -> str:
     """Where the tensors of a test live."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(scope="session")
+def sglang_imports(device: str) -> None:
+    """SGLang's modules can be imported, also where there is no GPU. Import them late: they take seconds."""
+    from tessera_kernels import cpu
+
+    if device == "cpu":
+        cpu.enable()

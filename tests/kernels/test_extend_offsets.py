@@ -97,12 +97,8 @@ def test_nothing_is_written_beyond_the_capacity(device: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def backends(device: str) -> tuple[Any, Any]:
-    """SGLang's backend and ours: imported late, for SGLang takes seconds."""
-    from tessera_kernels import cpu
-
-    if device == "cpu":
-        cpu.enable()
+def backends(sglang_imports: None) -> tuple[Any, Any]:
+    """SGLang's backend and ours."""
     from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
     from tessera_patches.tilespec_extend import FusedExtendTriton

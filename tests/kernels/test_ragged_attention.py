@@ -21,12 +21,8 @@ several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")
-def engine(device: str) -> Any:
-    """SGLang's kernel and our backend: imported late, for SGLang takes seconds."""
-    from tessera_kernels import cpu
-
-    if device == "cpu":
-        cpu.enable()
+def engine(sglang_imports: None) -> Any:
+    """SGLang's kernel and our backend."""
     from sglang.kernels.ops.attention.extend_attention import extend_attention_fwd
     from sglang.srt.layers.attention.verify_mask import VerifyMask
     from sglang.srt.speculative.eagle_utils import TreeMaskMode

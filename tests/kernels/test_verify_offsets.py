@@ -16,12 +16,8 @@ SIZES = [1, 2, 13, 64, 130, 300]
 
 
 @pytest.fixture(scope="module")
-def engine(device: str) -> Any:
-    """SGLang's functions and our backend: imported late, for SGLang takes seconds."""
-    from tessera_kernels import cpu
-
-    if device == "cpu":
-        cpu.enable()
+def engine(sglang_imports: None, device: str) -> Any:
+    """SGLang's functions and our backend."""
     from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
     from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_ragged_target_verify_geometry
