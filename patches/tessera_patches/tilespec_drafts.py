@@ -12,6 +12,7 @@ from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_patches.tilespec_chains import chaining, numbered, unlinked
 from tessera_patches.tilespec_draft_vocabulary import knowing_some
+from tessera_patches.tilespec_extend import fuse_extend
 from tessera_patches.tilespec_first_tokens import finding, picking
 from tessera_patches.tilespec_proposals import noted, proposing
 from tessera_patches.tilespec_tap import tapped
@@ -27,6 +28,7 @@ def _sized(kind: Any) -> Any:
             args = self.draft_runner.server_args
             width = args.speculative_num_draft_tokens
             args.override("tessera", speculative_num_draft_tokens=self.speculative_num_draft_tokens)
+            fuse_extend(self.draft_extend_attn_backend, self.draft_runner.model)
             try:
                 # Forwards in a graph read its buffers; SGLang would have each copy them to others first.
                 with envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True):

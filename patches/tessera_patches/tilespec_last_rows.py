@@ -1,17 +1,34 @@
 """Draft-extends that compute for one row of each request what one row of each is looked at.
 
-The draft model reads all rows of a draft, so that its KV cache has them. What comes after the last layer's attention
-changes no cache, and the next draft begins behind each request's last accepted row.
+The draft model reads all rows of a draft, so that its KV cache has them. What comes after the last layer's keys and
+values changes no cache, and the next draft begins behind each request's last accepted row.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from sglang.srt.models.llama import LlamaAttention
 
 from tessera_patches.scoped import Scoped
+
+
+class _Picked(NamedTuple):
+    """Rows that are looked at, int64 ``[bs]``, and of how many."""
+
+    rows: torch.Tensor
+    of: int
+
+
+def asks_once(model: Any) -> bool:
+    """Whether attention of a draft model's extends may compute last accepted rows alone: it is in its only layer.
+
+    Then `last_rows_only` puts the output of a backend that does so in its place.
+    """
+    layers = getattr(getattr(model, "model", None), "layers", None)
+    return layers is not None and len(layers) == 1 and type(getattr(layers[0], "self_attn", None)) is LlamaAttention
 
 
 def last_rows_only(model: Any) -> None:
@@ -22,10 +39,13 @@ def last_rows_only(model: Any) -> None:
     EAGLE-3 head of 8B shape the MLP is three fifths of what each row costs besides. Runs inside captured graphs.
     """
     original = model.forward
-    picked = Scoped[torch.Tensor]()
+    picked = Scoped[_Picked]()
     mlp = _last_mlp(model)
     if mlp is not None:
         mlp.forward = _narrowed(mlp.forward, picked)
+    if asks_once(model):
+        projection = model.model.layers[0].self_attn.o_proj
+        projection.forward = _widened(projection.forward, picked)
 
     @functools.wraps(original)
     def forward(input_ids: torch.Tensor, positions: torch.Tensor, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,7 +59,7 @@ def last_rows_only(model: Any) -> None:
         buffer = forward_batch.next_token_logits_buffer
         if buffer is not None:
             forward_batch.next_token_logits_buffer = buffer[:bs]
-        with picked.holding(drafts.select_index):
+        with picked.holding(_Picked(drafts.select_index, rows)):
             output = original(input_ids, positions, forward_batch, *args, **kwargs)
         logits = output.next_token_logits
         if logits is not None and len(logits) != bs:  # None while SGLang tunes kernels
@@ -59,14 +79,30 @@ def _last_mlp(model: Any) -> Any:
     return mlp if hasattr(mlp, "gate_up_proj") and hasattr(mlp, "down_proj") else None
 
 
-def _narrowed(original: Any, picked: Scoped[torch.Tensor]) -> Any:
+def _narrowed(original: Any, picked: Scoped[_Picked]) -> Any:
     """An MLP's forward that computes picked rows alone where some are, and has zeros for the others."""
 
     @functools.wraps(original)
     def forward(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        rows = picked.value
-        if rows is None or args or kwargs:  # which may say how rows lie on several GPUs
+        if picked.value is None or args or kwargs:  # which may say how rows lie on several GPUs
             return original(x, *args, **kwargs)
-        return torch.zeros_like(x).index_copy_(0, rows, original(x[rows]))
+        return _spread(original(x[picked.value.rows]), picked.value)
 
     return forward
+
+
+def _widened(original: Any, picked: Scoped[_Picked]) -> Any:
+    """The forward of attention's last product, which has zeros for rows that attention computed nothing for."""
+
+    @functools.wraps(original)
+    def forward(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        output, bias = original(x, *args, **kwargs)
+        if picked.value is None or len(x) == picked.value.of:
+            return output, bias
+        return _spread(output, picked.value), bias
+
+    return forward
+
+
+def _spread(output: torch.Tensor, picked: _Picked) -> torch.Tensor:
+    return output.new_zeros(picked.of, *output.shape[1:]).index_copy_(0, picked.rows, output)

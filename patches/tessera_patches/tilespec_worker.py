@@ -29,7 +29,6 @@ from tessera_patches.apply import unfit
 from tessera_patches.tilespec_accept import Chains
 from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
-from tessera_patches.tilespec_extend import fuse_extend
 from tessera_patches.tilespec_flash import fuse_verify
 from tessera_patches.tilespec_last_rows import last_rows_only
 from tessera_patches.tilespec_load_once import load_once
@@ -130,7 +129,6 @@ class SizedWorker:
             for state in self._states.built.values():
                 fuse_verify(state.target_attn_backend)
                 load_once(state.target_graph_runner)
-                fuse_extend(state.draft_extend_attn_backend)
         finally:
             self.adaptive_controller = None
         logging.getLogger(_SGLANG).addFilter(lambda record: _SWITCH not in record.getMessage())

@@ -19,11 +19,14 @@ _MOST = 2**31 - 1
 _NUMBERS = ["bs", "width", "stride", "capacity"]
 
 
-@triton.jit
-def _context(seq_lens, extend_lens, request, live):  # type: ignore[no-untyped-def]
-    """Tokens before those that are read now, int32; of requests that are not live none."""
+@triton.jit  # type: ignore[untyped-decorator]
+def _context(seq_lens, extend_lens, accept_lens, request, live, ACCEPTED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Tokens before those that are read now, and accepted ones if wanted, int32; of requests that are not live none."""
     tokens = tl.load(seq_lens + request, mask=live, other=0).to(tl.int32)
-    return tl.maximum(tokens - tl.load(extend_lens + request, mask=live, other=0).to(tl.int32), 0)
+    tokens = tl.maximum(tokens - tl.load(extend_lens + request, mask=live, other=0).to(tl.int32), 0)
+    if ACCEPTED:
+        tokens += tl.load(accept_lens + request, mask=live, other=0).to(tl.int32)
+    return tokens
 
 
 @Launcher
@@ -31,6 +34,7 @@ def _context(seq_lens, extend_lens, request, live):  # type: ignore[no-untyped-d
 def _extend_kernel(  # type: ignore[no-untyped-def]
     seq_lens,
     extend_lens,
+    accept_lens,
     requests,
     req_to_token,
     qo_indptr,
@@ -42,6 +46,7 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
     capacity,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    ACCEPTED: tl.constexpr,
 ):
     """Program (b, c) copies every so many blocks of the slots of request b, from block c on; with c = 0 also offsets.
 
@@ -51,9 +56,9 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
     before = tl.zeros((ROWS,), tl.int32)
     for first in range(0, own, ROWS):
         row = first + tl.arange(0, ROWS)
-        before += _context(seq_lens, extend_lens, row, row < own)
+        before += _context(seq_lens, extend_lens, accept_lens, row, row < own, ACCEPTED)
     begin = tl.sum(before, 0)
-    length = _context(seq_lens, extend_lens, own, own < bs)
+    length = _context(seq_lens, extend_lens, accept_lens, own, own < bs, ACCEPTED)
     if block == 0:
         tl.store(qo_indptr + own, own * width)
         tl.store(kv_indptr + own, begin)
@@ -71,6 +76,7 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
 def extend_offsets_triton(
     seq_lens: torch.Tensor,
     extend_lens: torch.Tensor,
+    accept_lens: torch.Tensor | None,
     requests: torch.Tensor,
     req_to_token: torch.Tensor,
     width: int,
@@ -81,7 +87,7 @@ def extend_offsets_triton(
     bs = len(seq_lens)
     _extend_kernel(
         (bs, max(programs // bs, 1), 1),
-        (seq_lens, extend_lens, requests, req_to_token, *offsets),
+        (seq_lens, extend_lens, extend_lens if accept_lens is None else accept_lens, requests, req_to_token, *offsets),
         (bs, width, req_to_token.stride(0), min(len(offsets.kv_indices), _MOST)),
-        (ROWS, COLUMNS),
+        (ROWS, COLUMNS, accept_lens is not None),
     )

@@ -48,7 +48,8 @@ def test_draft_forwards_are_captured_without_copies_of_their_inputs(scored: Any)
     class Drafts:
         speculative_num_draft_tokens = 4
         server_args = SimpleNamespace(speculative_num_draft_tokens=8, override=lambda *_, **__: None)
-        draft_runner = SimpleNamespace(server_args=server_args, model_config=SimpleNamespace(vocab_size=9))
+        draft_runner = SimpleNamespace(server_args=server_args, model_config=SimpleNamespace(vocab_size=9), model=None)
+        draft_extend_attn_backend = None
         hot_token_id = None
         target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=9))
 

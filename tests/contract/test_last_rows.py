@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.models.llama import LlamaAttention
 from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
 
-from tessera_patches.tilespec_last_rows import last_rows_only
+from tessera_patches.tilespec_last_rows import asks_once, last_rows_only
 
 WIDTH = 3
 
@@ -112,3 +114,47 @@ def test_the_last_mlp_computes_them_alone(mode: ForwardMode, told: tuple[object,
     assert logits is not None
     assert [count for layer in model.layers for count in layer.mlp.seen] == seen
     assert logits.flatten().tolist() == [row + 2 for row in ([0, 5, 7] if mode.is_draft_extend_v2() else range(9))]
+
+
+class Model:
+    """Of one layer, whose attention has numbers of rows, or of those picked alone, and whose last product adds 1."""
+
+    def __init__(self, kind: Any, once: bool) -> None:
+        attention: Any = kind.__new__(kind)
+        attention.__dict__["o_proj"] = SimpleNamespace(forward=lambda x: (x + 1, "bias"))
+        self.model = SimpleNamespace(layers=[SimpleNamespace(self_attn=attention)])
+        self.once = once
+
+    def forward(
+        self, input_ids: torch.Tensor, _: torch.Tensor, forward_batch: SimpleNamespace
+    ) -> LogitsProcessorOutput:
+        """See `LlamaAttention.forward`, and `LastQueryTriton`."""
+        states = torch.arange(len(input_ids))[:, None] * 10
+        picked = getattr(forward_batch.spec_info, "select_index", None)
+        attended = states[picked] if self.once and picked is not None else states
+        output, bias = self.model.layers[0].self_attn.o_proj.forward(attended)
+        assert bias == "bias"
+        states = states + output
+        return LogitsProcessorOutput(next_token_logits=states if picked is None else states[picked])
+
+
+@pytest.mark.parametrize("mode", [ForwardMode.DRAFT_EXTEND_V2, ForwardMode.DECODE])
+@pytest.mark.parametrize("once", [False, True])
+def test_attention_may_compute_them_alone(mode: ForwardMode, once: bool) -> None:
+    """Its output has a row for each again, zeros where nobody looks."""
+    model: Any = Model(LlamaAttention, once)
+    last_rows_only(model)
+    ids = torch.zeros(9, dtype=torch.int64)
+    logits = model.forward(ids, ids, batch_of([1, 3, 2], mode)).next_token_logits
+    assert logits is not None
+    assert logits.flatten().tolist() == [20 * row + 1 for row in ([0, 5, 7] if mode.is_draft_extend_v2() else range(9))]
+
+
+def test_attention_that_may() -> None:
+    """In the only layer, and of the class whose forward ends with its last product."""
+    model: Any = Model(LlamaAttention, once=True)
+    assert asks_once(model)
+    assert not asks_once(Model(type("Other", (LlamaAttention,), {}), once=True))
+    model.model.layers *= 2
+    assert not asks_once(model)
+    assert not asks_once(SimpleNamespace())

@@ -160,7 +160,8 @@ def launch_between_graphs(ints: torch.Tensor, longs: torch.Tensor) -> None:
     table = torch.empty((600, 4100), dtype=torch.int32)
     for bs in (1, 64):
         offsets = ExtendOffsets(longs[0], ints, longs[1])
-        extend_offsets_triton(longs[0, :bs], ints[:bs], longs[1, :bs], table, 8, offsets)
+        for accepted in (None, ints[:bs]):
+            extend_offsets_triton(longs[0, :bs], ints[:bs], accepted, longs[1, :bs], table, 8, offsets)
 
 
 def launch_acceptance(ints: torch.Tensor) -> None:

@@ -47,9 +47,12 @@ def check(
 
 
 @several
-@given(batches, st.sampled_from([torch.int32, torch.int64]))
-def test_offsets(device: str, batch: tuple[int, int, int, int], extends: torch.dtype) -> None:
-    """Requests in any order, with slots of padding behind them: one token, and more than that to be read."""
+@given(batches, st.sampled_from([torch.int32, torch.int64]), st.booleans())
+def test_offsets(device: str, batch: tuple[int, int, int, int], extends: torch.dtype, accepted: bool) -> None:
+    """Requests in any order, with slots of padding behind them: one token, and more than that to be read.
+
+    With or without those accepted of what is read.
+    """
     bs, padding, width, seed = batch
     rng = torch.Generator().manual_seed(seed)
     seq_lens = torch.cat([torch.randint(1, POSITIONS, (bs,), generator=rng), torch.ones(padding, dtype=torch.int64)])
@@ -57,8 +60,12 @@ def test_offsets(device: str, batch: tuple[int, int, int, int], extends: torch.d
     extend_lens[bs:] = width
     requests = torch.cat([torch.randperm(POOL, generator=rng)[:bs], torch.zeros(padding, dtype=torch.int64)])
     table = torch.randint(0, 2**31 - 1, (POOL, POSITIONS + seed % 9), generator=rng).int()[:, :POSITIONS]
-    lens = [max(n - k, 0) for n, k in zip(seq_lens.tolist(), extend_lens.tolist(), strict=True)]
-    wanted = [tensor.to(device) for tensor in (seq_lens, extend_lens, requests, table)]
+    accept_lens = torch.minimum(extend_lens, seq_lens) if accepted else torch.zeros_like(extend_lens)
+    told = zip(seq_lens.tolist(), extend_lens.tolist(), accept_lens.tolist(), strict=True)
+    lens = [max(n - k, 0) + m for n, k, m in told]
+    also = accept_lens.to(device) if accepted else None
+    of_requests = [tensor.to(device) for tensor in (requests, table)]
+    wanted = [seq_lens.to(device), extend_lens.to(device), also, *of_requests]
     fill: Any
     for fill in (few, extend_offsets_torch):
         offsets = poisoned(bs + padding, sum(lens) + 5, device)
@@ -79,7 +86,7 @@ def test_long_contexts_and_large_batches(device: str, bs: int, context: int, pro
     lens = [n - 7 for n in seq_lens.tolist()]
     offsets = poisoned(bs, sum(lens) + 5, device)
     sevens = torch.full((bs,), 7, dtype=torch.int32)
-    wanted = [tensor.to(device) for tensor in (seq_lens, sevens, requests, table)]
+    wanted = [seq_lens.to(device), sevens.to(device), None, requests.to(device), table.to(device)]
     fill: Any = partial(extend_offsets_triton, programs=programs)
     fill(*wanted, 8, of_batch(offsets, bs))
     check(offsets, lens, requests.tolist(), table, 8, sum(lens) + 5)
@@ -88,11 +95,12 @@ def test_long_contexts_and_large_batches(device: str, bs: int, context: int, pro
 def test_nothing_is_written_beyond_the_capacity(device: str) -> None:
     """Lengths that nobody has room for."""
     table = torch.arange(40, dtype=torch.int32).view(2, 20)
-    wanted = [torch.tensor(values, device=device) for values in ([20, 20], [1, 1], [1, 0])]
+    seq_lens, extend_lens, requests = (torch.tensor(n, device=device) for n in ([20, 20], [1, 1], [1, 0]))
     fill: Any
     for fill in (few, extend_offsets_torch):
         offsets = poisoned(2, 30, device)
-        fill(*wanted, table.to(device), 3, of_batch(offsets, 2)._replace(kv_indices=offsets.kv_indices[:25]))
+        few_slots = of_batch(offsets, 2)._replace(kv_indices=offsets.kv_indices[:25])
+        fill(seq_lens, extend_lens, None, requests, table.to(device), 3, few_slots)
         check(offsets, [19, 19], [1, 0], table, 3, 25)
 
 
@@ -139,17 +147,3 @@ def test_our_backend_fills_what_sglangs_does(backends: tuple[Any, Any], device: 
             assert backend.qo_indptr.tolist()[: bs + 1] == offsets[0].tolist()
             assert backend.kv_indptr.tolist()[: bs + 1] == offsets[1].tolist()
         assert found[0] == found[1]
-
-
-def test_only_plain_backends_on_a_gpu_become_ours(backends: tuple[Any, Any]) -> None:
-    """None, another kind of backend and the CPU's stay as they are."""
-    from tessera_patches.tilespec_extend import fuse_extend
-
-    plain, ours = backends
-    other: Any = type("Other", (plain,), {})
-    for kind, device, after in ((plain, "cuda", ours), (plain, "cpu", plain), (other, "cuda", other)):
-        backend = kind.__new__(kind)
-        backend.device = device
-        fuse_extend(backend)
-        assert type(backend) is after
-    fuse_extend(None)
