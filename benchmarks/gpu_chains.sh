@@ -4,10 +4,10 @@
 #
 #   gpu_chains.sh train   TileSpec's pair, beside one suite of tests: neither needs FlashAttention 3, and both may start
 #                         before the rest
-#   gpu_chains.sh one     then, once all is unpacked, on one GPU: four more suites beside the training; TileSpec beside
-#                         every fixed setting, greedy and, with rejection sampling, where tokens are sampled; and at the
-#                         end, where it may be lost, what a step costs the scheduler's thread of a host that has nothing
-#                         else to do
+#   gpu_chains.sh one     then, once all is unpacked, on one GPU: more suites beside the training, BESIDE, which take half a
+#                         minute from it; TileSpec beside every fixed setting, greedy and, with rejection sampling, where
+#                         tokens are sampled; and at the end, where it may be lost, what a step costs the scheduler's
+#                         thread of a host that has nothing else to do
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -23,15 +23,15 @@ chain() { # NAME GPU CORES STEP...
 }
 
 export PARTS=${PARTS:-target eagle3} ALGORITHM=${ALGORITHM:-EAGLE3}
-export TRACE=1 TILE_ROUNDS=2 TILE_SECONDS=${TILE_SECONDS:-980} TILE_CLIENTS=${TILE_CLIENTS:-64 128 32 16 8 1 4}
+export TRACE=1 TILE_ROUNDS=2 TILE_SECONDS=${TILE_SECONDS:-1040} TILE_CLIENTS=${TILE_CLIENTS:-64 128 32 16 8 1 4}
 
 train() {
   chain train 0 0-15 tile_train
   SUITES=triton-eagle3 SUITE_SECONDS=400 chain tests 0 0-7 tests found
 }
 
-one() { # trained after 340 s, up after 700; a second round of loads as far as there is time, then 80 s for the rest
-  SUITES="fa3-eagle fa3-standalone trees-triton trees-fa3" SUITE_SECONDS=230 chain more-tests 0 0-15 tests found
+one() { # trained after 340 s, up after 560; all loads in 1,010 s; then 80 s for the rest
+  [[ -z ${BESIDE:-} ]] || SUITES=$BESIDE SUITE_SECONDS=230 chain more-tests 0 0-15 tests found
   SETTINGS="none k1 k2 k3 k5 k7 tile tile-rejecting" TILE_TEMPERATURES="0 0.8" \
     chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_thread
 }

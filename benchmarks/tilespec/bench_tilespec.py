@@ -39,7 +39,7 @@ DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
 STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
 STAGGER_SECONDS = 4.0
 WARM_UP_CLIENTS = 16
-FEWEST_WAVES = 5
+FEWEST_WAVES = 4
 LONGEST_CELL = 15.0
 """Seconds that a measurement may take, until a longer one was seen."""
 MOST_CACHED = 0.03
@@ -131,15 +131,15 @@ def down(_: argparse.Namespace) -> None:
 
 
 def waves(setting: str, clients: int) -> int:
-    """How many waves a load is measured in: of 1 client 16, of 128 clients 5, whoever drafts.
+    """How many waves a load is measured in: of 1 client 24, of 32 clients and more 4, whoever drafts.
 
     The number is the same for all settings, for then they decode the same prompts: when waves came until some time had
     passed, fast settings had more of them, of other texts. What is accepted differs by 15 % from text to text (also of
     greedy ones, after the first near-tie that is rounded otherwise), so few clients need many waves; but a wave of few
-    takes nearly as long as one of many. With three waves of 128 a ratio has a standard error of 1 %, and some are no
-    further from their goal. Times without speculation do not depend on texts: a quarter is enough.
+    takes half as long as one of 32. Of 16 waves of one client a ratio has a standard error of 2 to 4 %, of 5 waves of
+    128 one of 0.5 to 1 %. Times without speculation do not depend on texts: a quarter is enough.
     """
-    number = max(FEWEST_WAVES, math.ceil(16 / math.pow(clients, 0.4)))
+    number = max(FEWEST_WAVES, math.ceil(24 / math.pow(clients, 0.6)))
     return max(1, number // 4) if setting == "none" else number
 
 

@@ -4,23 +4,26 @@
 
 Launches are timed until the call returns, with nothing else under way; without a GPU the kernels' torch twins run, and
 their times mean nothing. Means count: only one decision in `LOOK_INTERVAL` looks at all options, and the calibration is
-fitted every `FIT_INTERVAL` steps. The line "all" is the sum over what a step of ragged chains does; "pack" and "accept"
-are in the place of work that SGLang would do (`time_accept` times it). The last line is the choice where a prefill has
-another request join before every step.
+fitted every `FIT_INTERVAL` steps. The line "all" is the sum over what a step of ragged chains does. Some of that is in
+the place of what SGLang would do: two such pieces are timed SGLang's way as well, in turn with ours, and the line
+"added" is the sum without them; of others, some twenty launches, nothing is subtracted. The last line is the choice
+where a prefill has another request join before every step.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from provenance import note, provenance, tell
+from tessera.testing.verified import VerifiedChains
 from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.decider import Decider
@@ -32,9 +35,12 @@ from tessera_kernels.scatter_verify import scatter_verify
 
 STEPS = (0, 1, 2, 3, 5, 7)
 BS, DEPTH, TOKENS, HIDDEN, LONGEST, VOCABULARY = 64, 7, 256, 4096, 8192, 128_256
+CONTEXT = 300
+"""Cached tokens of each request, in all of which offsets are written."""
 WARM_UP, TIMES = 64, 512
 
 CHOOSE = "take in what has arrived, and choose"
+ACCEPT, OFFSETS = "accept", "offsets of a draft-extend"
 
 Calls = dict[str, Callable[[], object]]
 
@@ -88,21 +94,60 @@ def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
         "allocate": lambda: scores.allocate(BS, DEPTH, requests, TOKENS),
         "pack": lambda: pack_verify(dense, slots, plan.qo_indptr, packed),
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
-        "accept": accept,
+        ACCEPT: accept,
+        **(exchanged(ours=True) if device == "cuda" else {}),
         "send the histogram": lambda: decider.drafted(DEPTH),
     }
 
 
-def measure(parts: Calls, wait: Callable[[], None]) -> dict[str, npt.NDArray[np.float64]]:
-    """Microseconds of each part in each of `WARM_UP` + `TIMES` steps, on this thread; nothing else is under way."""
-    times: dict[str, list[float]] = {what: [] for what in parts}
+def exchanged(*, ours: bool) -> Calls:
+    """What is done another way than SGLang's, beside acceptance; that too if it is SGLang's way that is asked for."""
+    from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+    from tessera_patches.tilespec_extend import LastQueryTriton
+
+    kind = LastQueryTriton if ours else TritonAttnBackend
+    backend = kind.__new__(kind)
+    backend.num_draft_tokens, backend.speculative_num_steps, backend.device = DEPTH + 1, DEPTH, "cuda"
+    backend.req_to_token = torch.zeros((BS, LONGEST), dtype=torch.int32, device="cuda")
+    backend.qo_indptr = torch.zeros(BS + 1, dtype=torch.int64, device="cuda")
+    backend.kv_indptr = torch.zeros(BS + 1, dtype=torch.int32, device="cuda")
+    backend.cuda_graph_kv_indices = torch.zeros(BS * LONGEST, dtype=torch.int64, device="cuda")
+    widths = torch.full((BS,), DEPTH + 1, dtype=torch.int32, device="cuda")
+    drafts = SimpleNamespace(extend_seq_lens_tensor=widths, num_accept_tokens=widths)
+    requests, lens = torch.arange(BS, device="cuda"), torch.full((BS,), CONTEXT, device="cuda")
+    mode = ForwardMode.DRAFT_EXTEND_V2
+    offsets = {OFFSETS: lambda: backend._update_draft_extend_buffers(BS, lens, requests, mode, drafts)}  # noqa: SLF001
+    if ours:
+        return offsets
+    chains = VerifiedChains(BS, DEPTH + 1, (unused, unused), steep=True)  # in full, as SGLang has all logits
+    return {ACCEPT: lambda: chains.sglangs("greedy"), **offsets}
+
+
+def unused(_: torch.Tensor, __: torch.Tensor) -> torch.Tensor:
+    """In the place of top-k and top-p.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError("greedy requests have neither")
+
+
+def measure(several: Sequence[Calls], wait: Callable[[], None]) -> list[dict[str, npt.NDArray[np.float64]]]:
+    """Microseconds of each part in each of `TIMES` steps, on this thread, of several sorts of steps in turn.
+
+    Nothing else is under way.
+    """
+    times: list[dict[str, list[float]]] = [{what: [] for what in parts} for parts in several]
     for _ in range(WARM_UP + TIMES):
-        wait()
-        for what, call in parts.items():
-            start = time.perf_counter()
-            call()
-            times[what].append((time.perf_counter() - start) * 1e6)
-    return {what: np.array(one[WARM_UP:]) for what, one in times.items()}
+        for parts, taken in zip(several, times, strict=True):
+            wait()
+            for what, call in parts.items():
+                start = time.perf_counter()
+                call()
+                taken[what].append((time.perf_counter() - start) * 1e6)
+    return [{what: np.array(one[WARM_UP:]) for what, one in taken.items()} for taken in times]
 
 
 def main() -> None:
@@ -116,9 +161,14 @@ def main() -> None:
         if device == "cuda":
             torch.cuda.synchronize()
 
-    steps = measure(parts_of_a_step(device), wait)
-    lines = steps | {"all of a step of ragged chains": np.sum([*steps.values()], axis=0)}
-    lines["choose where one joins"] = measure(parts_of_a_step(device, joining=True), wait)[CHOOSE]
+    theirs = exchanged(ours=False) if device == "cuda" else {}
+    ours, others = measure([parts_of_a_step(device), theirs], wait)
+    total = np.sum([*ours.values()], axis=0)
+    lines = ours | {"all of a step of ragged chains": total}
+    if others:
+        lines |= {f"SGLang's: {what}": times for what, times in others.items()}
+        lines["added"] = total - np.sum([*others.values()], axis=0)
+    lines["choose where one joins"] = measure([parts_of_a_step(device, joining=True)], wait)[0][CHOOSE]
     with options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"requests": BS, "drafts": DEPTH, "tokens": TOKENS, "steps": TIMES}, out)
         for what, times in lines.items():

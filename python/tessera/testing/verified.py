@@ -44,6 +44,11 @@ class VerifiedChains:
         self.logits.scatter_add_(1, draft.roll(-1, 1).view(-1, 1), (20.0 if steep else 13.0) * right)
         self.chains = draft
         self.indptr = torch.arange(bs + 1, dtype=torch.int32, device="cuda") * width
+        # SGLang's drafts come with these links.
+        self._index = torch.arange(bs * width, device="cuda").view(bs, width)
+        self._following = torch.arange(1, width + 1, device="cuda").repeat(bs, 1)
+        self._following[:, -1] = -1
+        self._siblings = torch.full_like(self._index, -1)
         self.temperatures = 0.5 + torch.rand(bs, 1, device="cuda", generator=rng)
         self.coins = torch.rand(bs, width, device="cuda", generator=rng)
         self.last_coins = torch.rand(bs, device="cuda", generator=rng)
@@ -67,9 +72,6 @@ class VerifiedChains:
         from sgl_kernel import tree_speculative_sampling_target_only, verify_tree_greedy
 
         bs, width = self.bs, self.width
-        index = torch.arange(bs * width, device="cuda").view(bs, width)
-        following = torch.arange(1, width + 1, device="cuda").repeat(bs, 1)
-        following[:, -1] = -1
         tokens = torch.zeros(bs * width, dtype=torch.int32, device="cuda")
         places = torch.full((bs, width), -1, dtype=torch.int32, device="cuda")
         correct = torch.empty(bs, dtype=torch.int32, device="cuda")
@@ -78,9 +80,9 @@ class VerifiedChains:
             "accept_index": places,
             "accept_token_num": correct,
             "candidates": self.chains,
-            "retrive_index": index,
-            "retrive_next_token": following,
-            "retrive_next_sibling": torch.full_like(index, -1),
+            "retrive_index": self._index,
+            "retrive_next_token": self._following,
+            "retrive_next_sibling": self._siblings,
         }
         if how == "greedy":
             verify_tree_greedy(**common, target_predict=self.logits.argmax(1).view(bs, width))
