@@ -224,7 +224,7 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
         accepted = np.zeros(world.bs, np.int64)
         if choice.steps:
             accepted, histogram = kind.verify(world, choice)
-            late[-1] = histogram, choice.steps, kind.survivals.stamp()
+            late[-1] = histogram, choice.steps, kind.survivals.stamp(1)
         else:
             world.undraft()
         new = world.advance(1 + accepted)

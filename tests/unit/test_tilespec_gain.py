@@ -93,7 +93,7 @@ def waves_that_get_better(known: Survivals) -> float:
     for _ in range(20):
         known.renew(32, 32)
         for survival in (0.5, *[0.9] * 10):
-            known.update(histogram_of(chain(survival, 1.0, 1.0, bs=32), 3), 3, known.stamp().young)
+            known.update(histogram_of(chain(survival, 1.0, 1.0, bs=32), 3), 3, known.stamp(4).young)
             found = promised(known, 3)[1, 0]
     return float(found)
 
@@ -104,7 +104,7 @@ def test_requests_that_join_are_like_others_when_they_began() -> None:
     young, old = 3 * (0.5 * 0.7 + 0.9 * 0.3), 3 * 0.9  # of the weight three tenths are later steps
     assert waves_that_get_better(known) == pytest.approx(old, rel=1e-3)
     for _ in range(40):
-        known.update(histogram_of(chain(0.1, 1.0, 1.0, bs=1), 3), 3, known.stamp().young)
+        known.update(histogram_of(chain(0.1, 1.0, 1.0, bs=1), 3), 3, known.stamp(4).young)
         straggler = promised(known, 3)[1, 0]
     assert straggler == pytest.approx(0.3 + 2.4 * (8 / 9) ** 40, rel=0.01)
     known.renew(1, 4)
@@ -117,14 +117,14 @@ def test_what_arrives_late_is_of_the_batch_that_it_was_counted_in() -> None:
     """The end of a wave says nothing of the next one; how requests began is learnt, however late it arrives."""
     known = Survivals(3, [0, 3], np.full(3, 0.7), np.ones(3))
     known.renew(32, 32)
-    first, last = known.stamp(), known.stamp()
+    first, last = known.stamp(4), known.stamp(1)
     assert first.young == 1
     assert last.young < 1
     known.renew(15, 32)  # most are still those that were there
     assert known.is_of_now(last)
     known.renew(16, 32)
     assert not known.is_of_now(last)
-    assert known.stamp().young > 0.5
+    assert known.stamp(1).young > 0.5
     before = promised(known, 3)[1, 0]
     old = histogram_of(chain(0.1, 1.0, 1.0, bs=32), 3)
     known.update(old, 3, 0.0, now=False)

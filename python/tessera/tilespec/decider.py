@@ -162,7 +162,8 @@ class Decider:
             self._counts.send(self._scores.model.counts, self._traffic)
 
     def _send_histogram(self, steps: int, traffic: Traffic) -> None:
-        self._histograms.send(self._scores.histogram, (steps, traffic, self._survivals[traffic].stamp()))
+        stamp = self._survivals[traffic].stamp(self._waiting)
+        self._histograms.send(self._scores.histogram, (steps, traffic, stamp))
         self._unsent, self._waiting = None, 0
 
     def _take_in_histograms(self) -> None:

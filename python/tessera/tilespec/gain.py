@@ -29,10 +29,10 @@ FIRST_YOUNG = 1.0
 """The same of what is assumed of requests that join. Less: with a useless draft each new one would pay for it again."""
 YOUNG_REQUESTS = 128.0
 """As `MEMORY_REQUESTS`, of what is expected of requests that join: some dozens of requests, for traffic changes."""
-YOUTH = 0.25
-"""How young a batch that has just joined is in its second histogram, and 1 in its first: the longer a text, the better
-its drafts often are."""
-LEAST_YOUTH = YOUTH**4
+YOUTH = 0.25**0.25
+"""How young a batch is after a step, of what it was before it, and 1 where it has just joined: the longer a text, the
+better its drafts often are."""
+LEAST_YOUTH = YOUTH**16
 """What is less young says nothing of new requests any more."""
 
 
@@ -156,10 +156,10 @@ class Survivals:
         self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
         self._mean = mean
 
-    def stamp(self) -> Stamp:
-        """Of what has been counted since the last call, for `update`: it arrives later, maybe in another batch."""
+    def stamp(self, steps: int) -> Stamp:
+        """Of what the last ``steps`` steps have counted, for `update`: it arrives later, maybe in another batch."""
         stamp = self._stamp
-        self._stamp = stamp._replace(young=stamp.young * YOUTH)
+        self._stamp = stamp._replace(young=stamp.young * YOUTH**steps)
         return stamp
 
     def is_of_now(self, stamp: Stamp) -> bool:

@@ -26,7 +26,8 @@ PLAIN_EVIDENCE = 0.1
 """The same for no drafts at all: requests that went through plain steps draft worse to their end."""
 LOOK_INTERVAL = 4
 """Steps between two looks at all options while the batch hardly changes. What is known changes slowly, and a look takes
-as much of the scheduler's thread as it takes to launch several kernels."""
+as much of the scheduler's thread as it takes to launch several kernels. One request alone is looked at in every step: a
+text changes from one line to the next, and others do not make up for it."""
 UNCHANGED_PART = 8
 """A batch of which less than one in so many has come or gone since the last look has hardly changed: under steady
 traffic some come or go in nearly every step."""
@@ -51,6 +52,11 @@ MOST_SAVED = 0.5
 BURST = 8
 """Steps of an exploration that leaves plain decoding. Plain steps do not run the draft model, so that its KV cache has
 holes and there is no first token: only requests that have just begun show what drafts are worth."""
+
+
+def _interval(bs: int) -> int:
+    """Steps between two looks at ``bs`` requests."""
+    return 1 if bs == 1 else LOOK_INTERVAL
 
 
 class Choice(NamedTuple):
@@ -174,7 +180,7 @@ class Policy:
         Plain decoding is left directly after a prefill or not at all, so there each one is looked at.
         """
         held = self._held
-        if held is None or self._elapsed + 1 >= LOOK_INTERVAL:
+        if held is None or self._elapsed + 1 >= _interval(held.bs):
             return True
         if not held.row:
             return self._joined > 0 or bs != held.bs
@@ -186,7 +192,8 @@ class Policy:
     @property
     def wants_news(self) -> bool:
         """Whether what the device has counted up to this step should be sent: it arrives for the next look."""
-        return self._held is None or self._elapsed == max(LOOK_INTERVAL - NEWS_LAG, 0)
+        held = self._held
+        return held is None or self._elapsed == max(_interval(held.bs) - NEWS_LAG, 0)
 
     def turn(self, survivals: Survivals) -> None:
         """Drafts promise something else from here on: another kind of requests. The next choice is the best for it."""
