@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 def candidates(most: int) -> list[int]:
     """The numbers of drafted tokens to choose from, up to ``--speculative-num-steps``: each costs graphs and memory."""
-    return sorted({steps for steps in (0, 1, 2, 3, 5, 7, 9, 11, 15) if steps < most} | {most})
+    return sorted({steps for steps in (0, 1, 2, 3, 5, 7, 11, 15) if steps < most} | {most})
 
 
 class DraftShape(NamedTuple):
