@@ -50,6 +50,7 @@ SEAMS = (
             "sglang.srt.layers.attention.flashattention_backend.FlashAttentionBackend._apply_cuda_graph_metadata",
             "sglang.kernels.ops.kvcache.trtllm_mha_page_table.build_trtllm_mha_page_table",
             "sglang.srt.layers.attention.verify_mask.VerifyMask",
+            "sglang.srt.models.llama.LlamaAttention",
             "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode",
         ),
     ),
