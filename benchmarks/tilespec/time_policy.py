@@ -23,6 +23,7 @@ import numpy.typing as npt
 import torch
 
 from provenance import note, provenance, tell
+from tessera.testing.attention import extending
 from tessera.testing.verified import VerifiedChains
 from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.costs import CostTable, Curve
@@ -108,12 +109,8 @@ def extend_offsets(device: str, *, ours: bool) -> Callable[[], object]:
     from tessera_patches.tilespec_extend import LastQueryTriton
 
     kind = LastQueryTriton if ours else TritonAttnBackend
-    backend = kind.__new__(kind)
-    backend.num_draft_tokens, backend.speculative_num_steps, backend.device = DEPTH + 1, DEPTH, device
-    backend.req_to_token = torch.zeros((BS, LONGEST), dtype=torch.int32, device=device)
-    backend.qo_indptr = torch.zeros(BS + 1, dtype=torch.int64, device=device)
-    backend.kv_indptr = torch.zeros(BS + 1, dtype=torch.int32, device=device)
-    backend.cuda_graph_kv_indices = torch.zeros(BS * LONGEST, dtype=torch.int64, device=device)
+    table = torch.zeros((BS, LONGEST), dtype=torch.int32, device=device)
+    backend = extending(kind, table, BS, DEPTH + 1)
     widths = torch.full((BS,), DEPTH + 1, dtype=torch.int32, device=device)
     drafts = SimpleNamespace(extend_seq_lens_tensor=widths, num_accept_tokens=widths)
     requests, lens = torch.arange(BS, device=device), torch.full((BS,), CONTEXT, device=device)
@@ -125,17 +122,10 @@ def sglangs_parts(device: str) -> Calls:
     """SGLang's way, where it is timed; its acceptance reads all logits. Only on a GPU."""
     if device != "cuda":
         return {}
-    chains = VerifiedChains(BS, DEPTH + 1, (unused, unused), steep=True)
+    from sglang.kernels.ops.sampling.renorm_triton import top_k_renorm_probs_triton, top_p_renorm_probs_triton
+
+    chains = VerifiedChains(BS, DEPTH + 1, (top_k_renorm_probs_triton, top_p_renorm_probs_triton), steep=True)
     return {ACCEPT: lambda: chains.sglangs("greedy"), OFFSETS: extend_offsets(device, ours=False)}
-
-
-def unused(_: torch.Tensor, __: torch.Tensor) -> torch.Tensor:
-    """In the place of top-k and top-p.
-
-    Raises:
-        RuntimeError: always.
-    """
-    raise RuntimeError("greedy requests have neither")
 
 
 def measure(several: Sequence[Calls], wait: Callable[[], None]) -> list[dict[str, npt.NDArray[np.float64]]]:

@@ -25,10 +25,10 @@ def _sized(kind: Any) -> Any:
     class Sized(kind):
         def _capture_cuda_graphs(self) -> None:
             """SGLang takes the width of the command line in its adaptive mode too, and runs others without a graph."""
+            fuse_extend(self.draft_extend_attn_backend, self.draft_runner.model)
             args = self.draft_runner.server_args
             width = args.speculative_num_draft_tokens
             args.override("tessera", speculative_num_draft_tokens=self.speculative_num_draft_tokens)
-            fuse_extend(self.draft_extend_attn_backend, self.draft_runner.model)
             try:
                 # Forwards in a graph read its buffers; SGLang would have each copy them to others first.
                 with envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True):

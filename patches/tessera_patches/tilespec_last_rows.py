@@ -27,8 +27,8 @@ def asks_once(model: Any) -> bool:
 
     Then `last_rows_only` puts the output of a backend that does so in its place.
     """
-    layers = getattr(getattr(model, "model", None), "layers", None)
-    return layers is not None and len(layers) == 1 and type(getattr(layers[0], "self_attn", None)) is LlamaAttention
+    layers = _layers(model)
+    return len(layers) == 1 and type(getattr(layers[0], "self_attn", None)) is LlamaAttention
 
 
 def last_rows_only(model: Any) -> None:
@@ -72,9 +72,14 @@ def last_rows_only(model: Any) -> None:
     model.forward = forward
 
 
+def _layers(model: Any) -> Any:
+    """Those of a model, none where they lie elsewhere."""
+    return getattr(getattr(model, "model", None), "layers", None) or ()
+
+
 def _last_mlp(model: Any) -> Any:
     """The MLP of the last layer, None where that is a mixture of experts or something else."""
-    layers = getattr(getattr(model, "model", None), "layers", None)
+    layers = _layers(model)
     mlp = getattr(layers[-1], "mlp", None) if layers else None
     return mlp if hasattr(mlp, "gate_up_proj") and hasattr(mlp, "down_proj") else None
 

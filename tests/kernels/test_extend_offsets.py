@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tessera.testing.attention import extending
 from tessera_kernels.extend_offsets import ExtendOffsets, extend_offsets_torch
 from tessera_kernels.extend_offsets_triton import COLUMNS, PROGRAMS, ROWS, extend_offsets_triton
 
@@ -114,17 +115,6 @@ def backends(sglang_imports: None) -> tuple[Any, Any]:
     return TritonAttnBackend, FusedExtendTriton
 
 
-def backend_of(kind: Any, table: torch.Tensor, device: str) -> Any:
-    """A backend with the static buffers of its graphs, and no model runner."""
-    backend = kind.__new__(kind)
-    backend.num_draft_tokens, backend.speculative_num_steps = 4, 3
-    backend.device, backend.req_to_token = device, table
-    backend.qo_indptr = torch.zeros(POOL + 1, dtype=torch.int64, device=device)
-    backend.kv_indptr = torch.zeros(POOL + 1, dtype=torch.int32, device=device)
-    backend.cuda_graph_kv_indices = torch.zeros(POOL * POSITIONS, dtype=torch.int64, device=device)
-    return backend
-
-
 @pytest.mark.parametrize("read", [True, False])
 def test_our_backend_fills_what_sglangs_does(backends: tuple[Any, Any], device: str, read: bool) -> None:
     """Replays of several sizes one after the other, in buffers for more, and a capture, which has nothing to read."""
@@ -132,7 +122,7 @@ def test_our_backend_fills_what_sglangs_does(backends: tuple[Any, Any], device: 
 
     rng = torch.Generator().manual_seed(2)
     table = torch.randperm(POOL * POSITIONS, generator=rng).int().view(POOL, POSITIONS).to(device)
-    theirs, ours = (backend_of(kind, table, device) for kind in backends)
+    theirs, ours = (extending(kind, table, POOL, 4) for kind in backends)
     for bs in (9, 32, 1):
         seq_lens = torch.randint(1, POSITIONS, (40,), generator=rng).to(device)
         drafts = SimpleNamespace(

@@ -10,6 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tessera.testing.attention import extending
+
 HEADS, KV_HEADS, SIZE, SCALING, WIDTH, SPLITS = 4, 2, 16, 0.3, 4, 3
 SLOTS, POOL, POSITIONS = 700, 8, 80
 several = settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -57,13 +59,9 @@ class Pool:
 
 
 def backend_of(engine: Any, kind: Any, table: torch.Tensor, pool: Pool, slots: int) -> Any:
-    """A backend with the static buffers of its graphs, and no model runner."""
-    backend, device = kind.__new__(kind), table.device
-    backend.num_draft_tokens, backend.speculative_num_steps = WIDTH, WIDTH - 1
-    backend.device, backend.req_to_token, backend.token_to_kv_pool = device, table, pool
-    backend.qo_indptr = torch.zeros(slots + 1, dtype=torch.int64, device=device)
-    backend.kv_indptr = torch.zeros(slots + 1, dtype=torch.int32, device=device)
-    backend.cuda_graph_kv_indices = torch.zeros(slots * POSITIONS, dtype=torch.int64, device=device)
+    """A backend that can attend."""
+    backend, device = extending(kind, table, slots, WIDTH), table.device
+    backend.token_to_kv_pool = pool
     backend.cuda_graph_attn_logits = torch.full((slots * WIDTH, HEADS, SPLITS, SIZE), torch.nan, device=device)
     backend.cuda_graph_attn_lse = torch.full((slots * WIDTH, HEADS, SPLITS), torch.nan, device=device)
     backend.cuda_graph_num_kv_splits = torch.full((slots * WIDTH,), SPLITS, dtype=torch.int32, device=device)
@@ -177,16 +175,10 @@ def test_what_backends_become(engine: Any) -> None:
         (plain, "cpu", one, {}, plain),
     ]
     other: Any = type("Other", (plain,), {})
+    usual = {"sliding_window_size": None, "dcp_size": 1, "use_mla": False, "_translate_kv_loc": None}
     for kind, device, read_by, facts, after in [*told, (other, "cuda", one, {}, other)]:
         backend = kind.__new__(kind)
-        usual = {
-            "device": device,
-            "sliding_window_size": None,
-            "dcp_size": 1,
-            "use_mla": False,
-            "_translate_kv_loc": None,
-        }
-        vars(backend).update(usual | facts)
+        vars(backend).update(usual | facts, device=device)
         ours.fuse_extend(backend, read_by)
         assert type(backend) is after
     ours.fuse_extend(None, one)
