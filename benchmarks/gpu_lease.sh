@@ -26,6 +26,7 @@ pack() {
   local unused="schemathesis jsonschema-rs fonttools ast-serialize hypothesis-jsonschema hypothesis-graphql"
   local packed part
   packed=$(mktemp -d)
+  mkdir -p .git/info
   grep -qxF '/.gpu*/' .git/info/exclude || echo '/.gpu*/' >>.git/info/exclude
   rm -rf .gpu-?
   mkdir -p .gpu-tools .gpu-{0..5}

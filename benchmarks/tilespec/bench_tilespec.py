@@ -39,7 +39,7 @@ DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
 STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
 STAGGER_SECONDS = 4.0
 WARM_UP_CLIENTS = 16
-FEWEST_WAVES = 4
+FEWEST_WAVES = 3
 LONGEST_CELL = 15.0
 """Seconds that a measurement may take, until a longer one was seen."""
 MOST_CACHED = 0.03
@@ -131,7 +131,7 @@ def down(_: argparse.Namespace) -> None:
 
 
 def waves(setting: str, clients: int) -> int:
-    """How many waves a load is measured in: of 1 client 24, of 32 clients and more 4, whoever drafts.
+    """How many waves a load is measured in: of 1 client 32, of 32 clients and more 3, whoever drafts.
 
     The number is the same for all settings, for then they decode the same prompts: when waves came until some time had
     passed, fast settings had more of them, of other texts. What is accepted differs by 15 % from text to text (also of
@@ -139,7 +139,7 @@ def waves(setting: str, clients: int) -> int:
     takes half as long as one of 32. Of 16 waves of one client a ratio has a standard error of 2 to 4 %, of 5 waves of
     128 one of 0.5 to 1 %. Times without speculation do not depend on texts: a quarter is enough.
     """
-    number = max(FEWEST_WAVES, math.ceil(24 / math.pow(clients, 0.6)))
+    number = max(FEWEST_WAVES, math.ceil(32 / math.pow(clients, 0.75)))
     return max(1, number // 4) if setting == "none" else number
 
 

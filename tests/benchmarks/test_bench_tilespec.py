@@ -77,8 +77,8 @@ def decoder(listen: Callable[[dict[str, Any]], str], tmp_path: Path) -> tuple[De
 
 def test_waves_depend_on_clients_alone() -> None:
     """Whoever drafts has the same number; without speculation it is a quarter, and one at least."""
-    assert [waves("tile", clients) for clients in (1, 4, 8, 16, 32, 64, 128)] == [24, 11, 7, 5, 4, 4, 4]
-    assert [waves("none", clients) for clients in (1, 4, 8, 128)] == [6, 2, 1, 1]
+    assert [waves("tile", clients) for clients in (1, 4, 8, 16, 32, 64, 128)] == [32, 12, 7, 4, 3, 3, 3]
+    assert [waves("none", clients) for clients in (1, 4, 8, 128)] == [8, 3, 1, 1]
 
 
 def test_all_waves_are_sent(decoder: tuple[Decoder, Place]) -> None:
