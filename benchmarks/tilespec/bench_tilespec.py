@@ -38,7 +38,7 @@ from tilespec.settings import ALGORITHMS, NAMES, measured_at, server_arguments
 DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
 STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
 STAGGER_SECONDS = 4.0
-WARM_UP_CLIENTS = 16
+WARM_UP_TOKENS = 32
 FEWEST_WAVES = 3
 LONGEST_CELL = 15.0
 """Seconds that a measurement may take, until a longer one was seen."""
@@ -150,11 +150,14 @@ def places_of(state: dict[str, Any], settings: Iterable[str]) -> dict[str, Place
 
 
 def _warm_up(places: dict[str, Place], prompts: Prompts, options: argparse.Namespace) -> None:
-    """Waves to each server: kernels are compiled, and TileSpec has seen drafts that are accepted, or that are not."""
-    for temperature in options.temperatures:
-        wave = Decoding(WARM_UP_CLIENTS, options.tokens, temperature, waves=1)
+    """A wave of each number of clients to each server: a first one takes up to 0.1 s longer there, without TileSpec.
+
+    Besides, TileSpec has seen drafts that are accepted, or that are not.
+    """
+    for temperature, clients in itertools.product(options.temperatures, options.clients):
+        wave = Decoding(clients, WARM_UP_TOKENS, temperature, waves=1)
         for name in measured_at(temperature, list(places)):
-            send(places[name], wave, prompts.draw(options.kinds[0], f"warm-up {temperature}"))
+            send(places[name], wave, prompts.draw(options.kinds[0], f"warm-up {temperature} {clients}"))
     freeze(place.url for place in places.values())
 
 

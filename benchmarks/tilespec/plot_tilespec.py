@@ -7,7 +7,7 @@ TileSpec has the smallest ratio to, over all files. One line for each kind of pr
 rejection sampling is compared with the same fixed settings, which do without it unless their names say otherwise.
 
 Behind a ratio is its standard error by waves, of which each has the same prompts for all settings, where a file has
-their rates.
+their rates. Until 2026-11-26 servers were not warmed up for each number of clients: --skip 1 leaves out first waves.
 """
 
 import argparse
@@ -59,8 +59,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+", help="JSON lines of bench_tilespec.py")
     parser.add_argument("--out", type=Path, help="the picture (default: beside the first file, as .png)")
+    parser.add_argument("--skip", type=int, default=0, help="first waves that do not count, where there are more")
     options = parser.parse_args()
-    ratios, errors, starts = read(options.results)
+    ratios, errors, starts = read(options.results, options.skip)
     if not any(_fixed(found) for found in ratios.values()):
         raise SystemExit("no file has TileSpec beside another setting under one load")
     print(table(figures(ratios)))
@@ -71,8 +72,11 @@ def main() -> None:
     print(f"\n{out}: {out.stat().st_size / 1000:.0f} kB")
 
 
-def read(paths: Iterable[Path]) -> tuple[Ratios, Ratios, list[dict[str, Any]]]:
-    """The ratios of all files, the median over rounds and files; their standard errors; and the files' first lines."""
+def read(paths: Iterable[Path], skip: int = 0) -> tuple[Ratios, Ratios, list[dict[str, Any]]]:
+    """The ratios of all files, the median over rounds and files; their standard errors; and the files' first lines.
+
+    Of each measurement the first ``skip`` waves do not count.
+    """
     found: dict[Place, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     by_wave: dict[Place, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     starts = []
@@ -88,9 +92,9 @@ def read(paths: Iterable[Path]) -> tuple[Ratios, Ratios, list[dict[str, Any]]]:
         for (place, _), measured in rounds.items():
             for suffix, name, one, other in _pairs(measured):
                 of = place._replace(algorithm=place.algorithm + suffix)
-                found[of][name].append(one[RATE] / other[RATE])
+                found[of][name].append(_rate(one, skip) / _rate(other, skip))
                 waves = zip(one.get(WAVES, ()), other.get(WAVES, ()), strict=False)  # fewer without speculation
-                by_wave[of][name] += [mine / theirs for mine, theirs in waves]
+                by_wave[of][name] += [mine / theirs for mine, theirs in waves][skip:]
     medians = {
         place: {name: statistics.median(values) for name, values in names.items()} for place, names in found.items()
     }
@@ -99,6 +103,12 @@ def read(paths: Iterable[Path]) -> tuple[Ratios, Ratios, list[dict[str, Any]]]:
         for place, names in by_wave.items()
     }
     return medians, errors, starts
+
+
+def _rate(record: dict[str, Any], skip: int) -> float:
+    """Tokens per second without the first waves, which have as many tokens as the others."""
+    left = record.get(WAVES, ())[skip:]
+    return statistics.harmonic_mean(left) if skip and left else float(record[RATE])
 
 
 def _pairs(records: Records) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:

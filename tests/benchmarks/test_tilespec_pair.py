@@ -167,3 +167,9 @@ def test_figures_from_results(
     assert "| EAGLE with rejection sampling, mixed, 0.0 | 64 | 1.000 |  | 1.500 | 2.000 |  |  |" in shown
     assert "useless draft over no speculation, worst load (1 loads) | 0.970 | ≥ 0.95 | yes" in shown
     assert (tmp_path / "0.png").stat().st_size > 1000
+
+    monkeypatch.setattr(sys, "argv", ["plot_tilespec", *files, "--skip", "1"])
+    plot_tilespec.main()  # what has no waves counts as it is
+    shown = capsys.readouterr().out
+    assert "| EAGLE, mixed, 0.0 | 64 | 1.148 |" in shown
+    assert "| 1.722 | 2.296 |" in shown
