@@ -8,6 +8,7 @@
 #                         minute from it; TileSpec beside every fixed setting, greedy and, with rejection sampling, where
 #                         tokens are sampled; and at the end, where it may be lost, what a step costs the scheduler's
 #                         thread of a host that has nothing else to do
+#   gpu_chains.sh launches    in the place of `one`: what launching a step costs the scheduler's thread; TRAIN_TIME=0.03 does
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -34,6 +35,10 @@ one() { # trained after 340 s, up after 560; all loads in 1,010 s; then 80 s for
   [[ -z ${BESIDE:-} ]] || SUITES=$BESIDE SUITE_SECONDS=230 chain more-tests 0 0-15 tests found
   SETTINGS="none k1 k2 k3 k5 k7 tile tile-rejecting" TILE_TEMPERATURES="0 0.8" \
     chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_thread
+}
+
+launches() { # trained after 100 s, up after 100 more, 60 s for the rest (reckoned)
+  TRACE='' MEASURE=1 SETTINGS="k7 tile" chain launches 0 0-15 tile_wait tile_up tile_launches tile_down
 }
 
 look() {

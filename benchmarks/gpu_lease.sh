@@ -10,7 +10,8 @@
 #
 # There, with .gpu-tools, and its part:
 #   gpu_lease.sh part 0    the same for 1 to 5; with the second SGLang is there and TileSpec's pair begins to be
-#                          trained, with the last one FlashAttention 3 is there and `gpu_chains.sh one` begins   5 to 30 s
+#                          trained, with the last one FlashAttention 3 is there and `gpu_chains.sh one` begins, or
+#                          CHAIN                                                                               5 to 30 s
 #   gpu_lease.sh next      fifteen times for half an hour: the tree again, todo.sh, a look                       105 s
 #
 # A call that finds nothing to go on with fails at once, and so does each behind it: then there is time for a second try.
@@ -99,7 +100,7 @@ serve() {
   there /tmp/gpu/fa3/part.{0..3}
   bash .gpu-tools/unpack.sh "$parts" fa3 || exit
   mine
-  bash benchmarks/gpu_chains.sh one
+  bash benchmarks/gpu_chains.sh "${CHAIN:-one}"
   LOOK_SECONDS=20 bash benchmarks/gpu_chains.sh look
 }
 

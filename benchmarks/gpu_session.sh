@@ -35,6 +35,8 @@
 #   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_thread  what a step costs the scheduler's thread; the GPU may have other work     30 s
+#   tile_launches  what a launch costs the thread in real servers, beside a fixed setting; after tile_up with MEASURE=1 and
+#                SETTINGS="k7 tile"                                          60 s (reckoned)
 #   tile_accept  what acceptance costs the GPU; nothing else runs then                      30 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
@@ -188,7 +190,7 @@ tile_wait() { # until another one of these has trained the pair, and nobody hold
 
 tile_up() {
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --algorithm "${ALGORITHM:-EAGLE}" \
-    --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} --share-weights ${TRACE:+--trace} | grep ready
+    --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} --share-weights ${TRACE:+--trace} ${MEASURE:+--measure-thread} | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
 }
@@ -220,6 +222,10 @@ tile_trace() {
 }
 
 tile_thread() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }
+
+tile_launches() {
+  timeout 200 python3 -m tilespec.time_launches --prompts /tmp/pair/prompts.json --out "$out/launches.jsonl"
+}
 
 tile_accept() { timeout 100 python3 -m tilespec.time_accept --out "$out/time-accept.jsonl"; }
 

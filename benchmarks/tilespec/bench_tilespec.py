@@ -30,7 +30,7 @@ from provenance import note, provenance
 from rig import end
 from tessera.testing.launch import gpu_present
 from tessera.testing.server import Server, ServerStartError
-from tilespec import plugins, profile_gate, progress, shared_weights
+from tilespec import forced, plugins, profile_gate, progress, shared_weights, thread_profile
 from tilespec.decode import Decoded, Decoding, Place, decode, send
 from tilespec.prompts import Prompts, read_prompts
 from tilespec.settings import ALGORITHMS, NAMES, measured_at, server_arguments
@@ -83,7 +83,8 @@ def up(options: argparse.Namespace) -> None:
             servers[name].wait_ready(options.start_seconds)
         undo.pop_all()
     running = {
-        name: {"url": servers[name].url, "pid": servers[name].pid, "progress": str(_progress(name, options))}
+        name: {"url": servers[name].url, "pid": servers[name].pid}
+        | {kind: str(_beside_logs(name, kind, options)) for kind in ("progress", "forced", "profiled")}
         for name in options.settings
     }
     arguments = {name: _arguments(name, options) for name in options.settings}
@@ -214,7 +215,11 @@ def _done(path: Path) -> set[Cell]:
 
 
 def _server(place: int, name: str, options: argparse.Namespace) -> Server:
-    env = plugins.on_path(options.logs.resolve() / "plugins") | progress.noting(_progress(name, options))
+    env = plugins.on_path(options.logs.resolve() / "plugins")
+    env |= progress.noting(_beside_logs(name, "progress", options))
+    if options.measure_thread:
+        env |= forced.forcing(_beside_logs(name, "forced", options))
+        env |= thread_profile.profiling(_beside_logs(name, "profiled", options))
     if gpu_present():
         env["CUDA_VISIBLE_DEVICES"] = DEVICES[place % len(DEVICES)]
     if options.share_weights:
@@ -243,8 +248,9 @@ def _gate(name: str, options: argparse.Namespace) -> Path:
     return gate
 
 
-def _progress(name: str, options: argparse.Namespace) -> Path:
-    path: Path = options.logs.resolve() / f"{name}.progress"
+def _beside_logs(name: str, kind: str, options: argparse.Namespace) -> Path:
+    """A file by which the rig and a server's scheduler speak to each other."""
+    path: Path = options.logs.resolve() / f"{name}.{kind}"
     return path
 
 
@@ -272,6 +278,7 @@ def _options() -> argparse.Namespace:
     start.add_argument("--start-seconds", type=float, default=400.0, help="patience with each (%(default)s)")
     start.add_argument("--trace", action="store_true", help="TileSpec's servers record their steps beside the logs")
     start.add_argument("--share-weights", action="store_true", help="one copy of the target's weights for all")
+    start.add_argument("--measure-thread", action="store_true", help="for time_launches.py, and for nothing else")
     start.add_argument("server_args", nargs="*", help="after --: further arguments of every server")
     go = actions.add_parser("run", help="measure; may be called again to go on")
     go.add_argument("--prompts", type=Path, required=True, help="file that prompts.py wrote")

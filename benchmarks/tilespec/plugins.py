@@ -11,6 +11,8 @@ _POINTS = """[sglang.srt.plugins]
 tilespec_weights = tilespec.shared_weights:register
 tilespec_gate = tilespec.profile_gate:register
 tilespec_progress = tilespec.progress:register
+tilespec_forced = tilespec.forced:register
+tilespec_thread = tilespec.thread_profile:register
 """
 _POLL_SECONDS = 0.2
 

@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from tessera.tilespec.policy import Choice
 from tessera_kernels import cpu
-from tilespec import plugins, profile_gate
+from tilespec import plugins, profile_gate, time_launches
 from tilespec.bench_tilespec import _cells, waves
 from tilespec.decode import Decoding, Place, decode
+from tilespec.forced import Forced, Orders, force, forcing
 from tilespec.progress import PROGRESS, ROW, noting
 from tilespec.settings import measured_at
 
@@ -143,6 +145,37 @@ def test_a_server_measures_when_its_gate_opens(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(plugins, "PATIENCE", 0.0)
     with pytest.raises(RuntimeError, match=r"nobody let this server measure its steps: no .*opened in 0 s"):
         profile_gate._in_turn(lambda: None)
+
+
+def test_what_is_forced_is_done_after_the_next_prefill(tmp_path: Path) -> None:
+    """By batches of its size alone; what the server would have chosen otherwise stays."""
+    own = Choice(3, None, 8, 1.0, 0.1, 0.1, 0)
+    path = tmp_path / "forced"
+    forcing(path)
+    orders = Orders(path)
+
+    def chosen(bs: int) -> Any:
+        return orders.choose(lambda *_: own, None, bs)[:3]
+
+    force(path, Forced(bs=4, steps=7, tier=16))
+    assert chosen(4) == own[:3]
+    orders.read(lambda *_: None, None, 1)
+    assert chosen(4) == (7, 16, 16)
+    assert chosen(2) == own[:3]
+    force(path, Forced(bs=4, steps=7))
+    orders.read(lambda *_: None, None, 1)
+    assert chosen(4) == (7, None, 32)
+    forcing(path)
+    assert not path.exists()
+
+
+def test_launches_are_timed_in_both_sorts_of_graphs() -> None:
+    """TileSpec's, of all drafts and of half of the tokens; of fixed settings there is one."""
+    assert time_launches.ways(["k7", "tile"], 64) == [
+        ("k7", "k7", None),
+        ("tile, all", "tile", None),
+        ("tile, 256 tokens", "tile", 256),
+    ]
 
 
 def test_what_is_hooked_is_what_the_worker_calls() -> None:

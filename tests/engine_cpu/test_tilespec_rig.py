@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pstats
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tiny_training.shapes import TARGET, Shape
 
 from tessera.testing.reference import HuggingFace
 from tessera.testing.tiny import TINY, TINY_EAGLE3
-from tilespec import bench_tilespec
+from tilespec import bench_tilespec, time_launches
 from tilespec.decode import Decoding, Place
 from tilespec.pad_target import write_wide_head, write_wide_model
 from tilespec.prompts import Prompts
@@ -32,6 +33,21 @@ def _main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     bench_tilespec.main()
 
 
+def _launches(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """What launching a step costs these two servers' threads; three steps of the one that speculates are profiled."""
+    out = folder / "launches.jsonl"
+    load = ("--clients", 2, "--tokens", 16, "--waves", 2, "--temperatures", 0, "--profiled", 3)
+    arguments = ("time_launches", "--prompts", folder / "prompts.json", "--out", out, *load)
+    monkeypatch.setattr(sys, "argv", [*map(str, arguments)])
+    time_launches.main()
+    none, k2 = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()][1:]
+    assert (none["what"], k2["what"]) == ("none", "k2")
+    assert 0 < none["launch_us"] < k2["launch_us"]
+    profiled: dict[tuple[str, int, str], tuple[int, ...]]
+    profiled = pstats.Stats(str(folder / "launches-1-k2.prof")).stats  # type: ignore[attr-defined]
+    assert [calls for (_, _, name), (calls, *_) in profiled.items() if name == "draft_forward"] == [3]
+
+
 def test_a_widened_pair_serves_the_same_tokens(
     hf: HuggingFace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,7 +62,7 @@ def test_a_widened_pair_serves_the_same_tokens(
     write_wide_head(head, tmp_path / "eagle3", Widening(HEAD, WIDE_HEAD), (0, 1, 2), table[:1100] / widening.copies)
     monkeypatch.setattr(bench_tilespec, "STATE", tmp_path / "state.json")
     servers = ("--algorithm", "EAGLE3", "--settings", "none", "k2")
-    _main(monkeypatch, "up", "--models", tmp_path, *servers, "--share-weights", "--logs", tmp_path)
+    _main(monkeypatch, "up", "--models", tmp_path, *servers, "--share-weights", "--measure-thread", "--logs", tmp_path)
     try:
         url = json.loads((tmp_path / "state.json").read_text())["running"]["k2"]["url"]
         texts = hf.tokenizer(CODE)["input_ids"]
@@ -64,6 +80,8 @@ def test_a_widened_pair_serves_the_same_tokens(
         load = ("--only", "setting=k2", "--clients", 2, "--kinds", "mixed", "--temperatures", 0, "--tokens", 16)
         for _ in range(2):
             _main(monkeypatch, *once, *load)
+
+        _launches(monkeypatch, tmp_path)
 
         wave = Decoding(clients=2, tokens=64, temperature=0.0, waves=1)
         place = Place(url, tmp_path / "k2.progress")

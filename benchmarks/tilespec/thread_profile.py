@@ -1,0 +1,78 @@
+"""Where the scheduler's thread spends a decode step's launch: cProfile around the worker that drafts and verifies.
+
+A profiled step takes about twice as long, calls of Python most of all: it shows where to look, and `progress.py`
+measures what that is worth.
+
+`register` is a plugin of SGLang's (`plugins.py`).
+"""
+
+import cProfile
+import json
+import multiprocessing
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PROFILED = "TILESPEC_THREAD_PROFILE"
+_WORKER = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
+
+
+class Wanted(NamedTuple):
+    """What is to be profiled."""
+
+    bs: int
+    steps: int
+    out: str
+    """The file to be written, for `pstats`."""
+
+
+def profiling(path: Path) -> dict[str, str]:
+    """Profile nothing so far; return what the server needs in its environment."""
+    path.unlink(missing_ok=True)
+    return {PROFILED: str(path)}
+
+
+def profile(path: Path, wanted: Wanted) -> None:
+    """From the next prefill on, once."""
+    path.write_text(json.dumps(wanted), encoding="utf-8")
+
+
+def register() -> None:
+    """Hook the worker, in a scheduler's process."""
+    if PROFILED not in os.environ or multiprocessing.parent_process() is None:
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    steps = Steps(Path(os.environ[PROFILED]))
+    HookRegistry.register(f"{_WORKER}.forward_batch_generation", steps.run, HookType.AROUND)
+
+
+class Steps:
+    """Around a worker; looks for what is wanted between decode steps."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._wanted: Wanted | None = None
+        self._profiler = cProfile.Profile()
+        self._left = 0
+
+    def run(self, original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a batch, profiled if it is one of those."""
+        if not batch.forward_mode.is_decode():
+            self._read()
+            return original(worker, batch, *args, **kwargs)
+        if self._wanted is None or len(batch.reqs) != self._wanted.bs:
+            return original(worker, batch, *args, **kwargs)
+        answer = self._profiler.runcall(original, worker, batch, *args, **kwargs)
+        self._left -= 1
+        if not self._left:
+            self._profiler.dump_stats(self._wanted.out)
+            self._wanted = None
+        return answer
+
+    def _read(self) -> None:
+        if self._path.exists():
+            self._wanted = Wanted(*json.loads(self._path.read_text(encoding="utf-8")))
+            self._path.unlink()
+            self._profiler, self._left = cProfile.Profile(), self._wanted.steps

@@ -1,0 +1,112 @@
+"""What launching a decode step costs the scheduler's thread: real servers, TileSpec's with choices that are given.
+
+    python -m tilespec.bench_tilespec up --models /tmp/wide --algorithm EAGLE3 --settings k7 tile --measure-thread
+    python -m tilespec.time_launches --prompts /tmp/prompts.json --out launches.jsonl
+
+Waves of 64 clients take turns: of the fixed setting, of TileSpec in graphs of one length, and of TileSpec in ragged
+ones, all with 7 drafted tokens, greedy and sampled. A wave's number is the median over its steps of the thread's time
+in ``Scheduler.run_batch``; what is behind "+-" is the standard error over waves. At the end some steps of each are
+profiled, and files for `pstats` written beside --out.
+"""
+
+import argparse
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from provenance import note, provenance, tell
+from tilespec import bench_tilespec
+from tilespec.bench_tilespec import places_of
+from tilespec.decode import Decoding, Place, decode
+from tilespec.forced import Forced, force
+from tilespec.prompts import Prompts, read_prompts
+from tilespec.thread_profile import Wanted, profile
+
+STEPS = 7
+RAGGED_SHARE = 0.5
+"""Of the drafted tokens, so many are verified in a ragged graph."""
+KIND = "mixed"
+
+
+class Way(NamedTuple):
+    """How steps are launched."""
+
+    what: str
+    setting: str
+    tier: int | None = None
+
+
+def ways(settings: list[str], clients: int) -> list[Way]:
+    """Of fixed settings their own; of TileSpec's both."""
+    ragged = int(clients * (STEPS + 1) * RAGGED_SHARE)
+    found = []
+    for name in settings:
+        if name.startswith("tile"):
+            found += [Way(f"{name}, all", name), Way(f"{name}, {ragged} tokens", name, ragged)]
+        else:
+            found.append(Way(name, name))
+    return found
+
+
+def main() -> None:
+    """Alternate, and print."""
+    options = _options()
+    state = json.loads(bench_tilespec.STATE.read_text(encoding="utf-8"))
+    places, prompts = places_of(state, state["running"]), read_prompts(options.prompts)
+    found = ways(list(places), options.clients)
+    with options.out.open("w", encoding="utf-8") as out:
+        note(provenance() | {"clients": options.clients, "drafts": STEPS, "waves": options.waves}, out)
+        for temperature in options.temperatures:
+            load = Decoding(options.clients, options.tokens, temperature, waves=1)
+            medians: dict[str, list[float]] = {way.what: [] for way in found}
+            for wave in range(options.waves + 1):  # the first one warms up
+                for way in found:
+                    drawn = prompts.draw(KIND, f"launches {temperature} {wave}")
+                    medians[way.what].append(1e6 * _wave(state, places[way.setting], way, load, drawn))
+            for way in found:
+                tell({"temperature": temperature, "what": way.what} | _summary(medians[way.what][1:]), out)
+        _profile(state, places, prompts, found, options)
+
+
+def _wave(state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: Any) -> float:
+    """Seconds of the thread for a launch."""
+    if way.setting.startswith("tile"):
+        orders = Path(state["running"][way.setting]["forced"])
+        force(orders, Forced(load.clients, STEPS, way.tier))
+    return decode(place, load, drawn).launch
+
+
+def _summary(waves: list[float]) -> dict[str, float]:
+    error = statistics.stdev(waves) / math.sqrt(len(waves)) if len(waves) > 1 else 0.0
+    return {"launch_us": round(statistics.fmean(waves), 1), "error_us": round(error, 1)}
+
+
+def _profile(
+    state: dict[str, Any], places: dict[str, Place], prompts: Prompts, found: list[Way], options: argparse.Namespace
+) -> None:
+    """A wave of each way whose steps are profiled; greedy."""
+    load = Decoding(options.clients, options.tokens, 0.0, waves=1)
+    for number, way in enumerate(found):
+        out = options.out.resolve().with_name(f"{options.out.stem}-{number}-{way.setting}.prof")
+        wanted = Wanted(options.clients, options.profiled, str(out))
+        profile(Path(state["running"][way.setting]["profiled"]), wanted)
+        _wave(state, places[way.setting], way, load, prompts.draw(KIND, "launches, profiled"))
+        print(f"{way.what}: {out if out.exists() else 'too few steps to be profiled'}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=Path, required=True, help="file that prompts.py wrote")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines")
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=96, help="of each request on average (default %(default)s)")
+    parser.add_argument("--waves", type=int, default=8, help="of each way that count (default %(default)s)")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
+    parser.add_argument("--profiled", type=int, default=12, help="steps of each (default %(default)s)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
