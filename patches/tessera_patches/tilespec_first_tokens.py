@@ -18,10 +18,22 @@ class _Picked(torch.Tensor):
 
 
 class _Unread(_Picked):
-    """The same of logits whose likeliest tokens are known: SGLang looks for them once more, in one column."""
+    """The same of logits whose likeliest tokens are known: SGLang's arg-max of them is these, and reads nothing.
+
+    Attributes:
+        tokens: int64 ``[bs, 1]``.
+    """
+
+    tokens: torch.Tensor
 
     def __getitem__(self, index: Any) -> Any:
-        return super().__getitem__(index)[:, :1]
+        return self
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.argmax:
+            return args[0].tokens
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 def picking(kind: Any) -> Any:
@@ -48,7 +60,7 @@ def picking(kind: Any) -> Any:
 def finding(kind: Any) -> Any:
     """The same for chains, whose tokens come with the draft's confidence in them, from one read of the logits.
 
-    SGLang's arg-max reads them a second time. Where drafts are sampled nothing is left to find.
+    SGLang's arg-max would read them a second time. Where drafts are sampled nothing is left to find.
     """
     base: Any = picking(kind)
 
@@ -69,5 +81,6 @@ def finding(kind: Any) -> Any:
                 logits = output.next_token_logits.as_subclass(torch.Tensor)
                 self._first = self.scores.first(logits)
                 output.next_token_logits = logits.as_subclass(_Unread)
+                output.next_token_logits.tokens = self._first[1]
 
     return Finding

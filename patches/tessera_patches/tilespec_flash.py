@@ -16,9 +16,11 @@ class FusedFlash(FlashAttentionBackend):
 
     Attributes:
         reads_no_mask: chains are causal attention, which the kernel does by itself.
+        captures_no_layout: graphs read the offsets that are written here, not those of a ragged layout.
     """
 
     reads_no_mask = True
+    captures_no_layout = True
 
     def _apply_cuda_graph_metadata(
         self,

@@ -63,6 +63,11 @@ class RaggedGraphs(LoadedOnce):
         finally:
             self.capture_bs, self.captured_req_width = sizes, width
 
+    def _stage_ragged_verify_layout(self, ragged_layout: Any, graph_size_key: int) -> None:
+        """Copies a layout to where captured kernels read it, if any do."""
+        if not getattr(self.attn_backend, "captures_no_layout", False):
+            super()._stage_ragged_verify_layout(ragged_layout, graph_size_key)
+
     def get_spec_info(self, num_tokens: int) -> Any:
         """What a capture verifies: drafts of about equal size."""
         spec_info = super().get_spec_info(num_tokens)

@@ -10,6 +10,30 @@ from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 from tessera_kernels.allocate_verify import VerifyPlan
 
 
+class PlanViews:
+    """The beginnings of plans, the same few buffers in each step: to make views anew takes as long as two launches."""
+
+    def __init__(self) -> None:
+        self._plans: dict[int, VerifyPlan] = {}
+        self._first: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
+
+    def first(self, plan: VerifyPlan, requests: int) -> dict[str, torch.Tensor]:
+        """What a plan says of its first requests, by SGLang's names."""
+        slots = len(plan.verify_lens)
+        if self._plans.get(slots) is not plan:
+            self._plans[slots] = plan
+            self._first = {place: views for place, views in self._first.items() if place[0] != slots}
+        views = self._first.get((slots, requests))
+        if views is None:
+            indptr = plan.qo_indptr[: requests + 1]
+            views = self._first[slots, requests] = {
+                "verify_lens": plan.verify_lens[:requests],
+                "extend_start_loc": indptr[:-1],
+                "qo_indptr_device": indptr,
+            }
+        return views
+
+
 class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):  # type: ignore[call-arg]  # a msgspec.Struct
     """A ``RaggedVerifyLayout`` that fills its graph: requests of padding have no tokens.
 
@@ -18,6 +42,7 @@ class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):  # type: ign
     """
 
     plan: VerifyPlan
+    views: PlanViews
 
     def padded_to_bucket(self, *, padded_bs: int, cap: int | None = None) -> Any:
         """For ``padded_bs`` requests; none has more than ``cap`` tokens anyhow.
@@ -29,25 +54,16 @@ class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):  # type: ign
         if padded_bs > slots:
             raise RuntimeError(f"tessera: a plan for {slots} requests, and a graph for {padded_bs}")
         return RaggedVerifyLayout(
-            **_first(self.plan, padded_bs),
+            **self.views.first(self.plan, padded_bs),
             graph_num_tokens=self.graph_num_tokens,
             total_verify_tokens=self.graph_num_tokens if cap is None else None,
             cap=cap,
         )
 
 
-def layout_of(plan: VerifyPlan, bs: int, tokens: int, rows: int) -> Any:
+def layout_of(plan: VerifyPlan, views: PlanViews, bs: int, tokens: int, rows: int) -> Any:
     """The layout of a verification of ``tokens`` tokens of ``bs`` requests in a graph for ``rows`` tokens."""
+    first = views.first(plan, bs)
     if tokens < rows:  # what is left goes to requests of padding: SGLang's kernels give it to them
-        return RaggedVerifyLayout.from_verify_lens_device(verify_lens=plan.verify_lens[:bs], graph_num_tokens=rows)
-    return PlannedLayout(**_first(plan, bs), graph_num_tokens=rows, plan=plan)
-
-
-def _first(plan: VerifyPlan, requests: int) -> dict[str, torch.Tensor]:
-    """What a plan says of its first requests, by SGLang's names."""
-    indptr = plan.qo_indptr[: requests + 1]
-    return {
-        "verify_lens": plan.verify_lens[:requests],
-        "extend_start_loc": indptr[:-1],
-        "qo_indptr_device": indptr,
-    }
+        return RaggedVerifyLayout.from_verify_lens_device(verify_lens=first["verify_lens"], graph_num_tokens=rows)
+    return PlannedLayout(**first, graph_num_tokens=rows, plan=plan, views=views)

@@ -20,9 +20,13 @@ class RaggedTriton(TritonAttnBackend):
 
     A chain's tree mask is causal attention, which the kernel does by itself: no mask is written or read. That of trees
     is written into this backend's own buffer, by `tessera_patches.tilespec_trees.lay_out`, before a graph is replayed.
+
+    Attributes:
+        captures_no_layout: graphs read the offsets that are written here, not those of a ragged layout.
     """
 
     supports_ragged_verify_graph = True
+    captures_no_layout = True
     _verify_mask: Any
 
     def init_cuda_graph_state(self, max_bs: int, max_num_tokens: int, *args: Any, **kwargs: Any) -> None:

@@ -6,7 +6,7 @@ EAGLE path before and after the forward knows drafts of one size, so that is wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
@@ -15,7 +15,7 @@ from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_patches.tilespec_accept import dense
 from tessera_patches.tilespec_attachment import Attachment
-from tessera_patches.tilespec_layout import layout_of
+from tessera_patches.tilespec_layout import PlanViews, layout_of
 from tessera_patches.tilespec_trees import DraftTree, lay_out
 
 
@@ -28,12 +28,14 @@ class Cut(Attachment):
         tokens: of the whole batch; the host knows no more than this sum.
         rows: what the forward is padded to: the size of its graph, or ``tokens``.
         dense: every drafted token ``[bs * N]``; known from `prepare` on.
+        views: of plans, kept from step to step.
     """
 
     plan: VerifyPlan
     tokens: int
     rows: int
     dense: VerifyRows | None = None
+    views: PlanViews = field(default_factory=PlanViews)
 
 
 def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: Any) -> tuple[Any, bool]:
@@ -50,7 +52,7 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
     slots = KVSlots(pool.req_to_token, batch.req_pool_indices, batch.seq_lens)
     pack_verify(cut.dense, slots, cut.plan.qo_indptr, packed)
 
-    verify_input.ragged_verify_layout = layout_of(cut.plan, bs, cut.tokens, cut.rows)
+    verify_input.ragged_verify_layout = layout_of(cut.plan, cut.views, bs, cut.tokens, cut.rows)
     verify_input.seq_lens_cpu = batch.seq_lens_cpu
     verify_input.seq_lens_sum = None if batch.seq_lens_cpu is None else int(batch.seq_lens_cpu.sum())
     batch.input_ids, verify_input.positions, batch.out_cache_loc = packed

@@ -31,6 +31,7 @@ from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
 from tessera_patches.tilespec_flash import fuse_verify
 from tessera_patches.tilespec_last_rows import last_rows_only
+from tessera_patches.tilespec_layout import PlanViews
 from tessera_patches.tilespec_load_once import load_once
 from tessera_patches.tilespec_logits import as_multiplied, drafting
 from tessera_patches.tilespec_proposals import certain
@@ -101,6 +102,7 @@ class SizedWorker:
         self._choice: Choice | None = None
         self._kv_tokens = 0
         self._traffic = Traffic.GREEDY
+        self._views = PlanViews()
 
     def alloc_memory_pool(self: Any, **kwargs: Any) -> None:
         """Also the scores, which the draft's graphs write."""
@@ -190,16 +192,16 @@ class SizedWorker:
             self._learn(verify_input, requests, plan, result.accept_lens)
         self._decider.drafted(steps)
         # SGLang counts them by request, in meta_info; it copies them on another stream, after the plan is used again.
-        result.cap_lens = plan.verify_lens[:bs].clone()
+        result.cap_lens = self._views.first(plan, bs)["verify_lens"].clone()
         return result
 
     def _cut(self: Any, verify_input: Any, choice: Choice, plan: VerifyPlan, graphs: Any) -> None:
         """Have part of the drafts verified, or all in a ragged graph, where a greater size can be cheaper."""
         if graphs is not None and choice.tier is not None:
-            Cut(plan, choice.tokens, choice.tier).attach(verify_input)
+            Cut(plan, choice.tokens, choice.tier, views=self._views).attach(verify_input)
         elif choice.tokens < verify_input.draft_token.numel():
             tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
-            Cut(plan, choice.tokens, choice.tokens).attach(verify_input)
+            Cut(plan, choice.tokens, choice.tokens, views=self._views).attach(verify_input)
 
     def _stub_skipped_draft_extend(self: Any, batch: Any, batch_output: Any) -> None:
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""

@@ -9,7 +9,7 @@ import torch
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
 from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_patches.tilespec_layout import PlannedLayout, layout_of
+from tessera_patches.tilespec_layout import PlannedLayout, PlanViews, layout_of
 
 SLOTS, WIDTH = 16, 8
 TENSORS = ("verify_lens", "extend_start_loc", "qo_indptr_device")
@@ -38,7 +38,7 @@ def test_it_is_what_sglang_computes(bs: int) -> None:
     """As it is, and padded to the slots of a graph, with a limit and without."""
     lens = [random.Random(bs + place).randint(1, WIDTH) for place in range(bs)]
     plan, tokens = plan_of(lens), sum(lens)
-    ours = layout_of(plan, bs, tokens, tokens)
+    ours = layout_of(plan, PlanViews(), bs, tokens, tokens)
     theirs = RaggedVerifyLayout.from_verify_lens_device(verify_lens=plan.verify_lens[:bs], graph_num_tokens=tokens)
     assert isinstance(ours, PlannedLayout)
     check(ours, theirs)
@@ -49,12 +49,28 @@ def test_it_is_what_sglang_computes(bs: int) -> None:
 
 def test_a_greater_graph_is_left_to_sglang() -> None:
     """Its padding has tokens, which no plan holds."""
-    layout = layout_of(plan_of([2, 3]), 2, 5, 8)
+    layout = layout_of(plan_of([2, 3]), PlanViews(), 2, 5, 8)
     assert not isinstance(layout, PlannedLayout)
     assert layout.padded_to_bucket(padded_bs=4).verify_lens.tolist() == [2, 3, 2, 1]
+
+
+def test_views_are_kept_of_the_plan_that_they_are_of() -> None:
+    """The same ones in the next step; another plan of the same size has its own, and those of other sizes stay."""
+    views = PlanViews()
+    one, other = plan_of([1, 2]), plan_of([3, 1, 2])
+    small = VerifyPlan.create(4, WIDTH - 1, WIDTH - 1, "cpu")
+    kept = views.first(small, 4)
+    first = views.first(one, 2)
+    one.verify_lens[0] = 5
+    assert views.first(one, 2) is first
+    assert first["verify_lens"].tolist() == [5, 2]
+    assert views.first(one, 1)["qo_indptr_device"].tolist() == [0, 1]
+    assert views.first(other, 2)["verify_lens"].tolist() == [3, 1]
+    assert views.first(one, 2)["verify_lens"].tolist() == [5, 2]
+    assert views.first(small, 4) is kept
 
 
 def test_a_plan_that_is_too_small_is_an_error() -> None:
     """And not a shorter batch."""
     with pytest.raises(RuntimeError, match="a plan for 16 requests, and a graph for 17"):
-        layout_of(plan_of([1]), 1, 1, 1).padded_to_bucket(padded_bs=SLOTS + 1)
+        layout_of(plan_of([1]), PlanViews(), 1, 1, 1).padded_to_bucket(padded_bs=SLOTS + 1)
