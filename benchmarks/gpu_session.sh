@@ -32,7 +32,7 @@
 #                30 s (reckoned)
 #   tile_down    stop them; bring back traces and cost profiles
 #   tile_again   a start by itself, of the setting AGAIN: behind another one, or before it, a later one is seen    225 s
-#   tile_useless  a draft that is never right; with it among SETTINGS        70 s (reckoned)
+#   tile_up_useless, tile_useless    a draft that is never right, beside none          90 and 70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_thread  what a step costs the scheduler's thread; the GPU may have other work     30 s
 #   tile_launches  what a launch costs the thread in real servers, beside a fixed setting; after tile_up with MEASURE=1 and
@@ -208,6 +208,8 @@ tile_run() { # what was measured already is not measured again
     --limit "${TILE_SECONDS:-540}" --rounds "${TILE_ROUNDS:-2}" ${TILE_CLIENTS:+--clients $TILE_CLIENTS} \
     ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES} ${TILE_ONLY:+--settings $TILE_ONLY}
 }
+
+tile_up_useless() { MEASURE='' SETTINGS="none tile-useless" tile_up; }
 
 tile_useless() { # a draft that is never right, beside none; both are up
   local out=$out/useless

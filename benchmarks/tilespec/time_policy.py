@@ -5,9 +5,11 @@
 Launches are timed until the call returns, with nothing else under way; without a GPU the kernels' torch twins run, and
 their times mean nothing. Means count: only one decision in `LOOK_INTERVAL` looks at all options, and the calibration is
 fitted every `FIT_INTERVAL` steps. The line "all" is the sum over what a step of ragged chains does. Some of that is in
-the place of what SGLang would do: two such pieces are timed SGLang's way as well, in turn with ours, and the line
+the place of what SGLang would do: three such pieces are timed SGLang's way as well, in turn with ours, and the line
 "added" is the sum without them; of others, some twenty launches, nothing is subtracted. The last line is the choice
 where a prefill has another request join before every step.
+
+In a loop caches are warm, which they are not between the steps of a server: `time_launches.py` measures those.
 """
 
 from __future__ import annotations
@@ -36,12 +38,13 @@ from tessera_kernels.scatter_verify import scatter_verify
 
 STEPS = (0, 1, 2, 3, 5, 7)
 BS, DEPTH, TOKENS, HIDDEN, LONGEST, VOCABULARY = 64, 7, 256, 4096, 8192, 128_256
+DRAFTED_VOCABULARY = 32_000
 CONTEXT = 300
 """Cached tokens of each request, in all of which offsets are written."""
 WARM_UP, TIMES = 64, 512
 
 CHOOSE = "take in what has arrived, and choose"
-ACCEPT, OFFSETS = "accept", "offsets of a draft-extend"
+ACCEPT, OFFSETS, FIRST = "accept", "offsets of a draft-extend", "first tokens of the next drafts"
 
 Calls = dict[str, Callable[[], object]]
 
@@ -78,6 +81,7 @@ def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
     states = torch.zeros((TOKENS, HIDDEN), dtype=torch.bfloat16, device=device)
     spread = states.new_empty((rows, HIDDEN))
     logits = torch.zeros((TOKENS, VOCABULARY if device == "cuda" else HIDDEN), device=device)
+    last = first_logits(device)
     shape = BS, DEPTH + 1, logits.device
     chains = torch.zeros(shape[:2], dtype=torch.int64, device=device)
 
@@ -97,8 +101,14 @@ def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
         ACCEPT: accept,
         **({OFFSETS: extend_offsets(device, ours=True)} if device == "cuda" else {}),
+        FIRST: lambda: scores.first(last),
         "send the histogram": lambda: decider.drafted(DEPTH),
     }
+
+
+def first_logits(device: str) -> torch.Tensor:
+    """Of a draft-extend's last accepted rows."""
+    return torch.zeros((BS, DRAFTED_VOCABULARY), dtype=torch.bfloat16, device=device)
 
 
 def extend_offsets(device: str, *, ours: bool) -> Callable[[], object]:
@@ -125,7 +135,12 @@ def sglangs_parts(device: str) -> Calls:
     from sglang.kernels.ops.sampling.renorm_triton import top_k_renorm_probs_triton, top_p_renorm_probs_triton
 
     chains = VerifiedChains(BS, DEPTH + 1, (top_k_renorm_probs_triton, top_p_renorm_probs_triton), steep=True)
-    return {ACCEPT: lambda: chains.sglangs("greedy"), OFFSETS: extend_offsets(device, ours=False)}
+    last = first_logits(device)
+    return {
+        ACCEPT: lambda: chains.sglangs("greedy"),
+        OFFSETS: extend_offsets(device, ours=False),
+        FIRST: lambda: torch.argmax(last, dim=-1, keepdim=True),
+    }
 
 
 def measure(several: Sequence[Calls], wait: Callable[[], None]) -> list[dict[str, npt.NDArray[np.float64]]]:

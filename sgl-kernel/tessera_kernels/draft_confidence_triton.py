@@ -6,11 +6,16 @@ import torch
 import triton
 import triton.language as tl
 
+from tessera_kernels.launch import Launcher, power_of_2
+
 COLUMNS_PER_SPLIT = 4096
 """32 programs for one row of 128k: enough to pull a single row at a good part of the memory's speed."""
+_ALIGNMENT = 16
+"""Elements: loads are wide where rows and their distance are known to be multiples of it."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=["columns", "row_stride"])  # type: ignore[untyped-decorator]
 def _split_kernel(  # type: ignore[no-untyped-def]
     logits,
     maxima,
@@ -18,9 +23,11 @@ def _split_kernel(  # type: ignore[no-untyped-def]
     indices,
     columns,
     row_stride,
+    ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Program (row, split): maximum, its lowest index and sum(exp(x - maximum)) over one piece of a row."""
+    columns, row_stride = columns // ALIGNED * ALIGNED, row_stride // ALIGNED * ALIGNED  # as they are
     row = tl.program_id(0).to(tl.int64)  # row * stride passes 2^31
     split = tl.program_id(1)
     column = split * BLOCK + tl.arange(0, BLOCK)
@@ -36,7 +43,8 @@ def _split_kernel(  # type: ignore[no-untyped-def]
     tl.store(indices + place, split * BLOCK + tl.argmax(value, 0))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@Launcher
+@triton.jit(do_not_specialize=["splits", "probability_stride", "index_stride", "chain_stride"])  # type: ignore[untyped-decorator]
 def _finish_kernel(  # type: ignore[no-untyped-def]
     maxima,
     sums,
@@ -86,28 +94,21 @@ def draft_confidence_triton(
 ) -> None:
     """See `tessera_kernels.draft_confidence.draft_confidence`. Two launches."""
     rows, columns = logits.shape
-    splits = triton.cdiv(columns, COLUMNS_PER_SPLIT)
-    maxima, sums = torch.empty((2, rows, splits), dtype=torch.float32, device=logits.device)
+    splits = -(-columns // COLUMNS_PER_SPLIT)
+    maxima, sums = (torch.empty((rows, splits), dtype=torch.float32, device=logits.device) for _ in range(2))
     indices = torch.empty((rows, splits), dtype=torch.int32, device=logits.device)
-    _split_kernel[(rows, splits)](
-        logits, maxima, sums, indices, columns, logits.stride(0), BLOCK=COLUMNS_PER_SPLIT, num_warps=8
+    stride = logits.stride(0)
+    aligned = 1 if columns % _ALIGNMENT or stride % _ALIGNMENT else _ALIGNMENT
+    _split_kernel(
+        (rows, splits, 1), (logits, maxima, sums, indices), (columns, stride), (aligned, COLUMNS_PER_SPLIT), num_warps=8
     )
-    _finish_kernel[(rows,)](
-        maxima,
-        sums,
-        indices,
-        probability,
-        index,
-        index if positions is None else positions,  # what is None is not touched
-        index if chain is None else chain,
-        index if numbers is None else numbers,
-        splits,
-        probability.stride(0),
-        index.stride(0),
-        0 if chain is None else chain.stride(0),
-        ADVANCED=positions is not None,
-        CHAINED=chain is not None,
-        NUMBERED=numbers is not None,
-        BLOCK=triton.next_power_of_2(splits),
+    optional = [index if one is None else one for one in (positions, chain, numbers)]  # what is None is not touched
+    strides = probability.stride(0), index.stride(0), 0 if chain is None else chain.stride(0)
+    done = positions is not None, chain is not None, numbers is not None
+    _finish_kernel(
+        (rows, 1, 1),
+        (maxima, sums, indices, probability, index, *optional),
+        (splits, *strides),
+        (*done, power_of_2(splits)),
         num_warps=1,
     )
