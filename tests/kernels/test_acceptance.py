@@ -40,10 +40,11 @@ def confidence_of(run: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("columns", [1, 2, 100, COLUMNS_PER_SPLIT, COLUMNS_PER_SPLIT + 1, 3 * COLUMNS_PER_SPLIT + 77])
-def test_confidence(device: str, columns: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("spare", [3, 16])
+def test_confidence(device: str, columns: int, spare: int, dtype: torch.dtype) -> None:
     """The arg-max that torch finds on a CPU, and the softmax in float64, with rows of a larger tensor."""
     rng = torch.Generator().manual_seed(columns)
-    logits = (torch.randn(5, columns + 3, generator=rng) * 4).to(dtype)[:, :columns]
+    logits = (torch.randn(5, columns + spare, generator=rng) * 4).to(dtype)[:, :columns]
     best, where = logits.double().softmax(1).max(1)
     for run in CONFIDENCE:
         probability, index = confidence_of(run, logits.to(device))
