@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,23 +65,35 @@ def main() -> None:
             for wave in range(options.waves + 1):  # the first one warms up
                 for way in found:
                     drawn = prompts.draw(KIND, f"launches {temperature} {wave}")
-                    medians[way.what].append(1e6 * _wave(state, places[way.setting], way, load, drawn))
-            for way in found:
-                tell({"temperature": temperature, "what": way.what} | _summary(medians[way.what][1:]), out)
+                    launch = _wave(state, places[way.setting], way, load, drawn)
+                    if wave and launch is not None:
+                        medians[way.what].append(1e6 * launch)
+            for what, waves in medians.items():
+                tell({"temperature": temperature, "what": what} | _summary(waves), out)
         _profile(state, places, prompts, found, options)
 
 
-def _wave(state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: Any) -> float:
-    """Seconds of the thread for a launch."""
+def _wave(state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: Iterator[list[int]]) -> float | None:
+    """Seconds of the thread for a launch; None where not all of the wave decoded at the same time."""
     if way.setting.startswith("tile"):
         orders = Path(state["running"][way.setting]["forced"])
         force(orders, Forced(load.clients, STEPS, way.tier))
-    return decode(place, load, drawn).launch
+    try:
+        return decode(place, load, drawn).launch
+    except RuntimeError as error:
+        print(f"{way.what}: {error}")
+        return None
 
 
-def _summary(waves: list[float]) -> dict[str, float]:
-    error = statistics.stdev(waves) / math.sqrt(len(waves)) if len(waves) > 1 else 0.0
-    return {"launch_us": round(statistics.fmean(waves), 1), "error_us": round(error, 1)}
+def _summary(waves: list[float]) -> dict[str, float | None]:
+    error = statistics.stdev(waves) / math.sqrt(len(waves)) if len(waves) > 1 else math.inf
+    mean = statistics.fmean(waves) if waves else math.nan
+    return {"waves": len(waves), "launch_us": _number(mean), "error_us": _number(error)}
+
+
+def _number(value: float) -> float | None:
+    """For JSON, which has no others."""
+    return round(value, 1) if math.isfinite(value) else None
 
 
 def _profile(
