@@ -32,7 +32,7 @@ train() {
   SUITES=triton-eagle3 SUITE_SECONDS=400 chain tests 0 0-7 tests found
 }
 
-one() { # trained after 340 s, up after 560; all loads in 1,010 s; then 80 s for the rest
+one() { # trained after 340 s, up after 560; all loads in 930 s; then 80 s for the rest
   [[ -z ${BESIDE:-} ]] || SUITES=$BESIDE SUITE_SECONDS=230 chain more-tests 0 0-15 tests found
   SETTINGS="none k1 k2 k3 k5 k7 tile tile-rejecting" TILE_TEMPERATURES="0 0.8" \
     chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_thread

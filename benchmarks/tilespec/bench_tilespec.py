@@ -82,9 +82,10 @@ def up(options: argparse.Namespace) -> None:
             profile_gate.let_go(gate)
             servers[name].wait_ready(options.start_seconds)
         undo.pop_all()
+    spoken = ("progress", *(("forced", "profiled") if options.measure_thread else ()))
     running = {
         name: {"url": servers[name].url, "pid": servers[name].pid}
-        | {kind: str(_beside_logs(name, kind, options)) for kind in ("progress", "forced", "profiled")}
+        | {kind: str(_beside_logs(name, kind, options)) for kind in spoken}
         for name in options.settings
     }
     arguments = {name: _arguments(name, options) for name in options.settings}

@@ -7,11 +7,11 @@ thinks: such a server measures nothing else.
 """
 
 import json
-import multiprocessing
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tilespec.plugins import told
 
 FORCED = "TILESPEC_FORCED"
 _DECIDER = "tessera.tilespec.decider.Decider"
@@ -39,11 +39,12 @@ def force(path: Path, forced: Forced) -> None:
 
 def register() -> None:
     """Hook the decider, in a scheduler's process."""
-    if FORCED not in os.environ or multiprocessing.parent_process() is None:
+    path = told(FORCED)
+    if path is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    orders = Orders(Path(os.environ[FORCED]))
+    orders = Orders(path)
     HookRegistry.register(f"{_DECIDER}.interrupted", orders.read, HookType.AROUND)
     HookRegistry.register(f"{_DECIDER}.choose", orders.choose, HookType.AROUND)
 

@@ -1,5 +1,6 @@
 """Plugins of SGLang's for the benchmark's servers, which find them on their path; each does nothing unless asked to."""
 
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -24,6 +25,13 @@ def on_path(folder: Path) -> dict[str, str]:
     (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: tilespec_benchmark\nVersion: 1\n", encoding="utf-8")
     (meta / "entry_points.txt").write_text(_POINTS, encoding="utf-8")
     return {"PYTHONPATH": os.pathsep.join([str(folder), str(_BENCHMARKS), os.environ.get("PYTHONPATH", "")])}
+
+
+def told(variable: str) -> Path | None:
+    """The path that a variable tells a scheduler of; None in the launcher's process, and where nothing is asked for."""
+    if variable not in os.environ or multiprocessing.parent_process() is None:
+        return None
+    return Path(os.environ[variable])
 
 
 def wait_for(path: Path, why: str) -> None:

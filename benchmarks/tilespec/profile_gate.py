@@ -7,13 +7,12 @@ a folder with two signs, that the server has come so far, and that it may go on.
 `register` is a plugin of SGLang's (`plugins.py`).
 """
 
-import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilespec.plugins import wait_for
+from tilespec.plugins import told, wait_for
 
 GATE = "TILESPEC_GATE"
 _ARRIVED, _OPENED = "arrived", "opened"
@@ -41,7 +40,7 @@ def let_go(gate: Path) -> None:
 
 def register() -> None:
     """Hook the measuring, in a scheduler's process: the launcher measures nothing, and need not import it."""
-    if GATE not in os.environ or multiprocessing.parent_process() is None:
+    if told(GATE) is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 

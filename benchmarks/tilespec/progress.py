@@ -8,7 +8,6 @@ all settings.
 `register` is a plugin of SGLang's (`plugins.py`).
 """
 
-import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -17,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tilespec.plugins import told
 
 PROGRESS = "TILESPEC_PROGRESS"
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
@@ -54,11 +55,12 @@ class Progress:
 
 def register() -> None:
     """Hook the scheduler, in its process."""
-    if PROGRESS not in os.environ or multiprocessing.parent_process() is None:
+    path = told(PROGRESS)
+    if path is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    notes = _Notes(Path(os.environ[PROGRESS]))
+    notes = _Notes(path)
     HookRegistry.register(f"{_SCHEDULER}.run_batch", notes.launch, HookType.AROUND)
     HookRegistry.register(f"{_SCHEDULER}.process_batch_result", notes.process, HookType.AROUND)
 

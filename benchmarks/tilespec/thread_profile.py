@@ -8,11 +8,11 @@ measures what that is worth.
 
 import cProfile
 import json
-import multiprocessing
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tilespec.plugins import told
 
 PROFILED = "TILESPEC_THREAD_PROFILE"
 _WORKER = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
@@ -40,11 +40,12 @@ def profile(path: Path, wanted: Wanted) -> None:
 
 def register() -> None:
     """Hook the worker, in a scheduler's process."""
-    if PROFILED not in os.environ or multiprocessing.parent_process() is None:
+    path = told(PROFILED)
+    if path is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    steps = Steps(Path(os.environ[PROFILED]))
+    steps = Steps(path)
     HookRegistry.register(f"{_WORKER}.forward_batch_generation", steps.run, HookType.AROUND)
 
 

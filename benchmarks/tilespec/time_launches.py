@@ -5,7 +5,7 @@
 
 Waves of 64 clients take turns: of the fixed setting, of TileSpec in graphs of one length, and of TileSpec in ragged
 ones, all with 7 drafted tokens, greedy and sampled. A wave's number is the median over its steps of the thread's time
-in ``Scheduler.run_batch``; what is behind "+-" is the standard error over waves. At the end some steps of each are
+in ``Scheduler.run_batch``; "error_us" is the standard error over waves. At the end some steps of each are
 profiled, and files for `pstats` written beside --out.
 """
 
@@ -55,6 +55,8 @@ def main() -> None:
     """Alternate, and print."""
     options = _options()
     state = json.loads(bench_tilespec.STATE.read_text(encoding="utf-8"))
+    if not all("forced" in server for server in state["running"].values()):
+        raise SystemExit("these servers choose by themselves: start them with --measure-thread")
     places, prompts = places_of(state, state["running"]), read_prompts(options.prompts)
     found = ways(list(places), options.clients)
     with options.out.open("w", encoding="utf-8") as out:
@@ -86,14 +88,9 @@ def _wave(state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: 
 
 
 def _summary(waves: list[float]) -> dict[str, float | None]:
-    error = statistics.stdev(waves) / math.sqrt(len(waves)) if len(waves) > 1 else math.inf
-    mean = statistics.fmean(waves) if waves else math.nan
-    return {"waves": len(waves), "launch_us": _number(mean), "error_us": _number(error)}
-
-
-def _number(value: float) -> float | None:
-    """For JSON, which has no others."""
-    return round(value, 1) if math.isfinite(value) else None
+    mean = round(statistics.fmean(waves), 1) if waves else None
+    error = round(statistics.stdev(waves) / math.sqrt(len(waves)), 1) if len(waves) > 1 else None
+    return {"waves": len(waves), "launch_us": mean, "error_us": error}
 
 
 def _profile(

@@ -14,19 +14,18 @@ class PlanViews:
     """The beginnings of plans, the same few buffers in each step: to make views anew takes as long as two launches."""
 
     def __init__(self) -> None:
-        self._plans: dict[int, VerifyPlan] = {}
-        self._first: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
+        self._kept: dict[int, tuple[VerifyPlan, dict[int, dict[str, torch.Tensor]]]] = {}
 
     def first(self, plan: VerifyPlan, requests: int) -> dict[str, torch.Tensor]:
         """What a plan says of its first requests, by SGLang's names."""
         slots = len(plan.verify_lens)
-        if self._plans.get(slots) is not plan:
-            self._plans[slots] = plan
-            self._first = {place: views for place, views in self._first.items() if place[0] != slots}
-        views = self._first.get((slots, requests))
+        kept = self._kept.get(slots)
+        if kept is None or kept[0] is not plan:
+            kept = self._kept[slots] = plan, {}
+        views = kept[1].get(requests)
         if views is None:
             indptr = plan.qo_indptr[: requests + 1]
-            views = self._first[slots, requests] = {
+            views = kept[1][requests] = {
                 "verify_lens": plan.verify_lens[:requests],
                 "extend_start_loc": indptr[:-1],
                 "qo_indptr_device": indptr,

@@ -6,7 +6,7 @@ EAGLE path before and after the forward knows drafts of one size, so that is wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
@@ -27,15 +27,15 @@ class Cut(Attachment):
         plan: how many tokens of each request, on the device.
         tokens: of the whole batch; the host knows no more than this sum.
         rows: what the forward is padded to: the size of its graph, or ``tokens``.
-        dense: every drafted token ``[bs * N]``; known from `prepare` on.
         views: of plans, kept from step to step.
+        dense: every drafted token ``[bs * N]``; known from `prepare` on.
     """
 
     plan: VerifyPlan
     tokens: int
     rows: int
+    views: PlanViews
     dense: VerifyRows | None = None
-    views: PlanViews = field(default_factory=PlanViews)
 
 
 def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: Any) -> tuple[Any, bool]:

@@ -198,10 +198,10 @@ class SizedWorker:
     def _cut(self: Any, verify_input: Any, choice: Choice, plan: VerifyPlan, graphs: Any) -> None:
         """Have part of the drafts verified, or all in a ragged graph, where a greater size can be cheaper."""
         if graphs is not None and choice.tier is not None:
-            Cut(plan, choice.tokens, choice.tier, views=self._views).attach(verify_input)
+            Cut(plan, choice.tokens, choice.tier, self._views).attach(verify_input)
         elif choice.tokens < verify_input.draft_token.numel():
             tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
-            Cut(plan, choice.tokens, choice.tokens, views=self._views).attach(verify_input)
+            Cut(plan, choice.tokens, choice.tokens, self._views).attach(verify_input)
 
     def _stub_skipped_draft_extend(self: Any, batch: Any, batch_output: Any) -> None:
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""

@@ -87,7 +87,7 @@ def test_what_requests_add_to_logits(
     total = int(lens.sum())
     ours = chains_of(tokens, torch.full((BATCH,), WIDTH))
     rows = VerifyRows(*(torch.zeros(BATCH * WIDTH, dtype=torch.int64) for _ in range(3)))
-    tilespec_verify.Cut(plan, total, total, rows).attach(ours)
+    tilespec_verify.Cut(plan, total, total, tilespec_verify.PlanViews(), rows).attach(ours)
     tilespec_accept.Chains(plan.qo_indptr).attach(ours)
     padded = torch.cat([logits[verified.flatten()], torch.full((9, VOCABULARY), torch.nan)])
     output = SimpleNamespace(next_token_logits=padded, hidden_states=None)
