@@ -100,7 +100,7 @@ serve() {
   there /tmp/gpu/fa3/part.{0..3}
   bash .gpu-tools/unpack.sh "$parts" fa3 || exit
   mine
-  bash benchmarks/gpu_chains.sh "${CHAIN:-one}"
+  bash benchmarks/gpu_chains.sh ${CHAIN:-one} # may be `chain NAME GPU CORES STEP...`
   LOOK_SECONDS=20 bash benchmarks/gpu_chains.sh look
 }
 

@@ -1,13 +1,14 @@
-"""Where the scheduler's thread spends a decode step's launch: cProfile around the worker that drafts and verifies.
+"""Where the scheduler's thread spends a decode step: cProfile around its launch, and around processing its results.
 
-A profiled step takes about twice as long, calls of Python most of all: it shows where to look, and `progress.py`
-measures what that is worth.
+Times are the thread's, so waiting asleep is none; a loop that waits for the GPU is. A profiled step takes about twice
+as long, calls of Python most of all: it shows where to look, and `progress.py` measures what that is worth.
 
 `register` is a plugin of SGLang's (`plugins.py`).
 """
 
 import cProfile
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from tilespec.plugins import told
 
 PROFILED = "TILESPEC_THREAD_PROFILE"
 _WORKER = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
+_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 
 
 class Wanted(NamedTuple):
@@ -46,34 +48,44 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     steps = Steps(path)
-    HookRegistry.register(f"{_WORKER}.forward_batch_generation", steps.run, HookType.AROUND)
+    HookRegistry.register(f"{_WORKER}.forward_batch_generation", steps.launch, HookType.AROUND)
+    HookRegistry.register(f"{_SCHEDULER}.process_batch_result", steps.process, HookType.AROUND)
 
 
 class Steps:
-    """Around a worker; looks for what is wanted between decode steps."""
+    """Around a worker and what is done with its results; looks for what is wanted between decode steps."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._wanted: Wanted | None = None
-        self._profiler = cProfile.Profile()
+        self._profiler = cProfile.Profile(time.thread_time)
         self._left = 0
 
-    def run(self, original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+    def launch(self, original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a batch, profiled if it is one of those."""
         if not batch.forward_mode.is_decode():
             self._read()
             return original(worker, batch, *args, **kwargs)
-        if self._wanted is None or len(batch.reqs) != self._wanted.bs:
+        if not self._profiled(batch):
             return original(worker, batch, *args, **kwargs)
         answer = self._profiler.runcall(original, worker, batch, *args, **kwargs)
         self._left -= 1
-        if not self._left:
+        if self._wanted is not None and not self._left:
             self._profiler.dump_stats(self._wanted.out)
             self._wanted = None
         return answer
+
+    def process(self, original: Callable[..., Any], scheduler: Any, batch: Any, result: Any) -> Any:
+        """Process the results of a batch, profiled if it is one of those."""
+        if not (batch.forward_mode.is_decode() and self._profiled(batch)):
+            return original(scheduler, batch, result)
+        return self._profiler.runcall(original, scheduler, batch, result)
+
+    def _profiled(self, batch: Any) -> bool:
+        return self._wanted is not None and len(batch.reqs) == self._wanted.bs
 
     def _read(self) -> None:
         if self._path.exists():
             self._wanted = Wanted(*json.loads(self._path.read_text(encoding="utf-8")))
             self._path.unlink()
-            self._profiler, self._left = cProfile.Profile(), self._wanted.steps
+            self._profiler, self._left = cProfile.Profile(time.thread_time), self._wanted.steps

@@ -10,6 +10,7 @@ profiled, and files for `pstats` written beside --out.
 """
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -96,10 +97,10 @@ def _summary(waves: list[float]) -> dict[str, float | None]:
 def _profile(
     state: dict[str, Any], places: dict[str, Place], prompts: Prompts, found: list[Way], options: argparse.Namespace
 ) -> None:
-    """A wave of each way whose steps are profiled; greedy."""
-    load = Decoding(options.clients, options.tokens, 0.0, waves=1)
-    for number, way in enumerate(found):
-        out = options.out.resolve().with_name(f"{options.out.stem}-{number}-{way.setting}.prof")
+    """A wave of each way whose steps are profiled."""
+    for temperature, (number, way) in itertools.product(options.temperatures, enumerate(found)):
+        load = Decoding(options.clients, options.tokens, temperature, waves=1)
+        out = options.out.resolve().with_name(f"{options.out.stem}-{temperature}-{number}-{way.setting}.prof")
         wanted = Wanted(options.clients, options.profiled, str(out))
         profile(Path(state["running"][way.setting]["profiled"]), wanted)
         _wave(state, places[way.setting], way, load, prompts.draw(KIND, "launches, profiled"))
