@@ -58,6 +58,8 @@ class Window(NamedTuple):
     steps: float
     launch: float
     """Seconds of the scheduler's thread in which it launched a step, the median."""
+    process: float
+    """The same of processing an outcome."""
 
 
 class Decoded(NamedTuple):
@@ -85,6 +87,11 @@ class Decoded(NamedTuple):
     def launch(self) -> float:
         """Seconds of the scheduler's thread for the launch of a step: the median of the waves'."""
         return statistics.median(wave.launch for wave in self.windows if wave.seconds)
+
+    @property
+    def process(self) -> float:
+        """The same for processing its outcome."""
+        return statistics.median(wave.process for wave in self.windows if wave.seconds)
 
 
 def decode(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
@@ -164,9 +171,9 @@ def together(rows: npt.NDArray[np.void], load: Decoding) -> Window:
     """
     steps = _of_all(rows, load)
     if len(steps) < 2:
-        return Window(0.0, 0.0, 0.0, 0.0)
+        return Window(0.0, 0.0, 0.0, 0.0, 0.0)
     end = min(load.clients * load.tokens, float(steps["tokens"][-1]))
     seconds = np.interp(end, steps["tokens"], steps["seconds"]) - steps["seconds"][0]
     number = np.interp(end, steps["tokens"], np.arange(len(steps)))
-    launch = float(np.median(steps["launch"]))
-    return Window(end - float(steps["tokens"][0]), float(seconds), float(number), launch)
+    launch, process = (float(np.median(steps[name])) for name in ("launch", "process"))
+    return Window(end - float(steps["tokens"][0]), float(seconds), float(number), launch, process)

@@ -21,9 +21,10 @@ from tilespec.plugins import told
 
 PROGRESS = "TILESPEC_PROGRESS"
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
-ROW = np.dtype([("seconds", "<f8"), ("requests", "<i8"), ("tokens", "<i8"), ("launch", "<f8")])
+ROW = np.dtype([("seconds", "<f8"), ("requests", "<i8"), ("tokens", "<i8"), ("launch", "<f8"), ("process", "<f8")])
 """When (`time.monotonic`, one clock for all processes), how many requests there were, and their tokens in all; and the
-seconds of the scheduler's thread in which it launched the decode step after that, which it does first."""
+seconds of the scheduler's thread in which it launched the decode step after that, which it does first, and in which it
+processed the outcome of this one, once that had come."""
 
 
 def noting(path: Path) -> dict[str, str]:
@@ -81,11 +82,15 @@ class _Notes:
         return result
 
     def process(self, original: Callable[..., Any], scheduler: Any, batch: Any, result: Any) -> Any:
-        """Note a decode step."""
+        """Note a decode step. The wait for its outcome, in which the thread turns, is not a part of it."""
         decodes = batch.forward_mode.is_decode()
+        if decodes and result.copy_done is not None:
+            result.copy_done.synchronize()
+        began = time.thread_time()
         answer = original(scheduler, batch, result)
         if decodes:
+            process = time.thread_time() - began
             tokens = sum(len(request.output_ids) for request in batch.reqs)
-            row = np.array([(time.monotonic(), len(batch.reqs), tokens, self._launch)], ROW)
+            row = np.array([(time.monotonic(), len(batch.reqs), tokens, self._launch, process)], ROW)
             os.write(self._file, row.tobytes())
         return answer

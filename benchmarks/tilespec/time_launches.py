@@ -1,11 +1,13 @@
-"""What launching a decode step costs the scheduler's thread: real servers, TileSpec's with choices that are given.
+"""What a decode step costs the scheduler's thread: real servers, TileSpec's with choices that are given.
 
     python -m tilespec.bench_tilespec up --models /tmp/wide --algorithm EAGLE3 --settings k7 tile --measure-thread
     python -m tilespec.time_launches --prompts /tmp/prompts.json --out launches.jsonl
 
 Waves of 64 clients take turns: of the fixed setting, of TileSpec in graphs of one length, and of TileSpec in ragged
-ones, all with 7 drafted tokens, greedy and sampled. A wave's number is the median over its steps of the thread's time
-in ``Scheduler.run_batch``; "error_us" is the standard error over waves. At the end some steps of each are
+ones, all with 7 drafted tokens, greedy and sampled. A wave's numbers are medians over its steps: "launch_us" of the
+thread's time in ``Scheduler.run_batch``, "process_us" of that in ``process_batch_result`` once the outcome has come.
+"errors_us" are the standard errors over waves. The schedulers' threads have a processor for themselves, the same one:
+they take turns, and what a thread has cached costs it more than what it does. At the end some steps of each are
 profiled, and files for `pstats` written beside --out.
 """
 
@@ -23,6 +25,7 @@ from tilespec import bench_tilespec
 from tilespec.bench_tilespec import places_of
 from tilespec.decode import Decoding, Place, decode
 from tilespec.forced import Forced, force
+from tilespec.pinning import pin_schedulers
 from tilespec.prompts import Prompts, read_prompts
 from tilespec.thread_profile import Wanted, profile
 
@@ -59,39 +62,48 @@ def main() -> None:
     if not all("forced" in server for server in state["running"].values()):
         raise SystemExit("these servers choose by themselves: start them with --measure-thread")
     places, prompts = places_of(state, state["running"]), read_prompts(options.prompts)
+    pin_schedulers([server["pid"] for server in state["running"].values()])
     found = ways(list(places), options.clients)
     with options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"clients": options.clients, "drafts": STEPS, "waves": options.waves}, out)
         for temperature in options.temperatures:
             load = Decoding(options.clients, options.tokens, temperature, waves=1)
-            medians: dict[str, list[float]] = {way.what: [] for way in found}
+            medians: dict[str, list[tuple[float, float]]] = {way.what: [] for way in found}
             for wave in range(options.waves + 1):  # the first one warms up
                 for way in found:
                     drawn = prompts.draw(KIND, f"launches {temperature} {wave}")
-                    launch = _wave(state, places[way.setting], way, load, drawn)
-                    if wave and launch is not None:
-                        medians[way.what].append(1e6 * launch)
+                    thread = _wave(state, places[way.setting], way, load, drawn)
+                    if wave and thread is not None:
+                        medians[way.what].append(thread)
             for what, waves in medians.items():
                 tell({"temperature": temperature, "what": what} | _summary(waves), out)
         _profile(state, places, prompts, found, options)
 
 
-def _wave(state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: Iterator[list[int]]) -> float | None:
-    """Seconds of the thread for a launch; None where not all of the wave decoded at the same time."""
+def _wave(
+    state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: Iterator[list[int]]
+) -> tuple[float, float] | None:
+    """Seconds of the thread to launch and to process a step; None where not all of the wave decoded together."""
     if way.setting.startswith("tile"):
         orders = Path(state["running"][way.setting]["forced"])
         force(orders, Forced(load.clients, STEPS, way.tier))
     try:
-        return decode(place, load, drawn).launch
+        found = decode(place, load, drawn)
     except RuntimeError as error:
         print(f"{way.what}: {error}")
         return None
+    return found.launch, found.process
 
 
-def _summary(waves: list[float]) -> dict[str, float | None]:
-    mean = round(statistics.fmean(waves), 1) if waves else None
-    error = round(statistics.stdev(waves) / math.sqrt(len(waves)), 1) if len(waves) > 1 else None
-    return {"waves": len(waves), "launch_us": mean, "error_us": error}
+def _summary(waves: list[tuple[float, float]]) -> dict[str, Any]:
+    if len(waves) < 2:
+        return {"waves": len(waves)}
+    columns = [[1e6 * seconds for seconds in column] for column in zip(*waves, strict=True)]
+    columns.append([sum(both) for both in zip(*columns, strict=True)])
+    means = [round(statistics.fmean(column), 1) for column in columns]
+    errors = [round(statistics.stdev(column) / math.sqrt(len(column)), 1) for column in columns]
+    names = "launch_us", "process_us", "both_us"
+    return {"waves": len(waves), **dict(zip(names, means, strict=True)), "errors_us": errors}
 
 
 def _profile(

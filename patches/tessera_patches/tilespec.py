@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
+
+from sglang.srt.configs.hybrid_arch import mambaish_config
 
 from tessera_patches import tilespec_accept, tilespec_verify
 from tessera_patches.tilespec_accept import Chains
@@ -43,6 +46,17 @@ def sample(
     if tree is not None:
         tree.accepted = accepted[2]
     return accepted
+
+
+def commit_states(original: Callable[..., None], target_worker: Any, *told: Any) -> None:
+    """AROUND ``commit_mamba_states_after_verify``: for models that have such states alone."""
+    if _has_states(target_worker):
+        original(target_worker, *told)
+
+
+@functools.cache
+def _has_states(target_worker: Any) -> bool:
+    return mambaish_config(target_worker.model_runner.model_config) is not None
 
 
 def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Any:

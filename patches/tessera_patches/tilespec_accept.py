@@ -48,7 +48,7 @@ def accept(
     Sums of probabilities may differ between GPUs in the last bit, so where tokens are sampled the first rank's are
     everybody's, as SGLang has it. What is learnt must wait for them.
     """
-    bs, width = len(batch.seq_lens), verify_input.draft_token_num
+    bs, width = batch.seq_lens.shape[0], verify_input.draft_token_num
     logits = _taken(logits_output, chains.qo_indptr, batch, width, grammar_mask)
     tokens = verify_input.draft_token.reshape(bs, width)
     greedy = batch.sampling_info.is_all_greedy

@@ -89,7 +89,7 @@ def lay_out(
         told = parent_list, top_scores_index, draft_tokens, seq_lens
         found: tuple[Any, ...] = original(bonus_tokens, *told, *args, **kwargs)
         return found
-    rows = len(draft_tokens) * (draft_tokens.shape[1] + 1)
+    rows = draft_tokens.shape[0] * (draft_tokens.shape[1] + 1)
     tokens, positions = draft_tokens.new_empty(rows), draft_tokens.new_empty(rows)
     chain_rows(bonus_tokens, draft_tokens, seq_lens, tokens, positions)
     return None, positions, None, None, None, tokens

@@ -15,7 +15,7 @@ from tessera_patches.tilespec_draft_vocabulary import knowing_some
 from tessera_patches.tilespec_extend import fuse_extend
 from tessera_patches.tilespec_first_tokens import finding, picking
 from tessera_patches.tilespec_proposals import noted, proposing
-from tessera_patches.tilespec_tap import tapped
+from tessera_patches.tilespec_tap import Tap
 from tessera_patches.tilespec_trees import DraftTree, ordering
 
 
@@ -81,8 +81,7 @@ def scored_chains(kind: Any) -> type:
                     renamed = contextlib.nullcontext() if sampled else numbered(self, forward_batch.spec_info)
                     with noted.holding(self.scores.place), renamed:  # where tokens are picked, or sampled
                         return super().draft_forward(forward_batch)
-                with tapped(self.draft_runner, "forward") as outputs:
-                    outputs.on = lambda output: self.scores.next(output.next_token_logits)
+                with Tap(self.draft_runner, "forward", lambda output: self.scores.next(output.next_token_logits)):
                     return super().draft_forward(forward_batch)
 
     return ScoredChains
@@ -98,7 +97,7 @@ def scored_trees(kind: Any) -> type:
 
         def draft(self, batch: Any) -> Any:
             """Draft for a batch, and keep the candidates: what is verified of them is decided afterwards."""
-            with tapped(self.cuda_graph_runner, "execute") as replayed:
+            with Tap(self.cuda_graph_runner, "execute") as replayed:
                 verify_input = super().draft(batch)
             parents, selected, *_ = replayed.last or self.drafted
             DraftTree(parents, selected).attach(verify_input)

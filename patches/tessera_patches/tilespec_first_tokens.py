@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tessera.tilespec.scores import Scores
-from tessera_patches.tilespec_tap import tapped
+from tessera_patches.tilespec_tap import Tap
 
 
 class _Picked(torch.Tensor):
@@ -17,13 +17,15 @@ class _Picked(torch.Tensor):
         return self.as_subclass(torch.Tensor)
 
 
-class _Unread(_Picked):
+class _Read(torch.Tensor):
     """The same of logits whose likeliest tokens are known: SGLang's arg-max of them is these, and reads nothing.
 
     Attributes:
-        tokens: int64 ``[bs, 1]``.
+        confidence: the greatest probability of each row, float32 ``[rows, 1]``.
+        tokens: whose that is, int64 ``[rows, 1]``.
     """
 
+    confidence: torch.Tensor
     tokens: torch.Tensor
 
     def __getitem__(self, index: Any) -> Any:
@@ -43,16 +45,27 @@ def picking(kind: Any) -> Any:
         def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
             """Runs the draft model over the verified tokens, and picks the first token of the next draft."""
             graphs = self.cuda_graph_runner_for_draft_extend
-            bs = len(batch.seq_lens)
-            with tapped(self.draft_runner, "forward") as eager, tapped(graphs, "execute") as replayed:
-                eager.on = replayed.on = lambda output: self._extended(output, bs)
+            bs = batch.seq_lens.shape[0]
+
+            def extended(output: Any) -> None:
+                self._extended(output, bs)
+
+            with Tap(self.draft_runner, "forward", extended), Tap(graphs, "execute", extended):
                 super()._draft_extend_for_decode(batch, batch_result)
 
         def _extended(self, output: Any, bs: int) -> None:
             """Called with what the draft model computed, padding included: picks the rows of ``bs`` requests."""
-            output.next_token_logits = output.next_token_logits[:bs].as_subclass(_Picked)
+            output.next_token_logits = self._picked(output.next_token_logits, bs)
             if output.hidden_states is not None:  # stay for the next step, and may lie in a graph's memory
                 output.hidden_states = output.hidden_states[:bs].clone().as_subclass(_Picked)
+
+        def read(self, logits: torch.Tensor | None) -> torch.Tensor | None:
+            """Called with the logits ``[rows, V]`` that are picked, where they are computed: inside captured graphs."""
+            return logits
+
+        def _picked(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
+            """The same of their logits ``[rows, V]``."""
+            return logits[:bs].as_subclass(_Picked)
 
     return Picking
 
@@ -75,12 +88,20 @@ def finding(kind: Any) -> Any:
                 drafts.topk_p, drafts.topk_index = self._first
                 self._first = None
 
-        def _extended(self, output: Any, bs: int) -> None:
-            super()._extended(output, bs)
-            if not self.server_args.speculative_use_rejection_sampling:
-                logits = output.next_token_logits.as_subclass(torch.Tensor)
-                self._first = self.scores.first(logits)
-                output.next_token_logits = logits.as_subclass(_Unread)
-                output.next_token_logits.tokens = self._first[1]
+        def read(self, logits: torch.Tensor | None) -> torch.Tensor | None:
+            """What is found lies in the graph's memory: it is drafted from, or relayed, before another draft-extend."""
+            if logits is None or self.server_args.speculative_use_rejection_sampling:
+                return logits
+            confidence, tokens = self.scores.first(logits)
+            read = logits.as_subclass(_Read)
+            read.confidence, read.tokens = confidence, tokens
+            return read
+
+        def _picked(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
+            if isinstance(logits, _Read):
+                self._first = logits.confidence[:bs], logits.tokens[:bs]
+                return logits
+            picked: torch.Tensor = super()._picked(logits, bs)
+            return picked
 
     return Finding

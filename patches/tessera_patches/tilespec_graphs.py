@@ -50,8 +50,12 @@ class RaggedGraphs(LoadedOnce):
 
     def slots(self, tier: int) -> int:
         """How many requests its graph is for, those of padding among them."""
-        slots: int = self._ragged_capture_slots(tier)
-        return slots
+        most: int = self.max_bs
+        return min(tier, most)
+
+    def _ragged_capture_slots(self, num_tokens: int) -> int:
+        """SGLang asks the environment too, four times in a step, whether it tests something else."""
+        return self.slots(num_tokens)
 
     def capture(self) -> None:
         """Capture each tier: SGLang's loop, over sizes that are tokens and not requests."""

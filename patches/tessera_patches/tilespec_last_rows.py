@@ -7,6 +7,7 @@ values changes no cache, and the next draft begins behind each request's last ac
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -31,12 +32,16 @@ def asks_once(model: Any) -> bool:
     return len(layers) == 1 and type(getattr(layers[0], "self_attn", None)) is LlamaAttention
 
 
-def last_rows_only(model: Any) -> None:
+def last_rows_only(model: Any, read: Callable[[Any], Any] = lambda logits: logits) -> None:
     """Have the draft model's extends compute logits, and the last layer's MLP, of last accepted rows alone (in place).
 
     SGLang computes all rows, and picks then: with 64 requests, 8 tokens and a vocabulary of 128k a product of 0.5 TFLOP
     and 262 MB of logits, of which 33 are looked at. Its ``select_index`` is for workers of several layers. Of an
     EAGLE-3 head of 8B shape the MLP is three fifths of what each row costs besides. Runs inside captured graphs.
+
+    Args:
+        model: the draft model.
+        read: gets the logits ``[bs, V]``, or None while SGLang tunes kernels; returns what is handed on in their place.
     """
     original = model.forward
     picked = Scoped[_Picked]()
@@ -62,8 +67,9 @@ def last_rows_only(model: Any) -> None:
         with picked.holding(_Picked(drafts.select_index, rows)):
             output = original(input_ids, positions, forward_batch, *args, **kwargs)
         logits = output.next_token_logits
-        if logits is not None and len(logits) != bs:  # None while SGLang tunes kernels
+        if logits is not None and len(logits) != bs:
             raise RuntimeError(f"tessera: {type(model).__name__} computes logits of rows that nobody asked for")
+        output.next_token_logits = read(logits)
         states = output.hidden_states
         if states is not None and len(states) == rows:  # of inner layers, for EAGLE-3
             output.hidden_states = states[drafts.select_index]

@@ -18,7 +18,7 @@ class PlanViews:
 
     def first(self, plan: VerifyPlan, requests: int) -> dict[str, torch.Tensor]:
         """What a plan says of its first requests, by SGLang's names."""
-        slots = len(plan.verify_lens)
+        slots = plan.verify_lens.shape[0]
         kept = self._kept.get(slots)
         if kept is None or kept[0] is not plan:
             kept = self._kept[slots] = plan, {}
@@ -49,7 +49,7 @@ class PlannedLayout(RaggedVerifyLayout, frozen=True, kw_only=True):  # type: ign
         Raises:
             RuntimeError: the plan has no room for so many.
         """
-        slots = len(self.plan.verify_lens)
+        slots = self.plan.verify_lens.shape[0]
         if padded_bs > slots:
             raise RuntimeError(f"tessera: a plan for {slots} requests, and a graph for {padded_bs}")
         return RaggedVerifyLayout(

@@ -56,7 +56,7 @@ def _on_gpu(requests: torch.Tensor) -> bool:
 
 def _fit(requests: torch.Tensor, drafts: DraftRows, pool: DraftRows) -> bool:
     """Whether `stash_drafts` takes them."""
-    bs = len(requests)
+    bs = requests.shape[0]
     if bs == 0 or requests.dtype != torch.int64 or not requests.is_contiguous():
         return False
     if drafts.tokens.dtype not in {torch.int32, torch.int64} or (drafts.states is None) != (pool.states is None):

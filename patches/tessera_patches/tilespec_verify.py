@@ -43,7 +43,7 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
 
     ``verify_input.draft_token`` stays dense: grammars and the acceptance read it.
     """
-    bs, runner = len(batch.seq_lens), target_worker.model_runner
+    bs, runner = batch.seq_lens.shape[0], target_worker.model_runner
     tree = DraftTree.of(verify_input)
     if tree is not None:
         lay_out(tree, verify_input, batch.seq_lens, cut.plan, runner.attn_backend)
@@ -78,7 +78,7 @@ def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None
         raise RuntimeError("a verification in part that was never prepared")
     states = logits_output.hidden_states
     if states is not None:
-        bs, width = len(batch.seq_lens), verify_input.draft_token_num
+        bs, width = batch.seq_lens.shape[0], verify_input.draft_token_num
         logits_output.hidden_states = dense(states, cut.plan.qo_indptr, bs, width, 0)
     _, verify_input.positions, batch.out_cache_loc = cut.dense
     batch.input_ids = verify_input.draft_token

@@ -31,6 +31,7 @@ from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec_drafts import scored_chains
 from tessera_patches.tilespec_flash import fuse_verify
 from tessera_patches.tilespec_last_rows import last_rows_only
+from tessera_patches.tilespec_launches import hasten_sglang
 from tessera_patches.tilespec_layout import PlanViews
 from tessera_patches.tilespec_load_once import load_once
 from tessera_patches.tilespec_logits import as_multiplied, drafting
@@ -115,7 +116,8 @@ class SizedWorker:
         model = AcceptanceModel.create(torch.from_numpy(edges()), table, requests, self.device)
         self._scores = self.scores_class(requests, depths, self.device, model)
         drafts.scores = self._scores
-        last_rows_only(drafts.draft_runner.model)
+        hasten_sglang(self.device)
+        last_rows_only(drafts.draft_runner.model, drafts.read)
         if not self._states.shape.trees:  # of those SGLang accepts some
             as_multiplied(self.target_worker.model_runner.model, ForwardMode.is_target_verify)
             as_multiplied(drafts.draft_runner.model, drafting)
@@ -176,7 +178,7 @@ class SizedWorker:
         if choice.steps == 0:
             Chains(self._scores.anchors).attach(verify_input)
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
-        bs, steps, requests = len(batch.seq_lens), choice.steps, batch.req_pool_indices
+        bs, steps, requests = batch.seq_lens.shape[0], choice.steps, batch.req_pool_indices
         graphs = None if choice.tier is None else self._graphs
         slots = 0 if graphs is None else graphs.slots(choice.tier)
         plan = self._scores.allocate(bs, steps, requests, choice.tokens, slots)

@@ -39,6 +39,6 @@ def chain_rows_triton(
     positions: torch.Tensor,
 ) -> None:
     """See `tessera_kernels.chain_rows.chain_rows`. One launch."""
-    bs, width = len(drafts), drafts.shape[1] + 1
+    bs, width = drafts.shape[0], drafts.shape[1] + 1
     tensors = anchors, drafts, seq_lens, tokens, positions
     _rows_kernel((bs, 1, 1), tensors, (width, drafts.stride(0)), (power_of_2(width),), num_warps=1)

@@ -84,10 +84,10 @@ def extend_offsets_triton(
     programs: int = PROGRAMS,
 ) -> None:
     """See `tessera_kernels.extend_offsets.extend_offsets`. One launch."""
-    bs = len(seq_lens)
+    bs = seq_lens.shape[0]
     _extend_kernel(
         (bs, max(programs // bs, 1), 1),
         (seq_lens, extend_lens, extend_lens if accept_lens is None else accept_lens, requests, req_to_token, *offsets),
-        (bs, width, req_to_token.stride(0), min(len(offsets.kv_indices), _MOST)),
+        (bs, width, req_to_token.stride(0), min(offsets.kv_indices.shape[0], _MOST)),
         (ROWS, COLUMNS, accept_lens is not None),
     )

@@ -57,8 +57,8 @@ def stash_drafts_triton(drafts: DraftRows, requests: torch.Tensor, pool: DraftRo
         states, states_out, columns = drafts.states, pool.states, drafts.states.shape[1]
     tile = min(power_of_2(max(columns, 1)), MAX_COLUMNS)
     _stash_kernel(
-        (len(requests), max(-(-columns // tile), 1), 1),
+        (requests.shape[0], max(-(-columns // tile), 1), 1),
         (requests, *drafts[:3], states, *pool[:3], states_out),
-        (len(pool.tokens),),
+        (pool.tokens.shape[0],),
         (topk, power_of_2(topk), columns, tile),
     )

@@ -46,7 +46,7 @@ def verify_offsets_triton(
     seq_lens: torch.Tensor, verify_lens: torch.Tensor | None, width: int, offsets: VerifyOffsets
 ) -> None:
     """See `tessera_kernels.verify_offsets.verify_offsets`. One launch."""
-    bs = len(seq_lens)
+    bs = seq_lens.shape[0]
     _verify_kernel(
         (1, 1, 1),
         (seq_lens, offsets.kv_lens if verify_lens is None else verify_lens, *offsets),  # what is None is not read

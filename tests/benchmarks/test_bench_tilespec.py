@@ -62,7 +62,7 @@ class Decoder:
             await asyncio.sleep(0.005)
             if decodes:
                 self._lengths = [length + 2 for length in self._lengths]
-                row = np.array([(time.monotonic(), len(self._lengths), sum(self._lengths), 0.002)], ROW)
+                row = np.array([(time.monotonic(), len(self._lengths), sum(self._lengths), 0.002, 0.001)], ROW)
                 with self.notes.open("ab") as file:
                     file.write(row.tobytes())
         return web.json_response({"meta_info": {"completion_tokens": 9, "prompt_tokens": 1, "cached_tokens": 0}})

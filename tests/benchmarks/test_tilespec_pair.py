@@ -121,21 +121,21 @@ def test_prompts_are_sorted_and_never_repeat(pair: Path, tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("tokens", "window"),
     [
-        (6, (8.0, 0.5, 1.6, 0.3)),  # of the second step 3 of 5 tokens
-        (8, (12.0, 0.85, 2.5, 0.3)),
-        (1000, (14.0, 1.0, 3.0, 0.3)),  # the first of them ends
-        (2, (0.0, 0.0, 0.0, 0.3)),
+        (6, (8.0, 0.5, 1.6, 0.3, 0.1)),  # of the second step 3 of 5 tokens
+        (8, (12.0, 0.85, 2.5, 0.3, 0.1)),
+        (1000, (14.0, 1.0, 3.0, 0.3, 0.1)),  # the first of them ends
+        (2, (0.0, 0.0, 0.0, 0.3, 0.1)),
     ],
 )
 def test_only_what_is_decoded_by_all_together_counts(tokens: int, window: tuple[float, ...]) -> None:
     """From the first step of all until there is enough, or until one of them ends; steps count in part."""
     steps = [
-        *((0.5, 1, 2, 9.0), (1.0, 2, 4, 0.1), (1.2, 2, 9, 0.4), (1.7, 2, 14, 0.2), (2.0, 2, 18, 0.8)),
-        (2.5, 1, 9, 9.0),
+        *((0.5, 1, 2, 9.0, 7.0), (1.0, 2, 4, 0.1, 0.1), (1.2, 2, 9, 0.4, 0.0), (1.7, 2, 14, 0.2, 0.1)),
+        *((2.0, 2, 18, 0.8, 0.3), (2.5, 1, 9, 9.0, 7.0)),
     ]
     load = Decoding(clients=2, tokens=tokens, temperature=0.0, waves=1)
     assert together(np.array(steps, ROW), load) == pytest.approx(window)
-    assert together(np.array(steps[:2], ROW), load) == (0, 0, 0, 0)
+    assert together(np.array(steps[:2], ROW), load) == (0, 0, 0, 0, 0)
 
 
 def test_figures_from_results(

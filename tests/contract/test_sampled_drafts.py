@@ -121,7 +121,8 @@ def test_first_tokens_come_with_their_confidence() -> None:
 
     class Runner:
         def execute(self, _: Any) -> Any:
-            return SimpleNamespace(next_token_logits=torch.cat([logits, padding]), hidden_states=states)
+            captured = drafts.read(torch.cat([logits, padding]))
+            return SimpleNamespace(next_token_logits=captured, hidden_states=states)
 
     class Drafts:
         server_args = SimpleNamespace(speculative_use_rejection_sampling=False)
@@ -133,12 +134,12 @@ def test_first_tokens_come_with_their_confidence() -> None:
             seen.append(output.next_token_logits[torch.tensor([0, 3])])
             kept = output.hidden_states[torch.tensor([0, 3])]
             token = torch.argmax(seen[0], dim=-1, keepdim=True)
-            assert token is drafts._first[1]
+            assert token is seen[0].tokens
             batch_result.next_draft_input = EagleDraftInput(
                 topk_p=torch.ones(2, 1), topk_index=token, hidden_states=kept
             )
 
-    seen: list[torch.Tensor] = []
+    seen: list[Any] = []
     drafts: Any = finding(Drafts)()
     model = AcceptanceModel.create(torch.rand(3), torch.zeros(1, 4), 2, "cpu")
     drafts.scores = Scores(2, 1, "cpu", model)

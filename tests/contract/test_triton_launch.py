@@ -1,18 +1,30 @@
-"""What `tessera_kernels.launch.Launcher` leaves out of Triton's way to a compiled kernel, and what it keeps."""
+"""What `tessera_kernels.launch` leaves out of Triton's way to a compiled kernel, and what it keeps."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+import sglang
+import torch
 from triton import knobs
+from triton._C.libtriton import native_specialize_impl
 from triton.backends.driver import GPUDriver
+from triton.backends.nvidia.compiler import CUDABackend
 from triton.backends.nvidia.driver import CudaLauncher, make_launcher
 from triton.compiler import CompiledKernel
+from triton.runtime.jit import JITFunction, KernelInterface
 
 import tessera_kernels
 from tessera_kernels.launch import Launcher
+from tessera_patches.tilespec_launches import KERNELS
+
+SGLANG = Path(str(sglang.__file__)).parent
 
 
 def test_a_compilation_is_launched_with_these() -> None:
@@ -22,6 +34,49 @@ def test_a_compilation_is_launched_with_these() -> None:
     assert call + "knobs.runtime.launch_enter_hook,knobs.runtime.launch_exit_hook,*args)" in source
     parameters = list(inspect.signature(CudaLauncher.__call__).parameters)
     assert parameters == ["self", "gridX", "gridY", "gridZ", "stream", "function", "args"]
+
+
+def test_the_driver_launches_with_these() -> None:
+    """What ``CudaLauncher`` adds: two numbers of its own, and scratch memory, none where its size is 0."""
+    source = "".join(inspect.getsource(CudaLauncher.__call__).split())
+    assert "ifsize>0:" in source
+    assert "returnNone" in source
+    assert source.count("allocate_scratch(self.") == 2
+    call = "self.launch(gridX,gridY,gridZ,stream,function,self.launch_cooperative_grid,self.launch_pdl,"
+    assert source.endswith(call + "global_scratch,profile_scratch,*args)")
+
+
+def test_a_kernel_is_compiled_anew_for_no_more_than_we_look_at() -> None:
+    """Numbers of 32 bits: 1, multiples of 16. Pointers: multiples of 16. And calls go through ``run``."""
+
+    def compiled_for(argument: object) -> tuple[str, str | None]:
+        found: tuple[str, str | None] = native_specialize_impl(CUDABackend, argument, False, True, True)
+        return found
+
+    assert compiled_for(2) == compiled_for(-(2**31) + 1) == compiled_for(2**31 - 1)
+    assert compiled_for(0) == compiled_for(16) == compiled_for(-(2**31))
+    whole = torch.zeros(64)
+    assert compiled_for(whole) == compiled_for(whole[4:]) != compiled_for(whole[1:]) == compiled_for(whole[2:])
+    assert "self.run(grid=grid,warmup=False,*args,**kwargs)" in "".join(inspect.getsource(KernelInterface).split())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sglangs_kernels_are_given_numbers_by_place(kernel: str) -> None:
+    """Where the one or other was given by its name, Triton would launch."""
+    module, name = kernel.split(":")
+    found = getattr(importlib.import_module(module), name)
+    assert isinstance(found, JITFunction)
+    changing = {parameter.name for parameter in found.params if not parameter.is_constexpr}
+    calls = [call for path in SGLANG.rglob("*.py") for call in _launches(path, name)]
+    assert calls
+    assert not changing & {keyword.arg for call in calls for keyword in call.keywords}
+
+
+def _launches(path: Path, name: str) -> Iterator[ast.Call]:
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if f"{name}[" in text else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and ast.unparse(node.func.value) == name:
+            yield node
 
 
 def test_an_address_is_as_good_as_a_tensor() -> None:

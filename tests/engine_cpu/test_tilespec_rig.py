@@ -44,7 +44,7 @@ def _launches(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     assert (none["what"], k2["what"]) == ("none", "k2")
     assert 0 < none["launch_us"] < k2["launch_us"]
     profiled: dict[tuple[str, int, str], tuple[int, ...]]
-    profiled = pstats.Stats(str(folder / "launches-1-k2.prof")).stats  # type: ignore[attr-defined]
+    profiled = pstats.Stats(str(folder / "launches-0.0-1-k2.prof")).stats  # type: ignore[attr-defined]
     assert [calls for (_, _, name), (calls, *_) in profiled.items() if name == "draft_forward"] == [3]
 
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 from triton import knobs
+from triton import language as tl
+from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime import driver
 
-from tessera_kernels.launch import Launcher, power_of_2
+from tessera_kernels.launch import Launcher, hasten, power_of_2
 from tessera_patches import late_compiles
 
 
@@ -19,7 +22,8 @@ class Jit:
 
     __name__ = "kernel"
 
-    def __init__(self, *, specialized: str = "") -> None:
+    def __init__(self, *, specialized: str = "", made: Any = None) -> None:
+        self.made = made
         self.calls: list[tuple[str, Any, tuple[Any, ...]]] = []
         self.compilations = 0
         names = ("a", "b", "n", "SIZE")
@@ -29,7 +33,7 @@ class Jit:
         def launch(*arguments: Any, num_warps: int) -> Any:
             self.calls.append((f"jit {num_warps}", grid, arguments))
             self.compilations += 1
-            return Compiled(self, f"compiled {self.compilations}")
+            return self.made or Compiled(self, f"compiled {self.compilations}")
 
         return launch
 
@@ -105,6 +109,101 @@ def test_a_number_that_triton_would_specialize_is_refused() -> None:
     tensor = torch.zeros(4)
     with pytest.raises(TypeError, match="name n in do_not_specialize"):
         Launcher(Jit(specialized="n"))((1, 1, 1), (tensor, tensor), (5,), (8,))
+
+
+def test_a_kernel_without_scratch_memory_is_launched_by_the_driver_itself() -> None:
+    """Triton's function in between sees to scratch memory; with some it is called."""
+    calls: list[tuple[Any, ...]] = []
+    tensor = torch.zeros(64)
+    for scratch in (0, 8):
+        run = object.__new__(CudaLauncher)
+        run.global_scratch_size, run.profile_scratch_size = scratch, 0
+        run.launch_cooperative_grid, run.launch_pdl = False, True
+        run.launch = lambda *arguments: calls.append(arguments)
+        launch = Launcher(Jit(made=SimpleNamespace(run=run, function="function", packed_metadata="metadata")))
+        launch((1, 1, 1), (tensor, tensor), (5,), (8,))
+        if scratch:
+            with pytest.raises(AttributeError, match="global_scratch_align"):  # of it Triton asks for memory
+                launch((1, 1, 1), (tensor, tensor), (5,), (8,))
+        else:
+            launch((4, 1, 1), (tensor, tensor), (5,), (8,))
+    how = "function", False, True, None, None, "metadata", None, None, None
+    assert calls == [(4, 1, 1, 7, *how, tensor.data_ptr(), tensor.data_ptr(), 5, 8)]
+
+
+def _stores(a: Any, b: Any, n: Any, half: tl.constexpr, size: tl.constexpr = 4) -> None:
+    tl.store(a + n * half * size, tl.load(b))
+
+
+_theirs: Any = triton.jit(_stores)
+
+
+class Theirs:
+    """Somebody else's kernel, of which compilations are made by `search`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.jit = Jit()
+        monkeypatch.setattr(_theirs, "run", self.search, raising=False)
+        hasten(_theirs)
+        hasten(_theirs)  # changes nothing
+
+    def search(self, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+        """Stands where Triton's is."""
+        self.jit.calls.append(("jit", grid, (arguments, named)))
+        return None if warmup else self.jit[grid](*arguments, num_warps=4)
+
+    def launch(self, *arguments: Any, grid: Any = (2,), **named: Any) -> str:
+        """What a call came to."""
+        before = len(self.jit.calls)
+        _theirs[grid](*arguments, **named)
+        return self.jit.calls[before][0]
+
+
+def test_kernels_of_others_are_launched_by_what_triton_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types, alignment, constants, and numbers: 1, multiples of 16, large ones; constants by name and by default."""
+    theirs = Theirs(monkeypatch)
+    ints, floats = torch.zeros(64, dtype=torch.int32), torch.zeros(64)
+    assert theirs.launch(ints, floats, 5, 3) == "jit"
+    assert theirs.launch(ints, floats, 7, half=3, grid=(9, 8)) == "jit"  # by name
+    for arguments, known in (
+        ((ints, floats, 7, 3), True),
+        ((floats, floats, 7, 3), False),
+        ((ints, floats[1:], 7, 3), False),
+        ((ints, floats[2:], 7, 3), True),
+        ((ints, floats, 1, 3), False),
+        ((ints, floats, 32, 3), False),
+        ((ints, floats, 48, 3), True),
+        ((ints, floats, 7, 4), False),
+        ((ints, None, 7, 4), False),
+        ((ints, None, 9, 4), True),
+    ):
+        assert (theirs.launch(*arguments) != "jit") == known, arguments
+    theirs.jit.calls.clear()
+    theirs.launch(ints, floats, 9, half=3, grid=(9, 8))
+    theirs.launch(ints, floats, 9, 3)
+    addresses = ints.data_ptr(), floats.data_ptr()
+    assert theirs.jit.calls == [
+        ("compiled 2 on 7", (9, 8, 1), (*addresses, 9, 3, 4)),
+        ("compiled 1 on 7", (2, 1, 1), (*addresses, 9, 3, 4)),
+    ]
+
+
+def test_what_is_not_known_of_a_kernel_is_left_to_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers by name, other types, large numbers, grids that are computed, warm-ups, and profilers that listen."""
+    theirs = Theirs(monkeypatch)
+    tensor = torch.zeros(64)
+    assert theirs.launch(tensor, tensor, 5, 3) == "jit"
+    for _ in range(2):
+        assert theirs.launch(tensor, tensor, n=5, half=3) == "jit"
+        assert theirs.launch(tensor, tensor, 5.0, 3) == "jit"
+        assert theirs.launch(tensor, tensor, 2**31, 3) == "jit"
+        assert theirs.launch(tensor, tensor, 5, 3, grid=lambda _: (2,)) == "jit"
+        _theirs.warmup(tensor, tensor, 5, 3, grid=(2,))
+        assert theirs.jit.calls[-1][0] == "jit"
+    with monkeypatch.context() as listening:
+        listening.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
+        assert theirs.launch(tensor, tensor, 5, 3) == "jit"
+    assert theirs.launch(tensor, tensor, 5, 3) != "jit"
 
 
 @pytest.mark.parametrize(("number", "power"), [(1, 1), (2, 2), (3, 4), (64, 64), (65, 128)])

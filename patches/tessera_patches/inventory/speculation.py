@@ -104,6 +104,18 @@ SEAMS = (
         relied=(f"{SPECULATIVE}.eagle_utils._verify_coins",),
     ),
     Seam(
+        target=f"{SPECULATIVE}.spec_utils.commit_mamba_states_after_verify",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec:commit_states",
+        guard=Guard.BODY,
+        why="Asks once whether a model has states like Mamba's; SGLang goes through all kinds of them in each step.",
+        remove_when="SGLang knows it from the start.",
+        callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+        relied=("sglang.srt.configs.hybrid_arch.mambaish_config",),
+    ),
+    Seam(
         target=f"{SPECULATIVE}.eagle_utils.organize_draft_results",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,

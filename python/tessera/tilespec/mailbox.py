@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 
+from tessera.tilespec.streams import record
+
 Tag = TypeVar("Tag")
 
 MOST = 8
@@ -44,7 +46,7 @@ class Mailbox(Generic[Tag]):
         copy = self._free.pop() if self._free else _Copy(tensor)
         copy.host.copy_(tensor, non_blocking=True)
         if copy.arrived is not None:
-            copy.arrived.record()
+            record(copy.arrived)
         self._under_way.append((copy, tag))
 
     def receive(self) -> list[tuple[np.ndarray, Tag]]:

@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 import torch
 
+from tessera.tilespec.streams import record
+
 Tag = TypeVar("Tag")
 
 
@@ -54,5 +56,5 @@ class Stopwatch(Generic[Tag]):
         if not self._cuda:
             return time.perf_counter()
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
-        event.record()
+        record(event)
         return event

@@ -1,0 +1,40 @@
+"""Kernels of others, launched by us: the same as Triton's own launches, whatever they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import triton
+from triton import language as tl
+
+from tessera_kernels.launch import hasten
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scale(out, values, count, factor, width: tl.constexpr, MINUS: tl.constexpr = False):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
+    at = tl.program_id(0) * width + tl.arange(0, width)
+    scaled = tl.load(values + at, mask=at < count, other=0) * factor
+    tl.store(out + at, -scaled if MINUS else scaled, mask=at < count)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_launches_are_as_tritons(device: str, again: bool) -> None:
+    """Numbers that are specialized and such that are not, pointers of all kinds, constants by place and by name."""
+    hasten(_scale)
+    values = torch.arange(1000, device=device)
+    cases: list[tuple[int, int, int, dict[str, Any]]] = [
+        *((first, count, factor, {}) for first in (0, 1, 4) for count in (1, 16, 100, 160) for factor in (1, 2, 3, 16)),
+        (1, 100, 2**33, {}),
+        (0, 100, 3, {"MINUS": True}),
+        (0, 100, 3, {"num_warps": 2}),
+    ]
+    for first, count, factor, named in cases * (1 + again):
+        out = torch.full((1000,), -7, device=device)
+        _scale[(8,)](
+            out[first:], values[first:].to(torch.int32 if count == 16 else torch.int64), count, factor, 32, **named
+        )
+        expected = torch.full((1000,), -7, device=device)
+        expected[first : first + count] = values[first : first + count] * factor * (-1 if named.get("MINUS") else 1)
+        assert torch.equal(out, expected), (first, count, factor, named)
