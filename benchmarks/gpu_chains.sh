@@ -8,8 +8,8 @@
 #                         minute from it; TileSpec beside every fixed setting, greedy and, with rejection sampling, where
 #                         tokens are sampled; and at the end, where it may be lost, what a step costs the scheduler's
 #                         thread of a host that has nothing else to do
-#   gpu_chains.sh launches    in the place of `one`: what launching a step costs the scheduler's thread, a draft that is
-#                         never right, a later start; for these TRAIN_TIME=0.03 does
+#   gpu_chains.sh launches    in the place of both: what a step costs the scheduler's thread, a draft that is never right,
+#                         a later start; models are drawn for these
 #   gpu_chains.sh chain NAME GPU CORES STEP...    one chain of any steps
 #   gpu_chains.sh look    wait LOOK_SECONDS, show how far they are, pack what there is into $OUT
 #
@@ -38,9 +38,9 @@ one() { # trained after 340 s, up after 560; all loads in 930 s; then 80 s for t
     chain figures 0 0-15 tile_wait tile_up tile_run tile_down tile_thread
 }
 
-launches() { # trained after 110 s, launches after 180 more, 300 s for the rest (reckoned)
-  TRACE='' MEASURE=1 SETTINGS="k7 tile" chain launches 0 0-15 tile_wait tile_up tile_launches tile_down \
-    tile_up_useless tile_useless tile_down tile_again tile_thread
+launches() { # launches after 250 s, 250 s for the rest (reckoned)
+  DRAWN=1 TRACE='' MEASURE=1 SETTINGS="k7 tile" chain launches 0 0-15 tile_drawn tile_up tile_launches tile_down \
+    tile_up_useless tile_useless tile_down tile_again
 }
 
 look() {

@@ -10,8 +10,8 @@
 #
 # There, with .gpu-tools, and its part:
 #   gpu_lease.sh part 0    the same for 1 to 5; with the second SGLang is there and TileSpec's pair begins to be
-#                          trained, with the last one FlashAttention 3 is there and `gpu_chains.sh one` begins, or
-#                          CHAIN                                                                               5 to 30 s
+#                          trained, unless TRAIN is empty, with the last one FlashAttention 3 is there and
+#                          `gpu_chains.sh one` begins, or CHAIN                                                5 to 30 s
 #   gpu_lease.sh next      fifteen times for half an hour: the tree again, todo.sh, a look                       105 s
 #
 # A call that finds nothing to go on with fails at once, and so does each behind it: then there is time for a second try.
@@ -91,7 +91,7 @@ train() {
   bash .gpu-tools/unpack.sh "$parts" || exit
   python3 .gpu-tools/mkmodel.py /tmp/m8b 8b .gpu-tools/tokenizer
   mine
-  TRAIN_TIME=${TRAIN_TIME:-0.42} bash benchmarks/gpu_chains.sh train
+  [[ -z ${TRAIN-1} ]] || TRAIN_TIME=${TRAIN_TIME:-0.42} bash benchmarks/gpu_chains.sh train
   sleep 5
   bash benchmarks/gpu_chains.sh look
 }

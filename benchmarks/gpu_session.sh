@@ -24,6 +24,8 @@
 #   moe_steps    TileSpec's time of a step on a mixture of experts                          about 250 s (reckoned)
 #   tile_train   TileSpec's pair, a target and an EAGLE head, or other PARTS, into /tmp/pair, and widened into /tmp/wide
 #                340 s (TRAIN_TIME 0.42)
+#   tile_drawn   models of that cost in its place, whose weights nobody trained: with DRAWN=1, for tile_launches and
+#                tile_useless                                                15 s
 #   tile_wait    until it is there, and no /tmp/hold
 #   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    240 s (eight)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
@@ -35,8 +37,8 @@
 #   tile_up_useless, tile_useless    a draft that is never right, beside none          90 and 70 s (reckoned)
 #   running      what fingerprints of running requests cost it; likewise   30 s
 #   tile_thread  what a step costs the scheduler's thread; the GPU may have other work     30 s
-#   tile_launches  what a launch costs the thread in real servers, beside a fixed setting; after tile_up with MEASURE=1 and
-#                SETTINGS="k7 tile"                                          60 s (reckoned)
+#   tile_launches  what a step costs the thread in real servers, beside a fixed setting; after tile_up with MEASURE=1 and
+#                SETTINGS="k7 tile"                                          110 s
 #   tile_accept  what acceptance costs the GPU; nothing else runs then                      30 s
 #   calibrate    1,000 honest responses, 1,750 of cheats             350 s (9 small servers of its own, side by side)
 #   tests found               half of tests/gpu, and tests/kernels         550 s (nothing else runs then)
@@ -184,13 +186,20 @@ tile_train() {
   touch /tmp/pair/ready
 }
 
+tile_drawn() { # in the place of tile_train, where it does not matter what is accepted: nothing is
+  python3 -m tilespec.draw_pair --tokenizer /tmp/m8b --out /tmp/wide --prompts /tmp/pair/prompts.json
+}
+
 tile_wait() { # until another one of these has trained the pair, and nobody holds it up
   until [[ -e /tmp/pair/ready && ! -e /tmp/hold ]]; do sleep 2; done
 }
 
 tile_up() {
+  local weights=(--share-weights)
+  [[ -z ${DRAWN:-} ]] || weights=(-- --load-format dummy --speculative-draft-load-format auto)
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --algorithm "${ALGORITHM:-EAGLE}" \
-    --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} --share-weights ${TRACE:+--trace} ${MEASURE:+--measure-thread} | grep ready
+    --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} ${TRACE:+--trace} ${MEASURE:+--measure-thread} \
+    "${weights[@]}" | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
 }
@@ -209,12 +218,15 @@ tile_run() { # what was measured already is not measured again
     ${TILE_KINDS:+--kinds $TILE_KINDS} ${TILE_TEMPERATURES:+--temperatures $TILE_TEMPERATURES} ${TILE_ONLY:+--settings $TILE_ONLY}
 }
 
-tile_up_useless() { MEASURE='' SETTINGS="none tile-useless" tile_up; }
+useless=tile-useless
+[[ -z ${DRAWN:-} ]] || useless=tile
+
+tile_up_useless() { MEASURE='' SETTINGS="none $useless" tile_up; }
 
 tile_useless() { # a draft that is never right, beside none; both are up
   local out=$out/useless
   mkdir -p "$out"
-  TILE_ONLY="none tile-useless" TILE_KINDS=mixed TILE_TEMPERATURES=0 TILE_CLIENTS="1 4 8 16 32 64 128" TILE_ROUNDS=1 \
+  TILE_ONLY="none $useless" TILE_KINDS=mixed TILE_TEMPERATURES=0 TILE_CLIENTS="1 4 8 16 32 64 128" TILE_ROUNDS=1 \
     TILE_SECONDS=120 tile_run
 }
 

@@ -80,8 +80,8 @@ def write_wide_model(source: Path, out: Path, widening: Widening, device: str) -
         file = f"model-{number:05d}.safetensors"
         save_file(shard, out / file, metadata={"format": "pt"})
         index |= dict.fromkeys(shard, file)
-    _write_json(out / "model.safetensors.index.json", {"metadata": {}, "weight_map": index})
-    _write_json(out / "config.json", config_of(widening.wide) | {"tie_word_embeddings": False})
+    write_json(out / "model.safetensors.index.json", {"metadata": {}, "weight_map": index})
+    write_json(out / "config.json", config_of(widening.wide) | {"tie_word_embeddings": False})
     for file in MODEL_FILES:
         shutil.copy(source / file, out / file)
 
@@ -118,15 +118,32 @@ def write_wide_head(
     inner_layers: tuple[int, ...],
     outputs: Tensor | None = None,
 ) -> None:
-    """Write the wide form of a head; with an output matrix of its own it knows the first tokens alone."""
+    """Write the wide form of a head."""
+    wide = dict(widened_head(weights.__getitem__, widening, eagle3=is_eagle3(weights)))
+    write_head(wide, out, widening.wide, inner_layers, outputs)
+
+
+def write_head(
+    weights: dict[str, Tensor],
+    out: Path,
+    shape: Shape,
+    inner_layers: tuple[int, ...],
+    outputs: Tensor | None = None,
+) -> None:
+    """Write a head as SGLang loads it; with an output matrix of its own it knows the first tokens alone."""
     out.mkdir(parents=True, exist_ok=True)
-    eagle3 = "norm.weight" in weights
-    wide = {n: t.contiguous() for n, t in widened_head(weights.__getitem__, widening, eagle3=eagle3)}
     known = None if outputs is None else len(outputs)
     if outputs is not None:
-        wide |= dict(zip(OUTPUTS, (outputs.contiguous(), torch.zeros(len(outputs), dtype=torch.int64)), strict=True))
-    save_file(wide, out / "model.safetensors", metadata={"format": "pt"})
-    _write_json(out / "config.json", head_config(widening.wide, eagle3=eagle3, inner_layers=inner_layers, known=known))
+        weights |= dict(zip(OUTPUTS, (outputs, torch.zeros(len(outputs), dtype=torch.int64)), strict=True))
+    contiguous = {name: weight.contiguous() for name, weight in weights.items()}
+    save_file(contiguous, out / "model.safetensors", metadata={"format": "pt"})
+    config = head_config(shape, eagle3=is_eagle3(weights), inner_layers=inner_layers, known=known)
+    write_json(out / "config.json", config)
+
+
+def is_eagle3(weights: dict[str, Tensor]) -> bool:
+    """Whether these are such a head's, or an EAGLE head's."""
+    return "norm.weight" in weights
 
 
 def compare(options: argparse.Namespace, recipe: Recipe, journal: Journal) -> None:
@@ -213,7 +230,8 @@ def difference(found: Tensor, truth: Tensor) -> dict[str, float]:
     }
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """With a line for each key."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

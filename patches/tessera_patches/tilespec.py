@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
-
-from sglang.srt.configs.hybrid_arch import mambaish_config
 
 from tessera_patches import tilespec_accept, tilespec_verify
 from tessera_patches.tilespec_accept import Chains
@@ -48,15 +45,8 @@ def sample(
     return accepted
 
 
-def commit_states(original: Callable[..., None], target_worker: Any, *told: Any) -> None:
-    """AROUND ``commit_mamba_states_after_verify``: for models that have such states alone."""
-    if _has_states(target_worker):
-        original(target_worker, *told)
-
-
-@functools.cache
-def _has_states(target_worker: Any) -> bool:
-    return mambaish_config(target_worker.model_runner.model_config) is not None
+def commit_no_states(*_: Any) -> None:
+    """In the place of ``commit_mamba_states_after_verify``: a target that has such states was refused at start."""
 
 
 def _sample(original: Callable[..., Any], verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Any:

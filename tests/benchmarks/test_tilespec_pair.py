@@ -14,7 +14,7 @@ from tiny_training.shapes import TARGET
 from transformers import AutoModelForCausalLM
 
 from tessera.testing.tiny import TINY
-from tilespec import pad_target, plot_tilespec, prompts, train_pair
+from tilespec import draw_pair, pad_target, plot_tilespec, prompts, train_pair
 from tilespec.decode import Decoding, together
 from tilespec.heads import Head
 from tilespec.llama import Llama
@@ -87,6 +87,13 @@ def test_smoke_training_and_widening(pair: Path, tmp_path: Path, monkeypatch: py
     outputs = next(shard["lm_head.weight"] for shard in shards if "lm_head.weight" in shard)
     assert torch.equal(head["lm_head.weight"], outputs[: SMOKE.draft_vocabulary])
     assert json.loads((tmp_path / "eagle3/config.json").read_text())["draft_vocab_size"] == SMOKE.draft_vocabulary
+    drawn = tmp_path / "drawn"
+    draw_pair.draw(SMOKE, tmp_path / "target", drawn, "cpu")
+    for model in ("target", "eagle3"):
+        assert (drawn / model / "config.json").read_text() == (tmp_path / model / "config.json").read_text()
+    sizes = {name: (weight.dtype, weight.shape) for name, weight in head.items()}
+    found_sizes = load_file(drawn / "eagle3/model.safetensors").items()
+    assert {name: (weight.dtype, weight.shape) for name, weight in found_sizes} == sizes
 
 
 def test_the_useless_draft_is_useless(pair: Path, tmp_path: Path) -> None:
