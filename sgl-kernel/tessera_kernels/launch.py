@@ -132,13 +132,13 @@ class _Hastened:
 
     def run(self, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
         """What ``JITFunction.run`` does; returns None where a compilation is launched that is known."""
-        device = -1
+        device = -1  # the host, which pinned tensors are on
         kinds: list[Any] = []
         values: list[Any] = []
         for argument, constant in zip(arguments, self._constant, strict=False):
             kind = type(argument)
             if kind is torch.Tensor:
-                address, device = argument.data_ptr(), argument.get_device()
+                address, device = argument.data_ptr(), max(device, argument.get_device())
                 kinds.append((argument.dtype, address % _ALIGNMENT == 0))
                 values.append(address)
                 continue
@@ -156,7 +156,8 @@ class _Hastened:
             compiled.launch((*grid, 1, 1)[:3], driver.active.get_current_stream(device), values, constants)
             return None
         found = self._search(*arguments, grid=grid, warmup=warmup, **named)
-        if found is not None and all(self._constant[len(arguments) :]) and not self._kernel.pre_run_hooks:
+        complete = all(self._constant[len(arguments) :])
+        if found is not None and device >= 0 and complete and not self._kernel.pre_run_hooks:
             left = self._kernel.params[len(arguments) :]
             constants = tuple(named.get(parameter.name, parameter.default) for parameter in left)
             self._compiled[key] = _Compiled(found), constants

@@ -55,8 +55,9 @@ class Compiled:
 
 @pytest.fixture(autouse=True)
 def _device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device whose current stream is 7."""
-    monkeypatch.setattr(driver, "_active", SimpleNamespace(get_current_stream=lambda _: 7))
+    """A device whose current stream is 7; tensors of type bool are the host's."""
+    monkeypatch.setattr(driver, "_active", SimpleNamespace(get_current_stream={2: 7}.__getitem__))
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda self: -1 if self.dtype == torch.bool else 2)
 
 
 def test_what_differs_is_compiled_and_what_does_not_is_not() -> None:
@@ -162,7 +163,7 @@ class Theirs:
 def test_kernels_of_others_are_launched_by_what_triton_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Types, alignment, constants, and numbers: 1, multiples of 16, large ones; constants by name and by default."""
     theirs = Theirs(monkeypatch)
-    ints, floats = torch.zeros(64, dtype=torch.int32), torch.zeros(64)
+    ints, floats, host = torch.zeros(64, dtype=torch.int32), torch.zeros(64), torch.zeros(64, dtype=torch.bool)
     assert theirs.launch(ints, floats, 5, 3) == "jit"
     assert theirs.launch(ints, floats, 7, half=3, grid=(9, 8)) == "jit"  # by name
     for arguments, known in (
@@ -176,6 +177,8 @@ def test_kernels_of_others_are_launched_by_what_triton_looks_at(monkeypatch: pyt
         ((ints, floats, 7, 4), False),
         ((ints, None, 7, 4), False),
         ((ints, None, 9, 4), True),
+        ((ints, host, 9, 4), False),
+        ((ints, host, 9, 4), True),
     ):
         assert (theirs.launch(*arguments) != "jit") == known, arguments
     theirs.jit.calls.clear()
@@ -189,14 +192,15 @@ def test_kernels_of_others_are_launched_by_what_triton_looks_at(monkeypatch: pyt
 
 
 def test_what_is_not_known_of_a_kernel_is_left_to_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers by name, other types, large numbers, grids that are computed, warm-ups, and profilers that listen."""
+    """Numbers by name, other types, large numbers, no tensor on a GPU, computed grids, warm-ups, profilers that listen."""
     theirs = Theirs(monkeypatch)
-    tensor = torch.zeros(64)
+    tensor, host = torch.zeros(64), torch.zeros(64, dtype=torch.bool)
     assert theirs.launch(tensor, tensor, 5, 3) == "jit"
     for _ in range(2):
         assert theirs.launch(tensor, tensor, n=5, half=3) == "jit"
         assert theirs.launch(tensor, tensor, 5.0, 3) == "jit"
         assert theirs.launch(tensor, tensor, 2**31, 3) == "jit"
+        assert theirs.launch(None, host, 5, 3) == "jit"
         assert theirs.launch(tensor, tensor, 5, 3, grid=lambda _: (2,)) == "jit"
         _theirs.warmup(tensor, tensor, 5, 3, grid=(2,))
         assert theirs.jit.calls[-1][0] == "jit"
