@@ -132,6 +132,26 @@ class _Hastened:
 
     def run(self, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
         """What ``JITFunction.run`` does; returns None where a compilation is launched that is known."""
+        looked_at = self._look_at(arguments)
+        if looked_at is None:
+            return self._search(*arguments, grid=grid, warmup=warmup, **named)
+        device, kinds, values = looked_at
+        key = (device, *kinds, *named.items())
+        known = self._compiled.get(key)
+        if known is not None and not warmup and type(grid) is tuple and _nobody_listens():
+            compiled, constants = known
+            compiled.launch((*grid, 1, 1)[:3], driver.active.get_current_stream(device), values, constants)
+            return None
+        found = self._search(*arguments, grid=grid, warmup=warmup, **named)
+        complete = all(self._constant[len(arguments) :])
+        if found is not None and device >= 0 and complete and not self._kernel.pre_run_hooks:
+            left = self._kernel.params[len(arguments) :]
+            constants = tuple(named.get(parameter.name, parameter.default) for parameter in left)
+            self._compiled[key] = _Compiled(found), constants
+        return found
+
+    def _look_at(self, arguments: tuple[Any, ...]) -> tuple[int, list[Any], list[Any]] | None:
+        """Which GPU, what Triton compiles for, and addresses and numbers; None where it is to look itself."""
         device = -1  # the host, which pinned tensors are on
         kinds: list[Any] = []
         values: list[Any] = []
@@ -147,18 +167,6 @@ class _Hastened:
             elif constant or argument is None:
                 kinds.append((kind, argument))
             else:
-                return self._search(*arguments, grid=grid, warmup=warmup, **named)
+                return None
             values.append(argument)
-        key = (device, *kinds, *named.items())
-        known = self._compiled.get(key)
-        if known is not None and not warmup and type(grid) is tuple and _nobody_listens():
-            compiled, constants = known
-            compiled.launch((*grid, 1, 1)[:3], driver.active.get_current_stream(device), values, constants)
-            return None
-        found = self._search(*arguments, grid=grid, warmup=warmup, **named)
-        complete = all(self._constant[len(arguments) :])
-        if found is not None and device >= 0 and complete and not self._kernel.pre_run_hooks:
-            left = self._kernel.params[len(arguments) :]
-            constants = tuple(named.get(parameter.name, parameter.default) for parameter in left)
-            self._compiled[key] = _Compiled(found), constants
-        return found
+        return device, kinds, values

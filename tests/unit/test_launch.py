@@ -192,7 +192,7 @@ def test_kernels_of_others_are_launched_by_what_triton_looks_at(monkeypatch: pyt
 
 
 def test_what_is_not_known_of_a_kernel_is_left_to_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers by name, other types, large numbers, no tensor on a GPU, computed grids, warm-ups, profilers that listen."""
+    """Numbers by name, other types, large numbers, no tensor of a GPU, computed grids, warm-ups, a profiler listens."""
     theirs = Theirs(monkeypatch)
     tensor, host = torch.zeros(64), torch.zeros(64, dtype=torch.bool)
     assert theirs.launch(tensor, tensor, 5, 3) == "jit"
