@@ -60,6 +60,8 @@ class Window(NamedTuple):
     """Seconds of the scheduler's thread in which it launched a step, the median."""
     process: float
     """The same of processing an outcome."""
+    thread: float
+    """The mean of both together: in one step of several the policy looks, and medians do not see that."""
 
 
 class Decoded(NamedTuple):
@@ -87,11 +89,6 @@ class Decoded(NamedTuple):
     def launch(self) -> float:
         """Seconds of the scheduler's thread for the launch of a step: the median of the waves'."""
         return statistics.median(wave.launch for wave in self.windows if wave.seconds)
-
-    @property
-    def process(self) -> float:
-        """The same for processing its outcome."""
-        return statistics.median(wave.process for wave in self.windows if wave.seconds)
 
 
 def decode(place: Place, load: Decoding, prompts: Iterator[list[int]]) -> Decoded:
@@ -171,9 +168,10 @@ def together(rows: npt.NDArray[np.void], load: Decoding) -> Window:
     """
     steps = _of_all(rows, load)
     if len(steps) < 2:
-        return Window(0.0, 0.0, 0.0, 0.0, 0.0)
+        return Window(*[0.0] * len(Window._fields))
     end = min(load.clients * load.tokens, float(steps["tokens"][-1]))
     seconds = np.interp(end, steps["tokens"], steps["seconds"]) - steps["seconds"][0]
     number = np.interp(end, steps["tokens"], np.arange(len(steps)))
     launch, process = (float(np.median(steps[name])) for name in ("launch", "process"))
-    return Window(end - float(steps["tokens"][0]), float(seconds), float(number), launch, process)
+    thread = float((steps["launch"] + steps["process"])[1:].mean())  # the first one follows a prefill
+    return Window(end - float(steps["tokens"][0]), float(seconds), float(number), launch, process, thread)

@@ -5,11 +5,12 @@
 
 Waves of 64 clients take turns: of the fixed setting, of TileSpec in graphs of one length, and of TileSpec in ragged
 ones, all with 7 drafted tokens, greedy and sampled. A wave's numbers are medians over its steps: "launch_us" of the
-thread's time in ``Scheduler.run_batch``, "process_us" of that in ``process_batch_result`` once the outcome has come.
-Given are means over waves, with "errors_us", their standard errors, and "median_us" of both together: where something
-else disturbs the host, a wave has up to 1 ms more. The schedulers' threads have a processor for themselves, the same
-one: they take turns, and what a thread finds in its caches matters more than what it does. At the end some steps of
-each are profiled, and files for `pstats` written beside --out.
+thread's time in ``Scheduler.run_batch``, "process_us" of that in ``process_batch_result`` once the outcome has come,
+"both_us" their sum; and "mean_us", the mean of all its steps. Given are means over waves, with "errors_us", their
+standard errors, and "median_us" of both: where something else disturbs the host, a wave has up to 1 ms more. The
+schedulers' threads have a processor for themselves, the same one: they take turns, and what a thread finds in its
+caches matters more than what it does. At the end some steps of each are profiled, and files for `pstats` written
+beside --out.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 from provenance import note, provenance, tell
 from tilespec import bench_tilespec
 from tilespec.bench_tilespec import places_of
-from tilespec.decode import Decoding, Place, decode
+from tilespec.decode import Decoding, Place, Window, decode
 from tilespec.forced import Forced, force
 from tilespec.pinning import pin_schedulers
 from tilespec.prompts import Prompts, read_prompts
@@ -69,43 +70,43 @@ def main() -> None:
         note(provenance() | {"clients": options.clients, "drafts": STEPS, "waves": options.waves}, out)
         for temperature in options.temperatures:
             load = Decoding(options.clients, options.tokens, temperature, waves=1)
-            medians: dict[str, list[tuple[float, float]]] = {way.what: [] for way in found}
+            windows: dict[str, list[Window]] = {way.what: [] for way in found}
             for wave in range(options.waves + 1):  # the first one warms up
                 for way in found:
                     drawn = prompts.draw(KIND, f"launches {temperature} {wave}")
-                    thread = _wave(state, places[way.setting], way, load, drawn)
-                    if wave and thread is not None:
-                        medians[way.what].append(thread)
-            for what, waves in medians.items():
+                    window = _wave(state, places[way.setting], way, load, drawn)
+                    if wave and window is not None:
+                        windows[way.what].append(window)
+            for what, waves in windows.items():
                 tell({"temperature": temperature, "what": what} | _summary(waves), out)
         _profile(state, places, prompts, found, options)
 
 
-def _wave(
-    state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: Iterator[list[int]]
-) -> tuple[float, float] | None:
-    """Seconds of the thread to launch and to process a step; None where not all of the wave decoded together."""
+def _wave(state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: Iterator[list[int]]) -> Window | None:
+    """What a wave came to; None where not all of it decoded together."""
     if way.setting.startswith("tile"):
         orders = Path(state["running"][way.setting]["forced"])
         force(orders, Forced(load.clients, STEPS, way.tier))
     try:
-        found = decode(place, load, drawn)
+        return decode(place, load, drawn).windows[0]
     except RuntimeError as error:
         print(f"{way.what}: {error}")
         return None
-    return found.launch, found.process
 
 
-def _summary(waves: list[tuple[float, float]]) -> dict[str, Any]:
+def _summary(waves: list[Window]) -> dict[str, Any]:
     if len(waves) < 2:
         return {"waves": len(waves)}
-    columns = [[1e6 * seconds for seconds in column] for column in zip(*waves, strict=True)]
-    columns.append([sum(both) for both in zip(*columns, strict=True)])
-    means = [round(statistics.fmean(column), 1) for column in columns]
-    errors = [round(statistics.stdev(column) / math.sqrt(len(column)), 1) for column in columns]
-    names = "launch_us", "process_us", "both_us"
-    middle = round(statistics.median(columns[-1]), 1)
-    return {"waves": len(waves), **dict(zip(names, means, strict=True)), "errors_us": errors, "median_us": middle}
+    both = [wave.launch + wave.process for wave in waves]
+    columns = {
+        "launch_us": [wave.launch for wave in waves],
+        "process_us": [wave.process for wave in waves],
+        "both_us": both,
+        "mean_us": [wave.thread for wave in waves],
+    }
+    means = {name: round(1e6 * statistics.fmean(column), 1) for name, column in columns.items()}
+    errors = [round(1e6 * statistics.stdev(column) / math.sqrt(len(column)), 1) for column in columns.values()]
+    return {"waves": len(waves), **means, "errors_us": errors, "median_us": round(1e6 * statistics.median(both), 1)}
 
 
 def _profile(

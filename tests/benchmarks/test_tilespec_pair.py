@@ -128,10 +128,10 @@ def test_prompts_are_sorted_and_never_repeat(pair: Path, tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("tokens", "window"),
     [
-        (6, (8.0, 0.5, 1.6, 0.3, 0.1)),  # of the second step 3 of 5 tokens
-        (8, (12.0, 0.85, 2.5, 0.3, 0.1)),
-        (1000, (14.0, 1.0, 3.0, 0.3, 0.1)),  # the first of them ends
-        (2, (0.0, 0.0, 0.0, 0.3, 0.1)),
+        (6, (8.0, 0.5, 1.6, 0.3, 0.1, 0.6)),  # of the second step 3 of 5 tokens
+        (8, (12.0, 0.85, 2.5, 0.3, 0.1, 0.6)),
+        (1000, (14.0, 1.0, 3.0, 0.3, 0.1, 0.6)),  # the first of them ends
+        (2, (0.0, 0.0, 0.0, 0.3, 0.1, 0.6)),
     ],
 )
 def test_only_what_is_decoded_by_all_together_counts(tokens: int, window: tuple[float, ...]) -> None:
@@ -142,7 +142,7 @@ def test_only_what_is_decoded_by_all_together_counts(tokens: int, window: tuple[
     ]
     load = Decoding(clients=2, tokens=tokens, temperature=0.0, waves=1)
     assert together(np.array(steps, ROW), load) == pytest.approx(window)
-    assert together(np.array(steps[:2], ROW), load) == (0, 0, 0, 0, 0)
+    assert together(np.array(steps[:2], ROW), load) == (0,) * 6
 
 
 def test_figures_from_results(
