@@ -231,9 +231,8 @@ tile_useless() { # a draft that is never right, beside none; both are up
 }
 
 tile_trace() {
-  timeout 100 python3 -m tilespec.trace_steps --prompts /tmp/pair/prompts.json --out "$out/traces" --settings ${TRACED:-k7 tile} \
-    ${TRACED_CLIENTS:+--clients $TRACED_CLIENTS} ${TRACED_TOKENS:+--tokens $TRACED_TOKENS} ${TRACED_AFTER:+--prefill-seconds $TRACED_AFTER}
-  find "$out/traces" -size +4M -delete # all that comes back is one file of at most 16 MiB
+  timeout 100 python3 -m tilespec.trace_steps --prompts /tmp/pair/prompts.json --out "$out/traces" --settings ${TRACED:-k7 tile}
+  find "$out/traces" -size +2M -delete # all that comes back is one file of at most 16 MiB
 }
 
 tile_thread() { timeout 100 python3 -m tilespec.time_policy --out "$out/time-policy.jsonl"; }

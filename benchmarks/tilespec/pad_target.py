@@ -134,7 +134,7 @@ def write_head(
     out.mkdir(parents=True, exist_ok=True)
     known = None if outputs is None else len(outputs)
     if outputs is not None:
-        weights |= dict(zip(OUTPUTS, (outputs, torch.zeros(len(outputs), dtype=torch.int64)), strict=True))
+        weights = weights | dict(zip(OUTPUTS, (outputs, torch.zeros(len(outputs), dtype=torch.int64)), strict=True))
     contiguous = {name: weight.contiguous() for name, weight in weights.items()}
     save_file(contiguous, out / "model.safetensors", metadata={"format": "pt"})
     config = head_config(shape, eagle3=is_eagle3(weights), inner_layers=inner_layers, known=known)
