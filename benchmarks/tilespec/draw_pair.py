@@ -12,10 +12,9 @@ import shutil
 from pathlib import Path
 
 import torch
-from tiny_training.shapes import config_of
 
 from tilespec.heads import Head, head_weights
-from tilespec.pad_target import write_head, write_json
+from tilespec.pad_target import write_head, write_target_config
 from tilespec.prompts import Prompts
 from tilespec.recipe import RECIPES, Recipe
 
@@ -37,7 +36,7 @@ def draw(recipe: Recipe, tokenizer: Path, out: Path, device: str) -> None:
     target.mkdir(parents=True)
     for file in tokenizer.glob(TOKENIZER_FILES):
         shutil.copy(file, target)
-    write_json(target / "config.json", config_of(recipe.wide_target) | {"tie_word_embeddings": False})
+    write_target_config(target, recipe.wide_target)
     torch.manual_seed(SEED)
     with torch.device(device):
         weights = head_weights(Head(head, eagle3=True))

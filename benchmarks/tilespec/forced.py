@@ -6,12 +6,11 @@ thinks: such a server measures nothing else.
 `register` is a plugin of SGLang's (`plugins.py`).
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilespec.plugins import told
+from tilespec.plugins import order, ordered, taking_orders, told
 
 FORCED = "TILESPEC_FORCED"
 _DECIDER = "tessera.tilespec.decider.Decider"
@@ -28,13 +27,12 @@ class Forced(NamedTuple):
 
 def forcing(path: Path) -> dict[str, str]:
     """Force nothing so far; return what the server needs in its environment."""
-    path.unlink(missing_ok=True)
-    return {FORCED: str(path)}
+    return taking_orders(FORCED, path)
 
 
 def force(path: Path, forced: Forced) -> None:
     """From the next prefill on."""
-    path.write_text(json.dumps(forced), encoding="utf-8")
+    order(path, forced)
 
 
 def register() -> None:
@@ -50,7 +48,7 @@ def register() -> None:
 
 
 class Orders:
-    """Around a `tessera.tilespec.decider.Decider`; looks for orders between steps, for that takes time."""
+    """Around a `tessera.tilespec.decider.Decider`; looks for orders behind prefills."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -59,8 +57,9 @@ class Orders:
     def read(self, original: Callable[..., None], decider: Any, joined: int) -> None:
         """A prefill runs: see what is to be done after it."""
         original(decider, joined)
-        if self._path.exists():
-            self._forced = Forced(*json.loads(self._path.read_text(encoding="utf-8")))
+        forced = ordered(self._path)
+        if forced is not None:
+            self._forced = Forced(*forced)
 
     def choose(self, original: Callable[..., Any], decider: Any, bs: int, *args: Any) -> Any:
         """Choose, and then do what is forced."""

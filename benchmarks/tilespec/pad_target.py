@@ -80,10 +80,15 @@ def write_wide_model(source: Path, out: Path, widening: Widening, device: str) -
         file = f"model-{number:05d}.safetensors"
         save_file(shard, out / file, metadata={"format": "pt"})
         index |= dict.fromkeys(shard, file)
-    write_json(out / "model.safetensors.index.json", {"metadata": {}, "weight_map": index})
-    write_json(out / "config.json", config_of(widening.wide) | {"tie_word_embeddings": False})
+    _write_json(out / "model.safetensors.index.json", {"metadata": {}, "weight_map": index})
+    write_target_config(out, widening.wide)
     for file in MODEL_FILES:
         shutil.copy(source / file, out / file)
+
+
+def write_target_config(out: Path, shape: Shape) -> None:
+    """That of a wide target or draft model, whose output matrix is its own."""
+    _write_json(out / "config.json", config_of(shape) | {"tie_word_embeddings": False})
 
 
 def shards(named: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
@@ -119,7 +124,7 @@ def write_wide_head(
     outputs: Tensor | None = None,
 ) -> None:
     """Write the wide form of a head."""
-    wide = dict(widened_head(weights.__getitem__, widening, eagle3=is_eagle3(weights)))
+    wide = dict(widened_head(weights.__getitem__, widening, eagle3=_is_eagle3(weights)))
     write_head(wide, out, widening.wide, inner_layers, outputs)
 
 
@@ -137,11 +142,11 @@ def write_head(
         weights = weights | dict(zip(OUTPUTS, (outputs, torch.zeros(len(outputs), dtype=torch.int64)), strict=True))
     contiguous = {name: weight.contiguous() for name, weight in weights.items()}
     save_file(contiguous, out / "model.safetensors", metadata={"format": "pt"})
-    config = head_config(shape, eagle3=is_eagle3(weights), inner_layers=inner_layers, known=known)
-    write_json(out / "config.json", config)
+    config = head_config(shape, eagle3=_is_eagle3(weights), inner_layers=inner_layers, known=known)
+    _write_json(out / "config.json", config)
 
 
-def is_eagle3(weights: dict[str, Tensor]) -> bool:
+def _is_eagle3(weights: dict[str, Tensor]) -> bool:
     """Whether these are such a head's, or an EAGLE head's."""
     return "norm.weight" in weights
 
@@ -210,7 +215,7 @@ def head_logits(folder: Path, shape: Shape, tokens: Tensor, target: dict[str, Te
     weights = load_file(folder / "model.safetensors")
     for name in OUTPUTS:
         weights.pop(name, None)
-    eagle3 = "norm.weight" in weights
+    eagle3 = _is_eagle3(weights)
     head = head_from_weights(shape, weights, eagle3=eagle3).to(tokens.device)
     features = target["inner" if eagle3 else "last"].float()
     table = target["embedding"].float()
@@ -230,8 +235,7 @@ def difference(found: Tensor, truth: Tensor) -> dict[str, float]:
     }
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """With a line for each key."""
+def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

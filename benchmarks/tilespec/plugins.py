@@ -1,9 +1,11 @@
 """Plugins of SGLang's for the benchmark's servers, which find them on their path; each does nothing unless asked to."""
 
+import json
 import multiprocessing
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 PATIENCE = 600.0
 """Seconds that a server waits for another one, or for its turn."""
@@ -32,6 +34,26 @@ def told(variable: str) -> Path | None:
     if variable not in os.environ or multiprocessing.parent_process() is None:
         return None
     return Path(os.environ[variable])
+
+
+def taking_orders(variable: str, path: Path) -> dict[str, str]:
+    """Order nothing so far; return what a server needs in its environment."""
+    path.unlink(missing_ok=True)
+    return {variable: str(path)}
+
+
+def order(path: Path, what: tuple[Any, ...]) -> None:
+    """Have a scheduler do something once it looks for orders, which it does between steps, for that takes time."""
+    path.write_text(json.dumps(what), encoding="utf-8")
+
+
+def ordered(path: Path) -> list[Any] | None:
+    """What a scheduler is to do from now on; None where nothing was ordered since it looked last."""
+    if not path.exists():
+        return None
+    what: list[Any] = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    return what
 
 
 def wait_for(path: Path, why: str) -> None:

@@ -7,13 +7,12 @@ as long, calls of Python most of all: it shows where to look, and `progress.py` 
 """
 
 import cProfile
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilespec.plugins import told
+from tilespec.plugins import order, ordered, taking_orders, told
 
 PROFILED = "TILESPEC_THREAD_PROFILE"
 _WORKER = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
@@ -31,13 +30,12 @@ class Wanted(NamedTuple):
 
 def profiling(path: Path) -> dict[str, str]:
     """Profile nothing so far; return what the server needs in its environment."""
-    path.unlink(missing_ok=True)
-    return {PROFILED: str(path)}
+    return taking_orders(PROFILED, path)
 
 
 def profile(path: Path, wanted: Wanted) -> None:
     """From the next prefill on, once."""
-    path.write_text(json.dumps(wanted), encoding="utf-8")
+    order(path, wanted)
 
 
 def register() -> None:
@@ -65,7 +63,6 @@ class Steps:
         """Run a batch, profiled if it is one of those."""
         if not batch.forward_mode.is_decode():
             self._read()
-            return original(worker, batch, *args, **kwargs)
         if not self._profiled(batch):
             return original(worker, batch, *args, **kwargs)
         answer = self._profiler.runcall(original, worker, batch, *args, **kwargs)
@@ -77,15 +74,16 @@ class Steps:
 
     def process(self, original: Callable[..., Any], scheduler: Any, batch: Any, result: Any) -> Any:
         """Process the results of a batch, profiled if it is one of those."""
-        if not (batch.forward_mode.is_decode() and self._profiled(batch)):
+        if not self._profiled(batch):
             return original(scheduler, batch, result)
         return self._profiler.runcall(original, scheduler, batch, result)
 
     def _profiled(self, batch: Any) -> bool:
-        return self._wanted is not None and len(batch.reqs) == self._wanted.bs
+        wanted = self._wanted
+        return wanted is not None and batch.forward_mode.is_decode() and len(batch.reqs) == wanted.bs
 
     def _read(self) -> None:
-        if self._path.exists():
-            self._wanted = Wanted(*json.loads(self._path.read_text(encoding="utf-8")))
-            self._path.unlink()
+        wanted = ordered(self._path)
+        if wanted is not None:
+            self._wanted = Wanted(*wanted)
             self._profiler, self._left = cProfile.Profile(time.thread_time), self._wanted.steps
