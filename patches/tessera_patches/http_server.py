@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,13 +20,10 @@ from tessera.http.error_body import error_body
 from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
 from tessera.metrics import Metrics
-from tessera_patches import apply, inject_request, inventory, openai, toploc
+from tessera_patches import apply, inject_request, inventory, openai, toploc, unserved
 from tessera_patches.seam import Phase
 
-GENERATING = (
-    *("/generate", "/v1/chat/completions", "/v1/completions", "/invocations"),
-    os.environ.get("AIP_PREDICT_ROUTE", "/vertex_generate"),  # as SGLang has it
-)
+GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """Routes that take vectors."""
 
 logger = logging.getLogger(__name__)
@@ -55,6 +51,7 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
         http_server.app.add_exception_handler(TesseraError, answer_error)
         stock = len(http_server.app.router.routes)
         add_server_info(http_server.app, http_server.server_info)
+        unserved.guard(http_server.app)
         openai.add_routes(http_server.app, http_server.validate_json_request)
         if config.active.rows:
             add_embedding_routes(http_server.app, tokenizer_manager)

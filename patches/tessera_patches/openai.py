@@ -17,9 +17,11 @@ from tessera.admission import check_prompts
 from tessera.errors import BadRequest, TesseraError
 from tessera.fingerprint import admission
 from tessera.http.claims import joined
-from tessera.http.openai import Collector, Wanted, admit, collector_of, put_on_choices, with_last_chunk
+from tessera.http.openai import Collector, Wanted, admit, collector_of, put_on_choices, with_fields
 from tessera.inject.admission import admit_custom
 from tessera.inject.carry import raise_late_error
+from tessera.inject.matrices import BASE64_FIELD
+from tessera.inject.options import FIELD
 
 
 class ChatCompletionRequest(protocol.ChatCompletionRequest):
@@ -40,6 +42,11 @@ class ChatCompletionRequest(protocol.ChatCompletionRequest):
     return_output_ids: Any = None
     return_row_hashes: Any = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_matrices(cls, body: Any) -> Any:
+        return _without_matrices(body)
+
 
 class CompletionRequest(protocol.CompletionRequest):
     """As `ChatCompletionRequest`; ``output_ids`` follow a ``prompt`` of token ids."""
@@ -56,6 +63,11 @@ class CompletionRequest(protocol.CompletionRequest):
     return_output_ids: Any = None
     return_row_hashes: Any = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_matrices(cls, body: Any) -> Any:
+        return _without_matrices(body)
+
     @field_validator("max_tokens")
     @classmethod
     def validate_max_tokens_positive(cls, value: int | None) -> int | None:
@@ -70,8 +82,16 @@ class CompletionRequest(protocol.CompletionRequest):
         return self
 
 
+def _without_matrices(body: Any) -> Any:
+    """Fields of /generate that pydantic would drop, and with them the vectors that were to be the prompt."""
+    for name in ("input_embeds", BASE64_FIELD):
+        if isinstance(body, dict) and body.get(name) is not None:
+            raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")
+    return body
+
+
 def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
-    """``/v1/chat/completions`` and ``/v1/completions``: SGLang's own handlers, with our fields around them."""
+    """Chats, ``/invocations`` among them, and text completions: SGLang's own handlers, with our fields around them."""
 
     async def chat_completions(request: ChatCompletionRequest, raw_request: Request) -> Any:
         tokens = request.max_completion_tokens or request.max_tokens
@@ -91,8 +111,12 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         return await _handle(serving, request, raw_request, request.max_tokens, "text_completion", tail)
 
     json_only = [Depends(validate_json_request)]
-    for path, endpoint in (("/v1/chat/completions", chat_completions), ("/v1/completions", completions)):
-        app.add_api_route(path, endpoint, methods=["POST"], dependencies=json_only, include_in_schema=False)
+    for path, endpoint, dependencies in (
+        ("/v1/chat/completions", chat_completions, json_only),
+        ("/v1/completions", completions, json_only),
+        ("/invocations", chat_completions, []),
+    ):
+        app.add_api_route(path, endpoint, methods=["POST"], dependencies=dependencies, include_in_schema=False)
 
 
 def _claim(request: Any) -> Any:
@@ -149,7 +173,7 @@ async def _handle(
 
 def _with_fields(answer: Any, collector: Collector, model: str, kind: str) -> Response | Any:
     if isinstance(answer, StreamingResponse):
-        answer.body_iterator = with_last_chunk(answer.body_iterator, collector, model, kind)  # type: ignore[arg-type]
+        answer.body_iterator = with_fields(answer.body_iterator, collector, model, kind)  # type: ignore[arg-type]
         return answer
     if isinstance(answer, BaseModel):
         return orjson_response(put_on_choices(jsonable_encoder(answer), collector))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,6 +16,7 @@ from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
 FLOAT32_ERROR = 1e-5
+STATES = "hidden_states"
 MESSAGES: Any = [{"role": "user", "content": "def add(a, b):"}]
 ALL = {"return_embedding": {"over": "all"}, "return_hidden_states": True, "hidden_states_format": "base64"}
 GREEDY: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_tokens": 12}
@@ -51,30 +54,94 @@ def test_chat(sdk: openai.OpenAI, hf: HuggingFace) -> None:
     assert answer.usage.completion_tokens == sum(len(choice.token_ids) for choice in answer.choices)
 
 
-def test_chat_stream(sdk: openai.OpenAI, hf: HuggingFace) -> None:
-    """The last chunk has it, each row once, and the text of the chunks is that of the plain stream."""
-    extra = {"return_token_ids": True}
-    plain: Any = sdk.chat.completions.create(messages=MESSAGES, extra_body=extra, **GREEDY).choices[0]
-    usage = {"include_usage": True}
-    streaming: dict[str, Any] = {**GREEDY, "stream": True, "stream_options": usage}
-    stream: Any = sdk.chat.completions.create(messages=MESSAGES, extra_body=ALL, **streaming)
-    *chunks, last = list(stream)
-    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert text == plain.message.content
-    assert not any(hasattr(choice, "embedding") for chunk in chunks for choice in chunk.choices)
+def events_of(server: Server, path: str, body: dict[str, Any]) -> list[Any]:
+    """The chunks of a stream, in their order, usage among them; its last event is ``[DONE]``."""
+    asked = {**GREEDY, **body, "stream": True, "stream_options": {"include_usage": True}}
+    with httpx.stream("POST", f"{server.url}/v1/{path}", json=asked, timeout=120) as response:
+        events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert events[-1] == "[DONE]"
+    return [json.loads(event) for event in events[:-1]]
+
+
+def kind_of(chunk: Any) -> str:
+    """What one chunk is for: usage, the end of a choice, its states with where they are, or "" for text."""
+    if not chunk["choices"]:
+        return "usage"
+    (choice,) = chunk["choices"]
+    if STATES in choice or STATES in choice.get("delta", {}):
+        return "states" if STATES in choice else "delta's states"
+    return "end" if choice["finish_reason"] else ""
+
+
+def joined_choices(chunks: list[Any]) -> dict[int, Any]:
+    """All fields of each choice, whichever of its chunks and deltas they came with."""
+    choices: dict[int, Any] = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            own = choices.setdefault(choice["index"], SimpleNamespace())
+            own.__dict__.update(choice.get("delta", {}) | choice)
+    return choices
+
+
+@pytest.mark.parametrize("wanted", [True, "last"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": MESSAGES}),
+        ("chat/completions", {"messages": MESSAGES, "n": 2}),
+        ("completions", {"prompt": "import os\n"}),
+        ("completions", {"prompt": ["import os\n", "class Stack:\n    def"]}),
+        ("completions", {"prompt": "import os\n", "n": 2}),
+    ],
+)
+def test_a_streams_states_are_where_sglang_has_them(
+    server: Server, stock: Server, path: str, body: dict[str, Any], wanted: object
+) -> None:
+    """In one more chunk for each choice, before usage: in its delta, or on the choice where it has none."""
+    own, theirs = (
+        [kind_of(chunk) for chunk in events_of(each, path, body | {"return_hidden_states": wanted})]
+        for each in (server, stock)
+    )
+    assert list(filter(None, own)) == list(filter(None, theirs))
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+def test_a_streams_fields_come_with_the_finish_reason(
+    server: Server, sdk: openai.OpenAI, hf: HuggingFace, path: str
+) -> None:
+    """Two sampled choices: each one's fields with its ``finish_reason``, its rows once, and nothing after usage."""
+    prompt: dict[str, Any] = {"messages": MESSAGES} if path == "chat/completions" else {"prompt": "import os\n"}
+    shown = {"return_input_ids": True, "return_output_ids": True}
+    asked = {**prompt, **ALL, **shown, "n": 2, "temperature": 1.5, "ignore_eos": True}
+    chunks = events_of(server, path, asked)
+    ends = [one for chunk in chunks for one in chunk["choices"] if one["finish_reason"]]
+    withs = [one for chunk in chunks for one in chunk["choices"] if {"embedding", "output_ids"} & one.keys()]
+    assert ends == withs
+    # Without this key, litellm drops a chunk that has no text.
+    assert path == "completions" or all(one["delta"]["provider_specific_fields"] == {} for one in ends)
+    assert sorted(one["index"] for one in ends) == [0, 1]
+    assert chunks[-1]["usage"]["completion_tokens"] == 24
+    assert [kind_of(chunk) for chunk in chunks].count("usage") == 1
+    for choice in joined_choices(chunks).values():
+        check(choice, choice.input_ids, choice.output_ids, hf)
+    create: Any = sdk.chat.completions.create if path == "chat/completions" else sdk.completions.create
+    greedy = {**GREEDY, **prompt}
+    plain = create(**greedy, extra_body={"return_token_ids": True}).choices[0]
+    *_, last, rows = create(**greedy, extra_body=ALL, stream=True)
+    if path == "chat/completions":
+        last.choices[0].hidden_states = rows.choices[0].delta.hidden_states
+    else:
+        last.choices[0].hidden_states = rows.choices[0].hidden_states
     check(last.choices[0], plain.prompt_token_ids, plain.token_ids, hf)
 
 
 def test_completions(sdk: openai.OpenAI, hf: HuggingFace) -> None:
-    """A batch of prompts, not streamed and streamed."""
+    """A batch of prompts."""
     prompts = ["import os\n", "class Stack:\n    def"]
     extra = {**ALL, "return_token_ids": True}
     answer: Any = sdk.completions.create(prompt=prompts, extra_body=extra, **GREEDY)
     for choice in answer.choices:
         check(choice, choice.prompt_token_ids, choice.token_ids, hf)
-    *_, last = list(sdk.completions.create(prompt=prompts, extra_body=ALL, stream=True, **GREEDY))
-    for choice, plain in zip(last.choices, answer.choices, strict=True):
-        check(choice, plain.prompt_token_ids, plain.token_ids, hf)
 
 
 def test_last_state_as_list(sdk: openai.OpenAI, hf: HuggingFace) -> None:

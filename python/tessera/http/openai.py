@@ -14,13 +14,15 @@ from tessera.errors import TesseraError
 from tessera.fingerprint import admission
 from tessera.fingerprint.answer import FINGERPRINTS, RESULT
 
-FIELDS = ("embedding", "embedding_tokens", "hidden_states", "input_ids", "output_ids", "row_hashes", RESULT)
+STATES = "hidden_states"
+FIELDS = ("embedding", "embedding_tokens", STATES, "input_ids", "output_ids", "row_hashes", RESULT)
 """What we put into ``meta_info`` and what belongs on the choice; `FINGERPRINTS` as well, piece by piece."""
 MESSAGE_FIELDS = (FINGERPRINTS, RESULT)
 """Of a chat these belong on the choice's message."""
 
+_MARKED: dict[str, Any] = {"provider_specific_fields": {}}
+"""In the delta of a chunk that has fields of ours and no text: litellm drops such a chunk without this key."""
 _DATA = "data: "
-_DONE = _DATA + "[DONE]"
 
 
 class Collector:
@@ -121,12 +123,11 @@ def _put(choice: dict[str, Any], fields: dict[str, Any], message: str) -> None:
         (choice[message] if name in MESSAGE_FIELDS and message in choice else choice)[name] = value
 
 
-async def with_last_chunk(
-    events: AsyncIterable[str], collector: Collector, model: str, kind: str
-) -> AsyncIterator[str]:
-    """The stream, with our fields of all choices in one more chunk before ``[DONE]``.
+async def with_fields(events: AsyncIterable[str], collector: Collector, model: str, kind: str) -> AsyncIterator[str]:
+    """The stream, with our fields on the chunks of their choices: before usage, where clients stop reading.
 
-    Fingerprints go with the chunk that completes them.
+    Fingerprints go with the chunk that completes them, hidden states where SGLang has them: in one more chunk for each
+    choice, after the last one that has a choice. All other fields go with the choice's ``finish_reason``.
 
     Args:
         events: server-sent events.
@@ -134,29 +135,39 @@ async def with_last_chunk(
         model: its name, as the client gave it.
         kind: ``object`` of the chunk: "chat.completion.chunk" or "text_completion".
     """
+    states: dict[int, Any] = {}
     async for event in events:
-        if event.startswith(_DONE):
-            if collector.choices or collector.fingerprints:
-                yield _chunk(collector, model, kind)
+        if not (states or collector.choices or collector.fingerprints):
             yield event
-        else:
-            yield _with_fingerprints(event, collector) if collector.fingerprints else event
+            continue
+        chunk = orjson.loads(event.removeprefix(_DATA)) if event.startswith(_DATA + "{") else {}
+        choices = chunk.get("choices") or []
+        if not choices:
+            for index in sorted(states):
+                yield _event(_states_chunk(collector.id, index, states.pop(index), model, kind))
+        found = [_fields_of(choice, collector) for choice in choices]
+        for choice, fields in zip(choices, found, strict=True):
+            if STATES in fields:
+                states[choice["index"]] = fields.pop(STATES)
+            _put(choice, fields, "delta")
+            if fields and "delta" in choice:
+                choice["delta"] |= _MARKED
+        yield _event(chunk) if any(found) else event
 
 
-def _with_fingerprints(event: str, collector: Collector) -> str:
-    chunk = orjson.loads(event.removeprefix(_DATA)) if event.startswith(_DATA + "{") else {}
-    choices = [choice for choice in chunk.get("choices", ()) if choice.get("index") in collector.fingerprints]
-    for choice in choices:
-        _put(choice, collector.take_fingerprints(choice["index"]), "delta")
-    return f"{_DATA}{orjson.dumps(chunk).decode()}\n\n" if choices else event
+def _fields_of(choice: dict[str, Any], collector: Collector) -> dict[str, Any]:
+    """What belongs on this chunk of a choice."""
+    index = choice["index"]
+    return collector.take_fingerprints(index) if choice.get("finish_reason") is None else collector.take(index)
 
 
-def _chunk(collector: Collector, model: str, kind: str) -> str:
-    choices = []
-    for index in sorted({*collector.choices, *collector.fingerprints}):
-        empty: dict[str, Any] = {"text": ""} if kind == "text_completion" else {"delta": {}}
-        choice = {"index": index, **empty, "logprobs": None, "finish_reason": None}
-        _put(choice, collector.take(index), "delta")
-        choices.append(choice)
-    chunk = {"id": collector.id, "object": kind, "created": int(time.time()), "model": model, "choices": choices}
+def _states_chunk(chunk_id: str, index: int, states: Any, model: str, kind: str) -> dict[str, Any]:
+    silent = dict.fromkeys(("role", "content", "reasoning_content", "tool_calls"))
+    delta = {**silent, **_MARKED, STATES: states}
+    shown = {"text": "", STATES: states} if kind == "text_completion" else {"delta": delta}
+    choice = {"index": index, **shown, "logprobs": None, "finish_reason": None}
+    return {"id": chunk_id, "object": kind, "created": int(time.time()), "model": model, "choices": [choice]}
+
+
+def _event(chunk: dict[str, Any]) -> str:
     return f"{_DATA}{orjson.dumps(chunk, option=orjson.OPT_SERIALIZE_NUMPY).decode()}\n\n"

@@ -1,0 +1,37 @@
+"""SGLang's routes that generate or score, and have no place for our fields. Main process."""
+
+from __future__ import annotations
+
+import os
+
+from fastapi import FastAPI
+
+from tessera import config
+from tessera.http.unserved import Unserved
+
+VERTEX = os.environ.get("AIP_PREDICT_ROUTE", "/vertex_generate")
+"""As SGLang reads it. Its ``parameters`` take our fields, and its predictions are answers of /generate."""
+TEXT = (
+    *("/v1/responses", "/v1/messages", "/v1/audio/transcriptions", "/v1/realtime"),
+    os.environ.get("SGLANG_OLLAMA_CHAT_ROUTE", "/api/chat"),
+    os.environ.get("SGLANG_OLLAMA_GENERATE_ROUTE", "/api/generate"),
+)
+"""These generate text, in formats of other makers."""
+SCORES = ("/v1/score", "/v1/rerank", "/v1/classify", "/classify")
+"""These answer with numbers alone, and there is no response that could have fingerprints."""
+
+
+def guard(app: FastAPI) -> None:
+    """Let these routes refuse our fields."""
+    proven = config.flags.toploc_verification
+    for route in app.router.routes:
+        path = getattr(route, "path", None)
+        if path in (*TEXT, *SCORES):
+            route.app = Unserved(route.app, proven=proven and path in TEXT)  # type: ignore[attr-defined]
+        elif path == VERTEX:
+            route.app = Unserved(  # type: ignore[attr-defined]
+                route.app,  # type: ignore[attr-defined]
+                proven=False,
+                batch="instances",
+                instead='"parameters"',
+            )

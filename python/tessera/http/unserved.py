@@ -1,0 +1,106 @@
+"""Routes of SGLang that generate or score, and whose answers have no place for our fields.
+
+They would drop a field of ours and answer 200 without what was asked for. They refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import orjson
+
+from tessera.errors import BadRequest
+from tessera.fingerprint.options import FIELD as FINGERPRINTS_FIELD
+from tessera.http.body_limit import App, Message, Receive, Send
+from tessera.http.schema import request_fields
+
+FIELDS = frozenset(request_fields("GenerateReqInput"))
+SERVING = "/generate, /v1/chat/completions, /v1/completions, /invocations"
+"""Who takes our fields, for the message."""
+
+_POLICY_VIOLATION = 1008
+_OFF = (None, False, "false")
+
+
+class Unserved:
+    """ASGI: a route with its body read first.
+
+    Args:
+        app: the route's own.
+        proven: whether every response of this server must have fingerprints; then a request has to say that it wants
+            none, and a web socket, which cannot, is closed.
+        batch: the key of a list of prompts whose own keys are looked at as well, "" where there is none.
+        instead: where the fields belong, for the message.
+    """
+
+    def __init__(self, app: App, *, proven: bool, batch: str = "", instead: str = SERVING) -> None:
+        self._app = app
+        self._proven = proven
+        self._batch = batch
+        self._instead = instead
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """One request.
+
+        Raises:
+            BadRequest: it asks for what this route cannot answer.
+        """
+        if scope["type"] != "http":
+            await self._connect(scope, receive, send)
+            return
+        message = await _whole(receive)
+        self._check(message.get("body", b""))
+        await self._app(scope, _replayed(message, receive), send)
+
+    async def _connect(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if self._proven:
+            reason = f"no fingerprints here; those with them are {self._instead}"
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": reason})
+        else:
+            await self._app(scope, receive, send)
+
+    def _check(self, body: bytes) -> None:
+        found = dict(_found(body, self._batch))
+        for name, value in found.items():
+            if value not in _OFF:
+                raise BadRequest(name, value, f"nothing on this route; send it to {self._instead}")
+        if self._proven and found.get(FINGERPRINTS_FIELD) is None:
+            raise BadRequest(FINGERPRINTS_FIELD, True, f"false on this route; fingerprints come with {self._instead}")
+
+
+def _found(body: bytes, batch: str) -> Iterator[tuple[str, Any]]:
+    """Our fields in a JSON body, or in the parts of a form."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        for name in FIELDS:
+            head, _, tail = body.partition(f'name="{name}"\r\n'.encode())
+            if head != body:
+                yield name, tail.lstrip(b"\r\n").partition(b"\r\n")[0].decode(errors="replace")
+        return
+    prompts = value.get(batch) if isinstance(value, dict) else None
+    for part in (value, *(prompts if isinstance(prompts, list) else ())):
+        if isinstance(part, dict):
+            yield from ((name, part[name]) for name in FIELDS & part.keys())
+
+
+async def _whole(receive: Receive) -> Message:
+    """All of the body in one message; or that the client has left."""
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return message
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return {"type": "http.request", "body": b"".join(parts), "more_body": False}
+
+
+def _replayed(first: Message, receive: Receive) -> Receive:
+    waiting = [first]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
