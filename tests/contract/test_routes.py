@@ -16,7 +16,6 @@ SESSIONS = {"/open_session", "/close_session"}
 OPERATING = {
     "/abort_request",
     "/add_external_corpus",
-    "/check_weights",
     "/clear_hicache_storage_backend",
     "/configure_logging",
     "/continue_generation",
