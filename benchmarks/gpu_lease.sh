@@ -32,6 +32,7 @@ pack() {
   rm -rf .gpu-?
   mkdir -p .gpu-tools .gpu-{0..5}
   cp ../shared/gpu/* .gpu-tools/ -r
+  [[ -e .gpu-tools/sampling.so ]] || .venv/bin/python benchmarks/build_sampler.py .gpu-tools/sampling.so || exit
   .venv/bin/python .gpu-tools/pack.py --out "$packed/sglang" --fa3 --also-drop $unused || exit
   split -n 2 -d -a 1 "$packed/sglang/site.tar.xz" "$packed/site."
   cat "$packed"/sglang-fa3-?/part.? >"$packed/fa3" # of three each is too large
@@ -89,6 +90,7 @@ train() {
   nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,power.limit,driver_version --format=csv
   cat "$parts"/site.? >"$parts/site.tar.xz"
   bash .gpu-tools/unpack.sh "$parts" || exit
+  install -D .gpu-tools/sampling.so /tmp/gpu/site/flashinfer/data/aot/sampling/sampling.so
   python3 .gpu-tools/mkmodel.py /tmp/m8b 8b .gpu-tools/tokenizer
   mine
   [[ -z ${TRAIN-1} ]] || TRAIN_TIME=${TRAIN_TIME:-0.42} bash benchmarks/gpu_chains.sh train

@@ -6,6 +6,7 @@
 #   quiet        is this host quiet enough? else give it back                6 s
 #   up           stock, stock with rows, ours; left running                130 s
 #   embeddings   what embeddings cost; ROUNDS, LOADS                       420 s
+#   steady       embeddings and fingerprints under mixed traffic, servers with SGLang's defaults; ROUNDS, LIMIT   900 s
 #   states       raw states beside the stock server's                      110 s
 #   up_injection  two more                                                 100 s
 #   small        candidates, pooling, what a step costs the host            60 s
@@ -30,6 +31,7 @@
 #   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    240 s (eight)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
+#   tile_steady  its servers under mixed traffic; STEADY_CLIENTS, STEADY_OUTPUTS, TILE_SECONDS                 500 s
 #   tile_trace   what the GPU and the host do in 20 steps of 1 and of 16 clients; TRACED of those that are up
 #                30 s (reckoned)
 #   tile_down    stop them; bring back traces and cost profiles
@@ -85,6 +87,15 @@ embeddings() {
   # Many short windows: what disturbs a host comes in bursts, and the median does not see those.
   bench bench_embeddings 500 --out "$out/embeddings.jsonl" --rounds "${ROUNDS:-4}" \
     --loads ${LOADS:-128/128/32/4 128/128/64/4 128/128/128/5 512/1/32/3}
+}
+
+steady() { # as users start them; the two servers share the memory of one GPU, and wait for their turn without a core each
+  local defaults=(--model /tmp/m8b -- --load-format dummy --dtype bfloat16 --mem-fraction-static 0.9
+    --max-total-tokens 98304 --sleep-on-idle)
+  python3 benchmarks/rig.py up --servers stock ours --logs "$out/steady-logs" "${defaults[@]}" | grep ready
+  timeout 1000 python3 benchmarks/bench_steady.py --out "$out/steady.jsonl" --rounds "${ROUNDS:-4}" --limit "${LIMIT:-800}" \
+    --loads ${LOADS:-64-2048/64-192/32 64-2048/64-192/128 64-2048/256-1024/32 64-2048/256-1024/128} "${defaults[@]}"
+  down
 }
 
 encode() {
@@ -230,6 +241,11 @@ tile_useless() { # a draft that is never right, beside none; both are up
     TILE_SECONDS=120 tile_run
 }
 
+tile_steady() {
+  timeout "${TILE_SECONDS:-540}" python3 -m tilespec.steady --prompts /tmp/pair/prompts.json --out "$out/tile-steady.jsonl" \
+    --limit "$((${TILE_SECONDS:-540} - 40))" --clients ${STEADY_CLIENTS:-8 64} --outputs ${STEADY_OUTPUTS:-64-192}
+}
+
 tile_trace() {
   timeout 100 python3 -m tilespec.trace_steps --prompts /tmp/pair/prompts.json --out "$out/traces" --settings ${TRACED:-k7 tile}
   find "$out/traces" -size +2M -delete # all that comes back is one file of at most 16 MiB
@@ -293,8 +309,10 @@ tests() {
 }
 
 more_tests() {
-  suite embeddings-fa3 tests/gpu/test_embeddings.py -k fa3
+  suite embeddings-fa3 tests/gpu/test_embeddings.py -k "fa3 and breakable"
   suite embeddings-triton tests/gpu/test_embeddings.py -k triton
+  suite embeddings-tc tests/gpu/test_embeddings.py -k tc_piecewise
+  suite embeddings-full tests/gpu/test_embeddings.py -k full
   suite moe tests/gpu/test_moe.py
   suite fa3-chain tests/gpu/test_speculative.py -k "fa3 and not tree"
   suite fa3-tree tests/gpu/test_speculative.py -k "fa3 and tree"

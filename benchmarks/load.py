@@ -223,11 +223,11 @@ async def _waves(
 ) -> list[Answer]:
     """At least one wave, and more until then. What the next one sends is made while the server works."""
     answers: list[Answer] = []
-    sends = [_prepared(next(calls), extra) for _ in range(clients)]
+    sends = [prepared(next(calls), extra) for _ in range(clients)]
     while not answers or time.perf_counter() < until:
-        asked = [asyncio.create_task(_ask(session, *send)) for send in sends]
+        asked = [asyncio.create_task(ask(session, *send)) for send in sends]
         await asyncio.sleep(0.05)  # until all are sent
-        sends = [_prepared(next(calls), extra) for _ in range(clients)]
+        sends = [prepared(next(calls), extra) for _ in range(clients)]
         answers += await asyncio.gather(*asked)
     return answers
 
@@ -239,7 +239,7 @@ async def _client(
     await asyncio.sleep(delay)
     answers: list[Answer] = []
     while not answers or time.perf_counter() < until:
-        answers.append(await _ask(session, *_prepared(next(calls), extra)))
+        answers.append(await ask(session, *prepared(next(calls), extra)))
     return answers
 
 
@@ -247,12 +247,14 @@ Send = tuple[str, bytes, dict[str, str]]
 """A call as it is sent: path, body, headers."""
 
 
-def _prepared(call: Call, extra: dict[str, Any]) -> Send:
+def prepared(call: Call, extra: dict[str, Any]) -> Send:
+    """The call with `extra` in its body, encoded."""
     content = call.body if isinstance(call.body, bytes) else json.dumps(call.body | extra).encode()
     return call.path, content, {"content-type": "application/json", **call.headers}
 
 
-async def _ask(session: aiohttp.ClientSession, path: str, content: bytes, headers: dict[str, str]) -> Answer:
+async def ask(session: aiohttp.ClientSession, path: str, content: bytes, headers: dict[str, str]) -> Answer:
+    """Send it and read the answer to its end."""
     begin = time.perf_counter()
     raw, status = await _sent(session, path, content, headers)
     return Answer(begin, time.perf_counter(), len(raw), raw if len(raw) <= KEPT_BYTES else b"", status)

@@ -23,9 +23,6 @@ COMMON = (
     *("--max-total-tokens", "65536"),  # 128 requests of 480 tokens, and room; eight servers share one GPU
     *("--mem-fraction-static", "0.95"),  # of what is free; the line above is the limit that counts
     *("--cuda-graph-bs-decode", *map(str, (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128))),
-    "--disable-prefill-cuda-graph",
-    *("--sampling-backend", "pytorch"),
-    *("--grammar-backend", "none"),
     "--sleep-on-idle",  # while it is another's turn: each would keep a core busy
 )
 GPU = (*COMMON, "--attention-backend", "fa3")

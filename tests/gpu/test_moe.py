@@ -43,7 +43,7 @@ RUNNERS = [
 def test_canaries(server_pool: ServerPool, runner: str) -> None:
     """400 requests, 32 at once, a third injecting."""
     torch.set_num_threads(4)  # more of them fight with the servers' busy loops, and take minutes instead of seconds
-    args = (*COMMON, "--grammar-backend", "none", "--dtype", "bfloat16", "--moe-runner-backend", runner)
+    args = (*COMMON, "--dtype", "bfloat16", "--moe-runner-backend", runner)
     server = server_pool.get(*args, model=TINY_MOE)
     flock = canaries(400, vocabulary=1000, seed=12, leaving=0.05, injecting=0.3)
     answers = fly(server.url, flock, at_once=32)

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-COMMON = ("--enable-return-hidden-states", *SMALL, "--grammar-backend", "none")
+COMMON = ("--enable-return-hidden-states", *SMALL)
 STRAIN = ("--chunked-prefill-size", "64", "--max-total-tokens", "20000", "--dtype", "bfloat16")
 SHAPES = {"chain": chain(3), "tree": TREE}
 DRAFTS = {

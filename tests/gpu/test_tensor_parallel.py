@@ -33,10 +33,9 @@ pytestmark = [
 
 COMMON = (
     *("--enable-return-hidden-states", "--enable-injection", *SMALL, "--dtype", "bfloat16"),
-    *("--grammar-backend", "none", "--attention-backend", "triton"),
-    *("--sampling-backend", "pytorch"),  # the other one runs nvcc for a minute at the first request
+    *("--attention-backend", "triton"),
     # Each graph that is captured takes a second or two where ranks wait for each other.
-    *("--cuda-graph-bs-decode", "1", "2", "4", "8", "16", "32", "64", "--disable-prefill-cuda-graph"),
+    *("--cuda-graph-bs-decode", "1", "2", "4", "8", "16", "32", "64"),
 )
 
 

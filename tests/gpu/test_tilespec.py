@@ -27,12 +27,7 @@ DICE = {"TESSERA_TEST_FAULT": "dice"}
 STRAINED = retracting(7)
 SHOWN = {"SGLANG_LOG_DECODE_GRAPH_KEY": "true"}
 LIMITS = (*SMALL, "--max-total-tokens", "20000", "--max-running-requests", "16")
-GRAPHS = (
-    *("--cuda-graph-bs-decode", "1", "2", "4", "8", "16"),
-    "--disable-prefill-cuda-graph",
-    *("--sampling-backend", "pytorch"),  # the other one runs nvcc for a minute at the first request
-    *("--grammar-backend", "none"),
-)
+GRAPHS = ("--cuda-graph-bs-decode", "1", "2", "4", "8", "16")
 REJECTING = ("--speculative-use-rejection-sampling",)
 DRAFTS = {"standalone": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3"}
 TRITON = ("--dtype", "float16", "--attention-backend", "triton")

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-COMMON = ("--toploc-verification", *SMALL, "--grammar-backend", "none", "--dtype", "bfloat16")
+COMMON = ("--toploc-verification", *SMALL, "--dtype", "bfloat16")
 RETRACT = retracting(7)
 
 
