@@ -12,7 +12,7 @@ from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
-from tessera.errors import REQUEST_ABORTED, EngineRefused, RequestFailed, TesseraError
+from tessera.errors import REQUEST_ABORTED, EngineRefused, RequestFailed, StartRefused, TesseraError
 from tessera.http import embeddings
 from tessera.http.body_limit import BodyLimit
 from tessera.http.embeddings import Embed, Model, Prompts
@@ -74,15 +74,32 @@ def add_server_info(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]
             "main": [seam.target for seam in apply.installed],
             "scheduler": [seam.target for seam in inventory.seams(Phase.SCHEDULER, features)] if features else [],
         }
-        return _respond({**await stock(), "tessera": {"version": __version__, "on": features, "seams": seams}})
+        ours = {"version": __version__, "on": features, "seams": seams}
+        if config.active.rows:
+            ours["embeddings"] = embedding_options()
+        return _respond({**await stock(), "tessera": ours})
 
     app.add_api_route("/server_info", server_info, methods=["GET"], include_in_schema=False)
+
+
+def embedding_options() -> dict[str, Any]:
+    """What ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
+    flags = config.flags
+    return {key: getattr(flags.embed_options, key) for key in embeddings.OPTIONS} | {
+        "text_only": flags.embeddings_text_only
+    }
 
 
 def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     """``/v1/embeddings`` and ``/encode``; SGLang's own can be answered by servers of embedding models only."""
     shape = manager.model_config
-    model = Model(manager.served_model_name, shape.hidden_size, shape.vocab_size)
+    flags = config.flags
+    if (flags.embeddings_dimensions or 0) > shape.hidden_size:
+        raise StartRefused(
+            f"--embeddings-dimensions {flags.embeddings_dimensions} is above {shape.hidden_size}, this model's"
+        )
+    names = (manager.served_model_name, shape.hidden_size, shape.vocab_size)
+    model = Model(*names, flags.embed_options, flags.embeddings_text_only)
 
     async def v1_embeddings(request: Request) -> Response:
         return _respond(await embeddings.openai(request, _embed(manager, request), model))

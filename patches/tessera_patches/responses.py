@@ -18,6 +18,7 @@ from tessera.fingerprint import answer as fingerprints
 from tessera.fingerprint import exact
 from tessera.fingerprint.chunks import complete
 from tessera.states.answer import answer as hidden_states
+from tessera.states.answer import listed
 
 Outputs = AsyncIterator[dict[str, Any]]
 
@@ -38,7 +39,15 @@ def with_rows(original: Callable[..., Outputs], manager: Any, obj: Any, request:
     outputs = _with_rows(outputs, wanted, Mail(inbox, key), stream=obj.stream, least=_least(obj.sampling_params))
     # Not in a finally of the generator: one that SGLang never starts would never run it.
     weakref.finalize(outputs, inbox.forget, key)
-    return outputs
+    return outputs if request is not None else _as_lists(outputs)
+
+
+async def _as_lists(outputs: Outputs) -> Outputs:
+    """For a caller in this process, as SGLang has them; over HTTP, numbers stay arrays until they are JSON."""
+    async for output in outputs:
+        meta = output["meta_info"]
+        meta.update((name, listed(meta[name])) for name in ("embedding", "hidden_states") if name in meta)
+        yield output
 
 
 def _least(sampling_params: dict[str, Any]) -> int:
@@ -48,7 +57,9 @@ def _least(sampling_params: dict[str, Any]) -> int:
 
 async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: bool, least: int) -> Outputs:
     output_ids: list[int] = []
-    async for output in outputs:
+    async for stock in outputs:
+        # SGLang's own goes to its exporter, logs and dumps, some of them later: what is ours is in the answer alone.
+        output = {**stock, "meta_info": dict(stock["meta_info"])}
         meta = output["meta_info"]
         reason = meta.get("finish_reason")
         try:

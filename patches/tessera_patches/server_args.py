@@ -26,6 +26,8 @@ def decide(result: None, args: Any) -> None:
             lines.append(
                 "--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full"
             )
+        if config.flags.about_embeddings and not config.active.rows:
+            lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
         lines += cpu_speculation.refused(args) if config.active.cpu_speculation else []
         lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if config.active.tilespec else []
         if config.flags.tile_spec_trace and not config.active.tilespec:

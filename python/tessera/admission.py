@@ -31,7 +31,7 @@ HASHES_KEY = "tessera_hashes"
 TOKEN_KEY = "tessera_token"  # noqa: S105 - a name, not a secret
 """The same for what tells this request from any other that a client may give the same id."""
 
-_KEYS = {
+KEYS = {
     EMBED_KEY: EMBED_FIELD,
     STATES_KEY: STATES_FIELD,
     TOPLOC_KEY: toploc.FIELD,
@@ -40,6 +40,7 @@ _KEYS = {
     HASHES_KEY: toploc.HASHES_FIELD,
     TOKEN_KEY: "",
 }
+"""Each reserved key, and the field that a client uses instead."""
 _SECRET = secrets.token_hex(16)
 _numbers = itertools.count()
 
@@ -155,11 +156,11 @@ def asked(sampling_params: object) -> Asked:
         BadRequest: a client wrote a reserved key itself.
     """
     custom = sampling_params.get("custom_params") if isinstance(sampling_params, dict) else None
-    if not isinstance(custom, dict) or not _KEYS.keys() & custom.keys():
+    if not isinstance(custom, dict) or not KEYS.keys() & custom.keys():
         return Asked()
     token = custom.get(TOKEN_KEY)
     if not isinstance(token, str) or not token.startswith(_SECRET):
-        reserved = f"no {', '.join(_KEYS)}: use {', '.join(filter(None, _KEYS.values()))}"
+        reserved = f"no {', '.join(KEYS)}: use {', '.join(filter(None, KEYS.values()))}"
         raise BadRequest("sampling_params.custom_params", custom, reserved)
     embed, states, fingerprints = custom.get(EMBED_KEY), custom.get(STATES_KEY), custom.get(TOPLOC_KEY)
     ids = custom.get(IDS_KEY)

@@ -11,6 +11,7 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from tessera.embed.options import EmbedOptions, Pooling
 from tessera.limits import MAX_TOPK
 
 
@@ -38,6 +39,12 @@ def _count(text: str) -> int:
     raise argparse.ArgumentTypeError(f"got {text!r}; allowed: an integer of 1 or more")
 
 
+def _pooling(text: str) -> Pooling:
+    with suppress(ValueError):
+        return Pooling(text)
+    raise argparse.ArgumentTypeError(f"got {text!r}; allowed: {', '.join(Pooling)}")
+
+
 @dataclass(frozen=True, slots=True)
 class Flags:
     """What the command line says about us; SGLang's own ``ServerArgs`` has no room for it."""
@@ -56,6 +63,33 @@ class Flags:
     toploc_thresholds: Path | None = field(
         default=None,
         metadata=_says("thresholds of the verifier, a file written by: tessera toploc calibrate", Path, "FILE"),
+    )
+
+    embeddings_pooling: Pooling = field(
+        default=Pooling.MEAN,
+        metadata=_says(
+            "what /v1/embeddings and /encode do where a request does not say: mean, last, max or first (default: mean)",
+            _pooling,
+            "HOW",
+        ),
+    )
+    embeddings_normalize: bool = field(
+        default=False,
+        metadata=_says("/v1/embeddings and /encode scale vectors to length 1 where a request does not say normalize"),
+    )
+    embeddings_dimensions: int | None = field(
+        default=None,
+        metadata=_says(
+            "how many values /v1/embeddings and /encode keep where a request does not say dimensions (default: all)",
+            _count,
+            "N",
+        ),
+    )
+    embeddings_text_only: bool = field(
+        default=False,
+        metadata=_says(
+            "/v1/embeddings refuses token ids: those of another tokenizer, which some clients send, are another text"
+        ),
     )
 
     enable_injection: bool = field(
@@ -122,6 +156,20 @@ class Flags:
     def needs_rows(self) -> bool:
         """Whether the row store must be on, as with ``--enable-return-hidden-states``."""
         return self.toploc_verification
+
+    @property
+    def embed_options(self) -> EmbedOptions:
+        """What ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
+        return EmbedOptions(
+            pooling=self.embeddings_pooling,
+            normalize=self.embeddings_normalize,
+            dimensions=self.embeddings_dimensions,
+        )
+
+    @property
+    def about_embeddings(self) -> bool:
+        """Whether an option of these routes was given."""
+        return self.embeddings_text_only or self.embed_options != EmbedOptions()
 
     @property
     def needs_injection(self) -> bool:

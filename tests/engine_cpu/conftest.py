@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 
@@ -20,9 +22,18 @@ def hf() -> HuggingFace:
     return HuggingFace(TINY)
 
 
+@pytest.fixture(scope="session")
+def records_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where SGLang's exporter of the strained server writes."""
+    return tmp_path_factory.mktemp("records")
+
+
 @pytest.fixture
-def strained(server_pool: ServerPool) -> Server:
-    """Chunks of 16 tokens, prefill mixed with decode, retraction again and again; metrics; small limits; float32."""
+def strained(server_pool: ServerPool, records_folder: Path) -> Server:
+    """Chunks of 16 tokens, prefill mixed with decode, retraction again and again; float32.
+
+    And what asks for no server of its own: metrics, records of each request, small limits, defaults of embeddings.
+    """
     return server_pool.get(
         HIDDEN,
         "--enable-injection",
@@ -31,6 +42,9 @@ def strained(server_pool: ServerPool) -> Server:
         *("--chunked-prefill-size", "16"),
         "--enable-mixed-chunk",
         "--enable-metrics",
+        *("--export-metrics-to-file", "--export-metrics-to-file-dir", str(records_folder)),
+        *("--embeddings-pooling", "last", "--embeddings-normalize", "--embeddings-dimensions", "8"),
+        "--embeddings-text-only",
         env=retracting(3),
     )
 

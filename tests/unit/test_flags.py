@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.embed.options import EmbedOptions, Pooling
 from tessera.flags import Flags, add_to
 
 
@@ -21,6 +22,7 @@ def test_nothing_said() -> None:
     """The defaults of the parser are those of the class, and ask for nothing."""
     assert parsed() == Flags()
     assert not Flags().needs_rows
+    assert not Flags().about_embeddings
 
 
 def test_all_said() -> None:
@@ -36,3 +38,14 @@ def test_bad_topk(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parsed("--toploc-verification-topk", value)
     assert "--toploc-verification-topk" in capsys.readouterr().err
+
+
+def test_embeddings(capsys: pytest.CaptureFixture[str]) -> None:
+    """They become the options of a request that says nothing, also in a child; a pooling that is none is refused."""
+    read = parsed("--embeddings-pooling", "last", "--embeddings-normalize", "--embeddings-dimensions", "8")
+    assert read.embed_options == EmbedOptions(pooling=Pooling.LAST, normalize=True, dimensions=8)
+    assert Flags.from_wire(read.to_wire()) == read
+    assert [one.about_embeddings for one in (read, parsed("--embeddings-text-only"))] == [True, True]
+    with pytest.raises(SystemExit):
+        parsed("--embeddings-pooling", "median")
+    assert "mean, last, max, first" in capsys.readouterr().err

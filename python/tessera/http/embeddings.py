@@ -13,6 +13,7 @@ from tessera.http.vectors import Body, Transport, accepted, binary
 
 OPENAI_KEYS = ("input", "model", "encoding_format", "dimensions", "user", "pooling", "normalize")
 ENCODE_KEYS = ("text", "hidden_size")
+OPTIONS = ("dimensions", "pooling", "normalize")
 
 Prompts = dict[str, Any]
 """``{"text": [...]}`` or ``{"input_ids": [[...], ...]}``."""
@@ -29,11 +30,21 @@ class Incoming(Streamed, Protocol):
 
 
 class Model(NamedTuple):
-    """What an answer and the checks need to know of the model: its name, H, and how many token ids it has."""
+    """What an answer and the checks need to know of the model and of the server.
+
+    Attributes:
+        name: the model's.
+        hidden_size: H.
+        vocabulary: how many token ids it has.
+        defaults: what is done where a request does not say.
+        text_only: whether prompts of token ids are refused.
+    """
 
     name: str
     hidden_size: int
     vocabulary: int
+    defaults: EmbedOptions = EmbedOptions()
+    text_only: bool = False
 
 
 async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any] | Body:
@@ -50,10 +61,8 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     """
     body = await read_object(request, OPENAI_KEYS)
     transport = accepted(request.headers.get("accept"))
-    options = {key: whole(body[key]) for key in ("dimensions", "pooling", "normalize") if body.get(key) is not None}
-    options["encoding_format"] = _encoding(body, transport)
-    _check(options, model.hidden_size)
-    metas = await embed(_prompts(body.get("input"), model.vocabulary), options)
+    options = _options(body, transport, model)
+    metas = await embed(_prompts(body.get("input"), model), options)
     tokens = [meta["prompt_tokens"] for meta in metas]
     if transport is not Transport.JSON:
         return binary([meta["embedding"] for meta in metas], tokens, transport)
@@ -72,9 +81,10 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     expected = body.get("hidden_size")
     if expected is not None and expected != model.hidden_size:
         raise BadRequest("hidden_size", expected, f"{model.hidden_size}, this model's")
-    text = body.get("text")
-    metas = await embed({"text": strings("text", text)}, {})
     transport = accepted(request.headers.get("accept"))
+    options = _options(body, transport, model)
+    text = body.get("text")
+    metas = await embed({"text": strings("text", text)}, options)
     vectors = [meta["embedding"] for meta in metas]
     if transport is not Transport.JSON:
         return binary(vectors, [meta["prompt_tokens"] for meta in metas], transport)
@@ -91,22 +101,28 @@ def _encoding(body: dict[str, Any], transport: Transport) -> object:
     return asked
 
 
-def _check(options: dict[str, Any], hidden_size: int) -> None:
+def _options(body: dict[str, Any], transport: Transport, model: Model) -> dict[str, Any]:
+    """A ``return_embedding`` object: the request's options, and the server's where it does not say."""
+    own = {key: whole(body[key]) for key in OPTIONS if body.get(key) is not None}
+    options = {key: getattr(model.defaults, key) for key in OPTIONS} | own
+    options["encoding_format"] = _encoding(body, transport)
     try:
-        EmbedOptions.parse(options, hidden_size)
+        EmbedOptions.parse(options, model.hidden_size)
     except BadRequest as error:
         field = error.field.removeprefix("return_embedding.")
         raise BadRequest(field, options.get(field), error.allowed) from error
+    return options
 
 
-def _prompts(value: object, vocabulary: int) -> Prompts:
-    if isinstance(value, list) and value and isinstance(value[0], int | float):
-        return {"input_ids": [_ids("input", value, vocabulary)]}
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        check_count("input", value)
-        ids = [_ids(f"input[{i}]", item, vocabulary) for i, item in enumerate(value)]
-        return {"input_ids": ids}
-    return {"text": strings("input", value)}
+def _prompts(value: object, model: Model) -> Prompts:
+    if not isinstance(value, list) or not value or not isinstance(value[0], int | float | list):
+        return {"text": strings("input", value)}
+    if model.text_only:
+        raise BadRequest("input", value, "texts, no token ids: this server runs with --embeddings-text-only")
+    if not isinstance(value[0], list):
+        return {"input_ids": [_ids("input", value, model.vocabulary)]}
+    check_count("input", value)
+    return {"input_ids": [_ids(f"input[{i}]", item, model.vocabulary) for i, item in enumerate(value)]}
 
 
 def _ids(field: str, item: object, vocabulary: int) -> list[int]:

@@ -36,6 +36,13 @@ def answer(rows: Frame, dtype: str, shape: tuple[int, int], options: StateOption
     return _listed(_numbers(rows, dtype).reshape(shape), options, prompt_tokens)
 
 
+def listed(value: Any) -> Any:
+    """Arrays, or lists of them, as nested lists of numbers; anything else as it is."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return [listed(part) for part in value] if isinstance(value, list) else value
+
+
 def _listed(rows: npt.NDArray[np.float32], options: StateOptions, prompt_tokens: int) -> Any:
     if options.last:
         return rows[0]

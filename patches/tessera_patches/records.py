@@ -1,0 +1,48 @@
+"""SGLang's logs, records and dumps of requests: they show our fields, and not how these ride. Main process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from tessera import sent
+
+
+def _as_sent(obj: Any) -> Any:
+    """A copy of a ``GenerateReqInput`` as its client sent it; itself where it carries nothing of ours."""
+    params = obj.sampling_params
+    if not sent.carries(params):
+        return obj
+    shown = copy.copy(obj)
+    shown.sampling_params = sent.plain(params)
+    vars(shown).update(sent.fields(params))
+    return shown
+
+
+def exported(original: Callable[..., Any], exporter: Any, obj: Any, out_dict: Any) -> Any:
+    """AROUND ``RequestMetricsExporter._format_output_data``: it writes JSON, and vectors to inject are none."""
+    return original(exporter, _as_sent(obj), out_dict)
+
+
+def logged(original: Callable[..., None], logger: Any, obj: Any, *args: Any, **kwargs: Any) -> None:
+    """AROUND ``RequestLogger.log_received_request`` and ``log_finished_request``."""
+    shown = _as_sent(obj) if logger.log_requests else obj
+    original(logger, shown, *args, **kwargs)
+    obj.text = shown.text  # SGLang puts there what it decoded for its log
+
+
+def logged_openai(original: Callable[..., None], logger: Any, obj: Any, *args: Any, **kwargs: Any) -> None:
+    """AROUND ``RequestLogger.log_openai_received_request``."""
+    params: dict[str, Any] = {"custom_params": getattr(obj, "custom_params", None)}
+    if sent.carries(params):
+        changed = {**sent.fields(params), "custom_params": sent.plain_custom(params["custom_params"])}
+        obj = obj.model_copy(update=changed)
+    original(logger, obj, *args, **kwargs)
+
+
+def dumped(original: Callable[..., None], manager: Any, state: Any, out_dict: Any) -> None:
+    """AROUND ``TokenizerManager.dump_requests`` and ``record_request_for_crash_dump``: dumps are sent again."""
+    kept = copy.copy(state)
+    kept.obj = _as_sent(state.obj)
+    original(manager, kept, out_dict)

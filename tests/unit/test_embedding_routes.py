@@ -1,0 +1,78 @@
+"""``/v1/embeddings`` and ``/encode`` without an engine: what they ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from tessera.embed.options import EmbedOptions, Pooling
+from tessera.errors import BadRequest
+from tessera.http import embeddings
+from tessera.http.embeddings import Model
+
+
+class Request:
+    """A body."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self._content = orjson.dumps(body)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """In one piece."""
+        yield self._content
+
+
+def asked(body: dict[str, Any], model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The prompts and the ``return_embedding`` object of one request."""
+    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    async def embed(prompts: dict[str, Any], options: dict[str, Any]) -> list[dict[str, Any]]:
+        found.append((prompts, options))
+        return [{"embedding": np.zeros(4, "<f4"), "prompt_tokens": 1}]
+
+    route = embeddings.openai if "input" in body else embeddings.encode
+    asyncio.run(route(Request(body), embed, model))
+    return found[0]
+
+
+LAST = EmbedOptions(pooling=Pooling.LAST, normalize=True, dimensions=2)
+
+
+@pytest.mark.parametrize("field", ["input", "text"])
+def test_the_servers_options(field: str) -> None:
+    """Those of the request come first, each by itself; null is nothing said."""
+    model = Model("tiny", 4, 10)
+    parsed = EmbedOptions.parse
+    assert parsed(asked({field: "a"}, model)[1]) == EmbedOptions()
+    assert parsed(asked({field: "a"}, model._replace(defaults=LAST))[1]) == LAST
+
+
+def test_the_request_comes_first() -> None:
+    """One by one."""
+    model = Model("tiny", 4, 10, LAST)
+    said = {"pooling": "max", "normalize": False, "dimensions": None}
+    assert asked({"input": "a", **said}, model)[1] == {
+        "pooling": "max",
+        "normalize": False,
+        "dimensions": 2,
+        "encoding_format": "float",
+    }
+
+
+@pytest.mark.parametrize("prompts", [[1, 2], [[1, 2]], [1.0], [[]]])
+def test_text_only(prompts: list[Any]) -> None:
+    """No token ids in either form; lists of texts are taken."""
+    model = Model("tiny", 4, 10, text_only=True)
+    with pytest.raises(BadRequest, match="--embeddings-text-only"):
+        asked({"input": prompts}, model)
+    assert asked({"input": ["a"]}, model)[0] == {"text": ["a"]}
