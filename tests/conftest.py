@@ -25,6 +25,7 @@ SERVERS = (
     "stock",
     "bf16",
     "fingerprinting",
+    "narrow",
     "failing",
     "speculative",
     "dice",

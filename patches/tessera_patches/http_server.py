@@ -13,6 +13,7 @@ from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
 from tessera.errors import REQUEST_ABORTED, EngineRefused, RequestFailed, StartRefused, TesseraError
+from tessera.fingerprint.room import Room
 from tessera.http import embeddings
 from tessera.http.body_limit import BodyLimit
 from tessera.http.embeddings import Embed, Model, Prompts
@@ -29,7 +30,15 @@ GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocati
 logger = logging.getLogger(__name__)
 
 
-def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any) -> None:
+def prepare(
+    server_args: Any,
+    tokenizer_manager: Any,
+    template_manager: Any,
+    port_args: Any,
+    scheduler_infos: list[dict[str, Any]],
+    *args: Any,
+    **kwargs: Any,
+) -> None:
     """BEFORE ``_setup_and_run_http_server``."""
     from sglang.srt.entrypoints import http_server
 
@@ -40,6 +49,7 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
             config.metrics = Metrics(tokenizer_manager.served_model_name)
         if config.inbox is not None and config.metrics is not None:
             config.inbox.watch = config.metrics.note
+        config.room = Room.of(scheduler_infos[0], server_args.page_size)
         config.injection = inject_request.model(tokenizer_manager)
         if config.active.inject:
             http_server.app.add_middleware(
@@ -60,7 +70,7 @@ def prepare(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs: Any)
         routes = http_server.app.router.routes
         routes[:] = routes[stock:] + routes[:stock]
         if config.active.rows or config.active.inject:
-            publish_schema(http_server.app)
+            publish_schema(http_server.app, adapters=bool(server_args.enable_lora))
     features = ", ".join(config.active.features()) or "nothing"
     logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
 
@@ -99,7 +109,7 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
             f"--embeddings-dimensions {flags.embeddings_dimensions} is above {shape.hidden_size}, this model's"
         )
     names = (manager.served_model_name, shape.hidden_size, shape.vocab_size)
-    model = Model(*names, flags.embed_options, flags.embeddings_text_only)
+    model = Model(*names, flags.embed_options, flags.embeddings_text_only, manager.lora_ref_cache)
 
     async def v1_embeddings(request: Request) -> Response:
         return _respond(await embeddings.openai(request, _embed(manager, request), model))
@@ -111,13 +121,13 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     app.add_api_route("/encode", encode, methods=["POST", "PUT"], include_in_schema=False)
 
 
-def publish_schema(app: FastAPI) -> None:
+def publish_schema(app: FastAPI, *, adapters: bool) -> None:
     """``/openapi.json``: SGLang's, with our routes and fields in it."""
     stock = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            ours = document(config.active.hidden_size, config.active.vocabulary or None)
+            ours = document(config.active.hidden_size, config.active.vocabulary or None, adapters=adapters)
             app.openapi_schema = merge(stock(), ours, routes=config.active.rows)
         return app.openapi_schema
 

@@ -21,7 +21,10 @@ def resolve_positions(
     overrides = carried(obj.sampling_params)
     if not isinstance(overrides, Overrides):
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
-    own = len(input_ids) - generated(asked(obj.sampling_params))
+    wanted = asked(obj.sampling_params)
+    own = len(input_ids) - generated(wanted)
+    if wanted.claim is None:  # the scheduler cuts a longer prompt, or refuses it
+        own = min(own, manager.max_req_input_len)
     try:
         tokenize = _tokenize(manager.tokenizer)
         injection = resolve(overrides.each, input_ids[:own], manager.model_config.vocab_size, tokenize)

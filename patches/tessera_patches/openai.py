@@ -16,6 +16,7 @@ from tessera import config
 from tessera.admission import check_prompts
 from tessera.errors import BadRequest, TesseraError
 from tessera.fingerprint import admission
+from tessera.http.adapters import check_batch
 from tessera.http.claims import joined
 from tessera.http.openai import Collector, Wanted, admit, collector_of, put_on_choices, with_fields
 from tessera.inject.admission import admit_custom
@@ -98,6 +99,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         serving = raw_request.app.state.openai_serving_chat
         request.input_ids, tail = joined("input_ids", request.input_ids, request.output_ids, _claim(request))
         by_messages = request.input_ids is None
+        _check_adapters(request, None)
         if by_messages and _claim(request) is not None:
             tail = _claimed_answer(request, serving.tokenizer_manager.tokenizer)
         kind = "chat.completion.chunk"
@@ -107,6 +109,8 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         if config.active.rows or config.active.inject:
             check_prompts("prompt", request.prompt, config.active.vocabulary)
         serving = raw_request.app.state.openai_serving_completion
+        several = isinstance(request.prompt, list) and not isinstance(next(iter(request.prompt), 0), int)
+        _check_adapters(request, len(request.prompt) if several else None)
         request.prompt, tail = joined("prompt", request.prompt, request.output_ids, _claim(request))
         return await _handle(serving, request, raw_request, request.max_tokens, "text_completion", tail)
 
@@ -117,6 +121,11 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         ("/invocations", chat_completions, []),
     ):
         app.add_api_route(path, endpoint, methods=["POST"], dependencies=dependencies, include_in_schema=False)
+
+
+def _check_adapters(request: Any, prompts: int | None) -> None:
+    if config.active.rows or config.active.inject:
+        check_batch(request.lora_path, prompts)
 
 
 def _claim(request: Any) -> Any:

@@ -10,12 +10,13 @@ from sglang.srt.managers import io_struct
 from sglang.srt.managers.embed_types import PositionalEmbeds
 
 from tessera import config
-from tessera.admission import admit_embedding, admit_states, asked, check_prompts
+from tessera.admission import READ_KEY, admit_embedding, admit_states, asked, check_prompts, folded
 from tessera.errors import BadRequest
 from tessera.fingerprint import admission
+from tessera.http import adapters
 from tessera.http.claims import joined
 from tessera.inject.admission import admit
-from tessera.inject.carry import Prompts
+from tessera.inject.carry import Prompts, count
 from tessera.inject.options import FIELD
 
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
@@ -63,10 +64,19 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         params = admit_embedding(self.return_embedding, params, enabled=settings.rows, hidden_size=settings.hidden_size)
         if settings.rows or settings.inject:
             check_prompts("input_ids", self.input_ids, settings.vocabulary)  # type: ignore[has-type]
+            adapters.check_batch(self.lora_path, self._prompts())
         if settings.rows:
             params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
             self.return_hidden_states = False
         self.sampling_params = self._admit_toploc(params)
+
+    def _prompts(self) -> int | None:
+        """How many there are; None for one that is not in a list."""
+        ids: Any = self.input_ids
+        embeds = self.input_embeds
+        if self.text is None and ids is None and embeds:  # without injection; with it there are ids by now
+            return len(embeds) if isinstance(embeds[0][0], list) else None
+        return count(Prompts(self.text, ids))
 
     def _admit_toploc(self, params: Any) -> Any:
         claim = self.toploc_verification_fingerprint_to_validate
@@ -79,6 +89,8 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         wanted = [asked(one) for one in (params if isinstance(params, list) else [params])]
         if any("input" in one.ids for one in wanted):
             self.return_prompt_token_ids = True
+            # Earlier turns are put before the ids of this one in the scheduler.
+            params = params if self.session_params is None else folded(READ_KEY, "1", params)
         if any(one.hashes for one in wanted):
             self.extra_key = _alone(self.extra_key)  # type: ignore[has-type]  # inherited from Any
         return params

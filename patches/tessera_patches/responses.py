@@ -90,7 +90,7 @@ async def _add_fingerprints(meta: dict[str, Any], wanted: Asked, mail: Mail) -> 
 async def _fields(parts: Sequence[Delivered], wanted: Asked, prompt_tokens: int) -> dict[str, Any]:
     delivered = parts[-1]
     outcome, dtype = delivered.outcome, delivered.dtype
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"input_ids": outcome.input_ids} if wanted.read else {}
     if wanted.embed is not None and outcome.embedding_tokens is not None:
         fields |= embedding(delivered.vector, outcome.embedding_tokens, wanted.embed)
         if config.metrics is not None:
@@ -119,8 +119,10 @@ def _all_ids(so_far: list[int], output: dict[str, Any]) -> list[int]:
 
 
 def _ids(wanted: Asked, output: dict[str, Any], output_ids: list[int]) -> dict[str, Any]:
-    values = {"input": output.get("prompt_token_ids"), "output": list(output_ids)}
-    return {f"{kind}_ids": values[kind] for kind in wanted.ids}
+    """What the model read, and what it wrote. The scheduler may have cut a prompt (--allow-auto-truncate)."""
+    prompt, tokens = output.get("prompt_token_ids"), output["meta_info"]["prompt_tokens"]
+    values = {"input": prompt and prompt[:tokens], "output": list(output_ids)}
+    return {f"{kind}_ids": values[kind] for kind in wanted.ids if not (wanted.read and kind == "input")}
 
 
 def _abort(error: TesseraError) -> dict[str, Any]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-from tessera.admission import EMBED_KEY, STATES_KEY, TOKEN_KEY, TOPLOC_KEY
+from tessera.admission import EMBED_KEY, READ_KEY, STATES_KEY, TOKEN_KEY, TOPLOC_KEY
+from tessera.delivery.outcome import Ids
 from tessera.fingerprint.chunks import CHUNK_ROWS, complete
 from tessera.rows.service import Finished, RowService
 from tessera_patches import runtime
@@ -28,18 +30,23 @@ def note_finished(processor: Any, req: Any) -> None:
     if runtime.service is None or not isinstance(custom, dict) or isinstance(req.finished_reason, FINISH_ABORT):
         return
     embed, states, fingerprints = custom.get(EMBED_KEY), custom.get(STATES_KEY), custom.get(TOPLOC_KEY) or None
-    if embed is not None or states is not None or fingerprints is not None:
+    if embed is not None or states is not None or fingerprints is not None or READ_KEY in custom:
         key = custom[TOKEN_KEY] + req.rid
         try:
-            runtime.service.finished(_finished(key, req, embed, states, fingerprints))
+            read = np.array(req.origin_input_ids, np.int64) if READ_KEY in custom else None
+            runtime.service.finished(_finished(key, req, embed, states, fingerprints, read))
         except Exception as error:  # noqa: BLE001 - it is logged there: one request's failure must not end the server
             runtime.service.failed(key, error)
 
 
-def _finished(key: str, req: Any, embed: str | None, states: str | None, fingerprints: str | None) -> Finished:
+def _finished(
+    key: str, req: Any, embed: str | None, states: str | None, fingerprints: str | None, read: Ids | None
+) -> Finished:
     prompt_tokens, output_tokens = len(req.origin_input_ids), len(req.output_ids_through_stop)
     proven = getattr(req, _PROVEN, 0)
-    return Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, embed, states, fingerprints, proven)
+    return Finished(
+        key, req.req_pool_idx, prompt_tokens, output_tokens, embed, states, fingerprints, proven, input_ids=read
+    )
 
 
 def watch_proven(processor: Any, batch: Any, result: Any) -> None:

@@ -10,11 +10,12 @@ from fastapi.responses import Response
 from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
-from tessera.errors import RequestFailed
+from tessera import config
+from tessera.errors import BadRequest, RequestFailed
 from tessera.fingerprint import exact
 from tessera.fingerprint.answer import RESULT
 from tessera.fingerprint.sampling import CANDIDATES
-from tessera.http import claims
+from tessera.http import adapters, claims
 from tessera.http.claims import Claim, Run, Unverifiable
 
 
@@ -23,7 +24,8 @@ def add_routes(app: FastAPI, manager: Any) -> None:
     shape = manager.model_config
 
     async def verify(request: Request) -> Response:
-        answer = await claims.verify(request, _run(manager, request), shape.hidden_size, shape.vocab_size)
+        run = _without_unfit(_run(manager, request), manager)
+        answer = await claims.verify(request, run, shape.hidden_size, shape.vocab_size)
         response: Response = orjson_response(answer)
         return response
 
@@ -41,7 +43,7 @@ def _run(manager: Any, request: Request) -> Run:
         except (ValueError, RequestFailed) as error:
             return Unverifiable(str(error))
 
-    async def all_at_once(found: list[Claim]) -> list[dict[str, Any] | Unverifiable]:
+    async def together(found: list[Claim]) -> list[dict[str, Any] | Unverifiable]:
         """In one message to the scheduler, or its first prefill begins with the claims that came first, and no more."""
         try:
             return [_meta(answer) for answer in await answers(found)]
@@ -50,7 +52,32 @@ def _run(manager: Any, request: Request) -> Run:
                 return [Unverifiable(str(error)) for _ in found]
             return await asyncio.gather(*map(one, found))
 
-    return all_at_once
+    return together
+
+
+def _without_unfit(run: Run, manager: Any) -> Run:
+    """The engine does not see a claim that it cannot run: for one of them it would refuse them all."""
+
+    async def fit(found: list[Claim]) -> list[dict[str, Any] | Unverifiable]:
+        reasons = [_why_not(claim, manager) for claim in found]
+        sent = [claim for claim, reason in zip(found, reasons, strict=True) if not reason]
+        answered = iter(await run(sent) if sent else [])
+        return [Unverifiable(reason) if reason else next(answered) for reason in reasons]
+
+    return fit
+
+
+def _why_not(claim: Claim, manager: Any) -> str:
+    """Why the engine cannot run this claim; "" where it can."""
+    try:
+        adapters.known(adapters.FIELD, claim.lora_path, manager.lora_ref_cache)
+    except BadRequest as error:
+        return str(error)
+    if config.room is None:
+        return ""
+    if claim.response is not None:
+        return config.room.lacking_again(len(claim.tokens), len(claim.response.output_ids))
+    return config.room.lacking(len(claim.tokens))
 
 
 def _as_request(found: list[Claim]) -> Any:
@@ -59,12 +86,14 @@ def _as_request(found: list[Claim]) -> Any:
     Of that token there is none, of each claimed one there is.
     """
     judged = [claim.sampling is not None for claim in found]
+    paths = [claim.lora_path for claim in found]
     return io_struct.GenerateReqInput(
         input_ids=[claim.tokens for claim in found],
         sampling_params=[claim.params for claim in found],
         return_logprob=judged,
         logprob_start_len=[claim.prompt_tokens - 1 if own else -1 for claim, own in zip(found, judged, strict=True)],
         top_logprobs_num=[CANDIDATES if own else 0 for own in judged],
+        lora_path=paths if any(paths) else None,  # a server without adapters refuses any list
     )
 
 

@@ -23,9 +23,12 @@ STATES_KEY = "tessera_states"
 TOPLOC_KEY = "tessera_toploc"
 """The same for `FingerprintOptions`; "" where the request wants none though the server makes them by default."""
 CLAIM_KEY = "tessera_claim"
-"""The same for the fingerprints that are to be verified: a JSON list, or one string. The scheduler does not read it."""
+"""The same for the fingerprints that are to be verified: a JSON list, or one string. The scheduler looks only whether
+it is there."""
 IDS_KEY = "tessera_ids"
 """The same for which token ids the answer shows: "input", "output" or "input,output"."""
+READ_KEY = "tessera_read"
+"""The same for a prompt that only the scheduler knows: "1" has it send the prompt's ids with the rows."""
 HASHES_KEY = "tessera_hashes"
 """The same for hashes of rows: "1"."""
 TOKEN_KEY = "tessera_token"  # noqa: S105 - a name, not a secret
@@ -37,6 +40,7 @@ KEYS = {
     TOPLOC_KEY: toploc.FIELD,
     CLAIM_KEY: toploc.CLAIM_FIELD,
     IDS_KEY: toploc.INPUT_IDS_FIELD,
+    READ_KEY: "",
     HASHES_KEY: toploc.HASHES_FIELD,
     TOKEN_KEY: "",
 }
@@ -56,6 +60,7 @@ class Asked(NamedTuple):
         fingerprints: fingerprints, or their verification.
         claim: the fingerprints that are verified: one, or a tuple.
         ids: which token ids are shown: "input", "output".
+        read: whether the input ids come from the scheduler.
         hashes: hashes of rows.
         token: tells this request from any other.
     """
@@ -65,6 +70,7 @@ class Asked(NamedTuple):
     fingerprints: FingerprintOptions | None = None
     claim: str | tuple[str, ...] | None = None
     ids: tuple[str, ...] = ()
+    read: bool = False
     hashes: bool = False
     token: str = ""
 
@@ -76,7 +82,7 @@ class Asked(NamedTuple):
     @property
     def rows(self) -> bool:
         """Whether an outcome of the row store belongs to the answer."""
-        return self.embed is not None or self.states is not None or self.fingerprints is not None
+        return self.embed is not None or self.states is not None or self.fingerprints is not None or self.read
 
 
 def admit_embedding(value: object, sampling_params: Any, *, enabled: bool, hidden_size: int | None) -> Any:
@@ -170,6 +176,7 @@ def asked(sampling_params: object) -> Asked:
         FingerprintOptions.from_wire(fingerprints) if fingerprints else None,
         _claim(custom.get(CLAIM_KEY)),
         tuple(ids.split(",")) if ids else (),
+        custom.get(READ_KEY) is not None,
         custom.get(HASHES_KEY) is not None,
         token,
     )

@@ -12,6 +12,7 @@ from tessera.flags import Flags
 
 if TYPE_CHECKING:
     from tessera.delivery.inbox import Inbox
+    from tessera.fingerprint.room import Room
     from tessera.inject.model import Model
     from tessera.metrics import Metrics
 
@@ -86,6 +87,8 @@ active = Settings()
 """The settings in force in this process."""
 injection: Model | None = None
 """What injection knows about the model; None until the server starts, and in other processes."""
+room: Room | None = None
+"""How many tokens the engine has room for; None until the server starts, and in other processes."""
 thresholds = Thresholds()
 """What a verifier accepts; in the main process those of ``--toploc-thresholds``."""
 inbox: Inbox | None = None

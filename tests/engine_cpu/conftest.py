@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tessera.testing import adapters
 from tessera.testing.drafts import retracting
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
@@ -71,6 +72,25 @@ def bf16(server_pool: ServerPool) -> Server:
 def fingerprinting(server_pool: ServerPool) -> Server:
     """A server that fingerprints every response."""
     return server_pool.get("--toploc-verification")
+
+
+@pytest.fixture(scope="session")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The adapters of `narrow`, by name."""
+    return {name: adapters.make(tmp_path_factory.mktemp(name), seed) for seed, name in enumerate(("own", "other"))}
+
+
+@pytest.fixture
+def narrow(server_pool: ServerPool, lora: dict[str, Path]) -> Server:
+    """A context of 64 tokens, to which longer prompts are cut; two adapters; our part of exact mode."""
+    return server_pool.get(
+        "--toploc-verification",
+        "--enable-injection",
+        *("--context-length", "64", "--allow-auto-truncate"),
+        *("--enable-lora", "--lora-backend", "torch_native", "--lora-paths"),
+        *(f"{name}={path}" for name, path in lora.items()),
+        env={"TESSERA_TEST_FAULT": "unpinned pooling"},
+    )
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,12 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
+from tessera.testing import adapters
 from tessera.testing.launch import SMALL
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, Vector, relative_error
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,10 +23,7 @@ pytestmark = [
 ]
 
 FLOAT16_ERROR = 5e-3
-LAYERS, H, RANK = 4, 256, 4
-WIDTHS = {"q_proj": 256, "k_proj": 128, "v_proj": 128}
-"""What the adapter changes, and how wide each comes out; SGLang wants all three of them."""
-NAME = "base_model.model.model.layers.{}.self_attn.{}.lora_{}.weight"
+H = 256
 PROMPT = list(range(200, 240))
 VECTORS = (np.random.default_rng(5).standard_normal((2, H)) / 16).astype("<f2")
 PLACES = [3, 30]
@@ -37,30 +31,14 @@ PLACES = [3, 30]
 
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random LoRA adapter of the attention, in PEFT's form."""
-    folder = tmp_path_factory.mktemp("adapter")
-    torch.manual_seed(0)
-    weights = {NAME.format(i, name, "A"): torch.randn(RANK, H) / 16 for i in range(LAYERS) for name in WIDTHS}
-    weights |= {NAME.format(i, own, "B"): torch.randn(n, RANK) / 16 for i in range(LAYERS) for own, n in WIDTHS.items()}
-    save_file(weights, folder / "adapter_model.safetensors")
-    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": list(WIDTHS), "bias": "none"}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    return folder
+    """A random adapter."""
+    return adapters.make(tmp_path_factory.mktemp("adapter"), 0)
 
 
 @pytest.fixture(scope="module")
 def merged(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> HuggingFace:
     """The reference of the model with the adapter."""
-    folder = tmp_path_factory.mktemp("merged")
-    shutil.copytree(TINY, folder, dirs_exist_ok=True)
-    lora, weights = load_file(adapter / "adapter_model.safetensors"), load_file(TINY / "model.safetensors")
-    for i in range(LAYERS):
-        for name in WIDTHS:
-            change = lora[NAME.format(i, name, "B")] @ lora[NAME.format(i, name, "A")]
-            own = f"model.layers.{i}.self_attn.{name}.weight"
-            weights[own] = weights[own].float() + change
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return HuggingFace(folder)
+    return adapters.merged(adapter, tmp_path_factory.mktemp("merged"))
 
 
 @pytest.fixture

@@ -245,7 +245,23 @@ def _one_gpu() -> None:
     engine.maybe_reindex_device_id = first
 
 
+def _unpinned() -> None:
+    """Nothing is pinned: SGLang's adapters (LoRA) pin tensors without asking whether there is a GPU to copy to."""
+    import torch
+
+    def plain(make: Any) -> Any:
+        def unpinned(*args: Any, **kwargs: Any) -> Any:
+            return make(*args, **(kwargs | {"pin_memory": False} if "pin_memory" in kwargs else kwargs))
+
+        return unpinned
+
+    for name in ("tensor", "empty", "zeros", "arange"):
+        setattr(torch, name, plain(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda self: self  # type: ignore[method-assign, assignment, misc]
+
+
 _FAULTS = {
+    "unpinned": _unpinned,
     "costs": _costs,
     "last-mlps": _tell_last_mlps,
     "pick-as-on-gpu": _pick_as_on_gpu,

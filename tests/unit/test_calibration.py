@@ -145,6 +145,7 @@ def test_saved_responses(saved: Any) -> None:
     """Of each route; one claim for each response in it."""
     assert verify.read(saved) == [{**IDS, "fingerprints": ["f"]}]
     assert verify.read(saved, "n")[0]["nonce"] == "n"
+    assert verify.read(saved, lora_path="a") == [{**IDS, "fingerprints": ["f"], "lora_path": "a"}]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,13 @@ def test_round_trip() -> None:
     assert {delivered.dtype for delivered in found} == {"bfloat16"}
 
 
+def test_token_ids_of_a_prompt() -> None:
+    """They go in the header, beside an outcome that has none."""
+    ids = np.array([5, 2**40, 0], np.int64)
+    found = unpack(pack([Outcome("a", input_ids=ids), Outcome("b")], None))[0]
+    assert [delivered.outcome.input_ids for delivered in found] == [[5, 2**40, 0], None]
+
+
 def test_vitals() -> None:
     """They ride with a step, also with one that has nothing else; None where nobody counts."""
     vitals = Vitals(0.5, 1024, 8, 3)

@@ -126,6 +126,7 @@ def test_prompt_and_response_as_one_prompt(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(config, "active", config.Settings(vocabulary=100))
     assert joined("input_ids", [1, 2], [3, 4, 5], GOOD) == ([1, 2, 3, 4], 2)
     assert joined("input_ids", [1, 2], None, GOOD) == ([1, 2], 0)
+    assert joined("input_ids", [1, 2], [], GOOD) == ([1, 2], 0)
     assert joined("text", "x", None, GOOD) == ("x", 0)
     assert joined("text", ["x", "y"], None, None) == (["x", "y"], 0)
     refused: list[tuple[Any, Any, Any]] = [
@@ -134,7 +135,6 @@ def test_prompt_and_response_as_one_prompt(monkeypatch: pytest.MonkeyPatch) -> N
         ([], [2], GOOD),
         ([[1], [2]], None, GOOD),
         (["x", "y"], None, GOOD),
-        ([1], [], GOOD),
         ([1], [100], GOOD),
         ([100], [1], GOOD),
         ([1], "x", GOOD),

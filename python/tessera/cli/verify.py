@@ -32,6 +32,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("response", type=Path, help="the saved response")
     parser.add_argument("--server", required=True, metavar="URL", help="a server of the same model that keeps rows")
     parser.add_argument("--nonce", help="the nonce with which the response was asked for (toploc_nonce)")
+    parser.add_argument("--lora-path", metavar="NAME", help="the adapter with which the response was computed")
     parser.set_defaults(run=run)
 
 
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     import httpx
 
     try:
-        claims = read(json.loads(options.response.read_text(encoding="utf-8")), options.nonce)
+        claims = read(json.loads(options.response.read_text(encoding="utf-8")), options.nonce, options.lora_path)
         answer = httpx.post(f"{options.server.rstrip('/')}/v1/toploc/verify", json={"claims": claims}, timeout=600)
         results = _results(answer)
         told = table(results)
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     return FAIL if "fail" in verdicts else UNVERIFIABLE if "unverifiable" in verdicts else PASS
 
 
-def read(saved: Any, nonce: str | None = None) -> list[dict[str, Any]]:
+def read(saved: Any, nonce: str | None = None, lora_path: str | None = None) -> list[dict[str, Any]]:
     """The claims in a saved response.
 
     Raises:
@@ -62,7 +63,9 @@ def read(saved: Any, nonce: str | None = None) -> list[dict[str, Any]]:
     strange = [answer for answer in answers if not isinstance(answer, dict)]
     if strange:
         raise ValueError(f"{json.dumps(strange[0])[:40]} is no response: that is an object")
-    return [_claim(part, nonce) for answer in answers for part in _parts(answer)]
+    shared = {"nonce": nonce, "lora_path": lora_path}
+    said = {name: value for name, value in shared.items() if value is not None}
+    return [_claim(part) | said for answer in answers for part in _parts(answer)]
 
 
 def _parts(answer: dict[str, Any]) -> list[Any]:
@@ -70,7 +73,7 @@ def _parts(answer: dict[str, Any]) -> list[Any]:
     return parts if isinstance(parts, list) else [parts]
 
 
-def _claim(part: Any, nonce: str | None) -> dict[str, Any]:
+def _claim(part: Any) -> dict[str, Any]:
     found = part if isinstance(part, dict) else {}
     message = found.get("message")
     found = {**found, **(message if isinstance(message, dict) else {})}
@@ -79,11 +82,10 @@ def _claim(part: Any, nonce: str | None) -> dict[str, Any]:
         "output_ids": "return_output_ids",
         FINGERPRINTS: "return_toploc_fingerprints",
     }
-    missing = [field for name, field in names.items() if not found.get(name)]
+    missing = [field for name, field in names.items() if found.get(name) is None]
     if missing:
         raise ValueError(f"the response was not asked for with {', '.join(missing)}")
-    claim = {"input_ids": found["input_ids"], "output_ids": found["output_ids"], "fingerprints": found[FINGERPRINTS]}
-    return claim if nonce is None else {**claim, "nonce": nonce}
+    return {"input_ids": found["input_ids"], "output_ids": found["output_ids"], "fingerprints": found[FINGERPRINTS]}
 
 
 def _results(answer: Any) -> list[dict[str, Any]]:

@@ -16,9 +16,9 @@ from tessera.client.errors import ClientError, HiddenStatesUnsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.http import Address, arguments, in_our_words, streaming
 from tessera.client.options import (
+    EncodeOptions,
     GenerateOptions,
     GenerateWithEmbeddingOptions,
-    PoolingOptions,
     Prompt,
     SamplingOptions,
     Timeouts,
@@ -105,12 +105,12 @@ class AsyncClient:
             calls.candidates(prompts, n, extract, sampling, self._timeouts.batch if timeout is None else timeout)
         )
 
-    async def encode(self, text: Prompt, **options: Unpack[PoolingOptions]) -> Embedding:
+    async def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
         """See `Inference.encode`."""
         return await self._send(calls.encode(text, options, self._timeouts))
 
     async def encode_batch(
-        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[PoolingOptions]
+        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
         matrix = Matrix(len(texts))

@@ -12,6 +12,7 @@ from tessera.client.candidates import grouped
 from tessera.client.extract import Extract
 from tessera.client.injection import Injection
 from tessera.client.options import (
+    EncodeOptions,
     GenerateOptions,
     GenerateWithEmbeddingOptions,
     PoolingOptions,
@@ -124,7 +125,7 @@ def candidates(
     return Call("/generate", body, read, timeout)
 
 
-def encode(text: Prompt, options: PoolingOptions, timeouts: Timeouts) -> Call[Embedding]:
+def encode(text: Prompt, options: EncodeOptions, timeouts: Timeouts) -> Call[Embedding]:
     """``encode``."""
     batch = encode_batch([text], options, timeouts.request)
 
@@ -135,13 +136,13 @@ def encode(text: Prompt, options: PoolingOptions, timeouts: Timeouts) -> Call[Em
     return Call(batch.path, batch.body, read, batch.timeout, batch.accept)
 
 
-def encode_batch(inputs: Sequence[Prompt], options: PoolingOptions, timeout: float) -> Call[Embeddings]:
+def encode_batch(inputs: Sequence[Prompt], options: EncodeOptions, timeout: float) -> Call[Embeddings]:
     """One chunk of ``encode_batch``: one binary answer for all.
 
     Raises:
         ValueError: texts and token ids are mixed.
     """
-    check_known("encode_batch", options, PoolingOptions)
+    check_known("encode_batch", options, EncodeOptions)
     plain = [text if isinstance(text, str) else _ids(text) for text in inputs]
     if len({isinstance(item, str) for item in plain}) > 1:
         raise ValueError("the inputs are partly texts and partly token ids; give all of one kind")
@@ -158,6 +159,7 @@ def verify(claims: Sequence[Claim], timeout: float) -> Call[list[Verdict]]:
             "output_ids": _ids(claim.output_ids),
             "fingerprints": list(claim.fingerprints),
             **({} if claim.nonce is None else {"nonce": claim.nonce}),
+            **({} if claim.lora_path is None else {"lora_path": claim.lora_path}),
             **_injected(claim.inject),
         }
         for claim in claims
@@ -204,6 +206,8 @@ def _generating(prompt: Prompt, options: dict[str, Any], timeouts: Timeouts) -> 
         wanted.add("fingerprints")
         if options.get("nonce") is not None:
             body["toploc_nonce"] = options["nonce"]
+    if options.get("lora_path") is not None:
+        body["lora_path"] = options["lora_path"]
     body |= _injected(options.get("inject"))
     return Generating(body, frozenset(wanted), options.get("timeout", timeouts.request))
 

@@ -7,9 +7,9 @@ from typing import Protocol, Self, Unpack
 
 from tessera.client.extract import Extract, whole
 from tessera.client.options import (
+    EncodeOptions,
     GenerateOptions,
     GenerateWithEmbeddingOptions,
-    PoolingOptions,
     Prompt,
     SamplingOptions,
 )
@@ -75,11 +75,11 @@ class Inference(Protocol):
             **sampling: by default temperature 0.6, top_p 0.95, max_new_tokens 128.
         """
 
-    def encode(self, text: Prompt, **options: Unpack[PoolingOptions]) -> Embedding:
+    def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
         """The embedding of one text: by default the mean over its tokens."""
 
     def encode_batch(
-        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[PoolingOptions]
+        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """The embeddings of many texts, in their order; a long list goes in several requests.
 

@@ -23,6 +23,7 @@ from tessera.client.local_model import LocalModel
 from tessera.client.local_rows import embed_options, pooled, selected, spanned, state_options
 from tessera.client.local_sampling import LocalSampling
 from tessera.client.options import (
+    EncodeOptions,
     GenerateOptions,
     GenerateWithEmbeddingOptions,
     PoolingOptions,
@@ -53,8 +54,8 @@ class LocalClient:
     """A model in this process. Its methods are described in `tessera.client.interface.Inference`.
 
     Texts, vectors and rows are those of a server with the same weights, within the noise of their dtype; sampling draws
-    other random numbers. What only a server has (constrained decoding, penalties, injection,
-    fingerprints) raises `Unsupported`. There is no time limit but ``timeout=``. Not for several threads at once.
+    other random numbers. What only a server has (constrained decoding, penalties, injection, adapters, fingerprints)
+    raises `Unsupported`. There is no time limit but ``timeout=``. Not for several threads at once.
 
     Args:
         model: folder of a Hugging Face model, or its name in the local cache.
@@ -126,17 +127,19 @@ class LocalClient:
             generations += [_generation(ids, one) for ids, one in zip(part, ended, strict=True)]
         return grouped(generations, n, extract)
 
-    def encode(self, text: Prompt, **options: Unpack[PoolingOptions]) -> Embedding:
+    def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
         """See `Inference.encode`."""
         one = self.encode_batch([text], **options)
         return Embedding(one.matrix[0], one.prompt_tokens)
 
     def encode_batch(
-        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[PoolingOptions]
+        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
-        check_known("encode_batch", options, PoolingOptions)
-        how = embed_options(options, self._model.hidden_size)
+        check_known("encode_batch", options, EncodeOptions)
+        rest: dict[str, Any] = dict(options)
+        _refuse(rest, "lora_path")
+        how = embed_options(rest, self._model.hidden_size)
         inputs = [self._model.tokens(text) for text in texts]
         matrix = Matrix(len(inputs))
         bar = Bar("encode", len(inputs), shown=progress)
@@ -184,9 +187,7 @@ class LocalClient:
         return final
 
     def _stream(self, prompt: Prompt, options: dict[str, Any]) -> Iterator[Delta]:
-        for name in ("fingerprints", "nonce", "inject"):
-            if options.pop(name, None):
-                raise Unsupported(f"a local model cannot do {name}=; leave it out, or connect to a server")
+        _refuse(options, "fingerprints", "nonce", "inject", "lora_path")
         deadline = Deadline(options.pop("timeout", None), "generate")
         logprobs = options.pop("logprobs", False)
         states = state_options(options.pop("hidden_states", False))
@@ -207,6 +208,13 @@ class LocalClient:
             return None
         (rows,) = self._model.states([[*ids, *one.ids[:-1]]])
         return selected(rows, len(ids), options)
+
+
+def _refuse(options: dict[str, Any], *names: str) -> None:
+    """Take these options out; none of them may be set."""
+    for name in names:
+        if options.pop(name, None):
+            raise Unsupported(f"a local model cannot do {name}=; leave it out, or connect to a server")
 
 
 def _generation(ids: list[int], one: Running) -> Generation:

@@ -41,12 +41,19 @@ class PoolingOptions(TypedDict, total=False):
     dimensions: int
 
 
+class EncodeOptions(PoolingOptions, total=False):
+    """Options of ``encode`` and ``encode_batch``; ``lora_path`` names an adapter that the server has loaded."""
+
+    lora_path: str
+
+
 class GenerateOptions(SamplingOptions, total=False):
     """Options of ``generate`` and ``stream``.
 
     ``logprobs`` asks for the log-probability of each generated token, ``hidden_states`` for raw rows
     (docs/hidden-states.md), ``fingerprints`` for what ``verify`` needs, with the verifier's ``nonce`` if it gave
-    one. ``inject`` puts vectors into the embeddings of the prompt. ``timeout`` is in seconds, for this call.
+    one. ``inject`` puts vectors into the embeddings of the prompt, ``lora_path`` names an adapter that the server has
+    loaded. ``timeout`` is in seconds, for this call.
     """
 
     logprobs: bool
@@ -54,6 +61,7 @@ class GenerateOptions(SamplingOptions, total=False):
     fingerprints: bool
     nonce: str
     inject: Injection | Sequence[Injection]
+    lora_path: str
     timeout: float
 
 

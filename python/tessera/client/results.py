@@ -140,6 +140,7 @@ class Claim:
         fingerprints: base64.
         nonce: the verifier's, if the prover was given one.
         inject: what was put into the embeddings of the prompt; positions and tokens are looked for in ``input_ids``.
+        lora_path: the adapter that it was computed with, by its name on the verifying server.
     """
 
     input_ids: Sequence[int]
@@ -147,6 +148,7 @@ class Claim:
     fingerprints: Sequence[str]
     nonce: str | None = None
     inject: Injection | Sequence[Injection] | None = None
+    lora_path: str | None = None
 
     @classmethod
     def of(
@@ -154,15 +156,16 @@ class Claim:
         generation: Generation,
         nonce: str | None = None,
         inject: Injection | Sequence[Injection] | None = None,
+        lora_path: str | None = None,
     ) -> Claim:
-        """From a generation that was made with ``fingerprints=True``, and with this nonce and injection.
+        """From a generation that was made with ``fingerprints=True``, and with this nonce, injection and adapter.
 
         Raises:
             ValueError: it has none.
         """
         if generation.fingerprints is None or generation.input_ids is None:
             raise ValueError("this generation has no fingerprints: generate it with fingerprints=True")
-        return cls(generation.input_ids, generation.output_ids, generation.fingerprints, nonce, inject)
+        return cls(generation.input_ids, generation.output_ids, generation.fingerprints, nonce, inject, lora_path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from tessera.client.errors import ClientError, HiddenStatesUnsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.http import Address, arguments, in_our_words, streaming
 from tessera.client.options import (
+    EncodeOptions,
     GenerateOptions,
     GenerateWithEmbeddingOptions,
-    PoolingOptions,
     Prompt,
     SamplingOptions,
     Timeouts,
@@ -102,12 +102,12 @@ class Client:
             calls.candidates(prompts, n, extract, sampling, self._timeouts.batch if timeout is None else timeout)
         )
 
-    def encode(self, text: Prompt, **options: Unpack[PoolingOptions]) -> Embedding:
+    def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
         """See `Inference.encode`."""
         return self._send(calls.encode(text, options, self._timeouts))
 
     def encode_batch(
-        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[PoolingOptions]
+        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
         from concurrent.futures import ThreadPoolExecutor, as_completed  # as slow to import as all of this client

@@ -17,6 +17,7 @@ from tessera.rows.reader import Fetched
 from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES
 
 Vectors = npt.NDArray[np.float32]
+Ids = Sequence[int] | npt.NDArray[np.int64]
 Frame = bytes | memoryview
 
 _EXPONENTS = {"bfloat16": ("<u2", 0x7F80), "float16": ("<u2", 0x7C00), "float32": ("<u4", 0x7F800000)}
@@ -35,6 +36,7 @@ class Outcome:
         more: whether the request still runs, and another outcome of it will follow.
         code: "" or a code of `tessera.errors`; then nothing else belongs to it.
         message: what went wrong, and what to do.
+        input_ids: of its prompt, None where they were not asked for.
     """
 
     key: str
@@ -44,6 +46,7 @@ class Outcome:
     more: bool = False
     code: str = ""
     message: str = ""
+    input_ids: Ids | None = None
 
     @property
     def has_vector(self) -> bool:
@@ -112,7 +115,9 @@ def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | 
     fetched = fetched or Fetched(torch.empty(0), [], torch.empty(0))
     dtype = str(fetched.rows[0].dtype).removeprefix("torch.") if fetched.rows else ""
     counted = None if vitals is None else tuple(vitals)  # orjson knows no named tuples
-    header = orjson.dumps({"dtype": dtype, "outcomes": list(outcomes), "vitals": counted})
+    header = orjson.dumps(
+        {"dtype": dtype, "outcomes": list(outcomes), "vitals": counted}, option=orjson.OPT_SERIALIZE_NUMPY
+    )
     return [header, *map(_view, (fetched.vectors, fetched.tops, *fetched.rows))]
 
 

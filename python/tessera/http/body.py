@@ -57,14 +57,16 @@ def strings(field: str, value: object) -> list[str]:
     return texts
 
 
-def token_ids(field: str, value: Any, vocabulary: int) -> list[int]:
+def token_ids(field: str, value: Any, vocabulary: int, *, least: int = 1) -> list[int]:
     """One prompt as token ids, each below ``vocabulary``: SGLang itself dies of one that is not.
 
     Raises:
-        BadRequest: empty, or an item that is no token id.
+        BadRequest: fewer than ``least``, or an item that is no token id.
     """
-    if not isinstance(value, list) or not value:
-        raise BadRequest(field, value, "a list of at least one token id")
+    if not isinstance(value, list) or len(value) < least:
+        raise BadRequest(field, value, "a list of at least one token id" if least else "a list of token ids")
+    if not value:
+        return []
     # Three passes in C: a body may hold millions, and the loop that finds the culprit would stop the event loop.
     if set(map(type, value)) != {int} or not 0 <= min(value) <= max(value) < vocabulary:
         i, item = next((i, item) for i, item in enumerate(value) if type(item) is not int or not 0 <= item < vocabulary)

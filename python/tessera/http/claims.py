@@ -20,14 +20,17 @@ from tessera.fingerprint.chunks import chosen_rows, count, layout, values_proven
 from tessera.fingerprint.options import CLAIM_FIELD
 from tessera.fingerprint.sampling import Sampling, places
 from tessera.fingerprint.verifier import Distance
+from tessera.http import adapters
 from tessera.http.body import Streamed, read_object, token_ids
 from tessera.inject.admission import admit_custom
 from tessera.inject.carry import Prompts, carried, fold
 from tessera.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.limits import MAX_CLAIMS, MAX_SAMPLED_TOKENS
 
-KEYS = ["input_ids", "output_ids", "fingerprints", "nonce", "sampling", "row_hashes", OVERRIDES_FIELD]
-
+KEYS = [
+    *("input_ids", "output_ids", "fingerprints", "nonce", "sampling", "row_hashes"),
+    *(adapters.FIELD, OVERRIDES_FIELD),
+]
 
 _HASH_DIGITS = 64
 
@@ -62,6 +65,7 @@ class Claim(NamedTuple):
         prompt_tokens: N.
         sampling: how its prover says it drew, where that is to be judged.
         response: in exact mode, what must come again.
+        lora_path: the adapter that the response was computed with, if any.
     """
 
     tokens: list[int]
@@ -70,6 +74,7 @@ class Claim(NamedTuple):
     prompt_tokens: int
     sampling: Sampling | None = None
     response: Response | None = None
+    lora_path: str | None = None
 
     @property
     def slow_tokens(self) -> int:
@@ -138,7 +143,7 @@ def joined(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any
     if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], int):
         raise BadRequest("output_ids", output_ids, f"only with {field} of one prompt, as token ids")
     vocabulary = config.active.vocabulary
-    generated = token_ids("output_ids", output_ids, vocabulary)[:-1]
+    generated = token_ids("output_ids", output_ids, vocabulary, least=0)[:-1]
     return token_ids(field, prompt, vocabulary) + generated, len(generated)
 
 
@@ -158,22 +163,23 @@ def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Clai
         raise BadRequest(name, value, f"an object with {', '.join(KEYS)}")
     known_keys(name, value, KEYS)
     prompt = token_ids(f"{name}.input_ids", value.get("input_ids"), vocabulary)
-    output = token_ids(f"{name}.output_ids", value.get("output_ids"), vocabulary)
+    output = token_ids(f"{name}.output_ids", value.get("output_ids"), vocabulary, least=0)
     generated = output[:-1]
     nonce = options.nonce(value.get("nonce"), f"{name}.nonce")
     sampling = Sampling.parse(f"{name}.sampling", value.get("sampling"))
+    adapter = adapters.named(f"{name}.{adapters.FIELD}", value.get(adapters.FIELD))
     if "row_hashes" in value:
         hashes = _row_hashes(f"{name}.row_hashes", value, count(len(generated)))
         exactly = admission.Fields(False, return_row_hashes=True, return_output_ids=True)
         again = _again(f"{name}.sampling", value.get("sampling"), sampling, len(output))
         params = _injected(name, value, admission.admit(exactly, again, admission.server()))
-        return Claim(prompt, params, [], len(prompt), response=Response(output, hashes))
+        return Claim(prompt, params, [], len(prompt), response=Response(output, hashes), lora_path=adapter)
     values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
     fingerprints = value.get("fingerprints")
     _check(f"{name}.fingerprints", fingerprints, values)
     fields = admission.Fields(toploc_verification_fingerprint_to_validate=fingerprints, toploc_nonce=nonce)
     params = admission.admit(fields, {"max_new_tokens": 0}, admission.server(), tail=len(generated))
-    return Claim(prompt + generated, _injected(name, value, params), values, len(prompt), sampling)
+    return Claim(prompt + generated, _injected(name, value, params), values, len(prompt), sampling, lora_path=adapter)
 
 
 def _injected(name: str, value: dict[str, Any], params: SamplingParams) -> SamplingParams:

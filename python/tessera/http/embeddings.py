@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from tessera.embed.options import EmbedOptions, Encoding
 from tessera.errors import BadRequest
 from tessera.fields import whole
+from tessera.http import adapters
 from tessera.http.body import Streamed, check_count, read_object, strings, token_ids
 from tessera.http.vectors import Body, Transport, accepted, binary
 
-OPENAI_KEYS = ("input", "model", "encoding_format", "dimensions", "user", "pooling", "normalize")
-ENCODE_KEYS = ("text", "hidden_size")
+OPENAI_KEYS = ("input", "model", "encoding_format", "dimensions", "user", "pooling", "normalize", adapters.FIELD)
+ENCODE_KEYS = ("text", "hidden_size", adapters.FIELD)
 OPTIONS = ("dimensions", "pooling", "normalize")
 
 Prompts = dict[str, Any]
-"""``{"text": [...]}`` or ``{"input_ids": [[...], ...]}``."""
+"""``{"text": [...]}`` or ``{"input_ids": [[...], ...]}``, and ``lora_path`` where an adapter is named."""
 Embed = Callable[[Prompts, dict[str, Any]], Awaitable[list[dict[str, Any]]]]
 """From prompts and a ``return_embedding`` object to the ``meta_info`` of each prompt's answer."""
 
@@ -38,6 +39,7 @@ class Model(NamedTuple):
         vocabulary: how many token ids it has.
         defaults: what is done where a request does not say.
         text_only: whether prompts of token ids are refused.
+        adapters: names of those that are loaded; they may change while it serves.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Model(NamedTuple):
     vocabulary: int
     defaults: EmbedOptions = EmbedOptions()
     text_only: bool = False
+    adapters: Collection[str] = ()
 
 
 async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any] | Body:
@@ -52,7 +55,7 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
 
     Args:
         request: its body has ``input`` (text, list of texts, token ids, list of token ids), ``model``,
-            ``encoding_format``, ``dimensions``, ``user``, and our ``pooling`` and ``normalize``.
+            ``encoding_format``, ``dimensions``, ``user``, our ``pooling`` and ``normalize``, and ``lora_path``.
         embed: runs the prompts.
         model: what is served.
 
@@ -62,7 +65,8 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     body = await read_object(request, OPENAI_KEYS)
     transport = accepted(request.headers.get("accept"))
     options = _options(body, transport, model)
-    metas = await embed(_prompts(body.get("input"), model), options)
+    adapter = adapters.of_openai(body.get("model"), body.get(adapters.FIELD), model.name, model.adapters)
+    metas = await embed(_prompts(body.get("input"), model) | _with(adapter), options)
     tokens = [meta["prompt_tokens"] for meta in metas]
     if transport is not Transport.JSON:
         return binary([meta["embedding"] for meta in metas], tokens, transport)
@@ -75,7 +79,7 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     """Answer ``/encode``: the mean over each text, ``embedding`` for one text and ``embeddings`` for a list.
 
     Raises:
-        BadRequest: a field is wrong; a ``hidden_size`` that is not the model's.
+        BadRequest: a field is wrong; a ``hidden_size`` that is not the model's; an adapter that is not loaded.
     """
     body = await read_object(request, ENCODE_KEYS)
     expected = body.get("hidden_size")
@@ -83,12 +87,18 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
         raise BadRequest("hidden_size", expected, f"{model.hidden_size}, this model's")
     transport = accepted(request.headers.get("accept"))
     options = _options(body, transport, model)
+    path = adapters.named(adapters.FIELD, body.get(adapters.FIELD))
+    adapter = adapters.known(adapters.FIELD, path, model.adapters)
     text = body.get("text")
-    metas = await embed({"text": strings("text", text)}, options)
+    metas = await embed({"text": strings("text", text)} | _with(adapter), options)
     vectors = [meta["embedding"] for meta in metas]
     if transport is not Transport.JSON:
         return binary(vectors, [meta["prompt_tokens"] for meta in metas], transport)
     return {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
+
+
+def _with(adapter: str | None) -> Prompts:
+    return {} if adapter is None else {adapters.FIELD: adapter}
 
 
 def _encoding(body: dict[str, Any], transport: Transport) -> object:

@@ -12,7 +12,9 @@ from typing import get_type_hints
 from tessera import __version__
 from tessera.embed.options import EmbedOptions, Encoding, Pooling
 from tessera.http import schema_injection, schema_toploc
-from tessera.http.schema_parts import Schema, integer, obj, or_null, ref, values
+from tessera.http.adapters import FIELD as ADAPTER_FIELD
+from tessera.http.adapters import MODEL
+from tessera.http.schema_parts import ADAPTER, TEXT, Schema, integer, obj, or_null, ref, values
 from tessera.http.vectors import Transport
 from tessera.inject.matrices import BASE64_FIELD
 from tessera.inject.options import FIELD as OVERRIDES_FIELD
@@ -30,12 +32,13 @@ STOCK_REQUESTS = {
 _ERRORS = {"400": "a field is wrong", "413": "too large", "500": "the server failed", "503": "aborted; send it again"}
 
 
-def document(hidden_size: int | None = None, vocabulary: int | None = None) -> Schema:
+def document(hidden_size: int | None = None, vocabulary: int | None = None, *, adapters: bool = True) -> Schema:
     """The whole document.
 
     Args:
         hidden_size: H of the model; None leaves out what depends on it.
         vocabulary: how many token ids it has; likewise.
+        adapters: whether the server may have some loaded (``--enable-lora``).
     """
     return {
         "openapi": "3.1.0",
@@ -52,7 +55,7 @@ def document(hidden_size: int | None = None, vocabulary: int | None = None) -> S
                 "post": _operation("Verify fingerprints", "ToplocVerifyRequest", schema_toploc.answer(), binary=False)
             },
         },
-        "components": {"schemas": _components(hidden_size, vocabulary)},
+        "components": {"schemas": _components(hidden_size, vocabulary, _adapter_fields(named=adapters))},
     }
 
 
@@ -86,7 +89,7 @@ def request_fields(name: str) -> Schema:
     }
 
 
-def _components(hidden_size: int | None, vocabulary: int | None) -> Schema:
+def _components(hidden_size: int | None, vocabulary: int | None, adapter: dict[str, Schema]) -> Schema:
     dimensions = integer(1, hidden_size)
     token = integer(0, None if vocabulary is None else vocabulary - 1)
     text = {"type": "string", "minLength": 1}
@@ -95,7 +98,7 @@ def _components(hidden_size: int | None, vocabulary: int | None) -> Schema:
     several = {"type": "array", "items": ids, "minItems": 1, "maxItems": MAX_INPUTS}
     openai = {
         "input": {"anyOf": [text, texts, ids, several]},
-        "model": {"description": "taken and not looked at"},
+        **adapter,
         "user": {"description": "taken and not looked at"},
         "encoding_format": {"enum": [*values(Encoding), None], "default": Encoding.FLOAT.value},
         "dimensions": or_null(dimensions),
@@ -105,13 +108,23 @@ def _components(hidden_size: int | None, vocabulary: int | None) -> Schema:
     width = {"description": "checked against the model's"} if hidden_size is None else {"enum": [hidden_size, None]}
     return {
         "EmbeddingsRequest": obj(openai, ["input"]),
-        "EncodeRequest": obj({"text": {"anyOf": [text, texts]}, "hidden_size": width}, ["text"]),
+        "EncodeRequest": obj(
+            {"text": {"anyOf": [text, texts]}, "hidden_size": width, ADAPTER_FIELD: adapter[ADAPTER_FIELD]}, ["text"]
+        ),
         "TesseraReturnEmbedding": {"anyOf": [{"type": ["boolean", "null"]}, _embed_options(dimensions)]},
         "TesseraReturnHiddenStates": {"anyOf": [{"type": ["boolean", "null"]}, {"const": "last"}, *_state_options()]},
         "TesseraError": _error(),
         **schema_toploc.components(ids),
         **schema_injection.components(hidden_size),
     }
+
+
+def _adapter_fields(*, named: bool) -> dict[str, Schema]:
+    """What names an adapter; on a server that has none nothing may."""
+    model = {"description": "name:adapter names an adapter (LoRA) that is loaded; any other name is not looked at"}
+    if named:
+        return {MODEL: model, ADAPTER_FIELD: ADAPTER}
+    return {MODEL: {**model, "not": {**TEXT, "pattern": r":.*\S"}}, ADAPTER_FIELD: {"type": "null"}}
 
 
 def _embed_options(dimensions: Schema) -> Schema:

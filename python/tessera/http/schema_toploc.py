@@ -6,8 +6,9 @@ from tessera.fingerprint import admission
 from tessera.fingerprint import options as toploc
 from tessera.fingerprint.sampling import Found
 from tessera.fingerprint.verifier import Distance
+from tessera.http.adapters import FIELD as ADAPTER_FIELD
 from tessera.http.schema_injection import overrides_field
-from tessera.http.schema_parts import TEXT, Schema, integer, obj, or_null, ref
+from tessera.http.schema_parts import ADAPTER, TEXT, Schema, integer, obj, or_null, ref
 from tessera.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.limits import MAX_CLAIMS, MAX_FINGERPRINTS, MAX_NONCE_CHARACTERS
 
@@ -29,8 +30,8 @@ def fields() -> Schema:
 
 def output_ids() -> Schema:
     """Of requests whose prompts may be token ids."""
-    ids = {"type": "array", "items": integer(0, None), "minItems": 1}
-    return {**or_null(ids), "description": f"only with {toploc.CLAIM_FIELD}"}
+    ids = {"type": "array", "items": integer(0, None)}
+    return {**or_null(ids), "description": f"only with {toploc.CLAIM_FIELD}; none for fingerprints of a prompt alone"}
 
 
 def components(ids: Schema) -> Schema:
@@ -90,7 +91,8 @@ def _common(ids: Schema) -> Schema:
     }
     return {
         "input_ids": ids,
-        "output_ids": ids,
+        "output_ids": {**ids, "minItems": 0},
         "sampling": or_null(obj(sampling, [])),
+        ADAPTER_FIELD: ADAPTER,
         OVERRIDES_FIELD: overrides_field(),
     }

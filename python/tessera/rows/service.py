@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tessera.delivery.outcome import Outcome
+from tessera.delivery.outcome import Ids, Outcome
 from tessera.embed.options import EmbedOptions, Pooling
 from tessera.errors import NO_SUCH_POSITION, ROW_STORE_FAILED, ROWS_NOT_COLLECTED, TOO_MANY_VALUES
 from tessera.fingerprint.chunks import chosen_rows, complete, values_proven
@@ -36,6 +36,7 @@ class Finished:
         fingerprints: its `FingerprintOptions`, likewise.
         proven: how many of its fingerprints were read before.
         running: whether it goes on; then only fingerprints are read, those that are complete.
+        input_ids: of its prompt, where they are to be sent.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Finished:
     fingerprints: str | None = None
     proven: int = 0
     running: bool = False
+    input_ids: Ids | None = None
 
 
 class Reader(Protocol):
@@ -106,7 +108,7 @@ class RowService:
         self._selections += [] if selection is None else [selection]
         self._chunks += chunks
         values = None if request.fingerprints is None else tuple(chunk.values for chunk in chunks)
-        self._outcomes.append(Outcome(request.key, tokens, shape, values, request.running))
+        self._outcomes.append(Outcome(request.key, tokens, shape, values, request.running, input_ids=request.input_ids))
 
     def failed(self, key: str, error: Exception) -> None:
         """Note that a request gets no rows, for this reason."""
