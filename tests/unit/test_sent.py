@@ -1,0 +1,51 @@
+"""What SGLang's logs, records and dumps show of a request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tessera import sent
+from tessera.admission import admit_embedding, admit_states
+from tessera.inject.carry import KEY, Overrides
+
+
+def admitted(custom: Any = None, states: Any = True) -> Any:
+    """Sampling parameters of a request with an embedding and states."""
+    params = admit_embedding({"over": "all"}, {"n": 1, "custom_params": custom}, enabled=True, hidden_size=8)
+    return admit_states(states, "base64", params)
+
+
+def test_the_clients_own_stay() -> None:
+    """Without our keys, which have a secret; custom parameters that were only ours are none."""
+    assert sent.plain(admitted({"theirs": 1})) == {"n": 1, "custom_params": {"theirs": 1}}
+    assert sent.plain(admitted()) == {"n": 1, "custom_params": None}
+    untouched = {"custom_params": {"theirs": 1}}
+    assert sent.plain(untouched) is untouched
+    assert (sent.carries(untouched), sent.carries(None), sent.carries(admitted())) == (False, False, True)
+
+
+@pytest.mark.parametrize("states", [True, "last", {"over": "output"}, {"positions": [3, 0]}])
+def test_fields_are_what_a_client_may_send(states: Any) -> None:
+    """Admitted again, they ask for the same; json writes them."""
+    params = admitted(states=states)
+    fields = json.loads(json.dumps(sent.fields(params)))
+    assert fields["return_hidden_states"] == states
+    again = admit_states(
+        fields["return_hidden_states"],
+        fields["hidden_states_format"],
+        admit_embedding(fields["return_embedding"], {}, enabled=True, hidden_size=8),
+    )
+    assert sent.fields(again) == sent.fields(params)
+
+
+def test_prompts_that_differ() -> None:
+    """A list for what differs, one value for what does not; vectors are only said to have been there."""
+    params = [admitted(states="last"), admitted(states=False)]
+    params[1]["custom_params"][KEY] = Overrides()
+    fields = sent.fields(params)
+    assert fields["return_hidden_states"] == ["last", None]
+    assert fields["input_embed_overrides"] == [None, "(vectors)"]
+    assert fields["return_embedding"]["over"] == "all"
