@@ -64,4 +64,5 @@ def server_arguments(setting: str, algorithm: str, models: Path, *, gpu: bool) -
         *(GPU_DRAFT if gpu else ()),
         *(("--speculative-use-rejection-sampling",) if how == REJECTING else ()),
         *(("--tile-spec",) if tile else ()),
+        *(("--tile-spec-no-rejection-sampling",) if tile and how != REJECTING else ()),
     )

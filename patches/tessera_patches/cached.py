@@ -15,7 +15,7 @@ from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from tessera.admission import EMBED_KEY, STATES_KEY, TOPLOC_KEY
-from tessera_patches import results, runtime
+from tessera_patches import carried, results, runtime
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ _MORE = (
 
 def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
     """AROUND ``Scheduler._add_request_to_queue``. Every rank finds the same, for all hold the same tree."""
+    carried.take(req)
     try:
         slots = _all_slots(scheduler, req) if _only_reads(req) else None
     except Exception:  # the boundary to SGLang's scheduler: this only saves a forward
@@ -62,10 +63,9 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
 
 
 def _only_reads(req: Any) -> bool:
-    custom = req.sampling_params.custom_params
-    if req.sampling_params.max_new_tokens != 0 or not isinstance(custom, dict):
+    if req.sampling_params.max_new_tokens != 0:
         return False
-    wanted = any(custom.get(key) for key in (EMBED_KEY, STATES_KEY, TOPLOC_KEY))
+    wanted = any(carried.of(req).get(key) for key in (EMBED_KEY, STATES_KEY, TOPLOC_KEY))
     return wanted and req.to_finish is None and not req.is_retracted and not any(getattr(req, name) for name in _MORE)
 
 

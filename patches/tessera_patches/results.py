@@ -14,7 +14,7 @@ from tessera.admission import EMBED_KEY, READ_KEY, STATES_KEY, TOKEN_KEY, TOPLOC
 from tessera.delivery.outcome import Ids
 from tessera.fingerprint.chunks import CHUNK_ROWS, complete
 from tessera.rows.service import Finished, RowService
-from tessera_patches import runtime
+from tessera_patches import carried, runtime
 
 _PROVEN = "tessera_proven"
 """The attribute of SGLang's ``Req`` that says how many of its fingerprints were read; a retracted request keeps it."""
@@ -26,14 +26,14 @@ _MANY = 16
 
 def note_finished(processor: Any, req: Any) -> None:
     """BEFORE ``_maybe_collect_routed_experts``: the request has finished and still owns its slots."""
-    custom = req.sampling_params.custom_params
-    if runtime.service is None or not isinstance(custom, dict) or isinstance(req.finished_reason, FINISH_ABORT):
+    if runtime.service is None or isinstance(req.finished_reason, FINISH_ABORT):
         return
-    embed, states, fingerprints = custom.get(EMBED_KEY), custom.get(STATES_KEY), custom.get(TOPLOC_KEY) or None
-    if embed is not None or states is not None or fingerprints is not None or READ_KEY in custom:
-        key = custom[TOKEN_KEY] + req.rid
+    asked = carried.of(req)
+    embed, states, fingerprints = asked.get(EMBED_KEY), asked.get(STATES_KEY), asked.get(TOPLOC_KEY) or None
+    if embed is not None or states is not None or fingerprints is not None or READ_KEY in asked:
+        key = asked[TOKEN_KEY] + req.rid
         try:
-            read = np.array(req.origin_input_ids, np.int64) if READ_KEY in custom else None
+            read = np.array(req.origin_input_ids, np.int64) if READ_KEY in asked else None
             runtime.service.finished(_finished(key, req, embed, states, fingerprints, read))
         except Exception as error:  # noqa: BLE001 - it is logged there: one request's failure must not end the server
             runtime.service.failed(key, error)
@@ -71,15 +71,14 @@ def lacking(req: Any) -> int | None:
 
 
 def _wants_fingerprints(req: Any) -> bool:
-    custom = req.sampling_params.custom_params
-    return isinstance(custom, dict) and bool(custom.get(TOPLOC_KEY))
+    return bool(carried.of(req).get(TOPLOC_KEY))
 
 
 def _note_progress(service: RowService, req: Any) -> None:
     """The rows of all but the last generated token are complete; see docs/structure.md, point 1."""
-    custom, proven, output_tokens = req.sampling_params.custom_params, getattr(req, _PROVEN, 0), len(req.output_ids)
-    key, prompt_tokens = custom[TOKEN_KEY] + req.rid, len(req.origin_input_ids)
-    wire = custom[TOPLOC_KEY]
+    asked, proven, output_tokens = carried.of(req), getattr(req, _PROVEN, 0), len(req.output_ids)
+    key, prompt_tokens = asked[TOKEN_KEY] + req.rid, len(req.origin_input_ids)
+    wire = asked[TOPLOC_KEY]
     service.finished(
         Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, fingerprints=wire, proven=proven, running=True)
     )

@@ -30,10 +30,7 @@ def decide(result: None, args: Any) -> None:
             lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
         lines += cpu_speculation.refused(args) if config.active.cpu_speculation else []
         lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if config.active.tilespec else []
-        if config.flags.tile_spec_trace and not config.active.tilespec:
-            lines.append("--tile-spec-trace records what --tile-spec chooses: add it")
-        if config.flags.tile_spec_trace and args.dp_size > 1:
-            lines.append("--tile-spec-trace records one scheduler, and --dp-size above 1 starts several")
+        lines += tilespec.refused_flags(config.flags, args)
         lines = lines or _refused_model(args)
         if lines:
             raise SystemExit("\n".join(map(apply.refusing, lines)))
@@ -41,6 +38,8 @@ def decide(result: None, args: Any) -> None:
             config.thresholds = Thresholds.load(config.flags.toploc_thresholds)
         if config.active.tilespec:
             os.environ[_SKIP_EXTEND] = "1"
+            if tilespec.likeliest_only(args, unwanted=config.flags.tile_spec_no_rejection_sampling) is None:
+                args.override("tessera", speculative_use_rejection_sampling=True)
         config.hand_to_children()
         apply.install_main()
 

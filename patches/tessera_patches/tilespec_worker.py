@@ -19,7 +19,9 @@ from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.follower import Follower
 from tessera.tilespec.keeper import Keeper
+from tessera.tilespec.penalties import RecentTokens
 from tessera.tilespec.policy import Choice
+from tessera.tilespec.refusals import likeliest_only
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.acceptance_model import AcceptanceModel
@@ -42,7 +44,10 @@ from tessera_patches.tilespec_verify import Cut
 logger = logging.getLogger(__name__)
 
 _SGLANG = "sglang.srt.speculative.eagle_worker_v2"
-_HINT = ". Out of memory: lower --mem-fraction-static, or capture fewer sizes (--cuda-graph-max-bs-decode)"
+_HINT = (
+    ". Out of memory: lower --mem-fraction-static, capture fewer sizes (--cuda-graph-max-bs-decode), or add "
+    "--tile-spec-no-rejection-sampling"
+)
 _SWITCH = "Switch adaptive runtime state"
 """What SGLang logs whenever the number of steps changes: rarely in its own mode, all the time in ours."""
 
@@ -116,6 +121,7 @@ class SizedWorker:
         model = AcceptanceModel.create(torch.from_numpy(edges()), table, requests, self.device)
         self._scores = self.scores_class(requests, depths, self.device, model)
         drafts.scores = self._scores
+        self._recent = RecentTokens(requests, depths + 1)
         hasten_sglang(self.device)
         last_rows_only(drafts.draft_runner.model, drafts.read)
         if not self._states.shape.trees:  # of those SGLang accepts some
@@ -139,6 +145,8 @@ class SizedWorker:
 
     def profile(self: Any) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
+        if get_tp_group().rank_in_group == 0:
+            _say_how_drafts_are_chosen(self.server_args)
         with _or_refuse("measuring steps"), as_served(self):
             unknown = self._new_calibration(), self._new_calibration()
             known = tilespec_profile.profile(self, self._states.built, self._graphs, unknown)
@@ -176,7 +184,7 @@ class SizedWorker:
         if batch.forward_mode.is_idle() or choice is None:
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         if choice.steps == 0:
-            Chains(self._scores.anchors).attach(verify_input)
+            Chains(self._scores.anchors, self._recent).attach(verify_input)
             return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
         bs, steps, requests = batch.seq_lens.shape[0], choice.steps, batch.req_pool_indices
         graphs = None if choice.tier is None else self._graphs
@@ -186,7 +194,7 @@ class SizedWorker:
         chains = None
         if not self._states.shape.trees:
             observation = self._scores.observation(bs, steps, requests)
-            chains = Chains(plan.qo_indptr, observation, self._draft_places)
+            chains = Chains(plan.qo_indptr, self._recent, observation, self._draft_places)
             chains.attach(verify_input)
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
@@ -226,6 +234,12 @@ def _joining(batch: Any) -> int:
     """Requests of a prefill that decode from now on: not one whose prompt goes on, and none that ends with its own."""
     wanted = (request.sampling_params.max_new_tokens for request in batch.reqs if request is not batch.chunked_req)
     return sum(tokens > 1 for tokens in wanted)
+
+
+def _say_how_drafts_are_chosen(args: Any) -> None:
+    why = likeliest_only(args, unwanted=config.flags.tile_spec_no_rejection_sampling)
+    chosen = "samples drafts, and accepts them by rejection sampling" if why is None else "drafts likeliest tokens"
+    logger.info("tessera: --tile-spec %s%s", chosen, "" if why is None else f": {why}")
 
 
 @contextlib.contextmanager

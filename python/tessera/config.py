@@ -25,7 +25,7 @@ CHILD_FLAGS = "TESSERA_CHILD_FLAGS"
 CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
 """Environment, internal: the address at which the main process receives rows."""
 
-FEATURES = ("rows", "inject", "speculative_rows", "cpu_speculation", "cpu_experts", "tilespec")
+FEATURES = ("rows", "inject", "speculative_rows", "speculative_stops", "cpu_speculation", "cpu_experts", "tilespec")
 """What can be on, each a field of `Settings`."""
 
 
@@ -36,6 +36,8 @@ class Settings:
     Attributes:
         rows: whether the row store is kept (``--enable-return-hidden-states``).
         speculative_rows: whether they are those of accepted drafts (``--speculative-algorithm``).
+        speculative_stops: whether answers end where plain decoding ends them (``--speculative-algorithm`` with one
+            of rows, ``--enable-injection``, ``--tile-spec``).
         cpu_speculation: whether drafts are verified on the CPU engine (``--speculative-algorithm``), for which SGLang's
             ``torch_native`` attention needs our additions.
         cpu_experts: whether ranks of the CPU engine hold some experts each (``--ep-size``).
@@ -48,6 +50,7 @@ class Settings:
 
     rows: bool = False
     speculative_rows: bool = False
+    speculative_stops: bool = False
     cpu_speculation: bool = False
     cpu_experts: bool = False
     inject: bool = False
@@ -64,6 +67,7 @@ class Settings:
             inject=flags.needs_injection,
             rows=rows,
             speculative_rows=rows and bool(args.speculative_algorithm),
+            speculative_stops=bool(args.speculative_algorithm) and (rows or flags.needs_injection or flags.tile_spec),
             cpu_speculation=cpu_speculation.wanted(args),
             cpu_experts=args.device == "cpu" and args.ep_size > 1,
             tilespec=flags.tile_spec,

@@ -129,6 +129,13 @@ class Flags:
             "of them to verify; with --speculative-algorithm EAGLE, EAGLE3 or STANDALONE"
         ),
     )
+    tile_spec_no_rejection_sampling: bool = field(
+        default=False,
+        metadata=_says(
+            "with --tile-spec, draft likeliest tokens. By default chains of EAGLE and EAGLE3 are sampled, as with "
+            "--speculative-use-rejection-sampling, which takes more memory, and pays off where requests sample"
+        ),
+    )
     tile_spec_trace: Path | None = field(
         default=None,
         metadata=_says(

@@ -1,8 +1,8 @@
-"""The least logit of each row that is sampled: top-k and top-p, without a sort and without probabilities.
+"""The least logit of each row that is sampled: top-k, top-p and min-p, without a sort and without probabilities.
 
-Both of all tokens, as SGLang's sampler has it (``top_k_top_p_min_p_sampling_from_probs_torch``, and FlashInfer's order
-"joint"), which draws the token after a prompt; its speculative decoding takes p of the k likeliest. Tokens as likely as
-the last one that is kept are kept too.
+Each of all tokens, as SGLang's sampler has it (``top_k_top_p_min_p_sampling_from_probs_torch``, and FlashInfer's order
+"joint"), which draws the token after a prompt; its speculative decoding takes p of the k likeliest, and knows no min-p.
+Tokens as likely as the last one that is kept are kept too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class SamplingLimits(NamedTuple):
     """int32 ``[bs]``, at least 1; may be above V, which keeps all."""
     top_ps: torch.Tensor
     """float32 ``[bs]``, in (0, 1]; 1 keeps all."""
+    min_ps: torch.Tensor
+    """float32 ``[bs]``, in [0, 1]: what is less likely than this share of the likeliest is left out; 0 keeps all."""
 
 
 def sampling_cutoffs(
@@ -60,7 +62,7 @@ def sampling_cutoffs_torch(
 ) -> None:
     """The torch twin of the Triton kernel: same arguments, same result up to the rounding of sums."""
     del width  # the kernel has a program for each row that could be
-    temperatures, top_ks, top_ps = limits
+    temperatures, top_ks, top_ps, min_ps = limits
     bs, vocabulary = len(top_ks), logits.shape[1]
     rows = int(qo_indptr[bs])
     requests = torch.arange(bs, device=logits.device).repeat_interleave(qo_indptr[: bs + 1].diff().long())
@@ -69,7 +71,7 @@ def sampling_cutoffs_torch(
     last = top_ks[requests].long().clamp(max=vocabulary).unsqueeze(1) - 1
     p = (ordered / temperatures.view(-1, 1)[requests]).double().softmax(1)
     before = p.cumsum(1) - p
-    shares = top_ps[requests].unsqueeze(1)
-    kept = (ordered >= ordered.gather(1, last)) & ((before < shares) | (shares >= 1))
+    shares, rarest = top_ps[requests].unsqueeze(1), min_ps[requests].unsqueeze(1) * p[:, :1]
+    kept = (ordered >= ordered.gather(1, last)) & ((before < shares) | (shares >= 1)) & (p >= rarest)
     least = ordered.gather(1, place.where(kept, 0).amax(1, keepdim=True)).squeeze(1)
     cutoffs[:rows] = least.where(kept.logical_not().any(1), -torch.inf)

@@ -3,6 +3,7 @@
 A cutoff is found digit by digit, three bits of it in each pass over what may be sampled. Of most rows that is a few
 hundred tokens, which are picked out first: a token with less than (1 - p) p / V of all is not among those that have the
 share p, for all such tokens together have too little to matter. Rows of which more is left are passed over as a whole.
+Where min-p cuts is known from the greatest logit.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _MAGNITUDE = tl.constexpr(2**31 - 1)
 _DIGIT = tl.constexpr(3)
 _DIGITS = tl.constexpr(11)
 _WAYS = tl.constexpr(8)
+_ROUNDING = tl.constexpr(1e-6)
+"""More than what dividing a logit by a temperature, and multiplying it again, changes of it."""
 _SHARE_FOR_COUNTS = tl.constexpr(0.01)
 """In the place of (1 - p) p where only k is asked for: with fewer candidates than k the whole row is passed over."""
 
@@ -57,6 +60,7 @@ def _candidates_kernel(  # type: ignore[no-untyped-def]
     temperatures,
     top_ks,
     top_ps,
+    min_ps,
     peaks,
     masses,
     counts,
@@ -136,6 +140,13 @@ def _floor(  # type: ignore[no-untyped-def]
     return floor
 
 
+@triton.jit
+def _least_likely(top, min_p, temperature):  # type: ignore[no-untyped-def]
+    """The least logit with a share of ``min_p`` of the greatest probability; the greatest logit is never below it."""
+    greatest = top * temperature
+    return greatest + tl.log(min_p) * temperature - _ROUNDING * tl.abs(greatest)
+
+
 @Launcher
 @triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
 def _cutoffs_kernel(  # type: ignore[no-untyped-def]
@@ -144,6 +155,7 @@ def _cutoffs_kernel(  # type: ignore[no-untyped-def]
     temperatures,
     top_ks,
     top_ps,
+    min_ps,
     peaks,
     masses,
     counts,
@@ -175,6 +187,10 @@ def _cutoffs_kernel(  # type: ignore[no-untyped-def]
                 row = logits + (begin + within).to(tl.int64) * STRIDE
                 floor = _floor(row, VOCABULARY, k, p, temperature, top, mass, VOCABULARY, BLOCK)
         cutoff = tl.where(floor == _LEAST, _NOTHING, _flipped(floor).to(tl.float32, bitcast=True))
+        min_p = tl.load(min_ps + request)
+        if min_p > 0.0:
+            top, _ = _top_and_mass(peaks, masses, place, CHUNKS, SLOTS)
+            cutoff = tl.maximum(cutoff, _least_likely(top, min_p, tl.load(temperatures + request)))
         tl.store(cutoffs + begin + within, cutoff)
 
 

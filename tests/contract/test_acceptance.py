@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from tessera.testing.reference import cut
+from tessera.tilespec.penalties import Penalties, RecentTokens
 from tessera_kernels import cpu
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import VerifyRows
 
 BATCH, WIDTH, VOCABULARY = 60, 4, 2  # every second draft is right
-CHANGES = ("acc_additive_penalties", "acc_scaling_penalties", "logit_bias")
-GRAMMAR = "grammar"
+PENALTIES, BIAS, GRAMMAR = "penalties", "bias", "grammar"
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,11 @@ def chains_of(tokens: torch.Tensor, lens: torch.Tensor) -> SimpleNamespace:
     )
 
 
-@pytest.mark.parametrize("kept", [*((change,) for change in CHANGES), (GRAMMAR,), (*CHANGES, GRAMMAR), ()])
+@pytest.mark.parametrize("kept", [(PENALTIES,), (BIAS,), (GRAMMAR,), (PENALTIES, BIAS, GRAMMAR), ()])
 def test_what_requests_add_to_logits(
     monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any, Any], kept: tuple[str, ...]
 ) -> None:
-    """Penalties and biases are each request's own, masks each token's, whatever part of a draft is verified; greedy."""
+    """Biases are each request's own, penalties and masks each token's, whatever part of a draft is verified; greedy."""
     eagle_utils, tilespec, tilespec_accept, tilespec_verify = modules
     from sglang.srt.constrained.base_grammar_backend import GrammarMask
     from sglang.srt.constrained.outlines_backend import OutlinesGrammar
@@ -66,18 +66,32 @@ def test_what_requests_add_to_logits(
     lens = torch.randint(1, WIDTH + 1, (BATCH,), generator=rng)
     verified = torch.arange(WIDTH) < lens.unsqueeze(1)
     logits = torch.randn(BATCH * WIDTH, VOCABULARY, generator=rng)
-    added = {name: torch.randn(BATCH, VOCABULARY, generator=rng) for name in CHANGES}
-    added["acc_scaling_penalties"] = added["acc_scaling_penalties"].exp()
-    sampling = SimpleNamespace(is_all_greedy=True, **{name: added[name] if name in kept else None for name in CHANGES})
+    bias = torch.randn(BATCH, VOCABULARY, generator=rng) if BIAS in kept else None
+    penalties = penalties_of(rng) if PENALTIES in kept else None
+    sampling = SimpleNamespace(
+        is_all_greedy=True, acc_additive_penalties=None, acc_scaling_penalties=None, logit_bias=bias
+    )
+    requests = torch.arange(BATCH)
     mode = SimpleNamespace(is_idle=lambda: False)
     batch = SimpleNamespace(
-        device="cpu", forward_mode=mode, seq_lens=lens, sampling_info=sampling, return_logprob=False, input_ids=None
+        device="cpu",
+        forward_mode=mode,
+        seq_lens=lens,
+        req_pool_indices=requests,
+        sampling_info=sampling,
+        return_logprob=False,
+        input_ids=None,
     )
     # Outlines' one, which is applied on a CPU too: of each token one follower at most is left out.
     left_out = torch.randint(-1, VOCABULARY, (BATCH * WIDTH, 1), generator=rng) == torch.arange(VOCABULARY)
     mask = GrammarMask(OutlinesGrammar, left_out) if GRAMMAR in kept else None
     tokens = torch.randint(VOCABULARY, (BATCH, WIDTH), generator=rng)
+    recent = RecentTokens(BATCH, WIDTH)
+    before = recent.of(requests)
     dense = SimpleNamespace(next_token_logits=logits.clone())
+    if penalties is not None:  # SGLang itself would have the same for all tokens of a request
+        dense_rows = requests.repeat_interleave(WIDTH), torch.arange(WIDTH).repeat(BATCH)
+        penalties.penalize_drafts(dense.next_token_logits, *dense_rows, lens, tokens, before)
     expected = eagle_utils.eagle_sample(chains_of(tokens, lens), batch, dense, mask)
 
     plan = VerifyPlan.create(BATCH, WIDTH - 1, WIDTH - 1, "cpu")
@@ -88,7 +102,8 @@ def test_what_requests_add_to_logits(
     ours = chains_of(tokens, torch.full((BATCH,), WIDTH))
     rows = VerifyRows(*(torch.zeros(BATCH * WIDTH, dtype=torch.int64) for _ in range(3)))
     tilespec_verify.Cut(plan, total, total, tilespec_verify.PlanViews(), rows).attach(ours)
-    tilespec_accept.Chains(plan.qo_indptr).attach(ours)
+    tilespec_accept.Chains(plan.qo_indptr, recent).attach(ours)
+    sampling.tessera_penalties = penalties
     padded = torch.cat([logits[verified.flatten()], torch.full((9, VOCABULARY), torch.nan)])
     output = SimpleNamespace(next_token_logits=padded, hidden_states=None)
     found = tilespec.sample(eagle_utils.eagle_sample, ours, batch, output, mask)
@@ -101,9 +116,25 @@ def test_what_requests_add_to_logits(
     assert found[0][places].tolist() == expected[0][places].tolist()
 
 
-@pytest.mark.parametrize("limits", [(3, 0.6), (3, 1.0), (2**30, 0.6)])
+def penalties_of(rng: torch.Generator) -> Penalties:
+    """Of requests whose last token the host does not know."""
+    ones = torch.ones(BATCH, 1)
+    return Penalties(
+        torch.randint(3, (BATCH, VOCABULARY), generator=rng).float(),
+        torch.zeros(BATCH, dtype=torch.int64),
+        torch.arange(BATCH) % 2,
+        ones * 0.3,
+        ones * 0.2,
+        ones * 1.2,
+        torch.zeros(BATCH, dtype=torch.int64),
+        torch.zeros((BATCH, 0), dtype=torch.int64),
+        torch.zeros((BATCH, 0)),
+    )
+
+
+@pytest.mark.parametrize("limits", [(3, 0.6, 0.0), (3, 1.0, 0.0), (2**30, 0.6, 0.0), (2**30, 1.0, 0.3), (3, 0.9, 0.3)])
 def test_sglang_gets_trees_cut_as_its_sampler_would(
-    modules: tuple[Any, Any, Any, Any], limits: tuple[int, float]
+    modules: tuple[Any, Any, Any, Any], limits: tuple[int, float, float]
 ) -> None:
     """After all that requests add to logits, once; and log-probabilities are taken of what was not cut."""
     _, tilespec, _, _ = modules
@@ -115,9 +146,11 @@ def test_sglang_gets_trees_cut_as_its_sampler_would(
         is_all_greedy=False,
         need_top_k_sampling=limits[0] < vocabulary,
         need_top_p_sampling=limits[1] < 1,
+        need_min_p_sampling=limits[2] > 0,
         temperatures=warm,
         top_ks=torch.full((bs,), limits[0], dtype=torch.int32),
         top_ps=torch.full((bs,), limits[1]),
+        min_ps=torch.full((bs,), limits[2]),
         acc_additive_penalties=None,
         acc_scaling_penalties=None,
         logit_bias=bias,
@@ -134,7 +167,8 @@ def test_sglang_gets_trees_cut_as_its_sampler_would(
         seen.append((output.next_token_logits / left.temperatures.repeat_interleave(width, 0)).softmax(1))
         return None, None, None
 
-    tilespec.sample(accept, SimpleNamespace(draft_token_num=width), batch, output)
+    drafted = SimpleNamespace(draft_token_num=width, draft_token=torch.zeros(bs * width, dtype=torch.int64))
+    tilespec.sample(accept, drafted, batch, output)
     added = logits + bias.repeat_interleave(width, 0)
     expected = cut((added / warm.repeat_interleave(width, 0)).double().softmax(1).numpy(), *limits)
     np.testing.assert_allclose(seen[0].numpy(), expected, atol=1e-6)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tessera.testing.drafts import TREE, chain, drafting
 from tessera.testing.launch import environment
 from tessera.testing.tiny import TINY
 
@@ -29,7 +30,7 @@ for line in sys.stdin:
             os.dup2(file.fileno(), number)
         args, flags = prepare_server_args(json.loads(line)), config.flags
         print(json.dumps([flags.toploc_verification, flags.toploc_verification_topk, config.active.features(),
-                          args.return_hidden_states_mode]))
+                          args.return_hidden_states_mode, args.speculative_use_rejection_sampling]))
         sys.exit()
     _, status = os.waitpid(child, 0)
     for file in said:
@@ -37,6 +38,10 @@ for line in sys.stdin:
     print(json.dumps([os.waitstatus_to_exitcode(status), *(file.read() for file in said)]), flush=True)
 """
 HIDDEN = "--enable-return-hidden-states"
+TILE, GREEDILY = "--tile-spec", "--tile-spec-no-rejection-sampling"
+SIZED = ["speculative_stops", "cpu_speculation", "tilespec"]
+"""What is on with `TILE`; without it the middle one."""
+LENIENT = ("--speculative-accept-threshold-single", "0.9")
 
 
 class Outcome(NamedTuple):
@@ -76,8 +81,14 @@ def launch() -> Iterator[Launch]:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], [False, 128, [], None]),
-        (["--toploc-verification", "--toploc-verification-topk", "64"], [True, 64, ["rows"], "full"]),
+        ([], [False, 128, [], None, False]),
+        (["--toploc-verification", "--toploc-verification-topk", "64"], [True, 64, ["rows"], "full", False]),
+        ([*drafting("EAGLE3", chain(3)), TILE], [False, 128, SIZED, None, True]),
+        ([*drafting("EAGLE", chain(3)), TILE, GREEDILY], [False, 128, SIZED, None, False]),
+        ([*drafting("EAGLE", chain(3)), TILE, *LENIENT], [False, 128, SIZED, None, False]),
+        ([*drafting("EAGLE", TREE), TILE], [False, 128, SIZED, None, False]),
+        ([*drafting("STANDALONE", chain(3)), TILE], [False, 128, SIZED, None, False]),
+        ([*drafting("EAGLE", chain(3))], [False, 128, SIZED[1:2], None, False]),
     ],
 )
 def test_our_options_are_read(launch: Launch, arguments: list[str], expected: list[object]) -> None:
@@ -98,6 +109,15 @@ def test_our_options_are_read(launch: Launch, arguments: list[str], expected: li
         *(
             ([HIDDEN, *option], f"tessera: refusing to start: {option[0]} cannot be combined with {HIDDEN}: ")
             for option in (["--enable-hierarchical-cache"], ["--tokenizer-worker-num", "2"], ["--is-embedding"])
+        ),
+        ([GREEDILY], f"tessera: refusing to start: {GREEDILY} says how {TILE} drafts: add it"),
+        (
+            [*drafting("EAGLE", chain(3)), TILE, GREEDILY, "--speculative-use-rejection-sampling"],
+            f"tessera: refusing to start: {GREEDILY} contradicts --speculative-use-rejection-sampling",
+        ),
+        (
+            [*drafting("EAGLE", chain(3)), TILE, "--enable-custom-logit-processor"],
+            f"tessera: refusing to start: --enable-custom-logit-processor cannot be combined with {TILE}: ",
         ),
     ],
 )

@@ -11,13 +11,14 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from tessera.admission import TOKEN_KEY, TOPLOC_KEY
 from tessera.fingerprint.options import FingerprintOptions
 from tessera.fingerprint.watch import Watch
-from tessera_patches import results, runtime
+from tessera_patches import carried, results, runtime
 
 
 def test_a_retracted_request_is_read_once_it_is_prefilled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps its tokens, and so seems complete while its rows are computed again, chunk by chunk."""
     custom = {TOKEN_KEY: "token ", TOPLOC_KEY: FingerprintOptions().to_wire()}
     req = Req("r", "", [5, 6, 7], SamplingParams(max_new_tokens=100, custom_params=custom))
+    carried.take(req)
     watch: Watch[Req] = Watch(results.lacking, stride=1)
     monkeypatch.setattr(runtime, "watch", watch)
     prefilled = SimpleNamespace(reqs=[req])

@@ -88,6 +88,32 @@ def test_a_stop_among_accepted_drafts(speculative: Server, hf: HuggingFace) -> N
             check(hf, prompt, answer)
 
 
+def test_a_stop_before_the_limit(speculative: Server, hf: HuggingFace) -> None:
+    """Both among the tokens of one step: the stop counts, in text, tokens and rows, streamed or twice at once."""
+    prompt = [321, 538, 266, 810, 274, 637]
+    (whole,) = ask(speculative, [prompt], tokens=12)
+    assert whole["output_ids"][:5] == [734, 274, 734, 18, 499]  # " sys\n    sys.ex"
+    for stop in ({"stop_token_ids": [18]}, {"stop": "sys."}, {"stop": [".ex", "."]}, {"stop_regex": "[a-z][.]"}):
+        for limit, count in ((5, 4), (6, 4), (4, 4), (3, 3)):
+            answer = ask(speculative, prompt, limit, {"ignore_eos": False, "no_stop_trim": True, **stop})
+            assert answer["output_ids"] == whole["output_ids"][:count]
+            assert answer["text"] == " sys\n    sys."[: {4: 13, 3: 12}[count]]
+            reason = answer["meta_info"]["finish_reason"]
+            assert reason["type"] == ("stop" if limit > 4 else "length"), (stop, limit)
+            assert answer["meta_info"]["completion_tokens"] == count
+            check(hf, prompt, answer)
+    trimmed = ask(speculative, prompt, 5, {"ignore_eos": False, "stop": "sys.", "n": 2})
+    assert [answer["text"] for answer in trimmed] == [" sys\n    "] * 2
+    body = {"input_ids": prompt, "stream": True, "return_embedding": {"over": "all"}}
+    body["sampling_params"] = {"temperature": 0, "max_new_tokens": 5, "stop_token_ids": [18]}
+    answer = httpx.post(f"{speculative.url}/generate", json=body, timeout=120).raise_for_status().text
+    last = json.loads([line for line in answer.splitlines() if line.startswith("data: {")][-1].removeprefix("data: "))
+    assert (last["text"], last["meta_info"]["finish_reason"]["type"]) == (" sys\n    sys", "stop")
+    pooled = hf.pooled(prompt, whole["output_ids"][:4], "mean", "all")
+    assert relative_error(last["meta_info"]["embedding"], pooled) <= FLOAT32_ERROR
+    assert ask(speculative, prompt, tokens=12)["output_ids"] == whole["output_ids"]
+
+
 @pytest.mark.parametrize("tokens", [0, 1, 2])
 def test_few_tokens(speculative: Server, hf: HuggingFace, tokens: int) -> None:
     """Nothing to verify, or nothing but what was verified."""

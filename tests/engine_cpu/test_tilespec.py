@@ -29,17 +29,17 @@ GRAMMARS = ("--grammar-backend", "llguidance")  # the default one wants memory t
 REGEX = "[a-z ]{3,12}[0-9]{2}"
 SCHEMA = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
 DICE = {"TESSERA_TEST_FAULT": "dice"}
-REJECTING = ("--speculative-use-rejection-sampling",)
+LIKELIEST = ("--tile-spec-no-rejection-sampling",)
 SERVERS = {
     "standalone": drafting("STANDALONE", chain(5)),
     "eagle": drafting("EAGLE", chain(5)),
     "eagle3": drafting("EAGLE3", chain(5)),
     "standalone-trees": drafting("STANDALONE", TREE),
     "eagle3-trees": drafting("EAGLE3", TREE),
+    "eagle-likeliest-on-two-ranks": (*drafting("EAGLE", chain(5)), *LIKELIEST, *TWO_RANKS),
     "eagle-on-two-ranks": (*drafting("EAGLE", chain(5)), *TWO_RANKS),
-    "eagle-rejecting-on-two-ranks": (*drafting("EAGLE", chain(5)), *REJECTING, *TWO_RANKS),
 }
-FEW = "eagle3-rejecting-few"
+FEW = "eagle3-few"
 """With a head that knows nine tenths of the target's tokens."""
 CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 """Tokens that some step verified of some request: of every number of steps; 5 tokens of a chain are only ever a cut."""
@@ -48,8 +48,7 @@ CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Options of a server with such a head."""
-    head = write_knowing_most(tmp_path_factory.mktemp("few"))
-    return (*drafting("EAGLE3", chain(5), head), *REJECTING)
+    return drafting("EAGLE3", chain(5), write_knowing_most(tmp_path_factory.mktemp("few")))
 
 
 @pytest.fixture(scope="module", params=[*SERVERS, FEW])
@@ -100,7 +99,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
 
 
 @pytest.mark.parametrize(
-    "dice", ["standalone", "eagle3", "eagle-on-two-ranks", "eagle-rejecting-on-two-ranks", FEW], indirect=True
+    "dice", ["standalone", "eagle3", "eagle-likeliest-on-two-ranks", "eagle-on-two-ranks", FEW], indirect=True
 )
 def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """Each token has the target's distribution after those before it: 2,000 by temperature, 2,000 cut besides.
@@ -151,7 +150,83 @@ def test_drafts_that_are_sampled_are_right_more_often(server_pool: ServerPool, h
         verified: int = sum(meta["spec_verify_ct"] for meta in metas)
         return accepted / verified
 
-    assert right("eagle-rejecting-on-two-ranks") > 1.5 * right("eagle-on-two-ranks")
+    assert right("eagle-on-two-ranks") > 1.5 * right("eagle-likeliest-on-two-ranks")
+
+
+GREEDY_PENALTIES: list[dict[str, Any]] = [
+    {"frequency_penalty": 0.7},
+    {"presence_penalty": 1.5},
+    {"repetition_penalty": 1.3},
+    {"frequency_penalty": -0.2, "presence_penalty": 0.4, "repetition_penalty": 1.1},
+    {"min_new_tokens": 30, "stop_token_ids": [4, 18], "ignore_eos": False},
+    {},
+]
+
+
+@pytest.mark.parametrize("dice", ["standalone", "eagle", "standalone-trees", "eagle3-trees"], indirect=True)
+def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
+    """Each token is the reference's with what all tokens before it take off, in batches, and after retractions.
+
+    Drafts are accepted all the same, but for trees. A least number of tokens counts tokens, not steps.
+    """
+    prompts = code_and_noise(hf.tokenizer, seed=5)
+    work = [(prompt, kind) for prompt in prompts for kind in GREEDY_PENALTIES]
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda one: generate(dice, one[0], 40, one[1]), work))
+    ended = 0
+    for (prompt, kind), answer in zip(work, answers, strict=True):
+        output = answer["output_ids"]
+        expected = hf.penalized(prompt, output, **as_reference(hf, kind)).argmax(1)
+        assert output == expected.tolist(), kind
+        stops = kind.get("stop_token_ids", [])
+        assert not set(output[:-1]) & set(stops)
+        if answer["meta_info"]["finish_reason"]["type"] == "stop":
+            assert len(output) > 30
+            ended += output[-1] in stops
+        else:
+            assert len(output) == 40
+    assert ended > 1
+    assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
+    right = [answer["meta_info"]["spec_num_correct_drafts"] for answer in answers]
+    trees = request.node.callspec.params["dice"].endswith("trees")
+    for place in range(len(GREEDY_PENALTIES)):
+        assert (sum(right[place :: len(GREEDY_PENALTIES)]) > 0) != (trees and place < 4)
+
+
+@pytest.mark.parametrize("dice", ["standalone", "eagle-likeliest-on-two-ranks", FEW], indirect=True)
+def test_dice_do_not_change_penalties_of_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
+    """1,000 tokens with penalties, and as many with min-p, lie where they should; without either they do not."""
+    prompts = hf.tokenizer(CODE)["input_ids"] * 7
+    asked = {"frequency_penalty": 0.5, "presence_penalty": 0.5, "repetition_penalty": 1.2, "min_new_tokens": 5}
+    kinds: list[dict[str, Any]] = [{"temperature": 0.8, **asked, "stop_token_ids": [4]}]
+    kinds += [{"temperature": 1.2, "min_p": 0.1}, {"temperature": 0, **asked}]
+    work = [(prompt, kind) for place, prompt in enumerate(prompts) for kind in kinds[: 3 if place < 4 else 2]]
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda one: generate(dice, one[0], 40, one[1]), work))
+    penalized, likely, _ = (
+        [(prompt, answer["output_ids"]) for (prompt, kind), answer in zip(work, answers, strict=True) if kind is one]
+        for one in kinds
+    )
+
+    def law(ids: list[int], **found: Any) -> Any:
+        start = next(len(prompt) for prompt in prompts if ids[: len(prompt)] == prompt)
+        scores = hf.penalized(ids[:start], [*ids[start:], 0], **found) / 0.8
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.vstack([np.full((start - 1, scores.shape[1]), np.nan), weights / weights.sum(axis=1, keepdims=True)])
+
+    ours = as_reference(hf, kinds[0])
+    assert sampled_as(penalized, lambda ids: law(ids, **ours)) > 1e-3
+    assert sampled_as(penalized, law) < 1e-9
+    assert sampled_as(likely, lambda ids: hf.probabilities(ids, 1.2, min_p=0.1)) > 1e-3
+    assert sampled_as(likely, lambda ids: hf.probabilities(ids, 1.2)) < 1e-9
+
+
+def as_reference(hf: HuggingFace, kind: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `HuggingFace.penalized`."""
+    names = {"frequency_penalty": "frequency", "presence_penalty": "presence", "repetition_penalty": "repetition"}
+    names |= {"min_new_tokens": "least"}
+    barred = [*kind.get("stop_token_ids", []), hf.tokenizer.eos_token_id]
+    return {"barred": barred} | {names[name]: value for name, value in kind.items() if name in names}
 
 
 @pytest.mark.parametrize("dice", ["standalone", "eagle3-trees"], indirect=True)

@@ -97,7 +97,8 @@ def test_a_forced_width_drafts_what_sglang_would(
     Wrong drafts would not change the tokens, and nothing else would tell. What is for one row is computed of no other.
     """
     head = EAGLE3 if knows == "all" else knowing_most
-    server, _ = forced(server_pool, tmp_path, head, table(dict.fromkeys(BATCHES, 5), None), f"last-mlps {picks}")
+    likeliest = (*head, "--tile-spec-no-rejection-sampling")
+    server, _ = forced(server_pool, tmp_path, likeliest, table(dict.fromkeys(BATCHES, 5), None), f"last-mlps {picks}")
     prompts = [hf.tokenizer(text)["input_ids"] for text in ("def main():\n    import", "import os\n\nfor i in range")]
     found = []
     for one in (server, server_pool.get(*head)):

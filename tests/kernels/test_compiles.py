@@ -186,7 +186,7 @@ def launch_acceptance(ints: torch.Tensor) -> None:
         observation = Observation(torch.empty((4, width)), torch.empty(4, dtype=torch.int64), model)
         warm = ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))
         cutoffs = torch.empty(64)
-        limits = SamplingLimits(warm.temperatures, ints[:4], warm.last_coins)
+        limits = SamplingLimits(warm.temperatures, ints[:4], warm.last_coins, warm.last_coins)
         sampling_cutoffs_triton(logits, ints, limits, width, cutoffs)
         proposed = warm._replace(cutoffs=cutoffs, proposals=torch.empty((4, width - 1, logits.shape[1])))
         of_few = proposed._replace(

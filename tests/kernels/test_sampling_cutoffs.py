@@ -1,4 +1,4 @@
-"""Where top-k and top-p cut: the Triton kernel and its torch twin against plain loops."""
+"""Where top-k, top-p and min-p cut: the Triton kernel and its torch twin against plain loops."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> No
     monkeypatch.setattr(kernel, "BLOCK", SMALL)
 
 
-def kept(row: list[float], temperature: float, top_k: int, top_p: float) -> set[int]:
-    """The first k, and no more than it takes to have the share of all, with all that are as likely as the last."""
+def kept(row: list[float], temperature: float, top_k: int, top_p: float, min_p: float) -> set[int]:
+    """The first k, no more than it takes to have the share of all, and none that is too unlikely beside the first.
+
+    With all that are as likely as the last.
+    """
     order = sorted(range(len(row)), key=lambda token: -row[token])
     weights = [math.exp((row[token] - row[order[0]]) / temperature) for token in order]
     shares = [0.0, *accumulate(weight / sum(weights) for weight in weights)]
     nucleus = [token for token, before in zip(order, shares, strict=False) if before < top_p or top_p == 1]
-    least = max(row[order[min(top_k, len(row)) - 1]], row[nucleus[-1]])
+    likely = [token for token, weight in zip(order, weights, strict=True) if weight >= min_p]
+    least = max(row[order[min(top_k, len(row)) - 1]], row[nucleus[-1]], row[likely[-1]])
     return {token for token in order if row[token] >= least and row[token] > -math.inf}
 
 
@@ -66,13 +70,18 @@ def test_as_a_plain_loop_has_it(
     top_ks = torch.randint(1, vocabulary + 1, (bs,), generator=rng, dtype=torch.int32)
     top_ps = 0.05 + 0.9 * torch.rand(bs, generator=rng)
     top_ks[seed % bs], top_ps[seed // 7 % bs] = (1, 2, 2**30)[seed % 3], (1.0, 0.5, 1e-6)[seed // 3 % 3]
+    min_ps = torch.rand(bs, generator=rng)
+    min_ps[seed // 11 % bs] = (0.0, 1.0, 1e-9)[seed // 5 % 3]
+    if seed % 4 == 0:  # it alone cuts
+        top_ks.fill_(2**30)
+        top_ps.fill_(1.0)
     cutoffs = torch.full((len(logits),), POISON, device=device)
     indptr = torch.tensor([*begins, rows], dtype=torch.int32, device=device)
-    limits = SamplingLimits(*(one.to(device) for one in (temperatures, top_ks, top_ps)))
+    limits = SamplingLimits(*(one.to(device) for one in (temperatures, top_ks, top_ps, min_ps)))
     cut(logits.to(device, dtype), indptr, limits, width, cutoffs)
     assert (cutoffs[rows:] == POISON).all()
     for request, (begin, end) in enumerate(pairwise(begins)):
-        asked = float(temperatures[request]), int(top_ks[request]), float(top_ps[request])
+        asked = float(temperatures[request]), int(top_ks[request]), float(top_ps[request]), float(min_ps[request])
         for place in range(begin, end):
             row = logits[place].double().tolist()
             found = {token for token, logit in enumerate(row) if logit >= float(cutoffs[place]) and logit > -math.inf}
@@ -83,15 +92,18 @@ def test_as_a_plain_loop_has_it(
 def test_ties_stay_and_one_is_left(cut: Cut, device: str) -> None:
     """A greedy request in a batch that samples; several that are as likely; no limit at all."""
     vocabulary = CHUNK + 7
-    logits = torch.zeros((5, vocabulary), device=device)
+    logits = torch.zeros((7, vocabulary), device=device)
     logits[:, [5, CHUNK + 2]] = 9.0
     logits[1:, 5] = 9.5
-    top_ks = torch.tensor([1, 1, 2, 2**30, 2**30], dtype=torch.int32, device=device)
-    top_ps = torch.tensor([1.0, 1.0, 0.1, 1e-3, 1.0], device=device)
-    cutoffs = torch.full((5,), POISON, device=device)
-    indptr = torch.arange(6, dtype=torch.int32, device=device)
-    cut(logits, indptr, SamplingLimits(torch.ones(5, device=device), top_ks, top_ps), 1, cutoffs)
-    assert cutoffs.tolist() == [9.0, 9.5, 9.5, 9.5, -math.inf]
+    top_ks = torch.tensor([1, 1, 2, 2**30, 2**30, 2**30, 2**30], dtype=torch.int32, device=device)
+    top_ps = torch.tensor([1.0, 1.0, 0.1, 1e-3, 1.0, 1.0, 1.0], device=device)
+    min_ps = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.5], device=device)
+    warm = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.7, 1.3], device=device)
+    cutoffs = torch.full((7,), POISON, device=device)
+    indptr = torch.arange(8, dtype=torch.int32, device=device)
+    cut(logits, indptr, SamplingLimits(warm, top_ks, top_ps, min_ps), 1, cutoffs)
+    assert cutoffs.tolist()[:5] == [9.0, 9.5, 9.5, 9.5, -math.inf]
+    assert [int((row >= cutoff).sum()) for row, cutoff in zip(logits, cutoffs, strict=True)][5:] == [1, 2]
 
 
 @KERNELS
@@ -102,13 +114,13 @@ def test_logits_that_are_not_numbers(cut: Cut, device: str, small: None) -> None
     top_ks, half = torch.full((4,), 3, dtype=torch.int32, device=device), torch.full((4,), 0.5, device=device)
     cutoffs = torch.full((4,), POISON, device=device)
     indptr = torch.arange(5, dtype=torch.int32, device=device)
-    cut(logits, indptr, SamplingLimits(half, top_ks, half), 1, cutoffs)
+    cut(logits, indptr, SamplingLimits(half, top_ks, half, half), 1, cutoffs)
     assert (cutoffs != POISON).all()
 
 
 def test_without_a_gpu_the_twin_runs() -> None:
     """The function for callers."""
     cutoffs = torch.zeros(1)
-    limits = SamplingLimits(torch.ones(1), torch.tensor([2], dtype=torch.int32), torch.ones(1))
+    limits = SamplingLimits(torch.ones(1), torch.tensor([2], dtype=torch.int32), torch.ones(1), torch.zeros(1))
     sampling_cutoffs(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0, 1], dtype=torch.int32), limits, 1, cutoffs)
     assert cutoffs.tolist() == [2.0]

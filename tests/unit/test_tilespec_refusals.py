@@ -25,6 +25,7 @@ FINE = {
     "enable_pdmux": False,
     "disaggregation_mode": "null",
     "enable_lora": False,
+    "enable_custom_logit_processor": False,
     "disable_cuda_graph_padding": False,
     "debug_cuda_graph": False,
 }
@@ -49,6 +50,7 @@ FINE = {
         ("enable_pdmux", True, "--enable-pdmux"),
         ("disaggregation_mode", "decode", "--disaggregation-mode"),
         ("enable_lora", True, "--enable-lora"),
+        ("enable_custom_logit_processor", True, "--enable-custom-logit-processor"),
         ("disable_cuda_graph_padding", True, "--disable-cuda-graph-padding"),
         ("debug_cuda_graph", True, "--debug-cuda-graph"),
     ],

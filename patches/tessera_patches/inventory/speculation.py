@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tessera_patches.inventory.places import DRAFT_BACKENDS, LOGITS, MANAGERS, SCHEDULER, SPECULATIVE, TOKENIZER
+from tessera_patches.inventory.places import (
+    DRAFT_BACKENDS,
+    LOGITS,
+    MANAGERS,
+    PROCESSOR,
+    SAMPLING,
+    SCHEDULER,
+    SPECULATIVE,
+    TOKENIZER,
+)
 from tessera_patches.seam import Guard, Hook, Phase, Seam
 
 
@@ -70,6 +79,18 @@ SEAMS = (
         ),
     ),
     Seam(
+        target=f"{MANAGERS}.schedule_batch.Req.update_finish_state",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="speculative_stops",
+        handler="tessera_patches.stops:end_token_by_token",
+        guard=Guard.BODY,
+        why="Ends an answer at the first stop among accepted drafts, or at its limit, as plain decoding does.",
+        remove_when="SGLang looks for what ends a request token by token (issue 31599).",
+        callers=(f"{PROCESSOR}.process_batch_result_decode",),
+        relied=(f"{MANAGERS}.schedule_batch.Req.output_ids_through_stop",),
+    ),
+    Seam(
         target=f"{TOKENIZER}._calculate_spec_decoding_metrics",
         hook=Hook.AFTER,
         phase=Phase.MAIN,
@@ -102,6 +123,47 @@ SEAMS = (
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
         relied=(f"{SPECULATIVE}.eagle_utils._verify_coins",),
+    ),
+    Seam(
+        target=f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.__init__",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec_penalties:count_outputs",
+        guard=Guard.BODY,
+        why="Penalties count every token that a request has, whatever steps they came in.",
+        remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
+        relied=(
+            f"{SAMPLING}.sampling_batch_info.SamplingBatchInfo.from_schedule_batch",
+            f"{SAMPLING}.penaltylib.orchestrator._BatchedPenalizer",
+            f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.cumulate_output_tokens",
+            f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.filter",
+            f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.merge",
+            f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_decode",
+        ),
+    ),
+    Seam(
+        target=f"{SAMPLING}.sampling_batch_info.SamplingBatchInfo.copy_for_forward",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec_penalties:with_penalties",
+        guard=Guard.BODY,
+        why="Gives a forward the counts, for each draft token has penalties of its own.",
+        remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
+        callers=(f"{SCHEDULER}._forward_isolation",),
+        relied=(f"{SAMPLING}.sampling_batch_info.SamplingBatchInfo.update_penalties",),
+    ),
+    Seam(
+        target=f"{SAMPLING}.sampling_batch_info.SamplingBatchInfo.apply_logits_bias",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec_penalties:penalize",
+        guard=Guard.BODY,
+        why="The same penalties for the token after a prompt, also of a request that was retracted.",
+        remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
+        callers=("sglang.srt.model_executor.model_runner.ModelRunner._preprocess_logits",),
     ),
     Seam(
         target=f"{SPECULATIVE}.spec_utils.commit_mamba_states_after_verify",

@@ -52,13 +52,43 @@ class HuggingFace:
         """``[n, V]`` after each of the states ``[n, H]``, for a model whose output matrix is its embedding."""
         return np.asarray(states @ self.embeddings().astype(np.float64).T)
 
+    def penalized(
+        self,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        *,
+        frequency: float = 0.0,
+        presence: float = 0.0,
+        repetition: float = 1.0,
+        barred: Sequence[int] = (),
+        least: int = 0,
+    ) -> Vector:
+        """The logits ``[m, V]`` of each of m generated tokens, for models as in `favourites`.
+
+        With what each earlier one of them takes off: ``frequency`` each time, ``presence`` at all, and ``repetition``
+        divides a positive logit, or multiplies another. Of ``barred`` tokens none comes before there are ``least``.
+        """
+        found = self.logits(self.states([*prompt, *output[:-1]]))[len(prompt) - 1 :]
+        counts = np.zeros(found.shape[1])
+        for place, token in enumerate(output):
+            row = found[place] - frequency * counts - presence * (counts > 0)
+            row[list(barred)] = np.where(place < least, -np.inf, row[list(barred)])
+            found[place] = np.where(counts == 0, row, np.where(row < 0, row * repetition, row / repetition))
+            counts[token] += 1
+        return found
+
     def probabilities(
-        self, input_ids: Sequence[int], temperature: float, top_k: int | None = None, top_p: float = 1.0
+        self,
+        input_ids: Sequence[int],
+        temperature: float,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
     ) -> Vector:
         """Of each token of the vocabulary after each of these, ``[n, V]``, for models as in `favourites`; `cut`."""
         scores = self.logits(self.states(input_ids)) / temperature
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return cut(weights / weights.sum(axis=1, keepdims=True), top_k, top_p)
+        return cut(weights / weights.sum(axis=1, keepdims=True), top_k, top_p, min_p)
 
     def edited(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:
         """The same rows after an edit of the embeddings: ``edit`` gets them as ``[n, H]`` float32 and returns them."""
@@ -102,15 +132,17 @@ class HuggingFace:
         return pooled
 
 
-def cut(p: Vector, top_k: int | None = None, top_p: float = 1.0) -> Vector:
+def cut(p: Vector, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0) -> Vector:
     """Rows of probabilities ``[n, V]`` of which those are left that SGLang's sampler leaves, added up to 1.
 
-    The ``top_k`` likeliest, and no more of them than it takes to have the share ``top_p`` of all.
+    The ``top_k`` likeliest, no more of them than it takes to have the share ``top_p`` of all, and none with less than
+    ``min_p`` of the greatest probability.
     """
     order = np.argsort(-p, axis=1, kind="stable")
     ordered = np.take_along_axis(p, order, axis=1)
     ordered[(ordered.cumsum(axis=1) - ordered >= top_p) & (top_p < 1)] = 0
     ordered[:, top_k or p.shape[1] :] = 0
+    ordered[ordered < min_p * ordered[:, :1]] = 0
     left = np.zeros_like(p)
     np.put_along_axis(left, order, ordered, axis=1)
     return np.asarray(left / left.sum(axis=1, keepdims=True))

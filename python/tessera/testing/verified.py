@@ -61,7 +61,7 @@ class VerifiedChains:
         sampling = None if how == "greedy" else ChainSampling(self.temperatures, self.coins, self.last_coins)
         if sampling is not None and how == "truncated":
             cutoffs = torch.empty(len(self.logits), device="cuda")
-            limits = SamplingLimits(self.temperatures, self.top_ks, self.top_ps)
+            limits = SamplingLimits(self.temperatures, self.top_ks, self.top_ps, torch.zeros_like(self.top_ps))
             sampling_cutoffs(self.logits, self.indptr, limits, self.width, cutoffs)
             sampling = sampling._replace(cutoffs=cutoffs)
         accept_chains(self.logits, self.indptr, self.chains, sampling, accepted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.flags import Flags
 from tessera.refusal import Refusal, above_one, is_set, lines
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
@@ -54,6 +55,11 @@ REFUSALS = (
     Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), "it splits the batch that is sized"),
     Refusal("--disaggregation-mode", lambda args: args.disaggregation_mode != "null", "not yet tested"),
     Refusal("--enable-pdmux", is_set("enable_pdmux"), "it keeps attention backends of its own"),
+    Refusal(
+        "--enable-custom-logit-processor",
+        is_set("enable_custom_logit_processor"),
+        "processors see the tokens of a request one step late, and none of its drafts",
+    ),
     Refusal("--enable-lora", is_set("enable_lora"), "SGLang has no ragged graphs with adapters"),
     Refusal(
         "--disable-cuda-graph-padding",
@@ -76,6 +82,38 @@ def refused(args: Any) -> list[str]:
         found = args.speculative_algorithm or "nothing"
         return [f"--tile-spec needs --speculative-algorithm {', '.join(ALGORITHMS)}; got {found}"]
     return lines(REFUSALS, args, "--tile-spec")
+
+
+def refused_flags(flags: Flags, args: Any) -> list[str]:
+    """One sentence for each of our options that needs what the others do not give."""
+    found = []
+    if flags.tile_spec_trace and not flags.tile_spec:
+        found.append("--tile-spec-trace records what --tile-spec chooses: add it")
+    if flags.tile_spec_trace and args.dp_size > 1:
+        found.append("--tile-spec-trace records one scheduler, and --dp-size above 1 starts several")
+    if flags.tile_spec_no_rejection_sampling and not flags.tile_spec:
+        found.append("--tile-spec-no-rejection-sampling says how --tile-spec drafts: add it")
+    if flags.tile_spec_no_rejection_sampling and args.speculative_use_rejection_sampling:
+        found.append("--tile-spec-no-rejection-sampling contradicts --speculative-use-rejection-sampling")
+    return found
+
+
+def likeliest_only(args: Any, *, unwanted: bool) -> str | None:
+    """Why drafts are their likeliest tokens; None where they are sampled, and accepted by rejection sampling.
+
+    Args:
+        args: SGLang's ``ServerArgs`` after its own checks, with an algorithm of `ALGORITHMS`.
+        unwanted: whether the operator wants no rejection sampling.
+    """
+    if unwanted:
+        return "--tile-spec-no-rejection-sampling"
+    if args.speculative_algorithm not in ("EAGLE", "EAGLE3"):
+        return f"SGLang samples no drafts of {args.speculative_algorithm}"
+    if _trees(args):
+        return "SGLang samples no trees (--speculative-eagle-topk above 1)"
+    if args.speculative_accept_threshold_single != 1 or args.speculative_accept_threshold_acc != 1:
+        return "rejection sampling has no --speculative-accept-threshold-*"
+    return None
 
 
 def refused_model(*, keeps_state: bool) -> str | None:

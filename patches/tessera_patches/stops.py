@@ -1,0 +1,41 @@
+"""Where an answer ends among tokens that were accepted together: where plain decoding ends it. Scheduler process."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+
+def end_token_by_token(original: Callable[..., None], req: Any, new_accepted_len: int = 1) -> None:
+    """AROUND ``Req.update_finish_state``: a step that ends a request is looked at again, one token at a time.
+
+    SGLang looks at all tokens of a step together: the length before any stop, a stop string before a stop token, and
+    strings in the order of the request, whichever comes first. A regex may match only what a step has passed.
+    """
+    if new_accepted_len <= 1 or req.finished():
+        original(req, new_accepted_len)
+        return
+    accepted, abort = req.output_ids[-new_accepted_len:], req.to_finish
+    original(req, new_accepted_len)
+    if req.finished() or req.sampling_params.stop_regex_strs:
+        _look_again(original, req, accepted)
+        if abort is not None:
+            req.finished_reason, req.finished_len = abort, req.finished_len or len(req.output_ids)
+
+
+def _look_again(original: Callable[..., None], req: Any, accepted: array[int]) -> None:
+    """As if the tokens came one by one. ``output_ids`` keeps all of them; ``finished_len`` says where it ends."""
+    req.finished_reason = req.finished_len = None
+    # The grammar has read them all, and ends with the last one if it ends.
+    grammar, req.grammar = req.grammar, None
+    ids = req.output_ids
+    del ids[-len(accepted) :]
+    for left, token in zip(range(len(accepted) - 1, -1, -1), accepted, strict=True):
+        ids.append(token)
+        if left == 0:
+            req.grammar = grammar
+        if not req.finished():
+            original(req, 1)
+            if req.finished() and req.finished_len is None:
+                req.finished_len = len(ids)

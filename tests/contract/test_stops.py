@@ -1,0 +1,141 @@
+"""Where SGLang's own request ends when several tokens are accepted at once: where it ends when they come one by one."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import Any
+
+import pytest
+from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req
+from sglang.srt.sampling.sampling_params import SamplingParams
+from transformers import AutoTokenizer
+
+from tessera.admission import EMBED_KEY, TOKEN_KEY
+from tessera.testing.tiny import TINY
+from tessera_patches import carried
+from tessera_patches.stops import end_token_by_token
+
+STOCK = Req.update_finish_state
+EOS = 3
+"""Of these requests; texts of the tiny model's tokenizer have no end of their own."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """The tiny model's."""
+    found = AutoTokenizer.from_pretrained(TINY)
+    found.additional_stop_token_ids = None  # as SGLang's own loader leaves it
+    return found
+
+
+def request(tokenizer: Any, **asked: Any) -> Req:
+    """As a scheduler has it."""
+    params = SamplingParams(**asked)
+    params.normalize(tokenizer)
+    req = Req("r", "", [5, 6, 7], params, eos_token_ids={EOS}, vocab_size=1024)
+    req.tokenizer = tokenizer
+    return req
+
+
+def ended(req: Req) -> tuple[Any, list[int]]:
+    """The reason and the tokens; no reason while it goes on."""
+    return req.finished_reason and req.finished_reason.to_json(), list(req.output_ids_through_stop)
+
+
+def plain(req: Req, tokens: list[int]) -> tuple[Any, list[int]]:
+    """One token a step, by stock SGLang."""
+    for token in tokens:
+        req.output_ids.append(token)
+        STOCK(req)
+        if req.finished():
+            break
+    return ended(req)
+
+
+def drafted(req: Req, tokens: list[int], steps: list[int]) -> tuple[Any, list[int]]:
+    """As many tokens a step as ``steps`` say, which add up to all."""
+    begin = 0
+    for step in steps:
+        req.output_ids.extend(array("q", tokens[begin : begin + step]))
+        begin += step
+        end_token_by_token(STOCK, req, step)
+        if req.finished():
+            break
+    return ended(req)
+
+
+def test_steps_do_not_matter(tokenizer: Any) -> None:
+    """300 random requests with every kind of stop at once, in steps of every size."""
+    chooser = random.Random(7)
+    text = tokenizer("import sys\nif sys.argv: sys.exit(1)\nfor a in b: print(a, sys.path)\n" * 3)["input_ids"]
+    reasons = set()
+    for _ in range(300):
+        tokens = chooser.sample(text, len(text)) if chooser.random() < 0.5 else list(text)
+        tokens[chooser.randrange(len(tokens))] = EOS
+        strings = ["sys.", "a in", "print(a", ".exit", "\n"]
+        asked = {
+            "max_new_tokens": chooser.randrange(1, len(tokens)),
+            "stop_token_ids": chooser.sample(tokens, chooser.randrange(3)),
+            "stop": chooser.sample(strings, chooser.randrange(4)),
+            "stop_regex": chooser.sample(["sys$", "[a-z] in [a-z]", "exit.1"], chooser.randrange(3)),
+            "ignore_eos": chooser.random() < 0.3,
+        }
+        steps: list[int] = []
+        while sum(steps) < len(tokens):
+            steps.append(min(chooser.randrange(1, 7), len(tokens) - sum(steps)))
+        expected = plain(request(tokenizer, **asked), tokens)
+        assert drafted(request(tokenizer, **asked), tokens, steps) == expected, asked
+        reasons.add((expected[0]["type"], type(expected[0].get("matched"))))
+    assert reasons == {("length", type(None)), ("stop", int), ("stop", str)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "tokens", "count"),
+    [
+        ({"max_new_tokens": 5, "stop_token_ids": [18]}, [734, 274, 734, 18, 499, 869], 4),
+        ({"max_new_tokens": 4, "stop_token_ids": [18]}, [734, 274, 734, 18, 499, 869], 4),  # the limit, as in plain
+        ({"max_new_tokens": 3, "stop_token_ids": [18]}, [734, 274, 734, 18, 499, 869], 3),
+        ({"max_new_tokens": 9, "stop_token_ids": [734], "stop": " sys."}, [274, 734, 18, 499], 2),
+    ],
+)
+def test_what_comes_first_ends_it(tokenizer: Any, asked: dict[str, Any], tokens: list[int], count: int) -> None:
+    """In one step; stock SGLang gives more tokens for the first and the last."""
+    reason, found = drafted(request(tokenizer, **asked), tokens, [len(tokens)])
+    assert found == tokens[:count]
+    assert (reason, found) == plain(request(tokenizer, **asked), tokens)
+
+
+def test_an_abort_brings_no_more_than_was_asked_for(tokenizer: Any) -> None:
+    """Every accepted token up to the limit or a stop, and the abort as the reason."""
+    for asked, count in (({"max_new_tokens": 2}, 2), ({"max_new_tokens": 9, "stop_token_ids": [8]}, 1), ({}, 4)):
+        req = request(tokenizer, **asked)
+        req.to_finish = FINISH_ABORT("gone")
+        reason, found = drafted(req, [8, 9, 10, 11], [4])
+        assert (reason["type"], found) == ("abort", [8, 9, 10, 11][:count])
+
+
+def test_a_grammar_ends_with_its_last_token(tokenizer: Any) -> None:
+    """It has read a whole step by then, and would seem to end with the step's first token."""
+
+    class Ended:
+        def is_terminated(self) -> bool:
+            return True
+
+    req = request(tokenizer, max_new_tokens=9)
+    req.grammar = Ended()
+    reason, found = drafted(req, [8, 9, 10], [3])
+    assert (reason["type"], found) == ("stop", [8, 9, 10])
+
+
+def test_processors_do_not_see_what_is_ours(tokenizer: Any) -> None:
+    """Neither in ``custom_params`` nor in the text of the request that SGLang puts there; a client's own stay."""
+    for own in ({}, {"budget": 3}):
+        req = request(tokenizer, custom_params={TOKEN_KEY: "secret", EMBED_KEY: "{}", **own})
+        carried.take(req)
+        assert carried.of(req) == {TOKEN_KEY: "secret", EMBED_KEY: "{}"}
+        assert "secret" not in repr(req)
+        assert "tessera" not in repr(req)
+        shown = req.sampling_params.custom_params
+        assert shown == (own | {"__req__": req} if own else None)
+    assert carried.of(request(tokenizer)) == {}
