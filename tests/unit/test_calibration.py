@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,20 @@ def test_thresholds_lie_above_all_honest_distances() -> None:
 
 def test_thresholds_of_no_noise() -> None:
     """Something is left for a value that lies on the edge between two."""
-    assert thresholds([response((0, 0, 0))]) == Thresholds(1 / 128 * 1.25, 0, 1.0)
+    found = thresholds([response((0, 0, 0))])
+    assert found == Thresholds(1 / 128 * 1.25, 1 / 128 * 1.25, 1.0)
+    assert accepted([response((0, 1 / 128, 0)), response((1, 0, 0)), response((0, 2 / 128, 0))], found) == 2
+
+
+@pytest.mark.parametrize(("count", "warns"), [(4, True), (58, False)])
+def test_too_few_responses(count: int, *, warns: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Thresholds by a handful of responses are written with a warning, by what can be said of them."""
+    options = argparse.Namespace(
+        model_path=tmp_path, server_args=[], tokens=8, margin=1.25, output=tmp_path / "out.json", plot=None
+    )
+    toploc.write(options, {"base": [response((0, 0, 0))] * count}, {})
+    assert ("warning: too few honest responses" in capsys.readouterr().out) is warns
+    assert json.loads((tmp_path / "out.json").read_text())["thresholds"]["mant_err_mean"] > 0
 
 
 def test_report() -> None:

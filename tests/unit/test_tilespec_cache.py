@@ -18,6 +18,7 @@ from tessera.tilespec.calibration import BINS, Calibration, Calibrations
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.keeper import Keeper
 
+ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Any] = {"gpu": "NVIDIA H200", "model": "abc", "tiers": [64, 128], "tp": 1}
 
 
@@ -171,3 +172,10 @@ def test_profile_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr("tessera.cli.tilespec.gpu_present", lambda: False)
     assert main(["tilespec", "profile", "MODEL", "--", "--speculative-algorithm", "EAGLE"]) == 1
     assert "CUDA graphs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks/results").glob("*/tilespec-profile*.json")))
+def test_published_profiles(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that the docs link can be shown."""
+    assert main(["tilespec", "show", str(file)]) == 0
+    assert "ragged verification" in capsys.readouterr().out

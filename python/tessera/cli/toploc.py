@@ -19,6 +19,9 @@ from tessera.testing.prover import TAMPERED, Response, tampered
 AS_VERIFIER = "as the verifier"
 DEFAULT_CHEATS = (*cheats.PRECISIONS, "skipped layer", *TAMPERED)
 
+ENOUGH = 0.1
+"""Honest responses that fail, at most, of those that a verifier will see: 29 that all pass show it."""
+
 Distances = dict[str, list[Measured]]
 
 _EPILOG = """\
@@ -112,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
     measured = campaign.run([*honest, *cheating], _prover(options, VERIFIER, ""), derived)
     good = {one.kind: measured.pop(one.kind) for one in honest}
-    _write(options, good, measured)
+    write(options, good, measured)
     return 0
 
 
@@ -141,7 +144,8 @@ def _cheat(options: argparse.Namespace, name: str) -> Prover:
     return _prover(options, name, "")._replace(weights=weights)
 
 
-def _write(options: argparse.Namespace, good: Distances, bad: Distances) -> None:
+def write(options: argparse.Namespace, good: Distances, bad: Distances) -> None:
+    """The thresholds by honest distances, and what they are worth, into a file and on the terminal."""
     report = calibration.report(good, bad, topk=_topk(good), margin=options.margin)
     about = {
         "model": str(options.model_path),
@@ -152,6 +156,8 @@ def _write(options: argparse.Namespace, good: Distances, bad: Distances) -> None
     }
     options.output.write_text(json.dumps({**about, **report}, indent=1) + "\n")
     print(table(report))
+    if float(str(report["false_reject_rate_below"])) > ENOUGH:
+        print(f"warning: too few honest responses to say that less than {ENOUGH:.0%} fail; use more --responses")
     print(f"written: {options.output}")
     if options.plot is not None:
         from tessera.fingerprint.histograms import draw

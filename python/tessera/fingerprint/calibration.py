@@ -25,7 +25,7 @@ class Measured(NamedTuple):
 
 
 def thresholds(honest: Sequence[Measured], margin: float = MARGIN) -> Thresholds:
-    """The smallest thresholds under which all honest responses pass, times the margin.
+    """The smallest thresholds under which all honest responses pass, times the margin; above 0 for equal ones too.
 
     Args:
         honest: at least one response.
@@ -33,10 +33,10 @@ def thresholds(honest: Sequence[Measured], margin: float = MARGIN) -> Thresholds
     """
     pairs = [pair for one in honest for pair in zip(one.distances, one.values, strict=True)]
     share = max(found.exp_mismatches / values for found, values in pairs)
-    step = 1 / max(values for _, values in pairs)
+    step = 1 / max(values for _, values in pairs)  # one value is another, by one: nothing smaller can be measured
     return Thresholds(
         min(max(share, step) * margin, 1.0),
-        max(found.mant_err_mean for found, _ in pairs) * margin,
+        max(step, *(found.mant_err_mean for found, _ in pairs)) * margin,
         max(max(found.mant_err_median for found, _ in pairs) * margin, 1.0),
     )
 
