@@ -12,20 +12,31 @@ from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
+from tessera.answer_bytes import AnswerBudget, Shape
 from tessera.errors import REQUEST_ABORTED, EngineRefused, RequestFailed, StartRefused, TesseraError
 from tessera.fingerprint.room import Room
 from tessera.http import embeddings
-from tessera.http.body_limit import BodyLimit
+from tessera.http.answer_room import AnswerRoom
+from tessera.http.body_limit import BodyLimit, Receive, Scope
 from tessera.http.embeddings import Embed, Model, Prompts
 from tessera.http.error_body import error_body
+from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
+from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera_patches import apply, inject_request, inventory, openai, toploc, unserved
+from tessera_patches.request import GenerateReqInput
 from tessera_patches.seam import Phase
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """Routes that take vectors."""
+
+SECRETS = ("api_key", "admin_api_key", "ssl_keyfile_password")
+"""Options of SGLang's whose values are nobody's business."""
+REDACTED = "(redacted)"
+OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
+"""Routes that we answer ourselves."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +62,8 @@ def prepare(
             config.inbox.watch = config.metrics.note
         config.room = Room.of(scheduler_infos[0], server_args.page_size)
         config.injection = inject_request.model(tokenizer_manager)
-        if config.active.inject:
-            http_server.app.add_middleware(
-                BodyLimit,
-                paths=GENERATING,
-                most=config.injection.max_bytes,
-                option="--injection-max-megabytes",
-            )
+        if config.active.rows or config.active.inject:
+            add_limits(http_server.app, tokenizer_manager)
         http_server.app.add_exception_handler(TesseraError, answer_error)
         stock = len(http_server.app.router.routes)
         add_server_info(http_server.app, http_server.server_info)
@@ -71,12 +77,42 @@ def prepare(
         routes[:] = routes[stock:] + routes[:stock]
         if config.active.rows or config.active.inject:
             publish_schema(http_server.app, adapters=bool(server_args.enable_lora))
-    features = ", ".join(config.active.features()) or "nothing"
+    features = ", ".join(config.on()) or "nothing"
     logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
 
 
+def add_limits(app: FastAPI, manager: Any) -> None:
+    """What comes in is bounded first, then what goes out."""
+    if config.active.rows:
+        config.answers = budget(manager)
+        if config.metrics is not None:
+            config.answers.room.watch = config.metrics.held
+        app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
+    app.add_middleware(UniqueFields, paths=GENERATING, names=tuple(GenerateReqInput.__annotations__))
+    app.add_middleware(BodyLimit, most=body_sizes(), seconds=config.flags.body_max_seconds)
+
+
+def body_sizes() -> dict[str, tuple[int, str]]:
+    """The most bytes of a request's body by route, and the option that raises it."""
+    ours = dict.fromkeys(OURS, (MAX_BODY_BYTES, "")) if config.active.rows else {}
+    if config.active.inject and config.injection is not None:
+        ours |= dict.fromkeys(GENERATING, (config.injection.max_bytes, "--injection-max-megabytes"))
+    return ours
+
+
+def budget(manager: Any) -> AnswerBudget:
+    """How large the answers of the model that a ``TokenizerManager`` serves may be."""
+    model = manager.model_config
+    shape = Shape(model.hidden_size, model.dtype.itemsize, manager.context_len, config.flags.toploc_verification_topk)
+    return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
+
+
+def _left(scope: Scope, receive: Receive) -> Callable[[], Awaitable[bool]]:
+    return Request(scope, receive).is_disconnected
+
+
 def add_server_info(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    """``/server_info``: SGLang's answer, and ours under the key ``tessera``."""
+    """``/server_info``: SGLang's answer without its secrets, and ours under the key ``tessera``."""
 
     async def server_info() -> Response:
         features = config.active.features()
@@ -84,12 +120,20 @@ def add_server_info(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]
             "main": [seam.target for seam in apply.installed],
             "scheduler": [seam.target for seam in inventory.seams(Phase.SCHEDULER, features)] if features else [],
         }
-        ours = {"version": __version__, "on": features, "seams": seams}
+        ours = {"version": __version__, "on": config.on(), "seams": seams}
         if config.active.rows:
             ours["embeddings"] = embedding_options()
-        return _respond({**await stock(), "tessera": ours})
+        return _respond({**redacted(await stock()), "tessera": ours})
 
-    app.add_api_route("/server_info", server_info, methods=["GET"], include_in_schema=False)
+    for path in ("/server_info", "/get_server_info"):  # the second is SGLang's old name
+        app.add_api_route(path, server_info, methods=["GET"], include_in_schema=False)
+
+
+def redacted(value: Any) -> Any:
+    """The same without secrets: SGLang tells whoever has the user's key the administrator's, for each replica again."""
+    if isinstance(value, dict):
+        return {key: REDACTED if key in SECRETS and own else redacted(own) for key, own in value.items()}
+    return [redacted(own) for own in value] if isinstance(value, list) else value
 
 
 def embedding_options() -> dict[str, Any]:

@@ -72,12 +72,13 @@ class CompletionRequest(protocol.CompletionRequest):
     @field_validator("max_tokens")
     @classmethod
     def validate_max_tokens_positive(cls, value: int | None) -> int | None:
-        """In the place of SGLang's, which refuses 0: `_at_least_one_token` does it where nothing is verified."""
+        """In the place of SGLang's, which refuses 0: `_at_least_one_token` does where the answer would be empty."""
         return value
 
     @model_validator(mode="after")
     def _at_least_one_token(self) -> Self:
-        least = 1 if self.toploc_verification_fingerprint_to_validate is None else 0
+        rows = self.toploc_verification_fingerprint_to_validate, self.return_embedding, self.return_hidden_states
+        least = 0 if any(own not in (None, False) for own in rows) else 1
         if self.max_tokens is not None and self.max_tokens < least:
             raise ValueError("max_tokens must be positive")
         return self

@@ -18,6 +18,7 @@ from tessera.http.claims import joined
 from tessera.inject.admission import admit
 from tessera.inject.carry import Prompts, count
 from tessera.inject.options import FIELD
+from tessera_patches import answers
 
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
 
@@ -69,6 +70,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
             params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
             self.return_hidden_states = False
         self.sampling_params = self._admit_toploc(params)
+        answers.check_at_edge(self)
 
     def _prompts(self) -> int | None:
         """How many there are; None for one that is not in a list."""

@@ -11,6 +11,7 @@ from tessera.fingerprint.thresholds import Thresholds
 from tessera.flags import Flags
 
 if TYPE_CHECKING:
+    from tessera.answer_bytes import AnswerBudget
     from tessera.delivery.inbox import Inbox
     from tessera.fingerprint.room import Room
     from tessera.inject.model import Model
@@ -95,10 +96,17 @@ room: Room | None = None
 """How many tokens the engine has room for; None until the server starts, and in other processes."""
 thresholds = Thresholds()
 """What a verifier accepts; in the main process those of ``--toploc-thresholds``."""
+answers: AnswerBudget | None = None
+"""How large answers may be; None where no HTTP server runs, and where no rows are kept."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
 metrics: Metrics | None = None
 """What is counted; None in other processes, and without ``--enable-metrics``."""
+
+
+def on() -> list[str]:
+    """What a client can ask of this server, and what else is on: by name."""
+    return [*active.features(), *(["fingerprints"] if flags.toploc_verification else [])]
 
 
 def hand_to_children() -> None:

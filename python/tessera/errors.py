@@ -3,6 +3,7 @@
 - `TesseraError`
     - `BadRequest` (400): a field of the request is wrong
         - `TooLarge` (413): a limit is exceeded
+        - `TooSlow` (408): a body does not come in time
         - `BadFingerprint` (400): a TOPLOC fingerprint is malformed
     - `EngineRefused` (400): SGLang itself refused the request
     - `RequestFailed` (400, 503 or 500): one request, admitted, cannot be answered
@@ -28,8 +29,6 @@ NO_SUCH_POSITION = "no_such_position"
 """400: a position in ``return_hidden_states.positions`` is beyond the rows that the request has."""
 REQUEST_ABORTED = "request_aborted"
 """503: the request was aborted before it was done, for example by an operator."""
-TOO_MANY_VALUES = "too_many_values"
-"""400: raw states were asked for as a list and are too many for one."""
 
 
 class TesseraError(Exception):
@@ -61,6 +60,13 @@ class TooLarge(BadRequest):
     status = 413
 
 
+class TooSlow(BadRequest):
+    """HTTP 408: the client takes too long to send its request."""
+
+    code = "too_slow"
+    status = 408
+
+
 class BadFingerprint(BadRequest):
     """HTTP 400: a TOPLOC fingerprint is malformed, or there are too many or too few of them."""
 
@@ -79,7 +85,7 @@ class RequestFailed(TesseraError):
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
-        self.status = {NO_SUCH_POSITION: 400, TOO_MANY_VALUES: 400, REQUEST_ABORTED: 503}.get(code, 500)
+        self.status = {NO_SUCH_POSITION: 400, REQUEST_ABORTED: 503}.get(code, 500)
         super().__init__(f"{code}: {message}")
 
 

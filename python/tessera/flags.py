@@ -92,6 +92,27 @@ class Flags:
         ),
     )
 
+    answer_max_megabytes: int = field(
+        default=1024,
+        metadata=_says(
+            "with --enable-return-hidden-states, the most that the answer to one request may have, of all its prompts "
+            "and samples; more is a 413. Raw rows of twice as much are on their way at a time, others wait "
+            "(default: 1024)",
+            _count,
+            "MB",
+        ),
+    )
+
+    body_max_seconds: int = field(
+        default=120,
+        metadata=_says(
+            "with --enable-return-hidden-states or --enable-injection, how long a client may take to send the body of "
+            "a request; longer is a 408 (default: 120)",
+            _count,
+            "S",
+        ),
+    )
+
     enable_injection: bool = field(
         default=False,
         metadata=_says(

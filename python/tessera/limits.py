@@ -11,14 +11,34 @@ DELIVERY_SECONDS = 30.0
 MAX_BODY_BYTES = 64 * 2**20
 """A request to a route of ours; read no further, before anything is decoded. 2,048 prompts of 8,000 characters fit."""
 
+DRAIN_BYTES = 2**30
+"""Of a body that is refused so much more is read, and dropped: most clients read no answer before all is sent."""
+
+DRAIN_SECONDS = 20.0
+"""The same in time; then the connection is closed."""
+
 MAX_INPUTS = 2048
 """Prompts in one request to /v1/embeddings or /encode, as OpenAI has it."""
 
 MAX_POSITIONS = 65_536
 """Token positions in one request for raw states: they ride to the scheduler as text."""
 
-MAX_LISTED_VALUES = 2**24
-"""Numbers in a nested list of raw states (4,096 rows of 4,096); beyond it the event loop would stand for a second."""
+LISTED_VALUE_BYTES = 32
+"""What one number of a list counts among the bytes of an answer: its text has 12, and takes as long to write as 32
+bytes of base64. The default of ``--answer-max-megabytes`` is then 33,554,432 numbers: two seconds of the event loop."""
+
+ANSWERS_IN_FLIGHT = 2
+"""Times ``--answer-max-megabytes``: the raw rows of all requests together, from before they are queued until their
+answers were sent; others wait in line. The main process holds up to four times as much: rows, their text, the body."""
+
+LEFT_SECONDS = 1.0
+"""A request that waits in line looks so often whether its client left, or somebody aborted it."""
+
+PIECE_BYTES = 2**20
+"""Answers with raw rows are sent in pieces of this size: no more of them is copied, and none is sent unasked."""
+
+PIECE_SECONDS = 30.0
+"""A client that takes less than `PIECE_BYTES` in this time is cut off: others wait for the room of its answer."""
 
 MAX_TOPK = 512
 """Values that one TOPLOC fingerprint proves: more gain nothing, and their positions no longer fit below 65,497."""

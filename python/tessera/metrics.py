@@ -33,6 +33,8 @@ class Metrics:
         self._errors = counter("errors_total", "Errors of ours that were answered, by code.", "code")
         self._bytes = gauge("row_store_bytes", "Size of the row store.")
         self._slots = gauge("row_store_slots", "Rows that the row store can hold.")
+        self._held = gauge("answer_bytes_held", "Bytes that answers with raw rows hold until they were sent.")
+        self._waiting = gauge("answers_waiting", "Requests for raw rows that wait for room.")
         self._used = gauge("row_store_used_slots", "Rows whose KV slot is taken, by a request or by the prefix cache.")
 
     def embedded(self, rows: int) -> None:
@@ -48,6 +50,11 @@ class Metrics:
     def failed(self, code: str) -> None:
         """A request was answered with an error of ours."""
         self._errors.labels(self._model, code).inc()
+
+    def held(self, amount: int, waiting: int) -> None:
+        """So many bytes are held by answers on their way, and so many requests wait for some."""
+        self._held.labels(self._model, 0).set(amount)
+        self._waiting.labels(self._model, 0).set(waiting)
 
     def note(self, vitals: Vitals) -> None:
         """What the scheduler says about a step in which requests finished."""

@@ -40,6 +40,8 @@ def strained(server_pool: ServerPool, records_folder: Path) -> Server:
         "--enable-injection",
         *("--injection-max-magnitude", "100"),
         *("--injection-max-megabytes", "4"),
+        *("--answer-max-megabytes", "16"),
+        *("--body-max-seconds", "8"),
         *("--chunked-prefill-size", "16"),
         "--enable-mixed-chunk",
         "--enable-metrics",

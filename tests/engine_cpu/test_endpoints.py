@@ -86,7 +86,6 @@ def test_openai_sdk_token_ids_and_options(server: Server, hf: HuggingFace) -> No
         ({"input": "a", "pooling": "median"}, "pooling"),
         ({"input": "a", "normalize": "yes"}, "normalize"),
         ({"input": "a", "pool": "mean"}, "pool"),
-        ({"input": ["a"] * 2049}, "input"),
     ],
 )
 def test_bad_input(server: Server, body: dict[str, Any], field: str) -> None:
@@ -103,6 +102,16 @@ def test_broken_body(server: Server, content: bytes) -> None:
         answer = httpx.post(f"{server.url}{path}", content=content, timeout=60)
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "body"
+
+
+def test_too_many_inputs(server: Server) -> None:
+    """One more than 2,048 is a 413, on both routes; as many are answered."""
+    for path, field in (("/v1/embeddings", "input"), ("/encode", "text")):
+        answer = httpx.post(f"{server.url}{path}", json={field: ["a"] * 2049}, timeout=60)
+        assert answer.status_code == 413
+        assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == ("too_large", field)
+    body = {"input": ["a"] * 2048, "dimensions": 1}
+    assert len(httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=120).json()["data"]) == 2048
 
 
 def test_body_over_the_limit(server: Server) -> None:
@@ -130,6 +139,22 @@ def test_encode(server: Server, hf: HuggingFace) -> None:
     wrong = httpx.post(f"{server.url}/encode", json={"text": "a", "hidden_size": 4096}, timeout=60)
     assert wrong.status_code == 400
     assert "got 4096; allowed: 256" in wrong.json()["error"]["message"]
+
+
+def test_options_of_encode(server: Server, hf: HuggingFace) -> None:
+    """Those of /v1/embeddings, with the same values, in numbers, base64 and binary bodies."""
+    options = {"pooling": "last", "dimensions": 8, "normalize": True}
+    row = hf.pooled(hf.tokenizer(TEXTS[0])["input_ids"], [], "last", "prompt")[:8]
+    wanted = row / np.linalg.norm(row)
+    url, body = f"{server.url}/encode", {"text": TEXTS[0], **options}
+    found = httpx.post(url, json=body, timeout=60).json()["embedding"]
+    text = httpx.post(url, json={**body, "encoding_format": "base64"}, timeout=60).json()["embedding"]
+    raw = httpx.post(url, json=body, headers={"Accept": "application/octet-stream"}, timeout=60).content
+    for vector in (found, np.frombuffer(base64.b64decode(text), "<f4"), np.frombuffer(raw, "<f4")):
+        assert relative_error(vector, wanted) <= FLOAT32_ERROR
+    for name, value in (("pooling", "median"), ("dimensions", 257), ("normalize", 1), ("encoding_format", "hex")):
+        refused = httpx.post(url, json={"text": "a", name: value}, timeout=60)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
 
 
 @pytest.mark.parametrize("path", ["/encode", "/v1/embeddings"])

@@ -187,3 +187,20 @@ def test_a_failure_of_one_choice_is_its_requests_error(server: Server, stream: b
     assert answer.status_code == (200 if stream else 400)
     assert "position 500 is not among" in answer.text
     assert "hidden_states" not in answer.text
+
+
+def test_completions_of_no_token(server: Server, hf: HuggingFace) -> None:
+    """``max_tokens: 0`` beside our fields only reads the prompt, streamed or not; without them it is SGLang's 400."""
+    ids = [[5, 6, 7], [8, 9]]
+    body = {"model": "tiny", "prompt": ids, "max_tokens": 0, "return_embedding": True, "return_hidden_states": "last"}
+    answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).raise_for_status().json()
+    for choice, prompt in zip(answer["choices"], ids, strict=True):
+        assert choice["text"] == ""
+        assert relative_error(choice["embedding"], hf.pooled(prompt, [], "mean", "prompt")) <= FLOAT32_ERROR
+        assert relative_error(choice["hidden_states"], hf.states(prompt)[-1]) <= FLOAT32_ERROR
+    streamed = httpx.post(f"{server.url}/v1/completions", json={**body, "stream": True}, timeout=60)
+    assert streamed.text.count('"embedding"') == 2
+    plain = httpx.post(
+        f"{server.url}/v1/completions", json={"model": "tiny", "prompt": "a", "max_tokens": 0}, timeout=60
+    )
+    assert plain.status_code == 400

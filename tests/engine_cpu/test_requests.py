@@ -139,3 +139,10 @@ def test_server_info_says_what_is_on(server: Server, bare: Server) -> None:
     off = httpx.get(f"{bare.url}/server_info", timeout=60).json()["tessera"]
     assert (off["on"], off["seams"]["scheduler"]) == ([], [])
     assert len(off["seams"]["main"]) == 5
+
+
+def test_server_info_lists_fingerprints(fingerprinting: Server) -> None:
+    """Also by SGLang's old name."""
+    for path in ("/server_info", "/get_server_info"):
+        told = httpx.get(f"{fingerprinting.url}{path}", timeout=60).json()
+        assert told["tessera"]["on"] == ["rows", "fingerprints"]

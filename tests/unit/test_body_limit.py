@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from tessera.http.body_limit import BodyLimit, Message, Receive, Send
+from tessera.limits import DRAIN_BYTES
 
 
 class Echo:
@@ -33,45 +34,140 @@ class Echo:
         await send({"type": "http.response.body", "body": str(seen).encode()})
 
 
-def post(pieces: list[bytes], *, path: str = "/generate", announced: str | None = None) -> tuple[int, bytes, int]:
-    """Status and body of the answer, and how often the app was called."""
-    app, sent = Echo(), list[Message]()
-    waiting = [{"type": "http.request", "body": b, "more_body": i + 1 < len(pieces)} for i, b in enumerate(pieces)]
+class Posted:
+    """What became of a request whose body comes in these pieces; None stands for a client that sends no more.
 
-    async def receive() -> Message:
-        return waiting.pop(0)
+    Attributes:
+        status: of the answer.
+        body: of the answer.
+        calls: how often the app was called.
+        unread: pieces that nobody has taken.
+        whole: whether the answer's last message came.
+    """
 
-    async def send(message: Message) -> None:
-        sent.append(message)
+    def __init__(self, pieces: list[bytes | None], *, path: str = "/generate", announced: str | None = None) -> None:
+        self.app = Echo()
+        self.sent = list[Message]()
+        self._waiting = pieces
+        headers = [] if announced is None else [(b"content-length", announced.encode())]
+        scope = {"type": "http", "path": path, "headers": headers}
+        asyncio.run(self._answer(scope))
+        self.status = self.sent[0]["status"]
+        self.body = b"".join(message["body"] for message in self.sent[1:])
+        self.calls = self.app.calls
+        self.unread = len(self._waiting)
+        self.whole = [message.get("more_body", False) for message in self.sent[1:]][-1] is False
 
-    headers = [] if announced is None else [(b"content-length", announced.encode())]
-    scope = {"type": "http", "path": path, "headers": headers}
-    asyncio.run(BodyLimit(app, ["/generate"], 10, "--option")(scope, receive, send))
-    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
-    return sent[0]["status"], sent[1]["body"], app.calls
+    async def _answer(self, scope: MutableMapping[str, Any]) -> None:
+        await BodyLimit(self.app, {"/generate": (10, "--option")}, 0.05)(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        piece = self._waiting.pop(0)
+        if piece is None:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": piece, "more_body": bool(self._waiting)}
+
+    async def _send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessera.http.body_limit.DRAIN_SECONDS", 0.05)
 
 
 def test_within() -> None:
     """Untouched."""
-    assert post([b"12345", b"67890"], announced="10") == (200, b"10", 1)
+    answer = Posted([b"12345", b"67890"], announced="10")
+    assert (answer.status, answer.body, answer.calls) == (200, b"10", 1)
 
 
 @pytest.mark.parametrize("announced", ["11", "99999999999999999999"])
 def test_announced(announced: str) -> None:
-    """Refused without reading it."""
-    status, body, calls = post([], announced=announced)
-    assert (status, calls) == (413, 0)
-    assert orjson.loads(body)["error"]["code"] == "too_large"
+    """Answered before it is read, and then read to its end: a client that sends it all first can read the answer."""
+    answer = Posted([b"12345", b"678901"], announced=announced)
+    assert (answer.status, answer.calls, answer.unread, answer.whole) == (413, 0, 0, True)
+    assert orjson.loads(answer.body)["error"]["code"] == "too_large"
+    assert answer.sent[1]["body"] == answer.body
+
+
+def test_not_all_of_it_is_read() -> None:
+    """Whoever sends without end is left."""
+    answer = Posted([b"1" * (DRAIN_BYTES // 8)] * 10, announced="99999999999")
+    assert (answer.status, answer.unread, answer.whole) == (413, 2, True)
 
 
 @pytest.mark.parametrize("announced", [None, "5", "many"])
 def test_longer_than_announced(announced: str | None) -> None:
     """The app's own answer to a client that left is not what the client sees."""
-    status, body, calls = post([b"12345", b"678901", b"2"], announced=announced)
-    assert (status, calls) == (413, 1)
-    assert "--option" in orjson.loads(body)["error"]["message"]
+    answer = Posted([b"12345", b"678901", b"2"], announced=announced)
+    assert (answer.status, answer.calls, answer.unread, answer.whole) == (413, 1, 0, True)
+    assert "--option" in orjson.loads(answer.body)["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/generate", "/flush_cache"])
+def test_a_body_that_does_not_come(path: str) -> None:
+    """The time is limited on every route."""
+    answer = Posted([b"123", None, None], path=path)
+    assert (answer.status, answer.calls, answer.whole) == (408, 1, True)
+    error = orjson.loads(answer.body)["error"]
+    assert (error["code"], error["param"]) == ("too_slow", "body")
+    assert "--body-max-seconds" in error["message"]
+
+
+def test_a_client_that_waits_for_its_answer() -> None:
+    """Once the body is there, the time that an answer takes is nobody's business."""
+
+    async def slow(_: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await receive()
+        gone = asyncio.ensure_future(receive())
+        await asyncio.wait([gone], timeout=0.2)
+        await send({"type": "http.response.start", "status": 204 if gone.done() else 200, "headers": []})
+        gone.cancel()
+
+    sent = list[Message]()
+    waiting = [{"type": "http.request", "body": b"1", "more_body": False}]
+
+    async def receive() -> Message:
+        if not waiting:
+            await asyncio.Event().wait()
+        return waiting.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(BodyLimit(slow, {}, 0.05)({"type": "http", "path": "/", "headers": []}, receive, send))
+    assert [message.get("status") for message in sent] == [200]
+
+
+def test_an_app_that_fails_because_its_client_left() -> None:
+    """What it raises is not the answer; what it raises otherwise is not hidden."""
+
+    async def failing(_: MutableMapping[str, Any], receive: Receive, __: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        raise RuntimeError("the client left")
+
+    sent = list[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def go(first: Message) -> None:
+        waiting = [first, {"type": "http.disconnect"}]
+
+        async def receive() -> Message:
+            return waiting.pop(0)
+
+        await BodyLimit(failing, {"/": (1, "")}, 9)({"type": "http", "path": "/", "headers": []}, receive, send)
+
+    asyncio.run(go({"type": "http.request", "body": b"12", "more_body": False}))
+    assert sent[0]["status"] == 413
+    with pytest.raises(RuntimeError, match="the client left"):
+        asyncio.run(go({"type": "http.request", "body": b"1", "more_body": False}))
 
 
 def test_other_routes() -> None:
     """They have limits of their own, or none."""
-    assert post([b"1" * 50], path="/update_weights_from_tensor", announced="50") == (200, b"50", 1)
+    answer = Posted([b"1" * 50], path="/update_weights_from_tensor", announced="50")
+    assert (answer.status, answer.body, answer.calls) == (200, b"50", 1)

@@ -130,7 +130,6 @@ def test_one_read_for_all_that_finish() -> None:
     [
         (Finished("a", 1, 10, 5, embed="{"), "rows_not_collected"),
         (with_states("a", positions=(0, 14)), "no_such_position"),
-        (with_states("a", prompt=2**21 + 1), "too_many_values"),
     ],
 )
 def test_one_request_fails_alone(request_: Finished, code: str) -> None:

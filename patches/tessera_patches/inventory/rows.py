@@ -47,6 +47,19 @@ SEAMS = (
         callers=(f"{CHAT}._handle_non_streaming_request", f"{CHAT}._generate_chat_stream"),
     ),
     Seam(
+        target=f"{TOKENIZER}._validate_and_resolve_lora",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows",
+        handler="tessera_patches.answers:wait_for_room",
+        guard=Guard.PARAMETERS,
+        why="Refuses answers that are too large, and has raw rows wait for room: nothing of the request is queued yet.",
+        remove_when="SGLang calls plugins before it tokenizes a request.",
+        callers=(f"{TOKENIZER}.generate_request",),
+        # An abort ends what waits here; the same tokens are counted as are run.
+        relied=(f"{TOKENIZER}.generate_request", f"{TOKENIZER}._tokenize_texts"),
+    ),
+    Seam(
         target=f"{TOKENIZER}._wait_one_response",
         hook=Hook.AROUND,
         phase=Phase.MAIN,

@@ -1,4 +1,4 @@
-"""Read a JSON object from a request: bounded before it is decoded, strict about its keys."""
+"""Read a JSON object from a request, strict about its keys. `tessera.http.body_limit` has bounded it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import orjson
 
 from tessera.errors import BadRequest, TooLarge
-from tessera.limits import MAX_BODY_BYTES, MAX_INPUTS
+from tessera.http.repeated_keys import refuse_repeated_keys
+from tessera.limits import MAX_INPUTS
 
 
 class Streamed(Protocol):
@@ -22,20 +23,16 @@ async def read_object(request: Streamed, allowed: Collection[str]) -> dict[str, 
     """The body as a dictionary that holds no key but those allowed.
 
     Raises:
-        TooLarge: more than `MAX_BODY_BYTES`.
-        BadRequest: not a JSON object, or an unknown key.
+        BadRequest: not a JSON object, an unknown key, or one that is there twice.
     """
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise TooLarge("body", f"more than {MAX_BODY_BYTES} bytes", f"at most {MAX_BODY_BYTES} bytes")
+    body = b"".join([piece async for piece in request.stream()])
     try:
-        value = orjson.loads(bytes(body))
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequest("body", str(error), "a JSON object") from error
     if not isinstance(value, dict):
         raise BadRequest("body", value, "a JSON object")
+    refuse_repeated_keys(body, value)
     for key in value:
         if key not in allowed:
             raise BadRequest(key, value[key], f"no such key; the keys are {', '.join(allowed)}")
@@ -75,6 +72,7 @@ def token_ids(field: str, value: Any, vocabulary: int, *, least: int = 1) -> lis
 
 
 def check_count(field: str, values: list[Any]) -> None:
-    """Raise `BadRequest` where there are none or more than `MAX_INPUTS`."""
+    """Raise `BadRequest` where there are none, and `TooLarge` where there are more than `MAX_INPUTS`."""
     if not 1 <= len(values) <= MAX_INPUTS:
-        raise BadRequest(field, f"{len(values)} inputs", f"1 to {MAX_INPUTS}")
+        error = TooLarge if values else BadRequest
+        raise error(field, f"{len(values)} inputs", f"1 to {MAX_INPUTS}")

@@ -13,8 +13,8 @@ from tessera.http.body import Streamed, check_count, read_object, strings, token
 from tessera.http.vectors import Body, Transport, accepted, binary
 
 OPENAI_KEYS = ("input", "model", "encoding_format", "dimensions", "user", "pooling", "normalize", adapters.FIELD)
-ENCODE_KEYS = ("text", "hidden_size", adapters.FIELD)
 OPTIONS = ("dimensions", "pooling", "normalize")
+ENCODE_KEYS = ("text", "hidden_size", "encoding_format", *OPTIONS, adapters.FIELD)
 
 Prompts = dict[str, Any]
 """``{"text": [...]}`` or ``{"input_ids": [[...], ...]}``, and ``lora_path`` where an adapter is named."""
@@ -76,7 +76,7 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
 
 
 async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any] | Body:
-    """Answer ``/encode``: the mean over each text, ``embedding`` for one text and ``embeddings`` for a list.
+    """Answer ``/encode``: ``embedding`` for one text and ``embeddings`` for a list, with the options of `openai`.
 
     Raises:
         BadRequest: a field is wrong; a ``hidden_size`` that is not the model's; an adapter that is not loaded.

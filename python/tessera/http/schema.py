@@ -96,20 +96,29 @@ def _components(hidden_size: int | None, vocabulary: int | None, adapter: dict[s
     texts = {"type": "array", "items": text, "minItems": 1, "maxItems": MAX_INPUTS}
     ids = {"type": "array", "items": token, "minItems": 1}
     several = {"type": "array", "items": ids, "minItems": 1, "maxItems": MAX_INPUTS}
-    openai = {
-        "input": {"anyOf": [text, texts, ids, several]},
-        **adapter,
-        "user": {"description": "taken and not looked at"},
+    options = {
         "encoding_format": {"enum": [*values(Encoding), None], "default": Encoding.FLOAT.value},
         "dimensions": or_null(dimensions),
         "pooling": {"enum": [*values(Pooling), None], "default": Pooling.MEAN.value},
         "normalize": {"type": ["boolean", "null"], "default": False},
     }
+    openai = {
+        "input": {"anyOf": [text, texts, ids, several]},
+        **adapter,
+        "user": {"description": "taken and not looked at"},
+        **options,
+    }
     width = {"description": "checked against the model's"} if hidden_size is None else {"enum": [hidden_size, None]}
     return {
         "EmbeddingsRequest": obj(openai, ["input"]),
         "EncodeRequest": obj(
-            {"text": {"anyOf": [text, texts]}, "hidden_size": width, ADAPTER_FIELD: adapter[ADAPTER_FIELD]}, ["text"]
+            {
+                "text": {"anyOf": [text, texts]},
+                "hidden_size": width,
+                ADAPTER_FIELD: adapter[ADAPTER_FIELD],
+                **options,
+            },
+            ["text"],
         ),
         "TesseraReturnEmbedding": {"anyOf": [{"type": ["boolean", "null"]}, _embed_options(dimensions)]},
         "TesseraReturnHiddenStates": {"anyOf": [{"type": ["boolean", "null"]}, {"const": "last"}, *_state_options()]},
@@ -163,7 +172,7 @@ def _embeddings() -> Schema:
 
 
 def _encoded() -> Schema:
-    vector = {"type": "array", "items": {"type": "number"}}
+    vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
     return {
         "oneOf": [
             obj({"embedding": vector}, ["embedding"]),

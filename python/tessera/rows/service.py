@@ -9,13 +9,13 @@ from typing import Protocol
 
 from tessera.delivery.outcome import Ids, Outcome
 from tessera.embed.options import EmbedOptions, Pooling
-from tessera.errors import NO_SUCH_POSITION, ROW_STORE_FAILED, ROWS_NOT_COLLECTED, TOO_MANY_VALUES
+from tessera.errors import NO_SUCH_POSITION, ROW_STORE_FAILED, ROWS_NOT_COLLECTED
 from tessera.fingerprint.chunks import chosen_rows, complete, values_proven
 from tessera.fingerprint.options import FingerprintOptions
-from tessera.limits import MAX_LISTED_VALUES, MAX_PLACES
+from tessera.limits import MAX_PLACES
 from tessera.rows.reader import Read, Selection
 from tessera.rows.span import bounds
-from tessera.states.options import Format, StateOptions
+from tessera.states.options import StateOptions
 from tessera_kernels.pool_rows import Reduce, Span
 from tessera_kernels.top_rows import Chunk
 
@@ -98,9 +98,9 @@ class RowService:
         except Exception as error:  # noqa: BLE001 - the boundary to SGLang's scheduler; it is logged there
             self.failed(request.key, error)
             return
-        code, message = ("", "") if selection is None else self._unanswerable(request, selection)
-        if code:
-            self._outcomes.append(Outcome(request.key, code=code, message=message))
+        beyond = None if selection is None else _beyond(selection)
+        if beyond is not None:
+            self._outcomes.append(Outcome(request.key, code=NO_SUCH_POSITION, message=beyond))
             return
         tokens = None if request.embed is None else 0 if span is None else span.end - span.start
         shape = None if selection is None else (_count(selection), self._hidden_size)
@@ -126,15 +126,6 @@ class RowService:
     def settle(self) -> None:
         """Have later reads see what the current stream was given so far."""
         self._reader.end_step()
-
-    def _unanswerable(self, request: Finished, selection: Selection) -> tuple[str, str]:
-        beyond = [position for position in selection.positions or () if position >= selection.end]
-        if beyond:
-            return NO_SUCH_POSITION, f"position {beyond[0]} is not among the {selection.end} rows of this request"
-        values = _count(selection) * self._hidden_size
-        if values > MAX_LISTED_VALUES and StateOptions.from_wire(request.states).format is Format.LIST:
-            return TOO_MANY_VALUES, f"{values} values are too many for a list; ask with hidden_states_format base64"
-        return "", ""
 
     def _read(
         self, outcomes: list[Outcome], spans: list[Span], selections: list[Selection], chunks: list[Chunk]
@@ -192,6 +183,12 @@ def chunks_of(request: Finished, hidden_size: int, topk: int) -> list[Chunk]:
         mask = chosen_rows(options.nonce, index, end - start)
         found.append(Chunk(request.request, start, end, mask, values_proven(mask, end - start, hidden_size, topk)))
     return found
+
+
+def _beyond(selection: Selection) -> str | None:
+    """What is wrong with the positions, if anything."""
+    last = max(selection.positions or (-1,))
+    return f"position {last} is not among the {selection.end} rows of this request" if last >= selection.end else None
 
 
 def _count(selection: Selection) -> int:

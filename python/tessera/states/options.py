@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Self
 
 from tessera.errors import BadRequest
@@ -65,13 +66,19 @@ class StateOptions:
         over = choice(f"{FIELD}.over", Over, value.get("over", Over.ALL))
         return cls(over=over, positions=_positions(value), format=written)
 
+    @property
+    def spans(self) -> bool:
+        """Whether how many rows there are depends on how many tokens there are."""
+        return self.positions is None and not self.last
+
     def to_wire(self) -> str:
         """One flat JSON string, as `tessera.embed.options.EmbedOptions.to_wire`."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_wire(cls, wire: object) -> Self:
-        """Inverse of `to_wire`, by the same schema.
+    @lru_cache(maxsize=32)
+    def from_wire(cls, wire: str) -> Self:
+        """Inverse of `to_wire`, by the same schema; remembered, for positions may be many, and samples share them.
 
         Raises:
             BadRequest: not a string of ours.

@@ -1,0 +1,88 @@
+"""Answers that are too large are refused, and raw rows wait for room, before a request is queued. Main process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sglang.srt.managers import io_struct
+
+from tessera import config
+from tessera.admission import asked
+from tessera.answer_bytes import AnswerBudget
+from tessera.errors import TooLarge
+from tessera.http.openai import collector_of
+from tessera.room import lease
+from tessera.states.options import StateOptions
+
+
+class StreamRefusedError(ValueError):
+    """As SGLang writes it into a stream, whose status is sent."""
+
+    status_code = TooLarge.status
+
+
+def check_at_edge(obj: Any) -> None:
+    """Refuse a request of ``/generate`` for what is known before its texts are tokenized: a stream has no status later.
+
+    Args:
+        obj: SGLang's ``GenerateReqInput``, as it came. One of an OpenAI route is checked later: SGLang makes a 500 of
+            an error here.
+
+    Raises:
+        TooLarge: its answer would be.
+    """
+    if config.answers is None or collector_of(obj.sampling_params) is not None:
+        return
+    prompts = _prompts(obj)
+    given = obj.sampling_params or {}
+    params = given[: len(prompts)] if isinstance(given, list) else [given] * len(prompts)
+    config.answers.check(params, [_tokens(prompt) for prompt in prompts[: len(params)]])
+
+
+async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, obj: Any) -> None:
+    """AROUND ``TokenizerManager._validate_and_resolve_lora``: the request is known to SGLang, and not tokenized."""
+    own = lease.get()
+    if own is not None and config.answers is not None and isinstance(obj, io_struct.GenerateReqInput):
+        try:
+            amount = await _checked(config.answers, manager, obj)
+        except TooLarge as error:
+            if not obj.stream or collector_of(obj.sampling_params) is not None:
+                raise
+            raise StreamRefusedError(str(error)) from error
+        if amount:
+            await own.take(amount, lambda: manager._raise_if_logical_request_aborted(obj))
+    await original(manager, obj)
+
+
+async def _checked(budget: AnswerBudget, manager: Any, obj: Any) -> int:
+    each = [obj] if obj.is_single else [obj[i] for i in range(obj.batch_size)]
+    wanted = [asked(one.sampling_params) for one in each]
+    if not any(own.rows for own in wanted):
+        return 0
+    defaults = manager.preferred_sampling_params or {}
+    counts = [await _count(manager, one, own.states) for one, own in zip(each, wanted, strict=True)]
+    return budget.check([{**defaults, **one.sampling_params} for one in each], counts)
+
+
+async def _count(manager: Any, obj: Any, states: StateOptions | None) -> int | None:
+    """How many tokens a prompt has, where its rows depend on it: the context's where images or a session add some."""
+    if states is None or not states.spans:
+        return None
+    if obj.contains_mm_input() or obj.session_params is not None or obj.session_id is not None:
+        return int(manager.context_len)
+    if obj.input_ids is None and obj.input_embeds is None:
+        ids, _ = await manager._tokenize_texts(obj.text)
+        return len(ids)
+    return len(obj.input_embeds if obj.input_ids is None else obj.input_ids)
+
+
+def _prompts(obj: Any) -> list[Any]:
+    """Each prompt, as far as it is known before SGLang looks at them."""
+    given = obj.text if obj.input_ids is None else obj.input_ids
+    several = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
+    return list(given) if several else [given]
+
+
+def _tokens(prompt: Any) -> int | None:
+    return len(prompt) if isinstance(prompt, list) else None

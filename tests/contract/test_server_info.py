@@ -1,0 +1,25 @@
+"""What /server_info tells of SGLang's options, and what it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from sglang.srt.server_args import ServerArgs
+
+from tessera_patches.http_server import REDACTED, SECRETS, redacted
+
+
+def test_secrets_are_those_of_sglang() -> None:
+    """Each option of the installed SGLang whose name says so."""
+    names = {field.name for field in dataclasses.fields(ServerArgs)}
+    secret = {name for name in names if re.search(r"(^|_)(key|password|secret|credentials?|token)$", name)}
+    assert secret == set(SECRETS)
+
+
+def test_redacted() -> None:
+    """At any depth; what is not set stays, so that a client can see that there is none."""
+    args = {"api_key": "a", "admin_api_key": None, "ssl_keyfile_password": "b", "port": 1}
+    told = redacted({**args, "internal_states": [{**args, "admin_api_key": "c"}], "version": "x"})
+    ours = {"api_key": REDACTED, "admin_api_key": None, "ssl_keyfile_password": REDACTED, "port": 1}
+    assert told == {**ours, "internal_states": [{**ours, "admin_api_key": REDACTED}], "version": "x"}
