@@ -16,7 +16,7 @@ TWO := -p xdist.plugin -n 2 --dist loadgroup
 test-unit test-kernels test-rest: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe clean
+.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,10 @@ bench-moe: venv ## every MoE runner: rows, fingerprints, throughput (needs a GPU
 	@[[ -n '$(ARGS)' || -e "$$MODEL/model.safetensors.index.json" ]] || $(RUN) benchmarks/moe_shape.py "$$MODEL" --layers 8
 	@$(RUN) benchmarks/bench_moe.py $(or $(ARGS),--model "$$MODEL" --out benchmarks/results/moe.jsonl -- \
 	  --cuda-graph-bs-decode 8 16 24 32 --cuda-graph-backend-prefill=disabled --mem-fraction-static 0.9 --max-total-tokens 65536)
+
+fuzz: BODIES ?= 5000
+fuzz: venv ## hostile bodies to every route, a good request after each few (BODIES=50000; ARGS='--server tilespec --out FILE')
+	@$(RUN) benchmarks/fuzz_bodies.py --bodies $(BODIES) $(ARGS)
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

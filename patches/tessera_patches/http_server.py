@@ -27,6 +27,7 @@ from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera_patches import apply, inject_request, inventory, openai, toploc, unserved
 from tessera_patches.request import GenerateReqInput
+from tessera_patches import apply, inject_request, invalid, inventory, openai, stock_routes, toploc, unserved
 from tessera_patches.seam import Phase
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
@@ -67,6 +68,9 @@ def prepare(
         http_server.app.add_exception_handler(TesseraError, answer_error)
         stock = len(http_server.app.router.routes)
         add_server_info(http_server.app, http_server.server_info)
+        if config.active.guarded:
+            invalid.install(http_server.app, answer_error)
+            stock_routes.add_routes(http_server.app, http_server, unserved.VERTEX)
         unserved.guard(http_server.app)
         openai.add_routes(http_server.app, http_server.validate_json_request)
         if config.active.rows:

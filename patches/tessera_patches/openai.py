@@ -23,6 +23,7 @@ from tessera.inject.admission import admit_custom
 from tessera.inject.carry import raise_late_error
 from tessera.inject.matrices import BASE64_FIELD
 from tessera.inject.options import FIELD
+from tessera.sampling import text
 
 
 class ChatCompletionRequest(protocol.ChatCompletionRequest):
@@ -107,7 +108,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         return await _handle(serving, request, raw_request, tokens, kind, tail, either_end=by_messages)
 
     async def completions(request: CompletionRequest, raw_request: Request) -> Any:
-        if config.active.rows or config.active.inject:
+        if config.active.guarded:
             check_prompts("prompt", request.prompt, config.active.vocabulary)
         serving = raw_request.app.state.openai_serving_completion
         several = isinstance(request.prompt, list) and not isinstance(next(iter(request.prompt), 0), int)
@@ -145,6 +146,13 @@ def _claimed_answer(request: Any, tokenizer: Any) -> int:
     return len(ids) - (ids[:1] == [tokenizer.bos_token_id])
 
 
+def _check_cache_keys(request: Any) -> None:
+    """SGLang's classes take lists of these, and its handlers answer them with a 500."""
+    for name in ("extra_key", "cache_salt"):
+        if getattr(request, name):
+            text(name, getattr(request, name))
+
+
 async def _handle(
     serving: Any,
     request: Any,
@@ -155,6 +163,8 @@ async def _handle(
     *,
     either_end: bool = False,
 ) -> Any:
+    if config.active.guarded:
+        _check_cache_keys(request)
     if config.injection is not None:
         request.custom_params = admit_custom(request.input_embed_overrides, request.custom_params, config.injection)
     wanted = Wanted(

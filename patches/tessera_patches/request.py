@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from pydantic import model_validator
 from sglang.srt.managers import io_struct
 from sglang.srt.managers.embed_types import PositionalEmbeds
 
-from tessera import config
+from tessera import config, request_fields
 from tessera.admission import READ_KEY, admit_embedding, admit_states, asked, check_prompts, folded
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, BadValue
 from tessera.fingerprint import admission
 from tessera.http import adapters
 from tessera.http.claims import joined
@@ -19,6 +21,7 @@ from tessera.inject.admission import admit
 from tessera.inject.carry import Prompts, count
 from tessera.inject.options import FIELD
 from tessera_patches import answers
+from tessera.request_fields import refuse_internal
 
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
 
@@ -58,13 +61,35 @@ class GenerateReqInput(io_struct.GenerateReqInput):
     return_output_ids: Any = None
     return_row_hashes: Any = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_internal(cls, body: Any) -> Any:
+        """What FastAPI read of a client's body; requests that SGLang's own code makes do not come this way."""
+        if config.active.guarded:
+            refuse_internal(body)
+        return body
+
     def __post_init__(self) -> None:
+        settings = config.active
+        ids: Any = self.input_ids  # type: ignore[has-type]  # inherited from Any
+        if settings.guarded and isinstance(ids, Mapping):  # SGLang's /api/chat takes the tokenizer's object for a list
+            self.input_ids = ids["input_ids"]
+        try:
+            self._admit()
+            if settings.guarded:  # now that vectors have become prompts
+                check_prompts("input_ids", self.input_ids, settings.vocabulary)
+                request_fields.check(self, settings.vocabulary, grammars=settings.grammars)
+        except BadRequest as error:
+            if settings.guarded:
+                raise BadValue(error) from error
+            raise
+
+    def _admit(self) -> None:
         settings = config.active
         params: Any = self.sampling_params  # type: ignore[has-type]  # inherited from Any
         params = self._admit_injection(params)
         params = admit_embedding(self.return_embedding, params, enabled=settings.rows, hidden_size=settings.hidden_size)
         if settings.rows or settings.inject:
-            check_prompts("input_ids", self.input_ids, settings.vocabulary)  # type: ignore[has-type]
             adapters.check_batch(self.lora_path, self._prompts())
         if settings.rows:
             params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
@@ -82,7 +107,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
 
     def _admit_toploc(self, params: Any) -> Any:
         claim = self.toploc_verification_fingerprint_to_validate
-        ids: Any = self.input_ids  # type: ignore[has-type]  # inherited from Any
+        ids: Any = self.input_ids
         joined("text", self.text, None, claim)
         self.input_ids, tail = joined("input_ids", ids, self.output_ids, claim)
         self.output_ids = None

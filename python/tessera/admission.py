@@ -134,7 +134,7 @@ def admit_states(value: object, form: object, sampling_params: Any) -> SamplingP
 
 
 def check_prompts(field: str, value: object, vocabulary: int) -> None:
-    """Refuse token ids that the model does not have: SGLang's scheduler, and with it the server, dies of one.
+    """Refuse prompts without tokens, and token ids that the model does not have: they end SGLang's scheduler.
 
     Args:
         field: the request's field.
@@ -142,17 +142,19 @@ def check_prompts(field: str, value: object, vocabulary: int) -> None:
         vocabulary: how many token ids there are; 0 where the model is not known yet.
 
     Raises:
-        BadRequest: one is negative or too large.
+        BadRequest: a prompt is empty, or an id is negative or too large.
     """
-    if not vocabulary or not isinstance(value, list) or not value:
+    if not isinstance(value, list):
         return
-    several = isinstance(value[0], list)
+    several = bool(value) and isinstance(value[0], list)
     for i, ids in enumerate(value if several else [value]):
+        name = f"{field}[{i}]" if several else field
+        if not ids:
+            raise BadRequest(name, ids, "at least one token id")
         # Two passes in C; the loop that finds the culprit runs only where there is one.
-        if ids and isinstance(ids[0], int) and not 0 <= min(ids) <= max(ids) < vocabulary:
+        if vocabulary and type(ids[0]) is int and not 0 <= min(ids) <= max(ids) < vocabulary:
             at = next(at for at, token in enumerate(ids) if not 0 <= token < vocabulary)
-            name = f"{field}[{i}][{at}]" if several else f"{field}[{at}]"
-            raise BadRequest(name, ids[at], f"a token id, 0 to {vocabulary - 1}")
+            raise BadRequest(f"{name}[{at}]", ids[at], f"a token id, 0 to {vocabulary - 1}")
 
 
 def asked(sampling_params: object) -> Asked:

@@ -45,6 +45,7 @@ class Settings:
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
         deterministic: whether the arithmetic is the same bit by bit (``--enable-deterministic-inference``).
+        grammars: whether a grammar of a request is survived: SGLang's default backend ends a server without a GPU.
         hidden_size: H of the model; None until the model's configuration is known.
         vocabulary: how many token ids the model has; 0 until its configuration is known.
     """
@@ -57,6 +58,7 @@ class Settings:
     inject: bool = False
     tilespec: bool = False
     deterministic: bool = False
+    grammars: bool = True
     hidden_size: int | None = None
     vocabulary: int = 0
 
@@ -73,6 +75,7 @@ class Settings:
             cpu_experts=args.device == "cpu" and args.ep_size > 1,
             tilespec=flags.tile_spec,
             deterministic=bool(args.enable_deterministic_inference),
+            grammars=args.device != "cpu" or args.grammar_backend != "xgrammar",
         )
 
     @classmethod
@@ -80,6 +83,11 @@ class Settings:
         """What the main process handed to this child."""
         on = os.environ.get(CHILD_FEATURES, "").split(",")
         return cls(**{name: name in on for name in FEATURES})
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a feature is on that requests can ask for: then all fields of a request are checked, SGLang's too."""
+        return self.rows or self.inject or self.tilespec
 
     def features(self) -> list[str]:
         """Names of what is on, as `tessera_patches.seam.Seam.feature` has them."""

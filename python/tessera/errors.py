@@ -2,6 +2,7 @@
 
 - `TesseraError`
     - `BadRequest` (400): a field of the request is wrong
+        - `BadValue`: the same as a ``ValueError``
         - `TooLarge` (413): a limit is exceeded
         - `TooSlow` (408): a body does not come in time
         - `BadFingerprint` (400): a TOPLOC fingerprint is malformed
@@ -51,6 +52,18 @@ class BadRequest(TesseraError):
         self.field = field if len(field) <= MAX_ECHOED_CHARACTERS else field[:MAX_ECHOED_CHARACTERS] + "…"
         self.allowed = allowed
         super().__init__(f"{self.field}: got {_short.repr(value)[:MAX_ECHOED_CHARACTERS]}; allowed: {allowed}")
+
+
+class BadValue(BadRequest, ValueError):
+    """A `BadRequest` where SGLang answers 400 to a ``ValueError`` alone, and 500 to anything else.
+
+    Args:
+        error: whose status, code and message it has.
+    """
+
+    def __init__(self, error: BadRequest) -> None:
+        ValueError.__init__(self, str(error))
+        self.field, self.allowed, self.code, self.status = error.field, error.allowed, error.code, error.status
 
 
 class TooLarge(BadRequest):

@@ -53,6 +53,9 @@ prompt and sample that has them. Each copy travels to the scheduler, and a small
 MAX_TOKEN_CHARACTERS = 256
 """The text of one token; it is given to the tokenizer."""
 
+MAX_SAMPLES = 16_384
+"""Samples of one request, prompts times ``n``: the main process makes an object for each before any is queued."""
+
 MAX_PROFILE_BYTES = 4 * 2**20
 """A cost profile in the cache; one of 100 graphs has 100 KiB. Read no further, before anything is decoded."""
 

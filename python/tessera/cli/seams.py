@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tessera_patches.seam import Seam
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,7 +43,7 @@ def _lines() -> str:
     from tessera_patches.inventory import SEAMS
 
     return "\n".join(
-        f"{seam.phase:9s} {seam.hook:7s} {seam.feature or 'always':16s} {seam.guard:10s} {seam.target}\n"
+        f"{seam.phase:9s} {seam.hook:7s} {_feature(seam):16s} {seam.guard:10s} {seam.target}\n"
         f"    {seam.why} Unnecessary when: {seam.remove_when}"
         for seam in SEAMS
     )
@@ -56,12 +60,18 @@ def page() -> str:
         Phase.SCHEDULER: "scheduler processes",
     }
     rows = [
-        f"| `{seam.target.removeprefix('sglang.')}` | {seam.hook} | {where[seam.phase]} | {seam.feature or 'always'} "
+        f"| `{seam.target.removeprefix('sglang.')}` | {seam.hook} | {where[seam.phase]} | {_feature(seam)} "
         f"| {'parameters and body' if seam.guard is Guard.BODY else 'parameters'}"
         f"{', callers' if seam.callers else ''}{_relied(seam.relied)} | {seam.why} | {seam.remove_when} |"
         for seam in SEAMS
     ]
     return "\n".join([_INTRODUCTION, *rows])
+
+
+def _feature(seam: Seam) -> str:
+    from tessera_patches.seam import Phase
+
+    return seam.feature or ("any feature" if seam.phase is Phase.SCHEDULER else "always")
 
 
 def _relied(paths: tuple[str, ...]) -> str:

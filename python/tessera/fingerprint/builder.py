@@ -74,13 +74,17 @@ def _verified(jobs: Sequence[_Job]) -> list[Distance]:
 
 
 def _together(jobs: Sequence[_Job], work: Callable[[Sequence[_Job]], list[str] | list[Distance]]) -> None:
+    """All jobs at once; if that fails, each alone, so that a job that cannot be done fails no other."""
     if not jobs:
         return
     try:
         done = work(jobs)
-    except Exception as error:  # noqa: BLE001 - the thread must live; each of these requests gets the error
-        for job in jobs:
-            job.loop.call_soon_threadsafe(_settle, job.result, None, error)
+    except Exception as error:  # noqa: BLE001 - the thread must live; the request that cannot be done gets the error
+        if len(jobs) > 1:
+            for job in jobs:
+                _together([job], work)
+        else:
+            jobs[0].loop.call_soon_threadsafe(_settle, jobs[0].result, None, error)
         return
     begin = 0
     for job in jobs:

@@ -1,0 +1,78 @@
+"""Bodies that a route cannot read: 400 with the field, never a 500, and nothing of the server's files."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import ORJSONResponse, Response
+
+from tessera import config
+from tessera.errors import BadRequest, EngineRefused
+from tessera.limits import MAX_ECHOED_CHARACTERS
+
+Answer = Callable[[Request, Exception], Awaitable[Response]]
+
+_MOST_ERRORS = 8
+"""A union of types gives one error for each; the first say enough."""
+_READER = "request_body_to_args"
+"""The function of FastAPI's that makes the route's request from the body."""
+_ENGINE = "generate_request"
+"""The function of SGLang's that refuses requests with a ``ValueError``; Ollama's routes do not catch it."""
+
+
+def install(app: FastAPI, answer_error: Answer) -> None:
+    """Answer such bodies instead of SGLang, whose message has paths of its files and the whole body.
+
+    Args:
+        app: SGLang's.
+        answer_error: answers an error of ours.
+    """
+    stock: Any = app.exception_handlers[RequestValidationError]
+
+    async def answer_invalid(request: Request, error: Exception) -> Response:
+        errors = error.errors() if isinstance(error, RequestValidationError) else []
+        for found in errors:
+            refused = found.get("ctx", {}).get("error")
+            if isinstance(refused, BadRequest):  # raised while pydantic made the request
+                return await answer_error(request, refused)
+        response = await stock(request, error)
+        content = orjson.loads(response.body)
+        (content.get("error") or content)["message"] = _message(errors)
+        return ORJSONResponse(content, status_code=response.status_code)
+
+    async def answer_mistake(request: Request, error: Exception) -> Response:
+        """What SGLang raises for a mistake of a client and nothing of it catches, which is a 500."""
+        functions = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+        if _READER in functions:  # its own validators fail on bodies and fields of another JSON type than they expect
+            unreadable = {"loc": ("body",), "msg": f"not what this route takes: {error}"}
+            return await answer_invalid(request, RequestValidationError([unreadable]))
+        if _ENGINE in functions and isinstance(error, ValueError):
+            return await answer_error(request, EngineRefused(str(error)))
+        raise error
+
+    app.add_exception_handler(RequestValidationError, answer_invalid)
+    for kind in (TypeError, AttributeError, LookupError, ValueError):
+        app.add_exception_handler(kind, answer_mistake)
+
+
+def _message(errors: Any) -> str:
+    return "; ".join(_line(error) for error in errors[:_MOST_ERRORS]) or "the body is not what this route takes"
+
+
+def _line(error: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in error.get("loc", ()) if part != "body")[:MAX_ECHOED_CHARACTERS]
+    return f"{place or 'body'}: {error.get('msg', '')[:MAX_ECHOED_CHARACTERS]}"
+
+
+def of_anthropic(original: Callable[..., Any], serving: Any, *args: Any, **kw: Any) -> Any:
+    """AROUND ``AnthropicServing._error_response``. That route takes whatever is raised for a failure of the server."""
+    refused = sys.exception()
+    if config.active.guarded and isinstance(refused, BadRequest):
+        return original(serving, status_code=400, error_type="invalid_request_error", message=str(refused))
+    return original(serving, *args, **kw)

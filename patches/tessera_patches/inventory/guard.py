@@ -1,0 +1,47 @@
+"""Requests that would end the scheduler: installed with any feature."""
+
+from __future__ import annotations
+
+from tessera_patches.seam import Guard, Hook, Phase, Seam
+
+_LOGPROBS = "sglang.srt.layers.logprob_processor"
+_RESULTS = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
+
+_ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing"
+
+SEAMS = (
+    Seam(
+        target=f"{_ANTHROPIC}._error_response",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="",
+        handler="tessera_patches.invalid:of_anthropic",
+        guard=Guard.PARAMETERS,
+        why="A wrong value on /v1/messages is a 400 that names it, not a 500.",
+        remove_when="SGLang tells a client's mistakes from its own on that route.",
+        callers=(f"{_ANTHROPIC}._handle_non_streaming",),
+    ),
+    Seam(
+        target=f"{_LOGPROBS}.get_token_ids_logprobs",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="",
+        handler="tessera_patches.guard:with_tensors",
+        guard=Guard.BODY,
+        why="A request without token_ids_logprob beside one with it ends the scheduler (sglang #34719).",
+        remove_when="SGLang's result handlers take lists beside tensors (sglang PR 35052).",
+        callers=(f"{_LOGPROBS}.OutputLogprobProcessor.compute_logprobs", f"{_LOGPROBS}.compute_spec_v2_logprobs"),
+        relied=(f"{_RESULTS}._normalize_decode_outputs", f"{_RESULTS}.move_logprobs_to_cpu"),
+    ),
+    Seam(
+        target="sglang.srt.managers.utils.validate_input_length",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="",
+        handler="tessera_patches.guard:with_tokens",
+        guard=Guard.PARAMETERS,
+        why="A text without tokens is a 400: its prefill would end the scheduler.",
+        remove_when="SGLang refuses prompts without tokens.",
+        callers=("sglang.srt.managers.scheduler.Scheduler.handle_generate_request",),
+    ),
+)

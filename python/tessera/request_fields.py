@@ -1,0 +1,175 @@
+"""The fields of a request beside its prompts' sampling parameters: how many of each, type and bounds.
+
+SGLang takes a list with a value for each prompt for most of them. A list beside one prompt, or one of another length,
+is a 500 there, or reaches its scheduler, which ends with the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from tessera import sampling
+from tessera.errors import BadRequest, TooLarge
+from tessera.fields import boolean, integer, known_keys
+from tessera.limits import MAX_SAMPLES
+from tessera.sampling import INT32, INT64, Check, text, token_ids
+
+INTERNAL = (
+    *("lora_id", "http_worker_ipc", "received_time", "external_trace_header", "multi_item_delimiter_indices"),
+    *("need_wait_for_mm_inputs", "num_items_assigned", "mm_data_mooncake", "encoder_urls"),
+)
+"""Fields that SGLang's main process fills for itself; over HTTP they would go to the scheduler as they come."""
+
+_count = partial(integer, least=0, most=INT32)
+
+PER_PROMPT: Mapping[str, Check] = {
+    "rid": text,
+    "return_logprob": boolean,
+    "logprob_start_len": partial(integer, least=-1, most=INT32),
+    "return_sampling_mask": boolean,
+    "lora_path": text,
+    "custom_logit_processor": text,
+    "extra_key": text,
+    "bootstrap_host": text,
+    "bootstrap_port": partial(integer, least=0, most=65_535),
+    "bootstrap_room": partial(integer, least=0, most=INT64),
+    "bootstrap_pair_key": text,
+    "decode_tp_size": partial(integer, least=1, most=INT32),
+}
+"""Fields with one value for all prompts, or a list with one for each."""
+SINGLE: Mapping[str, Check] = {
+    "session_id": text,
+    "routed_dp_rank": _count,
+    "disagg_prefill_dp_rank": _count,
+    "priority": partial(integer, least=-INT64, most=INT64),
+    "routed_experts_start_len": _count,
+    "max_thinking_tokens": _count,
+    "routing_key": text,
+    "conversation_id": text,
+}
+"""Fields with one value for the whole request."""
+SESSION: Mapping[str, Check] = {
+    "id": text,
+    "rid": text,
+    "offset": partial(integer, least=0, most=INT32),
+    "replace": boolean,
+    "drop_previous_output": boolean,
+}
+"""Keys of ``session_params``."""
+MEDIA = ("image_data", "video_data", "audio_data")
+
+
+def refuse_internal(body: Any) -> None:
+    """Refuse `INTERNAL` fields in a client's JSON.
+
+    Raises:
+        BadRequest: one has a value.
+    """
+    for name in INTERNAL if isinstance(body, dict) else ():
+        if body.get(name) is not None:
+            raise BadRequest(name, body[name], "nothing: the server fills it")
+
+
+def check(request: Any, vocabulary: int, *, grammars: bool = True) -> None:
+    """Check the fields of SGLang's ``GenerateReqInput``.
+
+    Args:
+        request: with its fields as attributes.
+        vocabulary: how many token ids the model has; 0 where it is not known.
+        grammars: whether the server survives a grammar.
+
+    Raises:
+        BadRequest: names the field, its value and what is allowed.
+    """
+    count = _check_texts(request)
+    sampling.check(request.sampling_params, vocabulary, grammars=grammars)
+    _one_each("sampling_params", request.sampling_params, count)
+    _check_samples(request.sampling_params, count)
+    most = vocabulary or INT32
+    checks: dict[str, Check] = {**PER_PROMPT, "top_logprobs_num": partial(integer, least=0, most=most)}
+    for name, own in checks.items():
+        _check_each(name, getattr(request, name), count, own)
+    _check_token_ids(request.token_ids_logprob, count, vocabulary)
+    for name, own in SINGLE.items():
+        if (value := getattr(request, name)) is not None:
+            own(name, value)
+    _check_session(request.session_params)
+    for name in (*MEDIA, "modalities") if count is not None else ():
+        _one_each(name, getattr(request, name) or None, count)
+
+
+def _check_texts(request: Any) -> int | None:
+    """How many prompts; None for a single one. An empty text is refused, unless something else stands for it."""
+    prompts = request.text
+    if prompts is None:
+        ids = request.input_ids if request.input_ids is not None else _matrices(request.input_embeds)
+        return len(ids) if isinstance(ids, list) and ids and isinstance(ids[0], list) else None
+    if any(getattr(request, name) for name in MEDIA):
+        return len(prompts) if isinstance(prompts, list) else None
+    if isinstance(prompts, str):
+        if not prompts:
+            raise BadRequest("text", prompts, "a text that is not empty")
+        text("text", prompts)
+        return None
+    if not isinstance(prompts, list) or not prompts:
+        raise BadRequest("text", prompts, "a text, or a list of at least one")
+    for i, prompt in enumerate(prompts):
+        if not prompt:
+            raise BadRequest(f"text[{i}]", prompt, "a text that is not empty")
+        text(f"text[{i}]", prompt)
+    return len(prompts)
+
+
+def _matrices(embeds: Any) -> Any:
+    """A list of as many lists as there are prompts, or nothing for a single one: a matrix has one level less."""
+    nested = isinstance(embeds, list) and embeds and isinstance(embeds[0], list) and embeds[0]
+    return embeds if nested and isinstance(embeds[0][0], list) else None
+
+
+def _one_each(name: str, value: Any, count: int | None) -> None:
+    if isinstance(value, list) and len(value) != count:
+        allowed = "one value" if count is None else f"one value, or a list with one for each of the {count} prompts"
+        raise BadRequest(name, f"a list of {len(value)}", allowed)
+
+
+def _check_samples(params: Any, count: int | None) -> None:
+    """SGLang multiplies all fields of the request by n before it looks at any."""
+    first = params[0] if isinstance(params, list) else params or {}
+    samples = (count or 1) * first.get("n", 1)
+    if samples > MAX_SAMPLES:
+        raise TooLarge("sampling_params.n", f"{samples} samples", f"prompts times n of at most {MAX_SAMPLES}")
+
+
+def _check_each(name: str, value: Any, count: int | None, own: Callable[[str, Any], object]) -> None:
+    _one_each(name, value, count)
+    for i, one in enumerate(value if isinstance(value, list) else [value]):
+        if one is not None:
+            own(f"{name}[{i}]" if isinstance(value, list) else name, one)
+        elif isinstance(value, list) and own is not text:
+            raise BadRequest(f"{name}[{i}]", one, "a value for each prompt")
+
+
+def _check_token_ids(value: Any, count: int | None, vocabulary: int) -> None:
+    """``token_ids_logprob``: ids for all prompts, or a list of them for each."""
+    name = "token_ids_logprob"
+    if not value:
+        return
+    if not isinstance(value, list) or not isinstance(value[0], list):
+        token_ids(name, value if isinstance(value, list) else [value], vocabulary)
+        return
+    _one_each(name, value, count)
+    for i, ids in enumerate(value):
+        token_ids(f"{name}[{i}]", ids, vocabulary)
+
+
+def _check_session(value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        raise BadRequest("session_params", value, "an object")
+    known_keys("session_params", value, list(SESSION))
+    for key, own in value.items():
+        if own is not None:
+            SESSION[key](f"session_params.{key}", own)
