@@ -188,7 +188,16 @@ def test_token_ids_that_the_model_does_not_have(prompts: Any, field: str) -> Non
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("prompts", [None, [], [[]], "text", ["text"], [0, 1023], [[0], [1023]]])
+@pytest.mark.parametrize(("prompts", "field"), [([], "p"), ([[]], "p[0]"), ([[3], []], "p[1]")])
+@pytest.mark.parametrize("vocabulary", [0, 1024])
+def test_prompts_without_tokens(prompts: Any, field: str, vocabulary: int) -> None:
+    """A prefill of nothing ends the scheduler, whatever the model."""
+    with pytest.raises(BadRequest) as caught:
+        check_prompts("p", prompts, vocabulary)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("prompts", [None, "text", ["text"], [0, 1023], [[0], [1023]]])
 def test_other_prompts_pass(prompts: Any) -> None:
     """What is no list of token ids is SGLang's to judge; without a model nothing is known."""
     check_prompts("input_ids", prompts, 1024)
