@@ -50,12 +50,11 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     runtime.outbox = outbox
     runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1], topk)
     runtime.watch = Watch(results.lacking, stride=runner.server_args.speculative_num_draft_tokens or 1)
-    kv_bytes = sum(pool.get_kv_size_bytes())
     logger.info(
         "tessera: row store of %.1f MiB (%d slots, %.1f %% of the KV cache's bytes), counted when the pool was sized",
         store.nbytes / 2**20,
         store.rows.shape[0],
-        100 * store.nbytes / kv_bytes,
+        100 * store.nbytes / _kv_bytes(pool),
     )
 
 
@@ -67,3 +66,9 @@ def _vitals_of(store: RowStore, runner: Any) -> Callable[[float], Vitals]:
         return Vitals(read_seconds, store.nbytes, allocator.size, used, replica)
 
     return vitals
+
+
+def _kv_bytes(pool: Any) -> int:
+    """SGLang's pools of keys and values say two sizes, its pools of latents (MLA, DSA) one."""
+    sizes = pool.get_kv_size_bytes()
+    return int(sum(sizes) if isinstance(sizes, tuple) else sizes)

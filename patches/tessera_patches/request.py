@@ -123,7 +123,8 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         return params
 
     def _admit_injection(self, params: Any) -> Any:
-        _check_stock_overrides(self.positional_embed_overrides)
+        if _has_stock_overrides(self.positional_embed_overrides):
+            self.extra_key = _alone(self.extra_key)
         if config.injection is None:
             return params
         prompts = Prompts(
@@ -142,15 +143,21 @@ class GenerateReqInput(io_struct.GenerateReqInput):
 
 
 def _alone(extra_key: Any) -> Any:
-    """A part of the prefix cache for one request: what another one decoded has other bits than what is prefilled."""
+    """A part of the prefix cache for one request, which nobody else finds.
+
+    What another one decoded has other bits than what is prefilled; what SGLang's own vectors gave is not the ids' own.
+    """
     own = uuid4().hex
     return [f"{key}{own}" for key in extra_key] if isinstance(extra_key, list) else f"{extra_key or ''}{own}"
 
 
-def _check_stock_overrides(value: Any) -> None:
+def _has_stock_overrides(value: Any) -> bool:
     """SGLang's own channel takes nothing from a client, and nothing at all where KV and rows must be those of the ids.
 
     It skips the prefix cache on the way in, but puts the KV there under the plain token ids, for any later request.
+
+    Returns:
+        Whether it is used, with a feature of ours on.
 
     Raises:
         BadRequest: a client wrote the field itself.
@@ -162,3 +169,4 @@ def _check_stock_overrides(value: Any) -> None:
     if given and (config.active.rows or config.active.inject):
         count = sum(len(own.positions) for own in given)
         raise ValueError(str(BadRequest(_SCORE_FIELDS, f"{count} vectors", f"nothing; use {FIELD} on /generate")))
+    return bool(given and config.active.features())

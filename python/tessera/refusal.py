@@ -1,4 +1,8 @@
-"""Server options that a feature cannot be combined with, as a table: one row, one sentence at start."""
+"""Server options that a feature cannot be combined with, as a table: one row, one sentence at start.
+
+What counts is the value that SGLang has resolved an option to, for that is what serves: one that it turned off has no
+effect (``--enable-dp-attention`` with one replica), and one that a model turns on was never on the command line.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,11 @@ class Refusal(NamedTuple):
 def is_set(name: str) -> Callable[[Any], bool]:
     """The field ``name`` has a value that is not empty."""
     return lambda args: bool(getattr(args, name))
+
+
+def spreads_attention(args: Any) -> bool:
+    """``--enable-dp-attention`` is in force: SGLang may turn the option itself off and keep what it comes to."""
+    return bool(args.enable_dp_attention) or (getattr(args, "attn_dp_size", None) or 1) > 1
 
 
 def above_one(name: str) -> Callable[[Any], bool]:

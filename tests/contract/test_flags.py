@@ -89,6 +89,7 @@ def launch() -> Iterator[Launch]:
         ([*drafting("EAGLE", TREE), TILE], [False, 128, SIZED, None, False]),
         ([*drafting("STANDALONE", chain(3)), TILE], [False, 128, SIZED, None, False]),
         ([*drafting("EAGLE", chain(3))], [False, 128, SIZED[1:2], None, False]),
+        ([HIDDEN, "--enable-dp-attention"], [False, 128, ["rows"], "full", False]),  # SGLang turns it off: one replica
     ],
 )
 def test_our_options_are_read(launch: Launch, arguments: list[str], expected: list[object]) -> None:
@@ -108,7 +109,12 @@ def test_our_options_are_read(launch: Launch, arguments: list[str], expected: li
         ),
         *(
             ([HIDDEN, *option], f"tessera: refusing to start: {option[0]} cannot be combined with {HIDDEN}: ")
-            for option in (["--enable-hierarchical-cache"], ["--tokenizer-worker-num", "2"], ["--is-embedding"])
+            for option in (
+                ["--enable-hierarchical-cache"],
+                ["--tokenizer-worker-num", "2"],
+                ["--is-embedding"],
+                ["--enable-dp-attention", "--dp-size", "2", "--tp-size", "2"],
+            )
         ),
         ([GREEDILY], f"tessera: refusing to start: {GREEDILY} says how {TILE} drafts: add it"),
         (

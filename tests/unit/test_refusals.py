@@ -62,6 +62,13 @@ def test_each_is_refused_by_its_name(name: str) -> None:
     assert line.startswith(f"--{name.replace('_', '-')} cannot be combined with --enable-return-hidden-states: ")
 
 
+def test_what_an_option_comes_to_counts() -> None:
+    """Newer versions of SGLang turn --enable-dp-attention itself off, and keep how many ranks share a batch."""
+    (line,) = refused(args(attn_dp_size=2))
+    assert line.startswith("--enable-dp-attention cannot be combined with ")
+    assert refused(args(attn_dp_size=1)) == []
+
+
 @pytest.mark.parametrize("algorithm", ["EAGLE", "EAGLE3", "STANDALONE", "NGRAM"])
 def test_drafts_that_are_fine(algorithm: str) -> None:
     """Rows of accepted drafts only."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.refusal import Refusal, above_one, is_set, lines
+from tessera.refusal import Refusal, above_one, is_set, lines, spreads_attention
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _UNTESTED = "not yet tested"
@@ -19,7 +19,7 @@ REFUSALS = (
         is_set("enable_attn_tp_input_scattered"),
         "each rank would add the whole embeddings to those of the others",
     ),
-    Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _UNTESTED),
+    Refusal("--enable-dp-attention", spreads_attention, _UNTESTED),
     Refusal("--dcp-size", above_one("dcp_size"), _UNTESTED),
     Refusal("--attn-cp-size", above_one("attn_cp_size"), _UNTESTED),
     Refusal("--enable-prefill-cp", is_set("enable_prefill_cp"), _UNTESTED),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.refusal import Refusal, above_one, is_set, lines
+from tessera.refusal import Refusal, above_one, is_set, lines, spreads_attention
 
 _HOST = "KV that comes back from the host or from storage comes without its hidden states"
 _RANKS = "the rows of one request are spread over ranks"
@@ -26,7 +26,7 @@ REFUSALS = (
     ),
     Refusal("--encoder-only", is_set("encoder_only"), "such a server generates nothing"),
     Refusal("--pp-size", above_one("pp_size"), "hidden states live on the last stage, results leave from the first"),
-    Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _RANKS),
+    Refusal("--enable-dp-attention", spreads_attention, _RANKS),
     Refusal("--dcp-size", above_one("dcp_size"), _RANKS),
     Refusal("--attn-cp-size", above_one("attn_cp_size"), _RANKS),
     Refusal("--enable-prefill-cp", is_set("enable_prefill_cp"), _RANKS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.flags import Flags
-from tessera.refusal import Refusal, above_one, is_set, lines
+from tessera.refusal import Refusal, above_one, is_set, lines, spreads_attention
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
@@ -51,7 +51,7 @@ REFUSALS = (
         lambda args: args.speculative_moe_a2a_backend not in (None, "none"),
         "not yet tested",
     ),
-    Refusal("--enable-dp-attention", is_set("enable_dp_attention"), _RANKS),
+    Refusal("--enable-dp-attention", spreads_attention, _RANKS),
     Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), "it splits the batch that is sized"),
     Refusal("--disaggregation-mode", lambda args: args.disaggregation_mode != "null", "not yet tested"),
     Refusal("--enable-pdmux", is_set("enable_pdmux"), "it keeps attention backends of its own"),
