@@ -15,7 +15,8 @@ from tessera.inject.carry import KEY
 from tessera.inject.injection import Injection
 from tessera.inject.keys import KeyedIds
 from tessera.inject.place import Piece, place, plan
-from tessera.inject.refusals import refused_module
+from tessera.inject.refusals import unproven
+from tessera_patches import runtime
 from tessera_patches.apply import unfit
 
 
@@ -27,15 +28,11 @@ class Injected(NamedTuple):
 
 
 def check_model(result: None, runner: Any) -> None:
-    """AFTER ``ModelRunner.load_model``. Ends the process where a model cannot take embeddings."""
+    """AFTER ``ModelRunner.load_model``. Ends the process where a model has no place for embeddings: minutes sooner."""
     if runner.is_draft_worker:
         return
-    refusal = refused_module(
-        has_embeddings=hasattr(runner.model, "get_input_embeddings"),
-        takes_embeddings="input_embeds" in inspect.signature(runner.model.forward).parameters,
-    )
-    if refusal is not None:
-        raise unfit(refusal)
+    if "input_embeds" not in inspect.signature(runner.model.forward).parameters:
+        raise unfit(unproven(type(runner.model).__name__, "its forward takes no input_embeds"))
 
 
 def attach(result: None, req: Any, *args: Any, **kwargs: Any) -> None:
@@ -95,7 +92,7 @@ def place_vectors(
         return original(runner, forward_batch, *args)
     forward_batch.replace_embeds = None  # SGLang would put them in place too, but knows no other way than that
     kwargs = original(runner, forward_batch, *args)
-    kwargs["input_embeds"] = place(runner.model.get_input_embeddings()(forward_batch.input_ids), found)
+    kwargs["input_embeds"] = place(runtime.embedding(forward_batch.input_ids), found)
     return kwargs
 
 

@@ -16,3 +16,5 @@ watch: Watch[Any] | None = None
 """Of SGLang's ``Req``, those that run and want fingerprints."""
 target_logits: frozenset[int] = frozenset()
 """Identities of the target model's logits processors; draft models have their own."""
+embedding: Any = None
+"""The target model's embedding layer, by `tessera_patches.first_forward`."""

@@ -37,6 +37,14 @@ def test_a_move_that_fails_breaks_the_store() -> None:
     assert store.broken is not None
 
 
+def test_what_a_model_makes_smaller_is_made_larger() -> None:
+    """A row is the state before that."""
+    store = RowStore(4, H, torch.float32, "cpu")
+    store.factor = 4.0
+    store.write(torch.tensor([2]), torch.ones(1, H))
+    assert store.rows[2].tolist() == [4.0] * H
+
+
 def test_row_bytes() -> None:
     """8 KiB a token for an 8B Llama in bfloat16."""
     assert row_bytes(4096, torch.bfloat16) == 8192

@@ -24,7 +24,7 @@ SEAMS = (
         feature="inject",
         handler="tessera_patches.inject:check_model",
         guard=Guard.PARAMETERS,
-        why="Refuses a model that would ignore injected embeddings.",
+        why="Refuses a model whose forward has no place for embeddings, before its memory is allocated.",
         remove_when="SGLang says which models take input_embeds.",
         callers=(f"{RUNNER}.initialize",),
     ),

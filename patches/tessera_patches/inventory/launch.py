@@ -1,8 +1,8 @@
-"""The launcher: options, what a request may say, the errors. Installed always."""
+"""The launcher: options, what a request may say, the errors, the first forward. Installed always."""
 
 from __future__ import annotations
 
-from tessera_patches.inventory.places import MANAGERS
+from tessera_patches.inventory.places import MANAGERS, SCHEDULER
 from tessera_patches.seam import Guard, Hook, Phase, Seam
 
 SEAMS = (
@@ -58,5 +58,23 @@ SEAMS = (
         why="Answers our errors as JSON with status and code; learns the model's hidden size.",
         remove_when="SGLang lets plugins register routes and error handlers.",
         callers=("sglang.srt.entrypoints.http_server.launch_server",),
+    ),
+    Seam(
+        target=f"{SCHEDULER}.get_init_info",
+        hook=Hook.BEFORE,
+        phase=Phase.SCHEDULER,
+        feature="",
+        handler="tessera_patches.first_forward:look",
+        guard=Guard.PARAMETERS,
+        why="The last moment before anything is served: one prompt shows what rows are, and that vectors are taken.",
+        remove_when="SGLang calls plugins when a scheduler is ready.",
+        callers=(f"{MANAGERS}.scheduler.run_scheduler_process",),
+        # Batches and forward are made as SGLang makes those of requests.
+        relied=(
+            f"{MANAGERS}.schedule_batch.Req.init_next_round_input",
+            f"{MANAGERS}.schedule_batch.ScheduleBatch.init_new",
+            "sglang.srt.mem_cache.common.release_kv_cache",
+            "sglang.srt.model_executor.runner.prefill_cuda_graph_runner.PrefillCudaGraphRunner.can_replay_locally",
+        ),
     ),
 )

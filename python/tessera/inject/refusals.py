@@ -63,13 +63,11 @@ def refused_model(*, is_multimodal: bool) -> str | None:
     return None
 
 
-def refused_module(*, has_embeddings: bool, takes_embeddings: bool) -> str | None:
-    """Why vectors cannot be put into a model's embeddings, by what it is made of, or None."""
-    reasons = {
-        "it has no get_input_embeddings": not has_embeddings,
-        "its forward takes no input_embeds": not takes_embeddings,
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            return f"{_MODEL}: {reason}"
-    return None
+def unproven(name: str, why: str) -> str:
+    """The line with which a model is refused that does not compute from the embeddings put into it.
+
+    Args:
+        name: the class of the model.
+        why: how that shows.
+    """
+    return f"--enable-injection does not support {name}: {why}"

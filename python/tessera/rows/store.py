@@ -29,11 +29,15 @@ class RowStore:
         hidden_size: H, the width of a row.
         dtype: the model's dtype.
         device: where the model runs.
+
+    Attributes:
+        factor: what states are multiplied by to be rows, where a model makes them smaller before its head.
     """
 
     def __init__(self, slots: int, hidden_size: int, dtype: torch.dtype, device: torch.device | str) -> None:
         self.rows = torch.full((slots, hidden_size), float("nan"), dtype=dtype, device=device)
         self.broken: str | None = None
+        self.factor: float | None = None
 
     @property
     def nbytes(self) -> int:
@@ -55,7 +59,7 @@ class RowStore:
             self._break(f"the model returned {found} for {slots.shape[0]} tokens, not rows of {self._row()}")
             return
         try:
-            self.rows.index_copy_(0, slots, states)
+            self.rows.index_copy_(0, slots, states if self.factor is None else states * self.factor)
         except (RuntimeError, IndexError) as error:
             self._break(str(error))
 

@@ -1,0 +1,143 @@
+"""Architectures that differ from the tiny model where rows and vectors are concerned: random weights, real servers.
+
+Each is made from a configuration of transformers, whose own code is the reference.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toploc.poly import build_proofs_base64
+
+from tessera.fingerprint.answer import FINGERPRINTS
+from tessera.testing.claims import verdicts
+from tessera.testing.injected import ask, check, edit_of, override, prompt_of, vectors_of
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace
+from tessera.testing.server import Server, expect_refusal
+from tessera.testing.tiny import TINY
+
+OPTIONS = ("--toploc-verification", "--enable-injection", "--chunked-prefill-size", "32")
+SHAPE: dict[str, Any] = {
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+    "initializer_range": 0.05,
+}
+EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 64}
+MLA = {"q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "v_head_dim": 64}
+ROUTED = {"n_routed_experts": 8, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+CONFIGS: dict[str, dict[str, Any]] = {
+    # Its KV pool holds latents; a mixture of experts.
+    "deepseek_v3": {**MLA, **ROUTED, **EXPERTS, "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+    # Its get_input_embeddings takes the ids.
+    "minimax_m2": {**EXPERTS, "num_local_experts": 8, "head_dim": 64},
+    # SGLang has no get_input_embeddings for it.
+    "mixtral": {**EXPERTS, "num_local_experts": 4},
+}
+# SGLang's MiniCPM with these is a Llama whose embeddings are multiplied by 12, and whose head reads rows / 4.
+MINICPM: dict[str, Any] = {"scale_emb": 12, "scale_depth": 2**0.5, "dim_model_base": 64}
+# Multiplies embeddings by 12 where it makes them itself, and not those that it is given.
+GRANITE: dict[str, Any] = {
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.0625,
+    "logits_scaling": 8.0,
+    "layer_types": ["attention"] * 2,
+    "num_local_experts": 0,
+    "num_experts_per_tok": 0,
+    "shared_intermediate_size": 256,
+    "position_embedding_type": "rope",
+}
+
+
+def made(folder: Path, kind: str, /, **fields: Any) -> Path:
+    """A model of random weights, with the tiny model's tokenizer."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SHAPE | fields)).float()
+    model.save_pretrained(folder)
+    for file in TINY.glob("tokenizer*"):
+        shutil.copy(file, folder)
+    return folder
+
+
+def minicpm(folder: Path) -> tuple[Path, Path]:
+    """The model that is served, and the Llama that is its reference."""
+    reference = made(folder / "llama", "llama")
+    served = shutil.copytree(reference, folder / "minicpm")
+    config = json.loads((served / "config.json").read_text()) | {"architectures": ["MiniCPMForCausalLM"], **MINICPM}
+    (served / "config.json").write_text(json.dumps(config))
+    return served, reference
+
+
+class Model:
+    """A served model and its reference.
+
+    Attributes:
+        scale: what the model multiplies embeddings by, given ones too, and the reference does not.
+    """
+
+    def __init__(self, server: Server, hf: HuggingFace, scale: float) -> None:
+        self.server, self.hf, self.scale = server, hf, scale
+
+    def edit(self, places: list[int] | None = None, vectors: Any = None) -> Any:
+        """What the reference makes of its embeddings."""
+
+        def edited(embeds: torch.Tensor) -> torch.Tensor:
+            own: torch.Tensor = embeds if places is None else edit_of(places, vectors)(embeds)
+            return own * self.scale
+
+        return edited
+
+
+@pytest.fixture(params=[*CONFIGS, "minicpm"])
+def model(server_pool: ServerPool, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Model:
+    """One server for each."""
+    kind = request.param
+    folder = tmp_path_factory.getbasetemp() / f"model-{kind}"
+    if not folder.exists():
+        minicpm(folder) if kind == "minicpm" else made(folder, kind, **CONFIGS[kind])
+    served, reference = (folder / "minicpm", folder / "llama") if kind == "minicpm" else (folder, folder)
+    scale = MINICPM["scale_emb"] if kind == "minicpm" else 1
+    return Model(server_pool.get(*OPTIONS, model=served), HuggingFace(reference), scale)
+
+
+def test_rows_vectors_and_fingerprints(model: Model) -> None:
+    """Rows are the reference's, cold, chunked and cached, with vectors and without; fingerprints are the library's."""
+    prompt, places, vectors = prompt_of(60, seed=50), [20, 21, 40], vectors_of(3, 1)
+    plain, injected = model.edit(), model.edit(places, vectors)
+    first = ask(model.server, prompt, override(places, vectors))  # what it computes at plain ids is cached for all
+    check(model.hf, prompt, first, injected)
+    for cached in (20, 59):
+        answer = ask(model.server, prompt, max_new_tokens=8)
+        assert answer["meta_info"]["cached_tokens"] == cached
+        check(model.hf, prompt, answer, plain)
+    found = answer["meta_info"][FINGERPRINTS]
+    expected = torch.from_numpy(model.hf.edited([*prompt, *answer["output_ids"][:-1]], plain)).bfloat16()
+    claim = {"input_ids": prompt, "output_ids": answer["output_ids"], "fingerprints": found}
+    theirs = {**claim, "fingerprints": build_proofs_base64([expected[:60], *expected[60:]], 32, 128)}
+    assert verdicts(model.server, claim, theirs) == ["pass", "pass"]
+    other = {**theirs, "fingerprints": build_proofs_base64([expected[:60] / 4, *expected[60:] / 4], 32, 128)}
+    assert verdicts(model.server, other) == ["fail"]
+
+
+def test_a_model_that_makes_other_embeddings_of_ids_is_refused(tmp_path: Path) -> None:
+    """By its name, before it serves: its rows, and the prefixes that it caches, would be another model's."""
+    log = expect_refusal(made(tmp_path / "granite", "granitemoehybrid", **GRANITE), *OPTIONS)
+    assert "refusing to start: --enable-injection does not support GraniteMoeHybridForCausalLM: rows of the same" in log
