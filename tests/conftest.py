@@ -36,7 +36,7 @@ SITE = Path(__file__).parent / "site"
 # Modules of `sglang.srt.models` that servers of the tests need. Importing the 200 others is a fifth of each start.
 MODELS = (
     *("llama", "llama_eagle", "llama_eagle3", "qwen3_moe"),
-    *("deepseek_v2", "minimax_m2", "mixtral", "minicpm", "granitemoehybrid"),
+    *("deepseek_v2", "mimo", "minicpm", "granitemoehybrid"),
 )
 
 HIDDEN = "--enable-return-hidden-states"

@@ -69,17 +69,20 @@ def _note_scale(store: Any, notes: ForwardNotes, name: str) -> None:
 
 
 def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: ForwardNotes) -> None:
+    name = type(model).__name__
     if notes.embedding is None or notes.embeds is None:
-        raise unfit(unproven(type(model).__name__, "no module of it gives one embedding for each token id"))
+        raise unfit(unproven(name, "no module of it gives one embedding for each token id"))
     runtime.embedding = notes.embedding
-    places = torch.arange(TOKENS, device=notes.embeds.device)
     other = ids[::-1]
-    with ForwardNotes(model, LogitsProcessor, other, scheduler.model_config.hidden_size) as injected:
-        _forward(scheduler, other, Plan(places, notes.embeds, None))
+    plan = Plan(torch.arange(TOKENS, device=notes.embeds.device), notes.embeds, None)
+    try:
+        with ForwardNotes(model, LogitsProcessor, other, scheduler.model_config.hidden_size) as injected:
+            _forward(scheduler, other, plan)
+    except Exception as error:  # whatever a model's code raises where it is given embeddings
+        raise unfit(unproven(name, f"it fails with embeddings: {error!r}")) from error
     apart = distance(injected.rows, notes.rows)
-    allowed = TOLERANCE.get(scheduler.model_config.dtype, TOLERANCE_16_BIT)
-    if not apart <= allowed:  # NaN is not
-        raise unfit(unproven(type(model).__name__, f"rows of the same embeddings are {apart:.1e} apart"))
+    if not apart <= TOLERANCE.get(scheduler.model_config.dtype, TOLERANCE_16_BIT):  # NaN is not
+        raise unfit(unproven(name, f"rows of the same embeddings are {apart:.1e} apart"))
 
 
 @torch.no_grad()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from toploc.poly import build_proofs_base64
 
 from tessera.fingerprint.answer import FINGERPRINTS
 from tessera.testing.claims import verdicts
-from tessera.testing.injected import ask, check, edit_of, override, prompt_of, vectors_of
+from tessera.testing.injected import ask, check, override, prompt_of, replaced, vectors_of
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server, expect_refusal
@@ -37,20 +38,50 @@ SHAPE: dict[str, Any] = {
     "pad_token_id": None,
     "initializer_range": 0.05,
 }
-EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 64}
 MLA = {"q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "v_head_dim": 64}
 ROUTED = {"n_routed_experts": 8, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
-CONFIGS: dict[str, dict[str, Any]] = {
-    # Its KV pool holds latents; a mixture of experts.
-    "deepseek_v3": {**MLA, **ROUTED, **EXPERTS, "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+
+
+class Case(NamedTuple):
+    """A model and its reference.
+
+    Attributes:
+        kind: of transformers' configuration, the reference's.
+        fields: of it, beyond `SHAPE`.
+        served: what SGLang is told instead, of the same weights.
+        scale: what SGLang's model multiplies embeddings by, those of ids and given ones alike.
+    """
+
+    kind: str
+    fields: dict[str, Any]
+    served: dict[str, Any]
+    scale: int = 1
+
+
+CASES = {
+    # Its KV pool holds latents, beside a mixture of experts.
+    "mla": Case(
+        "deepseek_v3",
+        {
+            **MLA,
+            **ROUTED,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+        {},
+    ),
     # Its get_input_embeddings takes the ids.
-    "minimax_m2": {**EXPERTS, "num_local_experts": 8, "head_dim": 64},
-    # SGLang has no get_input_embeddings for it.
-    "mixtral": {**EXPERTS, "num_local_experts": 4},
+    "mimo": Case("qwen2", {}, {"architectures": ["MiMoForCausalLM"]}),
+    # Has no get_input_embeddings; its head reads rows / 4.
+    "minicpm": Case(
+        "llama",
+        {},
+        {"architectures": ["MiniCPMForCausalLM"], "scale_emb": 12, "scale_depth": 2**0.5, "dim_model_base": 64},
+        scale=12,
+    ),
 }
-# SGLang's MiniCPM with these is a Llama whose embeddings are multiplied by 12, and whose head reads rows / 4.
-MINICPM: dict[str, Any] = {"scale_emb": 12, "scale_depth": 2**0.5, "dim_model_base": 64}
 # Multiplies embeddings by 12 where it makes them itself, and not those that it is given.
 GRANITE: dict[str, Any] = {
     "embedding_multiplier": 12.0,
@@ -77,45 +108,31 @@ def made(folder: Path, kind: str, /, **fields: Any) -> Path:
     return folder
 
 
-def minicpm(folder: Path) -> tuple[Path, Path]:
-    """The model that is served, and the Llama that is its reference."""
-    reference = made(folder / "llama", "llama")
-    served = shutil.copytree(reference, folder / "minicpm")
-    config = json.loads((served / "config.json").read_text()) | {"architectures": ["MiniCPMForCausalLM"], **MINICPM}
-    (served / "config.json").write_text(json.dumps(config))
-    return served, reference
-
-
 class Model:
-    """A served model and its reference.
+    """A running case."""
 
-    Attributes:
-        scale: what the model multiplies embeddings by, given ones too, and the reference does not.
-    """
+    def __init__(self, server: Server, hf: HuggingFace, scale: int) -> None:
+        self.server, self.hf, self._scale = server, hf, scale
 
-    def __init__(self, server: Server, hf: HuggingFace, scale: float) -> None:
-        self.server, self.hf, self.scale = server, hf, scale
-
-    def edit(self, places: list[int] | None = None, vectors: Any = None) -> Any:
+    def edit(self, places: Sequence[int] = (), vectors: Any = ()) -> Callable[[torch.Tensor], torch.Tensor]:
         """What the reference makes of its embeddings."""
 
         def edited(embeds: torch.Tensor) -> torch.Tensor:
-            own: torch.Tensor = embeds if places is None else edit_of(places, vectors)(embeds)
-            return own * self.scale
+            own: torch.Tensor = replaced(list(places), vectors)(embeds) if places else embeds
+            return own * self._scale
 
         return edited
 
 
-@pytest.fixture(params=[*CONFIGS, "minicpm"])
+@pytest.fixture(params=CASES)
 def model(server_pool: ServerPool, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Model:
     """One server for each."""
-    kind = request.param
-    folder = tmp_path_factory.getbasetemp() / f"model-{kind}"
-    if not folder.exists():
-        minicpm(folder) if kind == "minicpm" else made(folder, kind, **CONFIGS[kind])
-    served, reference = (folder / "minicpm", folder / "llama") if kind == "minicpm" else (folder, folder)
-    scale = MINICPM["scale_emb"] if kind == "minicpm" else 1
-    return Model(server_pool.get(*OPTIONS, model=served), HuggingFace(reference), scale)
+    case, folder = CASES[request.param], tmp_path_factory.mktemp(request.param)
+    reference = made(folder / "reference", case.kind, **case.fields)
+    served = shutil.copytree(reference, folder / "served")
+    config = json.loads((served / "config.json").read_text())
+    (served / "config.json").write_text(json.dumps(config | case.served))
+    return Model(server_pool.get(*OPTIONS, model=served), HuggingFace(reference), case.scale)
 
 
 def test_rows_vectors_and_fingerprints(model: Model) -> None:
