@@ -26,6 +26,7 @@ SERVERS = (
     "bf16",
     "fingerprinting",
     "narrow",
+    "training",
     "failing",
     "speculative",
     "dice",

@@ -15,7 +15,7 @@ from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from tessera.admission import EMBED_KEY, STATES_KEY, TOPLOC_KEY
-from tessera_patches import carried, results, runtime
+from tessera_patches import carried, results, runtime, weights
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ _MORE = (
 def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
     """AROUND ``Scheduler._add_request_to_queue``. Every rank finds the same, for all hold the same tree."""
     carried.take(req)
+    runtime.scheduler = scheduler
+    weights.begin(req)
     try:
         slots = _all_slots(scheduler, req) if _only_reads(req) else None
     except Exception:  # the boundary to SGLang's scheduler: this only saves a forward

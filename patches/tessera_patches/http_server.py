@@ -25,6 +25,7 @@ from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
+from tessera.rows.span import UNAVAILABLE
 from tessera_patches import apply, inject_request, inventory, openai, toploc, unserved
 from tessera_patches.request import GenerateReqInput
 from tessera_patches import apply, inject_request, invalid, inventory, openai, stock_routes, toploc, unserved
@@ -195,8 +196,9 @@ def _embed(manager: Any, request: Request) -> Embed:
         except ValueError as error:
             raise EngineRefused(str(error)) from error
         metas = [answer["meta_info"] for answer in answers]
-        if not all("embedding" in meta for meta in metas):
-            raise RequestFailed(REQUEST_ABORTED, "the request was aborted; send it again")
+        for meta in metas:
+            if meta["embedding"] is None:
+                raise RequestFailed(*meta[UNAVAILABLE].split(": ", 1))
         return metas
 
     return embed

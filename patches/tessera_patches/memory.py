@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from sglang.srt.constants import GPU_MEMORY_TYPE_KV_CACHE
 from sglang.srt.layers.logits_processor import LogitsProcessor
 
 from tessera import config
@@ -37,7 +38,8 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     if runner.is_draft_worker or runner.ps.attn_tp_rank != 0:
         return
     pool = runner.token_to_kv_pool
-    store = RowStore(pool.size + pool.page_size, runner.model_config.hidden_size, runner.dtype, runner.device)
+    with runner.memory_saver_adapter.region(GPU_MEMORY_TYPE_KV_CACHE):  # given back and restored with the KV cache
+        store = RowStore(pool.size + pool.page_size, runner.model_config.hidden_size, runner.dtype, runner.device)
     topk, counted = config.flags.toploc_verification_topk, bool(runner.server_args.enable_metrics)
     reader = RowReader(store.rows, runner.req_to_token_pool.req_to_token, topk, timed=counted)
     runtime.rows = store

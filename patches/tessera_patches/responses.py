@@ -13,10 +13,11 @@ from tessera.admission import Asked, asked
 from tessera.delivery.mail import Mail
 from tessera.delivery.outcome import Delivered
 from tessera.embed.answer import answer as embedding
-from tessera.errors import TesseraError
+from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
 from tessera.fingerprint import answer as fingerprints
 from tessera.fingerprint import exact
 from tessera.fingerprint.chunks import complete
+from tessera.rows.span import UNAVAILABLE
 from tessera.states.answer import answer as hidden_states
 from tessera.states.answer import listed
 
@@ -63,10 +64,7 @@ async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: boo
         meta = output["meta_info"]
         reason = meta.get("finish_reason")
         try:
-            if reason is None:
-                await _add_fingerprints(meta, wanted, mail)
-            elif reason.get("type") != "abort" and wanted.rows and meta["completion_tokens"] >= least:
-                meta.update(await _fields(await mail.rest(), wanted, meta["prompt_tokens"]))
+            meta.update(await _found(meta, wanted, mail, least))
         except TesseraError as error:
             if not stream:
                 raise
@@ -78,13 +76,54 @@ async def _with_rows(outputs: Outputs, wanted: Asked, mail: Mail, *, stream: boo
         yield output
 
 
-async def _add_fingerprints(meta: dict[str, Any], wanted: Asked, mail: Mail) -> None:
-    """Into a chunk of a stream: the fingerprints that it completes."""
-    if not wanted.proven:
-        return
-    parts = await mail.early(complete(meta["completion_tokens"]))
-    if parts:
-        meta[fingerprints.FINGERPRINTS] = await fingerprints.built(parts)
+async def _found(meta: dict[str, Any], wanted: Asked, mail: Mail, least: int) -> dict[str, Any]:
+    """What belongs to an answer, or to a chunk of a stream, of what the scheduler read."""
+    reason = meta.get("finish_reason")
+    try:
+        if reason is None:
+            return await _completed(meta, wanted, mail)
+        if not wanted.rows or meta["completion_tokens"] < least or _is_refused(reason):
+            return {}
+        return await _fields(await _rest(meta, mail), wanted, meta["prompt_tokens"])
+    except RowsUnavailable as error:
+        return {} if reason is None else _without(wanted, error)
+
+
+async def _completed(meta: dict[str, Any], wanted: Asked, mail: Mail) -> dict[str, Any]:
+    """The fingerprints that a chunk of a stream completes."""
+    parts = await mail.early(complete(meta["completion_tokens"])) if wanted.proven else []
+    return {fingerprints.FINGERPRINTS: await fingerprints.built(parts)} if parts else {}
+
+
+def _is_refused(reason: dict[str, Any]) -> bool:
+    """Whether the answer is an error of SGLang's. Aborted on demand, a request keeps the tokens that it has."""
+    return reason.get("type") == "abort" and reason.get("status_code") is not None
+
+
+async def _rest(meta: dict[str, Any], mail: Mail) -> list[Delivered]:
+    """What the scheduler read when the request ended.
+
+    Raises:
+        RowsUnavailable: it was aborted while it waited, new or retracted; SGLang counts no prompt tokens then.
+        RequestFailed: it could not be read.
+    """
+    if "prompt_tokens" not in meta:
+        raise RowsUnavailable(REQUEST_ABORTED, "the request was aborted while it waited, and had no rows")
+    return await mail.rest()
+
+
+def _without(wanted: Asked, error: RowsUnavailable) -> dict[str, Any]:
+    """The answer's fields where there are no rows to vouch for: null, and why."""
+    if config.metrics is not None:
+        config.metrics.unavailable(error.code)
+    fields: dict[str, Any] = {UNAVAILABLE: str(error)} | ({"input_ids": error.input_ids} if wanted.read else {})
+    if wanted.embed is not None:
+        fields |= {"embedding": None, "embedding_tokens": 0}
+    if wanted.states is not None:
+        fields[exact.FIELD if wanted.hashes else "hidden_states"] = None
+    if wanted.fingerprints is not None:
+        fields[fingerprints.FINGERPRINTS if wanted.proven else fingerprints.RESULT] = None
+    return fields
 
 
 async def _fields(parts: Sequence[Delivered], wanted: Asked, prompt_tokens: int) -> dict[str, Any]:
@@ -120,7 +159,7 @@ def _all_ids(so_far: list[int], output: dict[str, Any]) -> list[int]:
 
 def _ids(wanted: Asked, output: dict[str, Any], output_ids: list[int]) -> dict[str, Any]:
     """What the model read, and what it wrote. The scheduler may have cut a prompt (--allow-auto-truncate)."""
-    prompt, tokens = output.get("prompt_token_ids"), output["meta_info"]["prompt_tokens"]
+    prompt, tokens = output.get("prompt_token_ids"), output["meta_info"].get("prompt_tokens")
     values = {"input": prompt and prompt[:tokens], "output": list(output_ids)}
     return {f"{kind}_ids": values[kind] for kind in wanted.ids if not (wanted.read and kind == "input")}
 

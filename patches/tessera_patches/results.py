@@ -14,10 +14,11 @@ from tessera.admission import EMBED_KEY, READ_KEY, STATES_KEY, TOKEN_KEY, TOPLOC
 from tessera.delivery.outcome import Ids
 from tessera.fingerprint.chunks import CHUNK_ROWS, complete
 from tessera.rows.service import Finished, RowService
-from tessera_patches import carried, runtime
+from tessera_patches import carried, runtime, weights
+from tessera_patches.weights import PROVEN
 
-_PROVEN = "tessera_proven"
-"""The attribute of SGLang's ``Req`` that says how many of its fingerprints were read; a retracted request keeps it."""
+_TOLD = "tessera_told"
+"""The attribute of SGLang's ``Req`` that says that the main process knows that its rows are outdated."""
 _COMPUTED = "tessera_computed"
 """The attribute that says how often it had been retracted when the rows of all its tokens were last there."""
 _MANY = 16
@@ -26,7 +27,7 @@ _MANY = 16
 
 def note_finished(processor: Any, req: Any) -> None:
     """BEFORE ``_maybe_collect_routed_experts``: the request has finished and still owns its slots."""
-    if runtime.service is None or isinstance(req.finished_reason, FINISH_ABORT):
+    if runtime.service is None or _is_refused(req.finished_reason):
         return
     asked = carried.of(req)
     embed, states, fingerprints = asked.get(EMBED_KEY), asked.get(STATES_KEY), asked.get(TOPLOC_KEY) or None
@@ -34,16 +35,24 @@ def note_finished(processor: Any, req: Any) -> None:
         key = asked[TOKEN_KEY] + req.rid
         try:
             read = np.array(req.origin_input_ids, np.int64) if READ_KEY in asked else None
+            if weights.outdated(req):
+                runtime.service.outdated(key, read)
+                return
             runtime.service.finished(_finished(key, req, embed, states, fingerprints, read))
         except Exception as error:  # noqa: BLE001 - it is logged there: one request's failure must not end the server
             runtime.service.failed(key, error)
+
+
+def _is_refused(reason: Any) -> bool:
+    """Whether the answer is an error of SGLang's. Aborted on demand, a request keeps the tokens that it has."""
+    return isinstance(reason, FINISH_ABORT) and reason.status_code is not None
 
 
 def _finished(
     key: str, req: Any, embed: str | None, states: str | None, fingerprints: str | None, read: Ids | None
 ) -> Finished:
     prompt_tokens, output_tokens = len(req.origin_input_ids), len(req.output_ids_through_stop)
-    proven = getattr(req, _PROVEN, 0)
+    proven = getattr(req, PROVEN, 0)
     return Finished(
         key, req.req_pool_idx, prompt_tokens, output_tokens, embed, states, fingerprints, proven, input_ids=read
     )
@@ -63,11 +72,13 @@ def lacking(req: Any) -> int | None:
     """How many tokens this running request's next fingerprint lacks; a fingerprint needs the token after its last row.
 
     None where it finished, or was retracted: it keeps its tokens, but their rows are there only once its last chunk is
-    prefilled again, and it is watched again.
+    prefilled again, and it is watched again. An outdated one gets none; but who reads a stream must learn that.
     """
     if req.finished() or getattr(req, _COMPUTED) != req.retraction_count:
         return None
-    return CHUNK_ROWS * getattr(req, _PROVEN, 0) + 1 - len(req.output_ids)
+    if weights.outdated(req):
+        return 0 if req.stream and not hasattr(req, _TOLD) else None
+    return CHUNK_ROWS * getattr(req, PROVEN, 0) + 1 - len(req.output_ids)
 
 
 def _wants_fingerprints(req: Any) -> bool:
@@ -76,13 +87,17 @@ def _wants_fingerprints(req: Any) -> bool:
 
 def _note_progress(service: RowService, req: Any) -> None:
     """The rows of all but the last generated token are complete; see docs/structure.md, point 1."""
-    asked, proven, output_tokens = carried.of(req), getattr(req, _PROVEN, 0), len(req.output_ids)
+    asked, proven, output_tokens = carried.of(req), getattr(req, PROVEN, 0), len(req.output_ids)
     key, prompt_tokens = asked[TOKEN_KEY] + req.rid, len(req.origin_input_ids)
+    if weights.outdated(req):
+        service.outdated(key)
+        setattr(req, _TOLD, True)
+        return
     wire = asked[TOPLOC_KEY]
     service.finished(
         Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, fingerprints=wire, proven=proven, running=True)
     )
-    setattr(req, _PROVEN, complete(output_tokens))
+    setattr(req, PROVEN, complete(output_tokens))
 
 
 def read_rows(streamer: Any, *args: Any, **kwargs: Any) -> None:

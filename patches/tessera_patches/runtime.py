@@ -6,10 +6,14 @@ from typing import Any
 
 from tessera.delivery.outbox import Outbox
 from tessera.fingerprint.watch import Watch
+from tessera.rows.generations import Generations
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore
 
 rows: RowStore | None = None
+generations = Generations()
+scheduler: Any = None
+"""SGLang's ``Scheduler``, once a request came."""
 service: RowService | None = None
 outbox: Outbox | None = None
 watch: Watch[Any] | None = None

@@ -12,11 +12,10 @@ from sglang.srt.utils.json_response import orjson_response
 
 from tessera import config
 from tessera.errors import BadRequest, RequestFailed
-from tessera.fingerprint import exact
-from tessera.fingerprint.answer import RESULT
 from tessera.fingerprint.sampling import CANDIDATES
 from tessera.http import adapters, claims
 from tessera.http.claims import Claim, Run, Unverifiable
+from tessera.rows.span import UNAVAILABLE
 
 
 def add_routes(app: FastAPI, manager: Any) -> None:
@@ -99,5 +98,7 @@ def _as_request(found: list[Claim]) -> Any:
 
 def _meta(answer: dict[str, Any]) -> dict[str, Any] | Unverifiable:
     meta: dict[str, Any] = answer["meta_info"]
-    found = RESULT in meta or exact.FIELD in meta
-    return meta if found else Unverifiable("the request was aborted; send it again")
+    if UNAVAILABLE in meta:
+        return Unverifiable(meta[UNAVAILABLE])
+    aborted = meta["finish_reason"]["type"] == "abort"  # what it has is not all of what is claimed
+    return Unverifiable("the request was aborted; send it again") if aborted else meta

@@ -8,6 +8,7 @@
         - `BadFingerprint` (400): a TOPLOC fingerprint is malformed
     - `EngineRefused` (400): SGLang itself refused the request
     - `RequestFailed` (400, 503 or 500): one request, admitted, cannot be answered
+        - `RowsUnavailable` (503): its tokens can be answered, its rows cannot
     - `StartRefused`: the server must not start like this
 """
 
@@ -23,13 +24,19 @@ _short.maxstring = _short.maxother = MAX_ECHOED_CHARACTERS
 ROW_STORE_FAILED = "row_store_failed"
 """500: the row store could not be written or read; embeddings fail until the server is restarted."""
 ROWS_NOT_FINITE = "rows_not_finite"
-"""500: a pooled row is NaN or infinite: a weight update invalidated it, or the model overflowed."""
+"""500: a pooled row is NaN or infinite: the model overflowed."""
 ROWS_NOT_COLLECTED = "rows_not_collected"
 """500: the request finished on a path on which its rows were not read."""
 NO_SUCH_POSITION = "no_such_position"
 """400: a position in ``return_hidden_states.positions`` is beyond the rows that the request has."""
 REQUEST_ABORTED = "request_aborted"
 """503: the request was aborted before it was done, for example by an operator."""
+WEIGHTS_CHANGED = "weights_changed"
+"""503: the weights changed while the request ran, so its rows are not all of the same weights."""
+
+
+_STATUS = {NO_SUCH_POSITION: 400, REQUEST_ABORTED: 503, WEIGHTS_CHANGED: 503}
+"""Of requests that failed; 500 where the code is not here."""
 
 
 class TesseraError(Exception):
@@ -98,8 +105,18 @@ class RequestFailed(TesseraError):
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
-        self.status = {NO_SUCH_POSITION: 400, REQUEST_ABORTED: 503}.get(code, 500)
+        self.status = _STATUS.get(code, 500)
         super().__init__(f"{code}: {message}")
+
+
+class RowsUnavailable(RequestFailed):
+    """There are no rows to vouch for. An answer with generated tokens stands without them, and says why.
+
+    Attributes:
+        input_ids: of its prompt, where they were to come with the rows.
+    """
+
+    input_ids: object = None
 
 
 class StartRefused(TesseraError):

@@ -31,6 +31,7 @@ class Metrics:
         self._raw = counter("hidden_state_rows_total", "Raw rows answered.").labels(model)
         self._seconds = counter("row_read_seconds_total", "Time spent pooling and gathering rows.").labels(model)
         self._errors = counter("errors_total", "Errors of ours that were answered, by code.", "code")
+        self._unavailable = counter("rows_unavailable_total", "Answers without rows to vouch for, by code.", "code")
         self._bytes = gauge("row_store_bytes", "Size of the row store.")
         self._slots = gauge("row_store_slots", "Rows that the row store can hold.")
         self._held = gauge("answer_bytes_held", "Bytes that answers with raw rows hold until they were sent.")
@@ -55,6 +56,10 @@ class Metrics:
         """So many bytes are held by answers on their way, and so many requests wait for some."""
         self._held.labels(self._model, 0).set(amount)
         self._waiting.labels(self._model, 0).set(waiting)
+
+    def unavailable(self, code: str) -> None:
+        """A request was answered, but without what its rows would have given."""
+        self._unavailable.labels(self._model, code).inc()
 
     def note(self, vitals: Vitals) -> None:
         """What the scheduler says about a step in which requests finished."""

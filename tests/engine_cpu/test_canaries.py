@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tessera.testing.canary import canaries, fly, judge
-from tessera.testing.reference import HuggingFace
+from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 
 FLOAT32_ERROR = 1e-5
@@ -27,7 +27,7 @@ def test_canaries(which: str, share: float, request: pytest.FixtureRequest, hf: 
 
 
 def test_canaries_beside_aborts(server: Server, hf: HuggingFace) -> None:
-    """Twelve long requests are aborted while 120 others run: those have no vector, the others their own."""
+    """Twelve long requests are aborted while 120 others run: each has its own vector, over the tokens that it has."""
     rids = [f"long-{i}" for i in range(12)]
 
     def long_request(rid: str) -> httpx.Response:
@@ -48,8 +48,12 @@ def test_canaries_beside_aborts(server: Server, hf: HuggingFace) -> None:
         verdicts = judge(flock, fly(server.url, flock, at_once=16), hf)
         aborting.result()
     for request in aborted:
-        meta = request.result().json()["meta_info"]
+        answer = request.result().json()
+        meta = answer["meta_info"]
         assert meta["finish_reason"]["type"] == "abort"
-        assert "embedding" not in meta
+        assert (meta["embedding"] is None) == ("rows_unavailable" in meta)  # one that still waited has none
+        if meta["embedding"] is not None:
+            expected = hf.pooled([9] * 30, answer["output_ids"], "mean", "all")
+            assert relative_error(meta["embedding"], expected) <= FLOAT32_ERROR
     assert [verdict.problem for verdict in verdicts if verdict.problem] == []
     assert max(verdict.error for verdict in verdicts) <= FLOAT32_ERROR

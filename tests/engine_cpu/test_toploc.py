@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from toploc.poly import build_proofs_base64
 
 from tessera.cli import main
@@ -26,7 +25,7 @@ from tessera.testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, 
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace
 from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
+from tessera.testing.weights import with_other_weights
 
 
 def validate(server: Server, meta: Any, claim: Any) -> Any:
@@ -151,15 +150,7 @@ def _constant_polynomial(value: int) -> str:
 def test_another_model(server: Server, hf: HuggingFace, tmp_path: Path) -> None:
     """Fingerprints of Hugging Face's rows pass; those of the same model with other weights fail."""
     ids = prompt_of(100, 6)
-    for path in TINY.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    generator = torch.Generator().manual_seed(0)
-    weights = {
-        name: (weight.float() * (1 + 0.1 * torch.randn(weight.shape, generator=generator))).to(weight.dtype)
-        for name, weight in load_file(TINY / "model.safetensors").items()
-    }
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    own, foreign = (_claim_from(model, ids) for model in (hf, HuggingFace(tmp_path)))
+    own, foreign = (_claim_from(model, ids) for model in (hf, HuggingFace(with_other_weights(tmp_path))))
     assert verdicts(server, own, foreign) == ["pass", "fail"]
 
 

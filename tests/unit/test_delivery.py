@@ -14,6 +14,7 @@ from tessera.delivery.inbox import Inbox
 from tessera.delivery.mail import Mail
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Delivered, Outcome, Vitals, all_finite, pack, unpack
+from tessera.errors import ROW_STORE_FAILED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable
 from tessera.rows.reader import Fetched, Read
 
 
@@ -179,7 +180,7 @@ def test_what_arrives_early_is_prepared_before_anybody_takes_it() -> None:
 
         inbox.expect("a", prepare)
         mail = Mail(inbox, "a")
-        parts = [Outcome("a", more=True), Outcome("a", more=True), Outcome("a", 2)]
+        parts = [Outcome("a", more=True), Outcome("a", more=True, proven=1), Outcome("a", 2, proven=2)]
         for part in parts[:2]:
             outbox.put([part], None)
         outbox.send()
@@ -187,6 +188,50 @@ def test_what_arrives_early_is_prepared_before_anybody_takes_it() -> None:
         outbox.put(parts[2:], Read(fetched([[1.0]])))
         outbox.send()
         assert [part.outcome for part in await mail.rest()] == prepared == parts
+        inbox._socket.close()
+
+    asyncio.run(exchange())
+
+
+def test_parts_that_begin_again_replace_those_before() -> None:
+    """The rows of a retracted request were computed again, with other weights: its fingerprints are the later ones."""
+
+    async def exchange() -> None:
+        inbox = Inbox()
+        outbox = Outbox(inbox.address)
+        inbox.expect("a")
+        parts = [
+            Outcome("a", more=True),
+            Outcome("a", more=True, proven=1),
+            Outcome("a", more=True),
+            Outcome("a", proven=1),
+        ]
+        for part in parts:
+            outbox.put([part], None)
+        outbox.send()
+        assert [part.outcome for part in await Mail(inbox, "a").rest()] == parts[2:]
+        inbox._socket.close()
+
+    asyncio.run(exchange())
+
+
+def test_outdated_rows_are_told_from_failures() -> None:
+    """By an error of their own; whatever comes after it, the answer has no rows."""
+
+    async def exchange() -> None:
+        inbox = Inbox()
+        outbox = Outbox(inbox.address)
+        for key in "ab":
+            inbox.expect(key)
+        outbox.put([Outcome("a", code=WEIGHTS_CHANGED), Outcome("a"), Outcome("b", code=ROW_STORE_FAILED)], None)
+        outbox.send()
+        mail = Mail(inbox, "a")
+        for _ in range(2):
+            with pytest.raises(RowsUnavailable):
+                await mail.rest()
+        with pytest.raises(RequestFailed) as raised:
+            await Mail(inbox, "b").rest()
+        assert not isinstance(raised.value, RowsUnavailable)
         inbox._socket.close()
 
     asyncio.run(exchange())

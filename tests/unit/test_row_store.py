@@ -43,6 +43,17 @@ def test_what_a_model_makes_smaller_is_made_larger() -> None:
     store.factor = 4.0
     store.write(torch.tensor([2]), torch.ones(1, H))
     assert store.rows[2].tolist() == [4.0] * H
+def test_released_memory_is_not_written() -> None:
+    """While the memory is gone an update touches nothing; once it is back every row is forgotten."""
+    store, states = filled()
+    store.release()
+    store.invalidate()
+    assert torch.equal(store.rows, states)
+    store.restore()
+    assert store.rows.isnan().all()
+    store.write(torch.arange(32), states)
+    store.invalidate()
+    assert store.rows.isnan().all()
 
 
 def test_row_bytes() -> None:

@@ -8,6 +8,7 @@ PROCESSOR = f"{MANAGERS}.scheduler_components.batch_result_processor.SchedulerBa
 STREAMER = f"{MANAGERS}.scheduler_components.output_streamer.SchedulerOutputStreamer"
 TOKENIZER = f"{MANAGERS}.tokenizer_manager.TokenizerManager"
 UPDATER = f"{MANAGERS}.scheduler_components.weight_updater.SchedulerWeightUpdaterManager"
+WEIGHTS = "sglang.srt.model_executor.model_runner_components.weight_updater.WeightUpdater"
 RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
 CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
 DRAFT_BACKENDS = "sglang.srt.speculative.draft_utils.DraftBackendFactory"

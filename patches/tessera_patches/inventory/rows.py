@@ -12,6 +12,7 @@ from tessera_patches.inventory.places import (
     STREAMER,
     TOKENIZER,
     UPDATER,
+    WEIGHTS,
     WORKER,
 )
 from tessera_patches.seam import Guard, Hook, Phase, Seam
@@ -21,16 +22,17 @@ _HANDLERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}.process_
 _FINISHERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req")
 
 
-def _weight_update(method: str) -> Seam:
+def _weight_update(source: str) -> Seam:
     return Seam(
-        target=f"{UPDATER}.{method}",
+        target=f"{WEIGHTS}.update_weights_from_{source}",
         hook=Hook.AFTER,
         phase=Phase.SCHEDULER,
         feature="rows",
-        handler="tessera_patches.weights:invalidate_rows",
-        guard=Guard.PARAMETERS,
-        why="Rows computed with the old weights are forgotten.",
+        handler="tessera_patches.weights:changed",
+        guard=Guard.BODY,  # what its messages say about failures
+        why="Rows computed with the old weights are forgotten, where any were loaded.",
         remove_when="SGLang announces weight updates to plugins.",
+        callers=(f"{MANAGERS}.tp_worker.BaseTpWorker.update_weights_from_{source}",),
     )
 
 
@@ -209,8 +211,36 @@ SEAMS = (
         remove_when="SGLang calls plugins when it is idle.",
         callers=_EVENT_LOOPS,
     ),
-    _weight_update("update_weights_from_disk"),
-    _weight_update("update_weights_from_distributed"),
-    _weight_update("update_weights_from_tensor"),
-    _weight_update("update_weights_from_ipc"),
+    *map(_weight_update, ("disk", "distributed", "tensor", "ipc")),
+    Seam(
+        target=f"{SCHEDULER}.flush_cache",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.weights:flushed",
+        guard=Guard.BODY,
+        why="With the prefix cache empty, who reads rows shares prefixes with everybody again.",
+        remove_when="SGLang divides its prefix cache by the weights.",
+        callers=(f"{UPDATER}.flush_cache_after_weight_update",),
+    ),
+    Seam(
+        target=f"{UPDATER}.release_memory_occupation",
+        hook=Hook.BEFORE,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.weights:release",
+        guard=Guard.PARAMETERS,
+        why="The row store's memory is given back with the KV cache's: no read of it may be under way.",
+        remove_when="SGLang lets plugins add buffers to the KV pool.",
+    ),
+    Seam(
+        target=f"{UPDATER}.resume_memory_occupation",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="rows",
+        handler="tessera_patches.weights:resume",
+        guard=Guard.PARAMETERS,
+        why="The row store is there again, with anything in it: every row is forgotten.",
+        remove_when="SGLang lets plugins add buffers to the KV pool.",
+    ),
 )

@@ -13,6 +13,10 @@ import numpy as np
 from tessera.client import errors
 from tessera.client.results import Embedding, Embeddings, Floats, Generation, ServerInfo, Verdict
 from tessera.client.status import NO_ROWS, Answer, check_status, error_body, is_ours, parsed, shown, status_error
+from tessera.rows.span import UNAVAILABLE
+
+_ROWS = frozenset({"embedding", "hidden_states", "fingerprints"})
+"""Fields of `Generation` that the server makes of rows."""
 
 
 def generations(answer: Answer, count: int, wanted: frozenset[str]) -> list[Generation]:
@@ -37,7 +41,7 @@ def generation(item: Any, wanted: frozenset[str]) -> Generation:
     """One generation, whole or not at all.
 
     Raises:
-        ServerError: it was aborted.
+        ServerError: it was aborted, or the weights changed and its rows are none.
         HiddenStatesUnsupported: rows were asked for and did not come.
         InvalidResponse: a field is missing or has another form.
     """
@@ -46,6 +50,8 @@ def generation(item: Any, wanted: frozenset[str]) -> Generation:
         reason = meta["finish_reason"]
         if reason["type"] == "abort":
             raise _aborted(reason)
+        if UNAVAILABLE in meta and wanted & _ROWS:
+            raise _without_rows(meta[UNAVAILABLE])
         return Generation(
             text=str(item["text"]),
             output_ids=tuple(item["output_ids"]),
@@ -123,6 +129,10 @@ def _aborted(reason: Mapping[str, Any]) -> errors.StatusError:
     status = reason.get("status_code") or HTTPStatus.SERVICE_UNAVAILABLE
     message = f"the request was aborted: {reason.get('message') or 'no reason given'}"
     return status_error(int(status), {"message": message, "code": reason.get("err_type") or "request_aborted"})
+
+
+def _without_rows(why: str) -> errors.StatusError:
+    return status_error(HTTPStatus.SERVICE_UNAVAILABLE, {"message": why, "code": why.split(":", maxsplit=1)[0]})
 
 
 def _logprobs(meta: Mapping[str, Any], tokens: int) -> Floats:

@@ -6,7 +6,7 @@ import sys
 
 from tessera.delivery.inbox import Inbox
 from tessera.delivery.outcome import Delivered
-from tessera.errors import RequestFailed
+from tessera.errors import WEIGHTS_CHANGED, RequestFailed, RowsUnavailable
 
 
 class Mail:
@@ -28,11 +28,14 @@ class Mail:
         """The outcomes that were not taken yet, once the first ``upto`` of all chunks are there.
 
         Raises:
+            RowsUnavailable: the weights changed meanwhile.
             RequestFailed: they could not be read.
         """
         found: list[Delivered] = []
         while self._received < upto and not self._last:
             delivered = await self._next()
+            if delivered.outcome.proven == 0:
+                found, self._received = [], 0
             if delivered.outcome.more:
                 found.append(delivered)
                 self._received += len(delivered.points)
@@ -44,6 +47,7 @@ class Mail:
         """The outcomes that were not taken yet; the last one has what belongs to the request as a whole.
 
         Raises:
+            RowsUnavailable: the weights changed meanwhile.
             RequestFailed: it could not be read.
         """
         return [*await self.early(sys.maxsize), *self._last]
@@ -54,5 +58,8 @@ class Mail:
             delivered = await self._inbox.take(self._key)
             if not delivered.outcome.code:
                 return delivered
-            self._failure = RequestFailed(delivered.outcome.code, delivered.outcome.message)
+            kind = RowsUnavailable if delivered.outcome.code == WEIGHTS_CHANGED else RequestFailed
+            self._failure = kind(delivered.outcome.code, delivered.outcome.message)
+            if isinstance(self._failure, RowsUnavailable):
+                self._failure.input_ids = delivered.outcome.input_ids
         raise self._failure

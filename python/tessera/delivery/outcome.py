@@ -34,6 +34,7 @@ class Outcome:
         states_shape: ``(n, H)`` of its raw rows, None where none were asked for.
         values: how many values each of its fingerprints proves, None where none were asked for.
         more: whether the request still runs, and another outcome of it will follow.
+        proven: how many of its fingerprints came before; 0 begins again, where rows were computed again.
         code: "" or a code of `tessera.errors`; then nothing else belongs to it.
         message: what went wrong, and what to do.
         input_ids: of its prompt, None where they were not asked for.
@@ -44,6 +45,7 @@ class Outcome:
     states_shape: tuple[int, int] | None = None
     values: tuple[int, ...] | None = None
     more: bool = False
+    proven: int = 0
     code: str = ""
     message: str = ""
     input_ids: Ids | None = None
@@ -180,6 +182,5 @@ def _not_finite(outcome: Outcome) -> Outcome:
     return replace(
         outcome,
         code=ROWS_NOT_FINITE,
-        message="a hidden state is not finite: a weight update invalidated cached rows (POST /flush_cache), or the "
-        "model overflowed",
+        message="a hidden state is not finite: the model overflowed for this prompt",
     )

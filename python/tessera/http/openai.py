@@ -13,9 +13,10 @@ from tessera.admission import admit_embedding, admit_states, asked
 from tessera.errors import TesseraError
 from tessera.fingerprint import admission
 from tessera.fingerprint.answer import FINGERPRINTS, RESULT
+from tessera.rows.span import UNAVAILABLE
 
 STATES = "hidden_states"
-FIELDS = ("embedding", "embedding_tokens", STATES, "input_ids", "output_ids", "row_hashes", RESULT)
+FIELDS = ("embedding", "embedding_tokens", STATES, "input_ids", "output_ids", "row_hashes", RESULT, UNAVAILABLE)
 """What we put into ``meta_info`` and what belongs on the choice; `FINGERPRINTS` as well, piece by piece."""
 MESSAGE_FIELDS = (FINGERPRINTS, RESULT)
 """Of a chat these belong on the choice's message."""
@@ -38,10 +39,13 @@ class Collector:
         """Take our fields out of the ``meta_info`` of one choice."""
         self.id = meta["id"]
         fields = {name: meta.pop(name) for name in FIELDS if name in meta}
+        if meta.get(FINGERPRINTS) is not None:
+            self.fingerprints.setdefault(index, []).extend(meta.pop(FINGERPRINTS))
+        elif FINGERPRINTS in meta:  # none can be vouched for, not those either that were not sent yet
+            self.fingerprints.pop(index, None)
+            fields[FINGERPRINTS] = meta.pop(FINGERPRINTS)
         if fields:
             self.choices[index] = fields
-        if FINGERPRINTS in meta:
-            self.fingerprints.setdefault(index, []).extend(meta.pop(FINGERPRINTS))
 
     def take(self, index: int) -> dict[str, Any]:
         """All of one choice that was not sent yet."""

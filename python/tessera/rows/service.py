@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tessera.delivery.outcome import Ids, Outcome
 from tessera.embed.options import EmbedOptions, Pooling
-from tessera.errors import NO_SUCH_POSITION, ROW_STORE_FAILED, ROWS_NOT_COLLECTED
+from tessera.errors import NO_SUCH_POSITION, ROW_STORE_FAILED, ROWS_NOT_COLLECTED, WEIGHTS_CHANGED
 from tessera.fingerprint.chunks import chosen_rows, complete, values_proven
 from tessera.fingerprint.options import FingerprintOptions
 from tessera.limits import MAX_PLACES
@@ -108,12 +108,18 @@ class RowService:
         self._selections += [] if selection is None else [selection]
         self._chunks += chunks
         values = None if request.fingerprints is None else tuple(chunk.values for chunk in chunks)
-        self._outcomes.append(Outcome(request.key, tokens, shape, values, request.running, input_ids=request.input_ids))
+        running, proven, ids = request.running, request.proven, request.input_ids
+        self._outcomes.append(Outcome(request.key, tokens, shape, values, running, proven, input_ids=ids))
 
     def failed(self, key: str, error: Exception) -> None:
         """Note that a request gets no rows, for this reason."""
         logger.error("tessera: no rows for request %s", key, exc_info=error)
         self._outcomes.append(Outcome(key, code=ROWS_NOT_COLLECTED, message=f"no rows for this request: {error}"))
+
+    def outdated(self, key: str, input_ids: Ids | None = None) -> None:
+        """Note that a request gets no rows, for they are not all of the same weights. Its answer stands."""
+        message = "the weights changed during this request"
+        self._outcomes.append(Outcome(key, code=WEIGHTS_CHANGED, message=message, input_ids=input_ids))
 
     def flush(self) -> None:
         """Begin to read the rows of all requests noted; to be called before anything can reuse their slots."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+UNAVAILABLE = "rows_unavailable"
+"""The field of an answer that says why it has none of the values that it needs rows for."""
+
 
 class Over(StrEnum):
     """Which tokens are meant.

@@ -38,6 +38,7 @@ class RowStore:
         self.rows = torch.full((slots, hidden_size), float("nan"), dtype=dtype, device=device)
         self.broken: str | None = None
         self.factor: float | None = None
+        self._released = False
 
     @property
     def nbytes(self) -> int:
@@ -79,9 +80,21 @@ class RowStore:
 
     def invalidate(self) -> None:
         """Forget every row (the weights changed). Waits for the forwards in flight, which still use the old weights."""
+        if self._released:
+            return
         self._synchronize()
         self.rows.fill_(float("nan"))
         self._synchronize()
+
+    def release(self) -> None:
+        """Wait for the reads in flight: the memory behind the rows is about to be given back."""
+        self._synchronize()
+        self._released = True
+
+    def restore(self) -> None:
+        """The memory behind the rows is there again, with anything in it."""
+        self._released = False
+        self.invalidate()
 
     def _row(self) -> str:
         return f"{self.rows.shape[1]} {self.rows.dtype}"

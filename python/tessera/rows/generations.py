@@ -1,0 +1,37 @@
+"""Which weights rows were computed with, and which prefixes of SGLang's cache a reader of rows may still use."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PrefixKey(NamedTuple):
+    """An ``extra_key``, by which SGLang divides its prefix cache. No client can name it: JSON has no such object."""
+
+    extra_key: str | None
+    generation: int
+
+
+class Generations:
+    """Counts the weights that a scheduler has served. Each tensor-parallel rank counts alike.
+
+    Attributes:
+        number: how often the weights have changed.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._older_prefixes = False
+
+    def changed(self) -> None:
+        """The weights changed. What is cached was computed with older ones, and its rows are gone."""
+        self.number += 1
+        self._older_prefixes = True
+
+    def flushed(self) -> None:
+        """The prefix cache is empty."""
+        self._older_prefixes = False
+
+    def key(self, extra_key: str | None) -> str | PrefixKey | None:
+        """The ``extra_key`` of a request that reads rows: with it, prefixes of older weights are cache misses."""
+        return PrefixKey(extra_key, self.number) if self._older_prefixes else extra_key

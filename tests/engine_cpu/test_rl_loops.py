@@ -1,0 +1,392 @@
+"""Weights change while a server runs, call by call as RL libraries change them.
+
+After each loop embeddings are Hugging Face's with the new weights, fingerprints are verified, and a claim of the old
+weights fails. The server makes fingerprints of every answer, so a request that asks for nothing needs its rows too.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tessera.testing.claims import FINGERPRINTS, claim_of, post, proven, verdicts
+from tessera.testing.endpoints import flush_cache, metrics
+from tessera.testing.generate import fresh_prompt, generate
+from tessera.testing.launch import hold_port, port_of
+from tessera.testing.pool import ServerPool
+from tessera.testing.reference import HuggingFace, relative_error
+from tessera.testing.server import Server
+from tessera.testing.tiny import TINY
+from tessera.testing.weights import with_other_weights
+
+FLOAT32_ERROR = 1e-5
+LONG = 150
+"""Tokens of an answer that still runs when the server is paused."""
+WHY = "rows_unavailable"
+CHANGED = "weights_changed: the weights changed during this request"
+
+
+class Model(NamedTuple):
+    """Weights that a trainer sends, and what Hugging Face computes with them."""
+
+    path: Path
+    hf: HuggingFace
+
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """By name."""
+        return list(load_file(self.path / "model.safetensors").items())
+
+
+@pytest.fixture
+def training(server_pool: ServerPool) -> Iterator[Server]:
+    """A server that fingerprints every answer and counts; it gets back the weights with which it started."""
+    server = server_pool.get("--toploc-verification", "--enable-metrics", "--skip-tokenizer-init")
+    yield server
+    call(server, "/continue_generation", {})
+    call(server, "/abort_request", {"abort_all": True})
+    flush_cache(server)
+    call(server, "/update_weights_from_disk", {"model_path": str(TINY)})
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """The next policy."""
+    path = with_other_weights(tmp_path_factory.mktemp("new"))
+    return Model(path, HuggingFace(path))
+
+
+@pytest.fixture
+def old_claim(training: Server) -> Any:
+    """What the server answers before its weights change."""
+    return claim_of(proven(training, prompt_of(30), 40))
+
+
+def prompt_of(length: int) -> list[int]:
+    """One that no other request had."""
+    prompt_of.seed += 1  # type: ignore[attr-defined]
+    return fresh_prompt("rl", length, prompt_of.seed)  # type: ignore[attr-defined]
+
+
+prompt_of.seed = 0  # type: ignore[attr-defined]
+
+
+def call(server: Server, path: str, body: Any) -> Any:
+    """One of the loop's calls, which succeeds."""
+    answer = post(server, path, body)
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return answer
+
+
+def paused(server: Server, mode: str | None) -> None:
+    """Pause while requests run."""
+    deadline = time.monotonic() + 60
+    while running(server) == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    call(server, "/pause_generation", {} if mode is None else {"mode": mode})
+
+
+def running(server: Server) -> int:
+    """Requests in the running batch, as slime asks."""
+    loads = httpx.get(f"{server.url}/v1/loads?include=core,disagg,queues", timeout=60).raise_for_status().json()
+    return sum(load["num_running_reqs"] for load in loads["loads"])
+
+
+def check_embedding(model: HuggingFace, prompt: list[int], answer: Any) -> None:
+    """Over all its rows; with the ids that the answer has."""
+    expected = model.pooled(prompt, answer["output_ids"], "mean", "all")
+    assert relative_error(answer["meta_info"]["embedding"], expected) <= FLOAT32_ERROR
+
+
+def check_policy(server: Server, model: HuggingFace, old_claim: Any) -> None:
+    """Good requests last: rows and fingerprints are those of the policy that is served now."""
+    prompt = prompt_of(50)
+    for _ in range(2):  # computed, then cached
+        answer = generate(server, prompt, 40, return_embedding={"over": "all"}, return_input_ids=True)
+        check_embedding(model, prompt, answer)
+        meta = answer["meta_info"] | {"output_ids": answer["output_ids"]}
+        assert verdicts(server, claim_of(meta), old_claim) == ["pass", "fail"]
+
+
+@contextmanager
+def in_flight(
+    server: Server, count: int = 1, sampling: dict[str, Any] | None = None, **fields: Any
+) -> Iterator[tuple[list[int], list[Future[Any]]]]:
+    """Long requests for log-probabilities, of one prompt."""
+    prompt = prompt_of(40)
+    with ThreadPoolExecutor(count) as pool:
+        fields["return_logprob"] = True
+        yield prompt, [pool.submit(generate, server, prompt, LONG, sampling, **fields) for _ in range(count)]
+
+
+def test_an_update_that_fails_changes_nothing(training: Server, hf: HuggingFace, old_claim: Any) -> None:
+    """400, and not a row or prefix is lost: not of cached prompts, not of those that run."""
+    prompt = prompt_of(40)
+    generate(training, prompt, 4)
+    with in_flight(training, return_embedding={"over": "all"}) as (long, (request,)):
+        paused(training, "in_place")
+        failed = post(training, "/update_weights_from_disk", {"model_path": "/nonexistent", "flush_cache": False})
+        assert failed.status_code == httpx.codes.BAD_REQUEST
+        call(training, "/continue_generation", {})
+    check_embedding(hf, long, request.result())
+    answer = generate(training, prompt, 4, return_embedding={"over": "all"})
+    assert answer["meta_info"]["cached_tokens"] == len(prompt) - 1
+    check_embedding(hf, prompt, answer)
+    assert verdicts(training, old_claim) == ["pass"]
+
+
+def test_prefixes_without_rows_are_computed_again(training: Server, hf: HuggingFace, new: Model) -> None:
+    """For whoever needs their rows; others find SGLang's cache as it was. After a flush all share it again."""
+    prompt = prompt_of(40)
+    plain = {"return_toploc_fingerprints": False}
+    generate(training, prompt, 4)
+    call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
+    assert generate(training, prompt, 4, **plain)["meta_info"]["cached_tokens"] == len(prompt) - 1
+    for cached in (0, len(prompt) - 1):
+        answer = generate(training, prompt, 4, return_embedding={"over": "all"})
+        assert answer["meta_info"]["cached_tokens"] == cached
+        check_embedding(new.hf, prompt, answer)
+    encode = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 0}, "return_embedding": True}
+    vector = call(training, "/generate", encode).json()["meta_info"]["embedding"]
+    assert relative_error(vector, new.hf.pooled(prompt, [], "mean", "prompt")) <= FLOAT32_ERROR
+
+    call(training, "/update_weights_from_disk", {"model_path": str(TINY), "flush_cache": False})
+    vector = call(training, "/generate", encode).json()["meta_info"]["embedding"]
+    assert relative_error(vector, hf.pooled(prompt, [], "mean", "prompt")) <= FLOAT32_ERROR
+    flush_cache(training)
+    generate(training, prompt, 4, **plain)
+    answer = generate(training, prompt, 4, return_embedding={"over": "all"})
+    assert answer["meta_info"]["cached_tokens"] == len(prompt) - 1
+    check_embedding(hf, prompt, answer)
+
+
+def unavailable(server: Server) -> float:
+    """Answers that the metric counts."""
+    found = [sample for sample in metrics(server) if sample.name == "tessera:rows_unavailable_total"]
+    return sum(sample.value for sample in found if sample.labels["code"] == "weights_changed")
+
+
+def test_answers_survive_weights_that_change_in_place(training: Server, new: Model, old_claim: Any) -> None:
+    """All tokens and log-probabilities, as on stock; null, the reason, and a count for what nobody can vouch for."""
+    before = unavailable(training)
+    asked = {"return_embedding": {"over": "all"}, "return_hidden_states": True}
+    with in_flight(training) as (_, (silent,)), in_flight(training, **asked) as (_, (asking,)):
+        paused(training, "in_place")
+        call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
+        call(training, "/continue_generation", {})
+    for request in (silent, asking):
+        answer = request.result()
+        assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": LONG}
+        assert len(answer["output_ids"]) == len(answer["meta_info"]["output_token_logprobs"]) == LONG
+        assert answer["meta_info"][FINGERPRINTS] is None
+        assert answer["meta_info"][WHY] == CHANGED
+    assert "embedding" not in silent.result()["meta_info"]
+    meta = asking.result()["meta_info"]
+    assert (meta["embedding"], meta["embedding_tokens"], meta["hidden_states"]) == (None, 0, None)
+    assert unavailable(training) == before + 2
+    check_policy(training, new.hf, old_claim)
+
+
+def test_rows_that_were_computed_again_count(training: Server, new: Model, old_claim: Any) -> None:
+    """A retracted request is prefilled with the new weights, tokens of the old ones included: so are its rows.
+
+    As on stock, nothing can be flushed while it waits.
+    """
+    with in_flight(training, count=20, return_embedding={"over": "all"}, return_input_ids=True) as (prompt, requests):
+        while running(training) < len(requests):
+            time.sleep(0.02)
+        paused(training, "retract")
+        assert post(training, "/flush_cache", {}).status_code == httpx.codes.BAD_REQUEST
+        call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
+        call(training, "/continue_generation", {})
+    for request in requests:
+        answer = request.result()
+        check_embedding(new.hf, prompt, answer)
+        meta = answer["meta_info"] | {"output_ids": answer["output_ids"]}
+        assert verdicts(training, claim_of(meta)) == ["pass"]
+    check_policy(training, new.hf, old_claim)
+
+
+@pytest.mark.parametrize("mode", ["in_place", "retract"])
+def test_a_stream_ends_without_its_last_fingerprints(training: Server, new: Model, old_claim: Any, mode: str) -> None:
+    """Those that it sent are of the old weights, and none of the new ones follow; every chunk comes in time."""
+    sampling = {"max_new_tokens": LONG, "ignore_eos": True}
+    body = {"input_ids": prompt_of(40), "sampling_params": sampling, "stream": True}
+    found: list[Any] = []
+    with httpx.stream("POST", f"{training.url}/generate", json=body, timeout=120) as response:
+        lines = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {"))
+        found.append(json.loads(next(lines))["meta_info"])
+        call(training, "/pause_generation", {"mode": mode})
+        call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
+        call(training, "/continue_generation", {})
+        found += [json.loads(line)["meta_info"] for line in lines]
+    assert len(found[0][FINGERPRINTS]) == 1
+    assert found[-1]["finish_reason"]["type"] == "length"
+    assert found[-1]["completion_tokens"] == LONG
+    assert (found[-1][FINGERPRINTS], found[-1][WHY]) == (None, CHANGED)
+    check_policy(training, new.hf, old_claim)
+
+
+def test_areal(training: Server, hf: HuggingFace, new: Model, old_claim: Any) -> None:
+    """Pause, update from disk, continue, the same prompt with the tokens kept: it trains on the aborted answer too."""
+    with in_flight(training, image_data=None, return_embedding={"over": "all"}, return_input_ids=True) as (
+        prompt,
+        ours,
+    ):
+        paused(training, None)
+        update = {"model_path": str(new.path), "abort_all_requests": True}
+        call(training, "/update_weights_from_disk", update)
+        call(training, "/continue_generation", {})
+        partial = ours[0].result()
+    kept = partial["output_ids"]
+    assert partial["meta_info"]["finish_reason"]["type"] == "abort"
+    assert len(partial["meta_info"]["output_token_logprobs"]) == len(kept) < LONG
+    check_embedding(hf, prompt, partial)
+    answer = generate(training, [*prompt, *kept], 10, return_embedding={"over": "all"})
+    check_embedding(new.hf, [*prompt, *kept], answer)
+    check_policy(training, new.hf, old_claim)
+    call(training, "/update_weights_from_disk", {"model_path": str(TINY)})
+    meta = partial["meta_info"] | {"output_ids": kept}
+    assert verdicts(training, claim_of(meta)) == ["pass"]
+
+
+def test_slime_aborts(training: Server, hf: HuggingFace) -> None:
+    """All at once, those that wait too; with parameters of slime's own. What has rows has what they give."""
+    extra = {"custom_params": {"return_top_p_token_ids": True}, "no_stop_trim": True, "skip_special_tokens": False}
+    with in_flight(training, 3, extra, return_embedding={"over": "all"}, return_input_ids=True) as (prompt, sent):
+        paused(training, "in_place")
+        call(training, "/continue_generation", {})
+        call(training, "/abort_request", {"rid": "", "abort_all": True})
+    claims = []
+    for request in sent:
+        answer = request.result()
+        meta = answer["meta_info"]
+        assert meta["finish_reason"]["type"] == "abort"
+        if meta.get(WHY) is None:
+            assert len(meta["output_token_logprobs"]) == len(answer["output_ids"])
+            check_embedding(hf, prompt, answer)
+            claims.append(claim_of(meta | {"output_ids": answer["output_ids"]}))
+    assert verdicts(training, *claims) == ["pass"] * len(claims)
+    assert claims
+    for path in ("/get_server_info", "/health_generate"):
+        httpx.get(training.url + path, timeout=60).raise_for_status()
+    prompt = prompt_of(20)
+    full = generate(training, prompt, 8)["output_ids"]
+    stop = {"stop_token_ids": [full[4]], "no_stop_trim": True}
+    answer = generate(training, prompt, 8, stop, return_embedding={"over": "all"})
+    assert answer["output_ids"] == full[: full.index(full[4]) + 1]
+    check_embedding(hf, prompt, answer)
+
+
+def test_aborted_while_it_waits(training: Server, hf: HuggingFace, old_claim: Any) -> None:
+    """A retracted request keeps its tokens when it is aborted, and has no rows: null, and why."""
+    with in_flight(training, return_embedding=True) as (_, (request,)):
+        paused(training, "retract")
+        call(training, "/abort_request", {"abort_all": True})
+        call(training, "/continue_generation", {})
+        answer = request.result()
+    meta = answer["meta_info"]
+    assert meta["finish_reason"]["type"] == "abort"
+    assert len(answer["output_ids"]) >= 1
+    assert (meta["embedding"], meta[FINGERPRINTS]) == (None, None)
+    assert meta[WHY].startswith("request_aborted: ")
+    prompt = prompt_of(30)
+    check_embedding(hf, prompt, generate(training, prompt, 4, return_embedding={"over": "all"}))
+    assert verdicts(training, old_claim) == ["pass"]
+
+
+def test_distributed(training: Server, new: Model, old_claim: Any) -> None:
+    """AReaL and slime: a group with the trainer, two lots of tensors, flush, destroy."""
+    from sglang.srt.utils import init_custom_process_group
+
+    with hold_port() as held:
+        port = port_of(held)
+    group = {"group_name": "trainer", "backend": "gloo", "world_size": 2}
+    with ThreadPoolExecutor(1) as pool:
+        place = {"master_address": "127.0.0.1", "master_port": port, "rank_offset": 1}
+        joining = pool.submit(call, training, "/init_weights_update_group", {**place, **group})
+        trainer = init_custom_process_group(
+            backend="gloo", init_method=f"tcp://127.0.0.1:{port}", world_size=2, rank=0, group_name="trainer"
+        )
+        joining.result()
+        call(training, "/pause_generation", {})
+        tensors = new.tensors()
+        for lot in (tensors[::2], tensors[1::2]):
+            body = {
+                "names": [name for name, _ in lot],
+                "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in lot],
+                "shapes": [list(tensor.shape) for _, tensor in lot],
+                "group_name": "trainer",
+                "flush_cache": False,
+            }
+            updating = pool.submit(call, training, "/update_weights_from_distributed", body)
+            for _, tensor in lot:
+                torch.distributed.broadcast(tensor, src=0, group=trainer)
+            updating.result()
+        httpx.get(f"{training.url}/flush_cache", timeout=60).raise_for_status()
+        call(training, "/continue_generation", {})
+        call(training, "/destroy_weights_update_group", {"group_name": "trainer"})
+    check_policy(training, new.hf, old_claim)
+
+
+def send_tensors(server: Server, model: Model, buckets: int) -> None:
+    """As slime and verl do: each bucket one flat tensor, nothing flushed, the version with the last."""
+    from sglang.srt.utils import MultiprocessingSerializer
+    from sglang.srt.weight_sync.tensor_bucket import FlattenedTensorBucket
+
+    torch.multiprocessing.set_sharing_strategy("file_system")  # the server is no child of this process
+    tensors = model.tensors()
+    for i in range(buckets):
+        bucket = FlattenedTensorBucket(named_tensors=tensors[i::buckets])
+        flat = {"flattened_tensor": bucket.get_flattened_tensor(), "metadata": bucket.get_metadata()}
+        body = {
+            "serialized_named_tensors": [MultiprocessingSerializer.serialize(flat, output_str=True)],
+            "load_format": "flattened_bucket",
+            "flush_cache": False,
+            **({"weight_version": "7"} if i == buckets - 1 else {}),
+        }
+        call(server, "/update_weights_from_tensor", body)
+
+
+def test_tensors_in_buckets(training: Server, new: Model, old_claim: Any) -> None:
+    """Slime: pause, flush, three buckets, flush, continue; answers name the version."""
+    call(training, "/pause_generation", {})
+    httpx.get(f"{training.url}/flush_cache", timeout=60).raise_for_status()
+    send_tensors(training, new, 3)
+    httpx.get(f"{training.url}/flush_cache", timeout=60).raise_for_status()
+    call(training, "/continue_generation", {})
+    assert generate(training, prompt_of(8), 1)["meta_info"]["weight_version"] == "7"
+    check_policy(training, new.hf, old_claim)
+
+
+def test_verl(training: Server, new: Model, old_claim: Any) -> None:
+    """Memory is released and resumed by tags, the weights come in between."""
+    call(training, "/release_memory_occupation", {"tags": ["kv_cache", "weights"]})
+    call(training, "/resume_memory_occupation", {"tags": ["weights"]})
+    send_tensors(training, new, 2)
+    call(training, "/resume_memory_occupation", {"tags": ["kv_cache"]})
+    flush_cache(training)
+    check_policy(training, new.hf, old_claim)
+
+
+def test_verls_teacher(training: Server, hf: HuggingFace) -> None:
+    """Log-probabilities of a whole text, none generated: the reference's; its embedding beside them."""
+    ids = prompt_of(60)
+    fields = {"return_logprob": True, "logprob_start_len": 0, "return_embedding": True}
+    for _ in range(2):
+        meta = generate(training, ids, 0, **fields)["meta_info"]
+        found = np.array([entry[0] for entry in meta["input_token_logprobs"][1:]])
+        assert np.abs(found - hf.logprobs(ids, lambda embeds: embeds)).max() < 1e-3
+        assert relative_error(meta["embedding"], hf.pooled(ids, [], "mean", "prompt")) <= FLOAT32_ERROR
+        assert len(meta[FINGERPRINTS]) == 1

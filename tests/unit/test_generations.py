@@ -1,0 +1,23 @@
+"""The keys under which readers of rows find prefixes, as weights change."""
+
+from __future__ import annotations
+
+from tessera.rows.generations import Generations
+
+
+def test_keys() -> None:
+    """One's own until weights change; others after each change; one's own again after a flush."""
+    generations = Generations()
+    assert [generations.key(own) for own in (None, "a")] == [None, "a"]
+    seen = {None, "a"}
+    for number in (1, 2):
+        generations.changed()
+        assert generations.number == number
+        keys = {generations.key(own) for own in (None, "a")}
+        assert len(keys) == 2
+        assert not keys & seen
+        assert not any(isinstance(key, str) for key in keys)  # none that a client can write
+        seen |= keys
+    generations.flushed()
+    assert [generations.key(own) for own in (None, "a")] == [None, "a"]
+    assert generations.number == 2
