@@ -149,7 +149,7 @@ def test_an_update_that_fails_changes_nothing(training: Server, hf: HuggingFace,
 def test_prefixes_without_rows_are_computed_again(training: Server, hf: HuggingFace, new: Model) -> None:
     """For whoever needs their rows; others find SGLang's cache as it was. After a flush all share it again."""
     prompt = prompt_of(40)
-    plain = {"return_toploc_fingerprints": False}
+    plain: dict[str, Any] = {"return_toploc_fingerprints": False}
     generate(training, prompt, 4)
     call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
     assert generate(training, prompt, 4, **plain)["meta_info"]["cached_tokens"] == len(prompt) - 1
@@ -180,7 +180,7 @@ def unavailable(server: Server) -> float:
 def test_answers_survive_weights_that_change_in_place(training: Server, new: Model, old_claim: Any) -> None:
     """All tokens and log-probabilities, as on stock; null, the reason, and a count for what nobody can vouch for."""
     before = unavailable(training)
-    asked = {"return_embedding": {"over": "all"}, "return_hidden_states": True}
+    asked: dict[str, Any] = {"return_embedding": {"over": "all"}, "return_hidden_states": True}
     with in_flight(training) as (_, (silent,)), in_flight(training, **asked) as (_, (asking,)):
         paused(training, "in_place")
         call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
@@ -383,7 +383,7 @@ def test_verl(training: Server, new: Model, old_claim: Any) -> None:
 def test_verls_teacher(training: Server, hf: HuggingFace) -> None:
     """Log-probabilities of a whole text, none generated: the reference's; its embedding beside them."""
     ids = prompt_of(60)
-    fields = {"return_logprob": True, "logprob_start_len": 0, "return_embedding": True}
+    fields: dict[str, Any] = {"return_logprob": True, "logprob_start_len": 0, "return_embedding": True}
     for _ in range(2):
         meta = generate(training, ids, 0, **fields)["meta_info"]
         found = np.array([entry[0] for entry in meta["input_token_logprobs"][1:]])

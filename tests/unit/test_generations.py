@@ -9,7 +9,7 @@ def test_keys() -> None:
     """One's own until weights change; others after each change; one's own again after a flush."""
     generations = Generations()
     assert [generations.key(own) for own in (None, "a")] == [None, "a"]
-    seen = {None, "a"}
+    seen: set[object] = {None, "a"}
     for number in (1, 2):
         generations.changed()
         assert generations.number == number
