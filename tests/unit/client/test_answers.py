@@ -129,6 +129,16 @@ def test_an_abort_is_no_generation() -> None:
     assert refused.value.code == "no_such_position"
 
 
+def test_a_generation_whose_weights_changed() -> None:
+    """Its tokens stand where nothing of rows was asked for; else it is worth another try."""
+    why = "weights_changed: the weights changed during this request"
+    outdated = item(embedding=None, embedding_tokens=0, rows_unavailable=why)
+    with pytest.raises(ServerError, match="changed during") as raised:
+        answers.generation(outdated, frozenset({"embedding"}))
+    assert (raised.value.status, raised.value.code) == (503, "weights_changed")
+    assert answers.generation(outdated, frozenset({"token_logprobs"})).text == "ab"
+
+
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("body", [[item(), item()], {"text": "a"}, "x", None])
 def test_another_number_of_generations(body: Any, count: int) -> None:
