@@ -42,6 +42,7 @@ EXTRAS = {
         "requests>=2.32",
         "ruff==0.17.5",
         "schemathesis>=4.32,<5",
+        "sglang-router==0.3.2",  # the tests of what a proxy leaves of our fields
         "toploc==0.1.6",
     ],
 }

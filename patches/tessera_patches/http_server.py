@@ -60,6 +60,8 @@ def prepare(
         config.active.vocabulary = tokenizer_manager.model_config.vocab_size
         if server_args.enable_metrics:
             config.metrics = Metrics(tokenizer_manager.served_model_name)
+        if config.inbox is not None:
+            config.inbox.hide()  # every scheduler has said that it is ready
         if config.inbox is not None and config.metrics is not None:
             config.inbox.watch = config.metrics.note
         config.room = Room.of(scheduler_infos[0], server_args.page_size)

@@ -33,6 +33,7 @@ def resolve_positions(
         if not obj.stream:
             raise
         raise ValueError(str(error)) from error  # SGLang writes it into the stream, whose status is sent
+    overrides.injected = len(injection.positions)
     plain = obj.sampling_params
     obj.sampling_params = on_wire(plain, injection.to_wire())
     try:

@@ -180,7 +180,7 @@ async def _handle(
     )
     settings = config.active
     request.custom_params, collector = admit(wanted, rows=settings.rows, hidden_size=settings.hidden_size)
-    if collector is not None:
+    if collector is not None and settings.rows:
         request.return_hidden_states = False  # ours from here on
     answer = await serving.handle_request(request, raw_request)
     raise_late_error(request.custom_params)

@@ -17,6 +17,8 @@ from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
 from tessera.fingerprint import answer as fingerprints
 from tessera.fingerprint import exact
 from tessera.fingerprint.chunks import complete
+from tessera.fingerprint.options import NONCE_FIELD
+from tessera.inject.carry import INJECTED, Overrides, carried
 from tessera.rows.span import UNAVAILABLE
 from tessera.states.answer import answer as hidden_states
 from tessera.states.answer import listed
@@ -29,6 +31,9 @@ def with_rows(original: Callable[..., Outputs], manager: Any, obj: Any, request:
     wanted = asked(getattr(obj, "sampling_params", None))
     if config.inbox is not None:
         config.inbox.open()
+    overrides = carried(getattr(obj, "sampling_params", None))
+    if isinstance(overrides, Overrides):
+        original = _counting(original, overrides)
     if not (wanted.rows or wanted.ids) or config.inbox is None:
         return original(manager, obj, request)
     inbox, key = config.inbox, wanted.token + obj.rid
@@ -49,6 +54,18 @@ async def _as_lists(outputs: Outputs) -> Outputs:
         meta = output["meta_info"]
         meta.update((name, listed(meta[name])) for name in ("embedding", "hidden_states") if name in meta)
         yield output
+
+
+def _counting(original: Callable[..., Outputs], overrides: Overrides) -> Callable[..., Outputs]:
+    """The last output says how many vectors were injected: what a proxy dropped is missing there."""
+
+    async def counted(*args: Any) -> Outputs:
+        async for output in original(*args):
+            if output["meta_info"].get("finish_reason") is not None:
+                output["meta_info"][INJECTED] = overrides.injected
+            yield output
+
+    return counted
 
 
 def _least(sampling_params: dict[str, Any]) -> int:
@@ -143,12 +160,18 @@ async def _fields(parts: Sequence[Delivered], wanted: Asked, prompt_tokens: int)
         if config.metrics is not None:
             config.metrics.returned(shape[0])
     if wanted.proven:
-        fields[fingerprints.FINGERPRINTS] = await fingerprints.built(parts)
+        fields |= await _proofs(parts, wanted)
     if wanted.fingerprints is not None and wanted.claim is not None:
         points = [chunk for part in parts for chunk in part.points]
         result = await fingerprints.validated(wanted.claim, points, wanted.fingerprints)
         fields[fingerprints.RESULT] = result
     return fields
+
+
+async def _proofs(parts: Sequence[Delivered], wanted: Asked) -> dict[str, Any]:
+    nonce = None if wanted.fingerprints is None else wanted.fingerprints.nonce
+    fields = {fingerprints.FINGERPRINTS: await fingerprints.built(parts)}
+    return fields if nonce is None else {**fields, NONCE_FIELD: nonce}
 
 
 def _all_ids(so_far: list[int], output: dict[str, Any]) -> list[int]:

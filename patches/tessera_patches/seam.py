@@ -43,7 +43,7 @@ class Seam:
         target: dotted path of the function, method or class in SGLang.
         hook: how it is wrapped.
         phase: in which process, and when.
-        feature: the feature that needs it; "" is needed by all.
+        feature: the feature that needs it, or several with ", " between them; "" is needed by all.
         handler: ``module:name`` of ours, imported only when the seam is installed.
         guard: what is compared with the lock file.
         why: what it is for.

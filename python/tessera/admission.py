@@ -212,6 +212,13 @@ def folded(key: str, wire: str, sampling_params: Any, *, keep: bool = False) -> 
     return _fold(key, wire, sampling_params or {}, keep=keep)
 
 
+def tagged(params: SamplingParams) -> SamplingParams:
+    """With the token that tells this request from any other, if it has none yet."""
+    custom = params.get("custom_params") or {}
+    token = custom.get(TOKEN_KEY) or f"{_SECRET}{next(_numbers)} "
+    return {**params, "custom_params": {**custom, TOKEN_KEY: token}}
+
+
 def _fold(key: str, wire: str, params: SamplingParams, *, keep: bool = False) -> SamplingParams:
     if not isinstance(params, dict):
         raise BadRequest("sampling_params", params, "an object, or a list of objects")
@@ -221,5 +228,4 @@ def _fold(key: str, wire: str, params: SamplingParams, *, keep: bool = False) ->
     asked(params)
     if keep and key in custom:
         return params
-    token = custom.get(TOKEN_KEY) or f"{_SECRET}{next(_numbers)} "
-    return {**params, "custom_params": {**custom, key: wire, TOKEN_KEY: token}}
+    return tagged({**params, "custom_params": {**custom, key: wire}})

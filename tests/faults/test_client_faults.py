@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -269,6 +271,7 @@ def test_killed_in_mid_batch(server_pool: ServerPool, server: Server, proxy: Unr
         assert not waiting.done()
         while server.exit_code is None:
             time.sleep(0.05)
+        assert not list(Path(tempfile.gettempdir()).glob(f"tessera-{server.pid}-*"))
         proxy.target = server_pool.get(HIDDEN).url
         groups = waiting.result(timeout=120)
     assert [len(group) for group in groups] == [4, 4]

@@ -7,7 +7,7 @@ import base64
 import numpy as np
 
 from tessera.embed.answer import answer
-from tessera.embed.options import EmbedOptions, Encoding
+from tessera.embed.options import EmbedOptions, Encoding, Pooling
 
 VECTOR = np.array([3.0, 4.0, 12.0], np.float32)
 
@@ -38,4 +38,13 @@ def test_zero_vector_stays_zero() -> None:
 
 def test_nothing_pooled() -> None:
     """No rows: null and zero."""
-    assert answer(None, 0, EmbedOptions()) == {"embedding": None, "embedding_tokens": 0}
+    fields = answer(None, 0, EmbedOptions())
+    assert (fields["embedding"], fields["embedding_tokens"]) == (None, 0)
+
+
+def test_the_options_in_force() -> None:
+    """Defaults too; the encoding shows itself, and all dimensions are no option."""
+    fields = answer(VECTOR, 1, EmbedOptions(pooling=Pooling.LAST, encoding_format=Encoding.BASE64))
+    assert fields["embedding_options"] == {"pooling": "last", "over": "prompt", "normalize": False}
+    fields = answer(VECTOR, 1, EmbedOptions(normalize=True, dimensions=2))
+    assert fields["embedding_options"] == {"pooling": "mean", "over": "prompt", "normalize": True, "dimensions": 2}

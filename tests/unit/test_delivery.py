@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from tessera.delivery import inbox as inbox_module
+from tessera.delivery import outbox as outbox_module
 from tessera.delivery.inbox import Inbox
 from tessera.delivery.mail import Mail
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Delivered, Outcome, Vitals, all_finite, pack, unpack
-from tessera.errors import ROW_STORE_FAILED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable
+from tessera.errors import ROW_STORE_FAILED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable, StartRefused
 from tessera.rows.reader import Fetched, Read
 
 
@@ -120,9 +121,12 @@ def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def exchange() -> Inbox:
         inbox = Inbox()
+        folder = Path(inbox.address.removeprefix("ipc://")).parent
+        assert folder.stat().st_mode & 0o077 == 0
         outbox = Outbox(inbox.address)
         for rid in ("a", "b", "missing"):
             inbox.expect(rid)
+        assert not folder.exists()
         outbox.put([Outcome("stranger", 1), Outcome("a", 2)], Read(fetched([[9.0], [1.0]])))
         outbox.send()
         first = await inbox.take("a")
@@ -136,10 +140,35 @@ def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await inbox.take("missing")).outcome.code == "rows_not_collected"
         for rid in ("a", "b", "missing"):
             inbox.forget(rid)
-        assert Path(inbox.address.removeprefix("ipc://")).parent.stat().st_mode & 0o077 == 0
         return inbox
 
     asyncio.run(exchange())._socket.close()
+
+
+def test_a_scheduler_that_cannot_connect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It does not start: its rows would wait for ever."""
+    monkeypatch.setattr(outbox_module, "_CONNECT_MILLISECONDS", 50)
+    with pytest.raises(StartRefused, match="nothing receives rows"):
+        Outbox(f"ipc://{tmp_path}/results")
+
+
+def test_a_temporary_folder_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says where the socket is instead; where it can, nothing is said."""
+    full, other = tmp_path / "full", tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setenv("TMPDIR", str(full))
+    monkeypatch.setattr("tempfile.tempdir", str(other))
+    elsewhere = Inbox()
+    assert f"TMPDIR={full} cannot be written; the folder of our socket is {other}/tessera-" in caplog.text
+    caplog.clear()
+    monkeypatch.setenv("TMPDIR", str(other))
+    there = Inbox()
+    assert caplog.text == ""
+    for inbox in (elsewhere, there):
+        inbox.hide()
+        inbox._socket.close()
 
 
 def test_steps_are_sent_in_their_order() -> None:

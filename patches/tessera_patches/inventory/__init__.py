@@ -10,4 +10,5 @@ SEAMS = (*launch.SEAMS, *guard.SEAMS, *rows.SEAMS, *speculation.SEAMS, *inject.S
 
 def seams(phase: Phase, features: list[str]) -> list[Seam]:
     """The seams to install in one phase for these features."""
-    return [seam for seam in SEAMS if seam.phase is phase and seam.feature in ("", *features)]
+    on = {"", *features}
+    return [seam for seam in SEAMS if seam.phase is phase and not on.isdisjoint(seam.feature.split(", "))]

@@ -193,7 +193,7 @@ class AsyncClient:
     async def _stream(self, generating: Generating) -> AsyncIterator[Delta]:
         call = streaming(generating)
         deadline = Deadline(call.timeout, f"the stream from {call.path}")
-        reader = StreamReader(generating.wanted)
+        reader = StreamReader(generating.wanted, generating.body)
         opened = await self._try(call, deadline, lambda: self._open_stream(call, deadline))
         with in_our_words(self.url, deadline):
             async with aclosing(opened) as response:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from tessera.client import errors
+from tessera.client.applied import APPLIED, check_generation, check_pooling, missing
 from tessera.client.results import Embedding, Embeddings, Floats, Generation, ServerInfo, Verdict
 from tessera.client.status import NO_ROWS, Answer, check_status, error_body, is_ours, parsed, shown, status_error
 from tessera.rows.span import UNAVAILABLE
 
 _ROWS = frozenset({"embedding", "hidden_states", "fingerprints"})
 """Fields of `Generation` that the server makes of rows."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def generations(answer: Answer, count: int, wanted: frozenset[str]) -> list[Generation]:
@@ -37,12 +41,18 @@ def generations(answer: Answer, count: int, wanted: frozenset[str]) -> list[Gene
     return [generation(item, wanted) for item in items]
 
 
-def generation(item: Any, wanted: frozenset[str]) -> Generation:
+def generation(item: Any, wanted: frozenset[str], sent: Mapping[str, Any] = _NOTHING) -> Generation:
     """One generation, whole or not at all.
+
+    Args:
+        item: of the answer.
+        wanted: fields of `Generation` that were asked for.
+        sent: the request's body, compared with what the answer says was applied.
 
     Raises:
         ServerError: it was aborted, or the weights changed and its rows are none.
         HiddenStatesUnsupported: rows were asked for and did not come.
+        NotApplied: something that was asked for was not done.
         InvalidResponse: a field is missing or has another form.
     """
     try:
@@ -52,7 +62,7 @@ def generation(item: Any, wanted: frozenset[str]) -> Generation:
             raise _aborted(reason)
         if UNAVAILABLE in meta and wanted & _ROWS:
             raise _without_rows(meta[UNAVAILABLE])
-        return Generation(
+        found = Generation(
             text=str(item["text"]),
             output_ids=tuple(item["output_ids"]),
             finish_reason=str(reason["type"]),
@@ -61,37 +71,62 @@ def generation(item: Any, wanted: frozenset[str]) -> Generation:
             token_logprobs=_logprobs(meta, len(item["output_ids"])) if "token_logprobs" in wanted else None,
             embedding=_embedding(meta) if "embedding" in wanted else None,
             hidden_states=_hidden_states(meta) if "hidden_states" in wanted else None,
-            input_ids=tuple(meta["input_ids"]) if "fingerprints" in wanted else None,
             fingerprints=_fingerprints(meta) if "fingerprints" in wanted else None,
+            input_ids=tuple(meta["input_ids"]) if "fingerprints" in wanted else None,
             meta=meta,
         )
+        check_generation(sent, meta)
     except (KeyError, TypeError, ValueError) as error:
         raise errors.InvalidResponse(f"this is no whole generation ({error!r}): {shown(item)}") from error
+    return found
 
 
-def embeddings(answer: Answer, count: int) -> Embeddings:
-    """The matrix of a binary answer.
+def embeddings(answer: Answer, count: int, asked: Mapping[str, Any] = _NOTHING) -> Embeddings:
+    """The matrix of an answer: binary, or JSON where a proxy did not pass on that binary was asked for.
+
+    Args:
+        answer: to ``/v1/embeddings``.
+        count: how many vectors must be there.
+        asked: the options that were sent, compared with those that the answer says were applied.
 
     Raises:
-        ClientError: an error status, another number of rows, fewer bytes than the headers say.
+        ClientError: an error status, another number of rows, fewer bytes than the headers say, other options.
     """
     if answer.status == HTTPStatus.NOT_FOUND or (answer.status == HTTPStatus.BAD_REQUEST and not is_ours(answer)):
-        message = f"{NO_ROWS} (it said: {error_body(answer.content).get('message')})"
+        message = f"{NO_ROWS}, and no proxy in front of it that lacks the route"
         raise errors.HiddenStatesUnsupported(message, status=answer.status)
     check_status(answer)
+    if "x-tessera-shape" not in answer.headers:
+        return _from_json(answer, count, asked)
     try:
         rows, width = map(int, answer.headers["x-tessera-shape"].split(","))
         tokens = int(answer.headers["x-tessera-prompt-tokens"])
+        options = json.loads(answer.headers.get("x-tessera-embedding-options", "null"))
     except (KeyError, ValueError) as error:
-        raise errors.InvalidResponse(
-            f"the answer is no binary matrix but {shown(answer.content)}; is sglang-tessera installed on the server?"
-        ) from error
+        raise errors.InvalidResponse(f"the headers describe no matrix ({error!r})") from error
     if rows != count or len(answer.content) != 4 * rows * width:
         raise errors.InvalidResponse(
             f"{count} embeddings were asked for; {rows} of {width} values came in {len(answer.content)} bytes; none of "
             "them is returned"
         )
+    check_pooling(asked, {APPLIED: options})
     return Embeddings(np.frombuffer(answer.content, "<f4").reshape(rows, width), tokens)
+
+
+def _from_json(answer: Answer, count: int, asked: Mapping[str, Any]) -> Embeddings:
+    body = parsed(answer)
+    try:
+        items = sorted(body["data"], key=lambda item: int(item["index"]))
+        matrix = np.stack([np.frombuffer(_bytes(item["embedding"]), "<f4") for item in items if item[APPLIED]])
+        tokens = int(body["usage"]["prompt_tokens"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.InvalidResponse(
+            f"these are no embeddings of a server with sglang-tessera ({error!r}): {shown(answer.content)}"
+        ) from error
+    if len(matrix) != count:
+        raise errors.InvalidResponse(f"{count} embeddings were asked for and {len(matrix)} came; none is returned")
+    check_pooling(asked, items[0])
+    return Embeddings(matrix, tokens)
 
 
 def verdicts(answer: Answer, count: int) -> list[Verdict]:
@@ -144,7 +179,7 @@ def _logprobs(meta: Mapping[str, Any], tokens: int) -> Floats:
 
 def _embedding(meta: Mapping[str, Any]) -> Embedding | None:
     if "embedding" not in meta:
-        raise errors.HiddenStatesUnsupported(NO_ROWS, status=HTTPStatus.OK)
+        raise missing("embedding")
     if meta["embedding"] is None:
         return None
     return Embedding(np.frombuffer(_bytes(meta["embedding"]), "<f4"), int(meta["embedding_tokens"]))
@@ -153,7 +188,7 @@ def _embedding(meta: Mapping[str, Any]) -> Embedding | None:
 def _hidden_states(meta: Mapping[str, Any]) -> Floats:
     states = meta.get("hidden_states")
     if not isinstance(states, dict):  # a stock server knows no format: it sends part of the rows as numbers, or none
-        raise errors.HiddenStatesUnsupported(NO_ROWS, status=HTTPStatus.OK)
+        raise missing("hidden states in the form that was asked for")
     content = _bytes(states["data"])
     if states["dtype"] == "bfloat16":  # the upper half of a float32
         rows = (np.frombuffer(content, "<u2").astype("<u4") << 16).view("<f4")
@@ -163,6 +198,8 @@ def _hidden_states(meta: Mapping[str, Any]) -> Floats:
 
 
 def _fingerprints(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    if "toploc_verification_fingerprints" not in meta:
+        raise missing("fingerprints")
     return tuple(map(str, meta["toploc_verification_fingerprints"]))
 
 

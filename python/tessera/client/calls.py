@@ -79,7 +79,10 @@ class Generating:
 
     def call(self) -> Call[Generation]:
         """The call that brings the whole generation at once."""
-        return Call("/generate", self.body, lambda a: answers.generation(parsed(a), self.wanted), self.timeout)
+        return Call("/generate", self.body, self._read, self.timeout)
+
+    def _read(self, answer: Answer) -> Generation:
+        return answers.generation(parsed(answer), self.wanted, self.body)
 
 
 def generate(prompt: Prompt, options: GenerateOptions, timeouts: Timeouts) -> Generating:
@@ -146,9 +149,13 @@ def encode_batch(inputs: Sequence[Prompt], options: EncodeOptions, timeout: floa
     plain = [text if isinstance(text, str) else _ids(text) for text in inputs]
     if len({isinstance(item, str) for item in plain}) > 1:
         raise ValueError("the inputs are partly texts and partly token ids; give all of one kind")
-    body = {"model": "", "input": plain, **options}
-    count = len(plain)
-    return Call("/v1/embeddings", body, lambda a: answers.embeddings(a, count), timeout, "application/octet-stream")
+    # base64 is for a proxy that does not pass on what the client accepts; a binary answer holds the numbers themselves.
+    body = {"model": "", "input": plain, "encoding_format": "base64", **options}
+
+    def read(answer: Answer) -> Embeddings:
+        return answers.embeddings(answer, len(plain), options)
+
+    return Call("/v1/embeddings", body, read, timeout, "application/octet-stream")
 
 
 def verify(claims: Sequence[Claim], timeout: float) -> Call[list[Verdict]]:

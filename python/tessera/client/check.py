@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import NamedTuple
 
 import numpy as np
 
-from tessera.client.errors import ClientError
+from tessera.client.errors import ClientError, HiddenStatesUnsupported, RequestRefused
 from tessera.client.extract import tactic_prompt
 from tessera.client.interface import Inference
 from tessera.client.probe import fresh_prompt, problem
@@ -19,6 +20,9 @@ TEXTS = ("test input", tactic_prompt(STATE))
 CANDIDATES = 4
 MOST_ERROR = 0.01
 """Relative; between two ways to one vector on one server. The noise of bfloat16 is a tenth of it."""
+
+
+BEHIND = "Give the address of the server itself, or see docs/client.md, Behind a proxy"
 
 
 class Finding(NamedTuple):
@@ -42,13 +46,16 @@ def findings(client: Inference, hidden_size: int | None = None) -> Iterator[Find
     if not reached.fine:
         return
     yield _asked("server", questions.server)
-    yield _asked("hidden states over HTTP", questions.hidden_states)
-    yield _asked("the same from the cache", questions.cached)
-    yield _asked("mean-pooled embedding", questions.embedding)
-    yield _asked("a proof state's embedding", questions.proof_state)
-    yield _asked("a batch, binary", questions.batch)
-    yield _asked(f"{CANDIDATES} candidates", questions.candidates)
-    yield _asked("log-probabilities", questions.log_probs)
+    for what, question in (
+        ("hidden states over HTTP", questions.hidden_states),
+        ("the same from the cache", questions.cached),
+        ("mean-pooled embedding", questions.embedding),
+        ("a proof state's embedding", questions.proof_state),
+        ("a batch, binary", questions.batch),
+        (f"{CANDIDATES} candidates", questions.candidates),
+        ("log-probabilities", questions.log_probs),
+    ):
+        yield _asked(what, question, proxied=questions.proxied)
 
 
 class Questions:
@@ -56,6 +63,7 @@ class Questions:
 
     def __init__(self, client: Inference, hidden_size: int | None) -> None:
         self._client = client
+        self.proxied = False
         self._hidden_size = hidden_size
 
     def token(self) -> tuple[bool, str]:
@@ -65,7 +73,13 @@ class Questions:
 
     def server(self) -> tuple[bool, str]:
         """Who answers."""
-        info = self._client.server_info()
+        try:
+            info = self._client.server_info()
+        except RequestRefused as error:
+            self.proxied = error.status == HTTPStatus.NOT_FOUND
+            if not self.proxied:
+                raise
+            return False, f"no SGLang server but a proxy: it has no /server_info. {BEHIND}"
         on = ", ".join(info.features) or "nothing"
         return True, f"{info.engine}, tessera {info.tessera or 'absent'}, on: {on}; model {info.model}"
 
@@ -125,9 +139,12 @@ class Questions:
         return bool(np.isfinite(vectors).all()) and self._hidden_size in (None, vectors.shape[-1])
 
 
-def _asked(what: str, question: Callable[[], tuple[bool, str]]) -> Finding:
+def _asked(what: str, question: Callable[[], tuple[bool, str]], *, proxied: bool = False) -> Finding:
+    """The answer; where a proxy stands in front, that is why rows are missing, and no option of the server."""
     try:
         fine, figure = question()
+    except HiddenStatesUnsupported as error:
+        return Finding(False, what, f"the proxy dropped the field. {BEHIND}" if proxied else str(error))
     except ClientError as error:
         return Finding(False, what, str(error))
     return Finding(fine, what, figure)

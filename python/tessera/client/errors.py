@@ -10,6 +10,7 @@
         - `HiddenStatesUnsupported`: the server keeps no rows, so it has neither embeddings nor hidden states
     - `ServerError`: a status of 500 or more, or the request was aborted; tried again
     - `InvalidResponse`: an answer came and is not what was asked for
+        - `NotApplied`: a field of the request never reached the server; a proxy dropped it
     - `Unsupported`: this client cannot do that, whatever the server
 """
 
@@ -95,6 +96,10 @@ class ServerError(StatusError):
 
 class InvalidResponse(ClientError):
     """An answer came that is not what was asked for: another type, length or shape. None of it is returned."""
+
+
+class NotApplied(InvalidResponse):
+    """The server did not do what a field asks for, so it never got the field: a proxy in front of it dropped it."""
 
 
 class Unsupported(ClientError):

@@ -18,6 +18,10 @@ LONGEST_MESSAGE = 2000
 """Characters of a server's own description that are passed on."""
 LONGEST_WAIT = 3600.0
 """Seconds of a ``Retry-After`` that are believed."""
+_HINTS = {
+    HTTPStatus.NOT_FOUND: "; is the URL that of the server itself, and not of a proxy, and has it sglang-tessera?",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "; a proxy takes less than the server itself (docs/client.md, Behind a proxy)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,7 @@ def _kind(status: int, message: str) -> tuple[type[errors.StatusError], str]:
         return errors.RateLimited, "; send fewer requests at once"
     if FLAG in message:
         return errors.HiddenStatesUnsupported, f"; {NO_ROWS}"
-    if status == HTTPStatus.NOT_FOUND:
-        return errors.RequestRefused, "; is the URL that of the server itself, and has it sglang-tessera?"
-    return errors.RequestRefused, ""
+    return errors.RequestRefused, _HINTS.get(status, "")
 
 
 def parsed(answer: Answer) -> Any:

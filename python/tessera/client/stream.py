@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from tessera.client import answers
@@ -23,10 +24,12 @@ class StreamReader:
 
     Args:
         wanted: fields of `tessera.client.results.Generation` that were asked for.
+        sent: the request's body.
     """
 
-    def __init__(self, wanted: frozenset[str]) -> None:
+    def __init__(self, wanted: frozenset[str], sent: Mapping[str, Any] | None = None) -> None:
         self._wanted = wanted
+        self._sent = sent or {}
         self._text = ""
         self._ids: list[int] = []
         self._finished = False
@@ -67,6 +70,6 @@ class StreamReader:
             self._text, self._ids = self._text + text, self._ids + ids
         final = None
         if meta["finish_reason"] is not None:
-            final = answers.generation(event | {"text": self._text, "output_ids": self._ids}, self._wanted)
+            final = answers.generation(event | {"text": self._text, "output_ids": self._ids}, self._wanted, self._sent)
             self._finished = True
         return Delta(self._text[known_text:], tuple(self._ids[known_ids:]), final)

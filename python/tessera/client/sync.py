@@ -186,7 +186,7 @@ class Client:
     def _stream(self, generating: Generating) -> Iterator[Delta]:
         call = streaming(generating)
         deadline = Deadline(call.timeout, f"the stream from {call.path}")
-        reader = StreamReader(generating.wanted)
+        reader = StreamReader(generating.wanted, generating.body)
         opened = self._try(call, deadline, lambda: self._open_stream(call, deadline))
         with in_our_words(self.url, deadline), closing(opened) as response:
             for line in deadline.checked(response.iter_lines()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import tempfile
@@ -17,6 +18,8 @@ import zmq.asyncio
 from tessera.delivery.outcome import Delivered, Outcome, Vitals, unpack
 from tessera.errors import ROWS_NOT_COLLECTED
 from tessera.limits import DELIVERY_SECONDS
+
+logger = logging.getLogger(__name__)
 
 _PREFIX = "tessera-"
 
@@ -33,13 +36,15 @@ class _Expected(NamedTuple):
 class Inbox:
     """Receives outcomes from the scheduler and hands each to the request that expects it.
 
-    The socket lies in a folder that only this user can enter.
+    The socket lies in a folder that only this user can enter, and only until every scheduler is connected: SGLang ends
+    its main process with SIGKILL, so nothing would remove it at the end.
     """
 
     def __init__(self) -> None:
         _sweep()
-        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-        self.address = f"ipc://{folder}/results"
+        self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        _warn_elsewhere(self._folder)
+        self.address = f"ipc://{self._folder}/results"
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.bind(self.address)
@@ -48,9 +53,14 @@ class Inbox:
         self.watch: Callable[[Vitals], None] = lambda _: None
         """Told how the row store is."""
 
+    def hide(self) -> None:
+        """Remove the folder. Call once every scheduler is connected: a connection outlives the path that made it."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def open(self) -> None:
-        """Begin to receive, if that was not begun. Call in the event loop."""
+        """Begin to receive, if that was not begun. Call in the event loop, once the server takes requests."""
         if self._receiver is None or self._receiver.done():
+            self.hide()
             self._receiver = asyncio.create_task(self._receive())
 
     def expect(self, key: str, prepare: Prepare = lambda delivered: delivered) -> None:
@@ -87,8 +97,15 @@ class Inbox:
                     expected.arrived.put_nowait(expected.prepare(delivered))
 
 
+def _warn_elsewhere(folder: str) -> None:
+    """Python takes another place without a word where TMPDIR cannot be written, for example because it is full."""
+    wanted = os.environ.get("TMPDIR")
+    if wanted and Path(wanted).absolute() != Path(folder).parent:
+        logger.warning("tessera: TMPDIR=%s cannot be written; the folder of our socket is %s", wanted, folder)
+
+
 def _sweep() -> None:
-    """Remove the folders of servers that are gone: SGLang ends its main process with SIGKILL, so none cleans up."""
+    """Remove the folders of servers that ended before their schedulers were connected."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}[0-9]*-*"):
         pid = folder.name.removeprefix(_PREFIX).split("-")[0]
         with suppress(FileNotFoundError):  # another server that starts sweeps too

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from tessera.delivery.outcome import Frame, Outcome, Vitals, pack
-from tessera.errors import ROW_STORE_FAILED
+from tessera.errors import ROW_STORE_FAILED, StartRefused
 from tessera.rows.reader import Read
 
 logger = logging.getLogger(__name__)
 
 COPIED_BYTES = 2**20
 """Larger frames are sent from where they are. Smaller ones are copied: what frees the others is a thread of pyzmq's."""
+
+
+_CONNECT_MILLISECONDS = 30_000
 
 
 class Outbox:
@@ -28,6 +31,9 @@ class Outbox:
     Args:
         address: ZeroMQ address of the main process's `tessera.delivery.inbox.Inbox`.
         vitals: says how the row store is after a read of so many seconds; None where nobody counts.
+
+    Raises:
+        StartRefused: no connection was made in time. Once it is, the address is needed no more.
     """
 
     def __init__(self, address: str, vitals: Callable[[float], Vitals] | None = None) -> None:
@@ -35,7 +41,10 @@ class Outbox:
         self._waiting: deque[tuple[list[Outcome], Read | None]] = deque()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH, copy_threshold=COPIED_BYTES)
         self._socket.set(zmq.SNDHWM, 0)  # a vector is lost nowhere: the main process takes whatever comes
+        self._socket.set(zmq.IMMEDIATE, 1)  # or it would be ready to send before it is connected
         self._socket.connect(address)
+        if not self._socket.poll(_CONNECT_MILLISECONDS, zmq.POLLOUT):
+            raise StartRefused(f"nothing receives rows at {address}")
 
     def put(self, outcomes: list[Outcome], read: Read | None) -> None:
         """Hand over the outcomes of a step and the read that fetches what belongs to them. Returns at once."""

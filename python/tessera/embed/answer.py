@@ -8,18 +8,19 @@ import numpy as np
 import pybase64
 
 from tessera.delivery.outcome import Vectors
-from tessera.embed.options import EmbedOptions, Encoding
+from tessera.embed.options import APPLIED, EmbedOptions, Encoding
 
 
 def answer(vector: Vectors | None, tokens: int, options: EmbedOptions) -> dict[str, Any]:
-    """The fields ``embedding`` and ``embedding_tokens`` of ``meta_info``.
+    """The fields ``embedding``, ``embedding_tokens`` and ``embedding_options`` of ``meta_info``.
 
     Args:
         vector: ``[H]`` float32; None where nothing was generated and ``over`` is ``output``, and the answer is null.
         tokens: how many rows were pooled.
         options: how to write the vector.
     """
-    return {"embedding": None if vector is None else _written(vector, options), "embedding_tokens": tokens}
+    written = None if vector is None else _written(vector, options)
+    return {"embedding": written, "embedding_tokens": tokens, APPLIED: options.applied()}
 
 
 def _written(vector: Vectors, options: EmbedOptions) -> str | Vectors:

@@ -6,13 +6,15 @@ import json
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 from tessera.errors import BadRequest
 from tessera.fields import boolean, choice, integer, json_object, known_keys
 from tessera.rows.span import Over
 
 FIELD = "return_embedding"
+APPLIED = "embedding_options"
+"""The field of an answer that says how its vector was made."""
 
 
 class Pooling(StrEnum):
@@ -75,6 +77,10 @@ class EmbedOptions:
         """One flat JSON string: what SGLang's ``custom_params`` carries to the scheduler in every IPC mode."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
+    def applied(self) -> dict[str, Any]:
+        """What an answer says of how its vector was made: the values in force, without what the vector itself shows."""
+        return _applied(self)
+
     @classmethod
     @lru_cache(maxsize=1024)
     def from_wire(cls, wire: str) -> Self:
@@ -87,6 +93,13 @@ class EmbedOptions:
         if options is None:
             raise BadRequest("sampling_params.custom_params.tessera_embed", wire, f"reserved; use {FIELD}")
         return options
+
+
+@lru_cache(maxsize=1024)
+def _applied(options: EmbedOptions) -> dict[str, Any]:
+    shown = asdict(options)
+    del shown["encoding_format"]
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _names(cls: type[EmbedOptions]) -> list[str]:

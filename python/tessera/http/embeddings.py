@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from tessera.embed.options import EmbedOptions, Encoding
+from tessera.embed.options import APPLIED, EmbedOptions, Encoding
 from tessera.errors import BadRequest
 from tessera.fields import whole
 from tessera.http import adapters
@@ -69,8 +69,11 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     metas = await embed(_prompts(body.get("input"), model) | _with(adapter), options)
     tokens = [meta["prompt_tokens"] for meta in metas]
     if transport is not Transport.JSON:
-        return binary([meta["embedding"] for meta in metas], tokens, transport)
-    data = [{"object": "embedding", "index": i, "embedding": meta["embedding"]} for i, meta in enumerate(metas)]
+        return binary([meta["embedding"] for meta in metas], tokens, transport, metas[0][APPLIED])
+    data = [
+        {"object": "embedding", "index": i, "embedding": meta["embedding"], APPLIED: meta[APPLIED]}
+        for i, meta in enumerate(metas)
+    ]
     usage = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}
     return {"object": "list", "data": data, "model": model.name, "usage": usage}
 
@@ -93,8 +96,9 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     metas = await embed({"text": strings("text", text)} | _with(adapter), options)
     vectors = [meta["embedding"] for meta in metas]
     if transport is not Transport.JSON:
-        return binary(vectors, [meta["prompt_tokens"] for meta in metas], transport)
-    return {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
+        return binary(vectors, [meta["prompt_tokens"] for meta in metas], transport, metas[0][APPLIED])
+    found = {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
+    return {**found, APPLIED: metas[0][APPLIED]}
 
 
 def _with(adapter: str | None) -> Prompts:

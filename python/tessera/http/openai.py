@@ -9,16 +9,22 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from tessera.admission import admit_embedding, admit_states, asked
+from tessera.admission import admit_embedding, admit_states, asked, tagged
+from tessera.embed.options import APPLIED
 from tessera.errors import TesseraError
 from tessera.fingerprint import admission
 from tessera.fingerprint.answer import FINGERPRINTS, RESULT
+from tessera.fingerprint.options import NONCE_FIELD
+from tessera.inject.carry import INJECTED, carried
 from tessera.rows.span import UNAVAILABLE
 
 STATES = "hidden_states"
-FIELDS = ("embedding", "embedding_tokens", STATES, "input_ids", "output_ids", "row_hashes", RESULT, UNAVAILABLE)
+FIELDS = (
+    *("embedding", "embedding_tokens", APPLIED, INJECTED),
+    *(STATES, "input_ids", "output_ids", "row_hashes", RESULT, NONCE_FIELD, UNAVAILABLE),
+)
 """What we put into ``meta_info`` and what belongs on the choice; `FINGERPRINTS` as well, piece by piece."""
-MESSAGE_FIELDS = (FINGERPRINTS, RESULT)
+MESSAGE_FIELDS = (FINGERPRINTS, RESULT, NONCE_FIELD)
 """Of a chat these belong on the choice's message."""
 
 _MARKED: dict[str, Any] = {"provider_specific_fields": {}}
@@ -99,6 +105,8 @@ def admit(wanted: Wanted, *, rows: bool, hidden_size: int | None) -> Admitted:
         params = admit_states(wanted.return_hidden_states, wanted.hidden_states_format, params)
     server = admission.server()
     params = admission.admit(wanted.toploc, params, server, tail=wanted.tail, either_end=wanted.either_end)
+    if carried(params) is not None:
+        params = tagged(params)
     token = asked(params).token
     if not token:
         return Admitted(wanted.custom_params, None)

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import get_type_hints
 
 from tessera import __version__
-from tessera.embed.options import EmbedOptions, Encoding, Pooling
+from tessera.embed.options import APPLIED, EmbedOptions, Encoding, Pooling
 from tessera.http import schema_injection, schema_toploc
 from tessera.http.adapters import FIELD as ADAPTER_FIELD
 from tessera.http.adapters import MODEL
@@ -121,6 +121,7 @@ def _components(hidden_size: int | None, vocabulary: int | None, adapter: dict[s
             ["text"],
         ),
         "TesseraReturnEmbedding": {"anyOf": [{"type": ["boolean", "null"]}, _embed_options(dimensions)]},
+        "TesseraEmbeddingOptions": _applied(dimensions),
         "TesseraReturnHiddenStates": {"anyOf": [{"type": ["boolean", "null"]}, {"const": "last"}, *_state_options()]},
         "TesseraError": _error(),
         **schema_toploc.components(ids),
@@ -150,6 +151,17 @@ def _embed_options(dimensions: Schema) -> Schema:
     return obj(properties, [])
 
 
+def _applied(dimensions: Schema) -> Schema:
+    """Of an answer: `EmbedOptions.applied`."""
+    properties = {
+        "pooling": {"enum": values(Pooling)},
+        "over": {"enum": values(Over)},
+        "normalize": {"type": "boolean"},
+        "dimensions": dimensions,
+    }
+    return obj(properties, ["pooling", "over", "normalize"])
+
+
 def _state_options() -> list[Schema]:
     positions = {"type": "array", "items": integer(0, None), "minItems": 1, "maxItems": MAX_POSITIONS}
     return [
@@ -160,7 +172,12 @@ def _state_options() -> list[Schema]:
 
 def _embeddings() -> Schema:
     vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
-    item = {"object": {"const": "embedding"}, "index": integer(0, None), "embedding": vector}
+    item = {
+        "object": {"const": "embedding"},
+        "index": integer(0, None),
+        "embedding": vector,
+        APPLIED: ref("TesseraEmbeddingOptions"),
+    }
     usage = {"prompt_tokens": integer(1, None), "total_tokens": integer(1, None)}
     properties = {
         "object": {"const": "list"},
@@ -173,10 +190,11 @@ def _embeddings() -> Schema:
 
 def _encoded() -> Schema:
     vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
+    applied = ref("TesseraEmbeddingOptions")
     return {
         "oneOf": [
-            obj({"embedding": vector}, ["embedding"]),
-            obj({"embeddings": {"type": "array", "items": vector}}, ["embeddings"]),
+            obj({"embedding": vector, APPLIED: applied}, ["embedding", APPLIED]),
+            obj({"embeddings": {"type": "array", "items": vector}, APPLIED: applied}, ["embeddings", APPLIED]),
         ]
     }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -49,19 +51,22 @@ class Body:
     headers: dict[str, str]
 
 
-def binary(vectors: Sequence[Vectors], prompt_tokens: Sequence[int], transport: Transport) -> Body:
+def binary(
+    vectors: Sequence[Vectors], prompt_tokens: Sequence[int], transport: Transport, applied: dict[str, Any]
+) -> Body:
     """One body for the whole batch.
 
     ``application/octet-stream`` is the matrix ``[n, H]``, little-endian float32, row by row.
     ``application/vnd.safetensors`` holds it as ``embeddings``, and ``prompt_tokens`` ``[n]`` int64 beside it. The
-    headers ``x-tessera-shape`` (``n,H``), ``x-tessera-dtype`` and ``x-tessera-prompt-tokens`` (their sum) come with
-    both.
+    headers ``x-tessera-shape`` (``n,H``), ``x-tessera-dtype``, ``x-tessera-prompt-tokens`` (their sum) and
+    ``x-tessera-embedding-options`` (JSON: ``applied``) come with both.
     """
     matrix = np.ascontiguousarray(np.stack(vectors), "<f4")
     headers = {
         "x-tessera-shape": ",".join(map(str, matrix.shape)),
         "x-tessera-dtype": "float32",
         "x-tessera-prompt-tokens": str(sum(prompt_tokens)),
+        "x-tessera-embedding-options": json.dumps(applied),
     }
     if transport is Transport.SAFETENSORS:
         content = save({"embeddings": matrix, "prompt_tokens": np.array(prompt_tokens, np.int64)})

@@ -12,6 +12,8 @@ KEY = "tessera_inject"
 """The key in ``sampling_params.custom_params``: `Overrides` in the main process, text on the way to the scheduler.
 
 No client can write it: JSON gives no `Overrides`."""
+INJECTED = "injected"
+"""The field of an answer that says how many vectors its prompt was computed with."""
 
 
 @dataclass(slots=True, eq=False)
@@ -20,10 +22,12 @@ class Overrides:
 
     Attributes:
         each: its objects.
+        injected: how many vectors went to the scheduler; 0 until the prompt's tokens are known.
         error: what was found wrong once the prompt's tokens were known. OpenAI's routes would make a 500 of it.
     """
 
     each: tuple[Override, ...] = ()
+    injected: int = 0
     error: BadRequest | None = None
 
 

@@ -13,6 +13,7 @@ from tessera.client import (
     ClientError,
     HiddenStatesUnsupported,
     InvalidResponse,
+    NotApplied,
     RateLimited,
     RequestRefused,
     ServerError,
@@ -51,6 +52,7 @@ def item(text: str = "ab", **meta: Any) -> dict[str, Any]:
         (403, b"", Unauthorized, None, "HTTP 403"),
         (404, {"detail": "Not Found"}, RequestRefused, None, "Not Found; is the URL"),
         (422, {"detail": [{"loc": ["body"]}]}, RequestRefused, None, "loc"),
+        (422, b"Failed to deserialize", RequestRefused, None, "a proxy takes less"),
         (429, {"error": {"message": "slow down"}}, RateLimited, None, "fewer requests"),
         (500, b"Internal Server Error", ServerError, None, "Internal Server Error"),
         (503, {"error": {"message": "x", "code": "request_aborted"}}, ServerError, "request_aborted", "HTTP 503"),
@@ -166,6 +168,7 @@ def test_rows() -> None:
         ("embedding", {}),
         ("hidden_states", {}),
         ("hidden_states", {"hidden_states": [[[1.0]]]}),
+        ("fingerprints", {"input_ids": [1]}),
     ]
     for wanted, meta in lacking:
         with pytest.raises(HiddenStatesUnsupported, match="--enable-return-hidden-states"):
@@ -200,6 +203,57 @@ def test_a_wrong_matrix(wrong: Answer) -> None:
     """Too few rows, too few bytes, no shape, JSON: none of it is returned."""
     with pytest.raises(InvalidResponse):
         answers.embeddings(wrong, 2)
+
+
+LAST = {"pooling": "last", "over": "all", "normalize": True}
+
+
+@pytest.mark.parametrize(
+    ("sent", "meta"),
+    [
+        ({"return_embedding": {"encoding_format": "base64", **LAST}}, {"embedding_options": LAST}),
+        ({"return_embedding": {"dimensions": 4}}, {"embedding_options": {"dimensions": 4, "pooling": "mean"}}),
+        ({"input_embed_overrides": [{"shape": [2, 8]}, {"shape": [1, 8]}]}, {"injected": 3}),
+        ({"toploc_nonce": "n"}, {"toploc_nonce": "n"}),
+    ],
+)
+def test_what_was_asked_for_must_have_been_applied(sent: dict[str, Any], meta: dict[str, Any]) -> None:
+    """Another value, or none at all, is no answer: the likely cause is named."""
+    answers.generation(item(**meta), NOTHING, sent)
+    (name,) = meta
+    wrong: Any
+    for wrong in ({}, {name: None}, {name: {"pooling": "mean"} if name == "embedding_options" else 1}):
+        with pytest.raises(NotApplied, match="sglang-router"):
+            answers.generation(item(**wrong), NOTHING, sent)
+    answers.generation(item(), NOTHING, {"return_embedding": {"encoding_format": "base64"}, "text": "a"})
+
+
+def test_embeddings_as_json() -> None:
+    """A proxy may not pass on that bytes are wanted: the same matrix, in the order of the inputs."""
+    rows = [base64.b64encode(np.array(row, "<f4").tobytes()).decode() for row in ([1, 2], [3, 4])]
+    data = [{"index": i, "embedding": rows[i], "embedding_options": LAST} for i in (1, 0)]
+    body = {"data": data, "usage": {"prompt_tokens": 5}}
+    found = answers.embeddings(answer(body), 2, {"pooling": "last", "dimensions": None})
+    assert (found.numpy().tolist(), found.prompt_tokens) == ([[1, 2], [3, 4]], 5)
+    with pytest.raises(NotApplied, match="pooling"):
+        answers.embeddings(answer(body), 2, {"pooling": "mean"})
+    with pytest.raises(InvalidResponse, match="3 embeddings were asked for"):
+        answers.embeddings(answer(body), 3)
+    of_another_server = {**body, "data": [{"index": 0, "embedding": rows[0]}]}
+    with pytest.raises(InvalidResponse, match="sglang-tessera"):
+        answers.embeddings(answer(of_another_server), 1)
+
+
+@pytest.mark.parametrize("header", ["{}", "null", '{"pooling": "mean"}'])
+def test_a_matrix_says_how_it_was_made(header: str) -> None:
+    """In a header; what it lacks was not applied."""
+    good = answer(
+        bytes(8), x_tessera_shape="1,2", x_tessera_prompt_tokens="1", x_tessera_embedding_options=json.dumps(LAST)
+    )
+    assert len(answers.embeddings(good, 1, {"pooling": "last"})) == 1
+    bad = Answer(200, {**good.headers, "x-tessera-embedding-options": header}, bytes(8))
+    with pytest.raises(NotApplied, match="pooling"):
+        answers.embeddings(bad, 1, {"pooling": "last"})
 
 
 @pytest.mark.parametrize(

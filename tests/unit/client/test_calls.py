@@ -73,7 +73,7 @@ def test_encode() -> None:
     """A binary answer is asked for."""
     call = calls.encode_batch(["a", "b"], {"normalize": True}, 300.0)
     assert (call.path, call.accept) == ("/v1/embeddings", "application/octet-stream")
-    assert body(call) == {"model": "", "input": ["a", "b"], "normalize": True}
+    assert body(call) == {"model": "", "input": ["a", "b"], "encoding_format": "base64", "normalize": True}
     with pytest.raises(ValueError, match="partly texts"):
         calls.encode_batch(["a", [1]], {}, 300.0)
 
