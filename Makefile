@@ -16,7 +16,7 @@ TWO := -p xdist.plugin -n 2 --dist loadgroup
 test-unit test-kernels test-rest: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz clean
+.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,9 @@ bench-moe: venv ## every MoE runner: rows, fingerprints, throughput (needs a GPU
 fuzz: BODIES ?= 5000
 fuzz: venv ## hostile bodies to every route, a good request after each few (BODIES=50000; ARGS='--server tilespec --out FILE')
 	@$(RUN) benchmarks/fuzz_bodies.py --bodies $(BODIES) $(ARGS)
+
+soak: venv ## every feature under load, signals, slow readers (MINUTES=20, and as long for what it kills; ARGS has the options)
+	@$(RUN) benchmarks/soak.py --minutes $(or $(MINUTES),20) $(ARGS)
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

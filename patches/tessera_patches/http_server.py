@@ -13,7 +13,15 @@ from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
 from tessera.answer_bytes import AnswerBudget, Shape
-from tessera.errors import REQUEST_ABORTED, EngineRefused, RequestFailed, StartRefused, TesseraError
+from tessera.errors import (
+    REQUEST_ABORTED,
+    BadRequest,
+    Described,
+    EngineRefused,
+    RequestFailed,
+    StartRefused,
+    TesseraError,
+)
 from tessera.fingerprint.room import Room
 from tessera.http import embeddings
 from tessera.http.answer_room import AnswerRoom
@@ -79,6 +87,8 @@ def prepare(
         if config.active.rows:
             add_embedding_routes(http_server.app, tokenizer_manager)
             toploc.add_routes(http_server.app, tokenizer_manager)
+        elif tokenizer_manager.is_generation:
+            add_refusals(http_server.app)
         # Ours first: SGLang's own of the same path stay behind them.
         routes = http_server.app.router.routes
         routes[:] = routes[stock:] + routes[:stock]
@@ -163,13 +173,24 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     model = Model(*names, flags.embed_options, flags.embeddings_text_only, manager.lora_ref_cache)
 
     async def v1_embeddings(request: Request) -> Response:
-        return _respond(await embeddings.openai(request, _embed(manager, request), model))
+        return _respond(await embeddings.openai(request, _embed(manager, request, "input"), model))
 
     async def encode(request: Request) -> Response:
-        return _respond(await embeddings.encode(request, _embed(manager, request), model))
+        return _respond(await embeddings.encode(request, _embed(manager, request, "text"), model))
 
     app.add_api_route("/v1/embeddings", v1_embeddings, methods=["POST"], include_in_schema=False)
     app.add_api_route("/encode", encode, methods=["POST", "PUT"], include_in_schema=False)
+
+
+def add_refusals(app: FastAPI) -> None:
+    """On a server without rows our routes name the flag; SGLang's own name one for models of another kind."""
+
+    async def refuse(request: Request) -> Response:
+        flags = "only on a server started with --enable-return-hidden-states or --toploc-verification"
+        raise BadRequest(request.url.path, Described("a request"), flags)
+
+    for path in ("/v1/embeddings", "/encode", "/v1/toploc/verify"):
+        app.add_api_route(path, refuse, methods=["POST", "PUT"], include_in_schema=False)
 
 
 def publish_schema(app: FastAPI, *, adapters: bool) -> None:
@@ -185,7 +206,7 @@ def publish_schema(app: FastAPI, *, adapters: bool) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
 
-def _embed(manager: Any, request: Request) -> Embed:
+def _embed(manager: Any, request: Request, field: str) -> Embed:
     async def embed(prompts: Prompts, options: dict[str, Any]) -> list[dict[str, Any]]:
         obj = io_struct.GenerateReqInput(
             **prompts,
@@ -196,7 +217,8 @@ def _embed(manager: Any, request: Request) -> Embed:
         try:
             answers = await anext(manager.generate_request(obj, request))
         except ValueError as error:
-            raise EngineRefused(str(error)) from error
+            at = _too_long(manager, prompts)
+            raise EngineRefused(str(error), None if at is None else f"{field}[{at}]") from error
         metas = [answer["meta_info"] for answer in answers]
         for meta in metas:
             if meta["embedding"] is None:
@@ -204,6 +226,12 @@ def _embed(manager: Any, request: Request) -> Embed:
         return metas
 
     return embed
+
+
+def _too_long(manager: Any, prompts: Prompts) -> int | None:
+    """Which of the prompts is longer than the context: SGLang's refusal does not say."""
+    each = prompts.get("input_ids") or (manager.tokenizer(text)["input_ids"] for text in prompts["text"])
+    return next((i for i, ids in enumerate(each) if len(ids) >= manager.context_len), None)
 
 
 def _respond(answer: dict[str, Any] | Body) -> Response:

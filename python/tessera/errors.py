@@ -39,6 +39,15 @@ _STATUS = {NO_SUCH_POSITION: 400, REQUEST_ABORTED: 503, WEIGHTS_CHANGED: 503}
 """Of requests that failed; 500 where the code is not here."""
 
 
+class Described(str):
+    """What stands for a value in a message, not the value itself: shown without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class TesseraError(Exception):
     """Base of every error that Tessera raises."""
 
@@ -58,7 +67,8 @@ class BadRequest(TesseraError):
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field = field if len(field) <= MAX_ECHOED_CHARACTERS else field[:MAX_ECHOED_CHARACTERS] + "…"
         self.allowed = allowed
-        super().__init__(f"{self.field}: got {_short.repr(value)[:MAX_ECHOED_CHARACTERS]}; allowed: {allowed}")
+        shown = "nothing" if value is None else _short.repr(value)[:MAX_ECHOED_CHARACTERS]
+        super().__init__(f"{self.field}: got {shown}; allowed: {allowed}")
 
 
 class BadValue(BadRequest, ValueError):
@@ -94,10 +104,18 @@ class BadFingerprint(BadRequest):
 
 
 class EngineRefused(TesseraError):
-    """HTTP 400: SGLang itself refused the request, for example a prompt longer than the context."""
+    """HTTP 400: SGLang itself refused the request, for example a prompt longer than the context.
+
+    Attributes:
+        field: the item of a batch that it refused, None if not known.
+    """
 
     code = "engine_refused"
     status = 400
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        self.field = field
+        super().__init__(f"{field}: {message}" if field else message)
 
 
 class RequestFailed(TesseraError):

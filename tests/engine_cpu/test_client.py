@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import pytest
 
@@ -24,7 +25,7 @@ from tessera.client import (
 )
 from tessera.client.check import findings
 from tessera.client.extract import first_line
-from tessera.client.options import GenerateWithEmbeddingOptions
+from tessera.client.options import GenerateWithEmbeddingOptions, Prompt
 from tessera.testing.reference import HuggingFace, Vector, relative_error
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY
@@ -240,6 +241,28 @@ def test_wrong_calls(client: Inference, wrong: Callable[[Inference], object], ki
         wrong(client)
 
 
+@pytest.mark.parametrize("wrong", ["", "a" * 9_000, [9] * 5_000, [7, 1024]])
+def test_the_item_that_is_wrong_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, wrong: Prompt) -> None:
+    """By its place in the caller's list, whatever request it went in; an empty one, a long one, a strange one."""
+    monkeypatch.setattr("tessera.client.chunks.CHUNK", SEVERAL)
+    good: Prompt = "a" if isinstance(wrong, str) else [9]
+
+    async def many(items: list[Prompt]) -> object:
+        async with AsyncClient(server.url) as client:
+            return await client.encode_batch(items)
+
+    items = [*[good] * (3 * SEVERAL + 2), wrong, good]
+    with connect(server.url) as client:
+        for call in (client.encode_batch, lambda them: asyncio.run(many(them))):
+            with pytest.raises(RequestRefused, match=rf"^HTTP 400: texts\[{3 * SEVERAL + 2}\]") as refused:
+                call(items)
+            assert refused.value.field is not None
+            assert refused.value.field.startswith(f"texts[{3 * SEVERAL + 2}]")
+        with pytest.raises(RequestRefused, match=r"^HTTP 400: text[:\[]"):
+            client.encode(wrong)
+        assert len(client.encode_batch(items[:-2])) == len(items) - 2
+
+
 def test_local_says_what_it_cannot(local: Inference) -> None:
     """Never another result instead."""
     with pytest.raises(Unsupported, match="json_schema"):
@@ -316,7 +339,11 @@ def test_async(server: Server, hf: HuggingFace) -> None:
 
 
 def test_a_server_without_rows(bare: Server) -> None:
-    """It generates; what needs rows raises one error that says what the server lacks."""
+    """It generates; what needs rows raises one error that says what the server lacks; so do the routes themselves."""
+    for path, body in (("/v1/embeddings", {"input": "a"}), ("/encode", {"text": "a"}), ("/v1/toploc/verify", {})):
+        answer = httpx.post(bare.url + path, json=body, timeout=60)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_request")
+        assert "--enable-return-hidden-states or --toploc-verification" in answer.json()["error"]["message"]
     assert main(["check", bare.url]) == 1
     with connect(bare.url) as client:
         assert client.generate("a", max_new_tokens=2).text is not None

@@ -46,3 +46,9 @@ def test_without_a_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     """The CPU engine's options."""
     monkeypatch.setattr("tessera.cli.serve.gpu_present", lambda: False)
     assert "--device cpu --attention-backend torch_native" in line(capsys, "m")
+
+
+def test_a_folder_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, not the traceback of a start."""
+    assert main(["serve", "/no/such/model"]) == 1
+    assert capsys.readouterr().err == "tessera serve: there is no /no/such/model\n"

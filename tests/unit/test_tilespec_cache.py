@@ -165,6 +165,8 @@ def test_show_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     cache.save(profile()).write_text("{}")
     assert main(["tilespec", "show"]) == 1
     assert "Delete it" in capsys.readouterr().err
+    assert main(["tilespec", "show", "nofile.json"]) == 1
+    assert capsys.readouterr().err == "nofile.json: No such file or directory\n"
 
 
 def test_profile_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from tessera import __version__
 from tessera.cli import check, doctor, seams, serve, tilespec, toploc, verify
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as a shell reports it: 128 and the signal's number."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     options = parser().parse_args(arguments)
-    return int(options.run(options))
+    try:
+        return int(options.run(options))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,6 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from tessera.cli.connection import add_api_key
+
 if TYPE_CHECKING:
     from tessera.client.check import Finding
 
@@ -25,7 +27,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "url", nargs="?", default=os.environ.get("SGLANG_URL", LOCAL), help=f"default: $SGLANG_URL, else {LOCAL}"
     )
-    parser.add_argument("--api-key", help="of a server that was started with --api-key")
+    add_api_key(parser)
     parser.add_argument("--hidden-size", type=int, metavar="H", help="the width that every vector must have")
     parser.set_defaults(run=run)
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+from pathlib import Path
 
 from tessera.testing.launch import gpu_present
 
@@ -44,6 +45,9 @@ def run(options: argparse.Namespace) -> int:
     line = command(options, gpu=gpu_present())
     print(shlex.join(["python", *line]), flush=True)
     if not options.only_print:
+        if options.model.startswith(("/", "./", "../", "~")) and not Path(options.model).expanduser().exists():
+            print(f"tessera serve: there is no {options.model}", file=sys.stderr)
+            return 1
         os.execv(sys.executable, [sys.executable, *line])  # noqa: S606 - no shell: the arguments as they are
     return 0
 

@@ -7,12 +7,12 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tessera.testing.launch import gpu_present
-from tessera.testing.server import Server, ServerStartError
-from tessera.tilespec import cache, replay
-from tessera.tilespec.cache import Profile, ProfileUnusable
-from tessera.tilespec.trace import Trace
+
+if TYPE_CHECKING:
+    from tessera.tilespec.cache import Profile
 
 _START_SECONDS = 1800.0
 """A large model loads, and captures several sets of graphs."""
@@ -45,7 +45,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     again.set_defaults(run=_replay)
 
 
+# What the policies need is imported where it is used: without numba it warns, and most commands have no policy.
+
+
 def _show(options: argparse.Namespace) -> int:
+    from tessera.tilespec import cache
+    from tessera.tilespec.cache import ProfileUnusable
+
     found = [options.file] if options.file else cache.profiles()
     if not found:
         places = ", ".join(map(str, cache.folders()))
@@ -53,7 +59,7 @@ def _show(options: argparse.Namespace) -> int:
     try:
         profile = cache.read(found[0])
     except ProfileUnusable as error:
-        return _fail(f"{error}. Delete it: the next start profiles anew")
+        return _fail(str(error) if options.file else f"{error}. Delete it: the next start measures again")
     print(found[0])
     for line in lines(profile):
         print(line)
@@ -68,8 +74,13 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
+    from tessera.testing.server import Server, ServerStartError
+    from tessera.tilespec import cache
+
     if not gpu_present():
         return _fail("nothing to measure: costs are those of CUDA graphs, and this machine shows no NVIDIA GPU")
+    if not options.model.is_dir():
+        return _fail(f"{options.model} is no folder")
     try:
         with Server(options.model, *options.sglang, "--tile-spec", start_seconds=_START_SECONDS, progress=print) as it:
             log = it.log
@@ -84,6 +95,9 @@ def _profile(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
+    from tessera.tilespec import replay
+    from tessera.tilespec.trace import Trace
+
     try:
         result = replay.replay(Trace(options.trace), options.requests)
     except (OSError, TypeError, ValueError, IndexError) as error:

@@ -120,6 +120,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _wrong(options: argparse.Namespace) -> str:
+    if not options.model_path.is_dir():
+        return f"{options.model_path} is no folder"
     unknown = set(options.cheats) - set(DEFAULT_CHEATS)
     if unknown:
         return f"no cheat {', '.join(sorted(unknown))}; there are {', '.join(DEFAULT_CHEATS)}"

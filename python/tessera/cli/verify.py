@@ -7,9 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tessera.cli.connection import add_api_key
 from tessera.fingerprint.answer import FINGERPRINTS
 
 PASS, FAIL, UNVERIFIABLE = 0, 1, 2
+
+_SECONDS = 600.0
+"""A claim is a prefill, and a response may hold many."""
 
 _EPILOG = """\
 The response is the JSON that /generate, /v1/chat/completions or /v1/completions answered, one object or a list, asked
@@ -31,6 +35,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("response", type=Path, help="the saved response")
     parser.add_argument("--server", required=True, metavar="URL", help="a server of the same model that keeps rows")
+    add_api_key(parser)
     parser.add_argument("--nonce", help="the nonce with which the response was asked for (toploc_nonce)")
     parser.add_argument("--lora-path", metavar="NAME", help="the adapter with which the response was computed")
     parser.set_defaults(run=run)
@@ -38,14 +43,18 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Verify, print a table, and return the exit status."""
-    import httpx
+    try:
+        import httpx
 
+        from tessera.client import ClientError
+    except ModuleNotFoundError as error:
+        print(f"tessera verify needs the client library ({error}): pip install 'sglang-tessera[client]'")
+        return UNVERIFIABLE
     try:
         claims = read(json.loads(options.response.read_text(encoding="utf-8")), options.nonce, options.lora_path)
-        answer = httpx.post(f"{options.server.rstrip('/')}/v1/toploc/verify", json={"claims": claims}, timeout=600)
-        results = _results(answer)
+        results = _results(options.server, options.api_key, claims)
         told = table(results)
-    except (OSError, ValueError, RecursionError, httpx.HTTPError, httpx.InvalidURL) as error:
+    except (OSError, ValueError, RecursionError, ClientError, httpx.HTTPError, httpx.InvalidURL) as error:
         print(f"cannot be verified: {error}")
         return UNVERIFIABLE
     print(told)
@@ -88,12 +97,18 @@ def _claim(part: Any) -> dict[str, Any]:
     return {"input_ids": found["input_ids"], "output_ids": found["output_ids"], "fingerprints": found[FINGERPRINTS]}
 
 
-def _results(answer: Any) -> list[dict[str, Any]]:
-    body = answer.json()
-    told = body if isinstance(body, dict) else {"error": body}
-    results: list[dict[str, Any]] | None = told.get("results")
+def _results(url: str, api_key: str | None, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    import httpx
+
+    from tessera.client.http import Address
+    from tessera.client.status import Answer, parsed
+
+    with httpx.Client(**Address(url, api_key).options(), timeout=_SECONDS) as http:
+        answer = http.post("/v1/toploc/verify", json={"claims": claims})
+    body = parsed(Answer(answer.status_code, answer.headers, answer.content))
+    results: list[dict[str, Any]] | None = body.get("results") if isinstance(body, dict) else None
     if results is None:
-        raise ValueError(f"the server answered {answer.status_code}: {told.get('error', told)}")
+        raise ValueError(f"the server answered {answer.status_code}: {body}")
     return results
 
 

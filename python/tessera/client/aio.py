@@ -11,7 +11,7 @@ import httpx
 
 from tessera.client import calls, probe
 from tessera.client.calls import Call, Generating
-from tessera.client.chunks import IN_FLIGHT, Matrix, chunked
+from tessera.client.chunks import IN_FLIGHT, Matrix, check_list, chunked
 from tessera.client.errors import ClientError, HiddenStatesUnsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.http import Address, arguments, in_our_words, streaming
@@ -99,6 +99,7 @@ class AsyncClient:
         **sampling: Unpack[SamplingOptions],
     ) -> list[list[Candidate]]:
         """See `Inference.generate_candidates_batch`."""
+        check_list("generate_candidates_batch", prompts)
         if not prompts:
             return []
         return await self._send(
@@ -113,6 +114,7 @@ class AsyncClient:
         self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
+        check_list("encode_batch", texts)
         matrix = Matrix(len(texts))
         bar = Bar("encode", len(texts), shown=progress)
 
@@ -120,7 +122,7 @@ class AsyncClient:
 
         async def send(where: slice) -> None:
             async with turns:
-                call = calls.encode_batch(texts[where], options, self._timeouts.batch)
+                call = calls.encode_batch(texts[where], options, self._timeouts.batch, where.start)
                 matrix.add(where, await self._send(call))
                 bar.show(matrix.done)
 

@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from tessera.client import answers
 from tessera.client.candidates import grouped
+from tessera.client.chunks import renumbered
+from tessera.client.errors import StatusError
 from tessera.client.extract import Extract
 from tessera.client.injection import Injection
 from tessera.client.options import (
@@ -130,7 +132,7 @@ def candidates(
 
 def encode(text: Prompt, options: EncodeOptions, timeouts: Timeouts) -> Call[Embedding]:
     """``encode``."""
-    batch = encode_batch([text], options, timeouts.request)
+    batch = encode_batch([text], options, timeouts.request, first=None)
 
     def read(answer: Answer) -> Embedding:
         one = batch.read(answer)
@@ -139,8 +141,16 @@ def encode(text: Prompt, options: EncodeOptions, timeouts: Timeouts) -> Call[Emb
     return Call(batch.path, batch.body, read, batch.timeout, batch.accept)
 
 
-def encode_batch(inputs: Sequence[Prompt], options: EncodeOptions, timeout: float) -> Call[Embeddings]:
+def encode_batch(
+    inputs: Sequence[Prompt], options: EncodeOptions, timeout: float, first: int | None = 0
+) -> Call[Embeddings]:
     """One chunk of ``encode_batch``: one binary answer for all.
+
+    Args:
+        inputs: of the chunk.
+        options: of the call.
+        timeout: seconds.
+        first: place of the chunk's first input in the caller's list, for errors; None where it gave no list.
 
     Raises:
         ValueError: texts and token ids are mixed.
@@ -151,9 +161,13 @@ def encode_batch(inputs: Sequence[Prompt], options: EncodeOptions, timeout: floa
         raise ValueError("the inputs are partly texts and partly token ids; give all of one kind")
     # base64 is for a proxy that does not pass on what the client accepts; a binary answer holds the numbers themselves.
     body = {"model": "", "input": plain, "encoding_format": "base64", **options}
+    how = {name: value for name, value in options.items() if name in PoolingOptions.__annotations__}
 
     def read(answer: Answer) -> Embeddings:
-        return answers.embeddings(answer, len(plain), options)
+        try:
+            return answers.embeddings(answer, len(plain), how)
+        except StatusError as error:
+            raise renumbered(error, first) from None
 
     return Call("/v1/embeddings", body, read, timeout, "application/octet-stream")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tessera.client.errors import InvalidResponse
+from tessera.client.errors import InvalidResponse, StatusError
 from tessera.client.options import Prompt
 from tessera.client.results import Embeddings, Floats
 
+_ITEM = re.compile(r"input\[(\d+)\]")
 CHUNK = 256
 """Inputs in one request: enough for a server to fill its batches, small beside the whole result."""
 CHUNK_CHARACTERS = 4_000_000
@@ -29,6 +31,27 @@ def chunked(inputs: Sequence[Prompt]) -> Iterator[slice]:
         characters += size
     if begin < len(inputs):
         yield slice(begin, len(inputs))
+
+
+def check_list(method: str, inputs: Sequence[Prompt]) -> None:
+    """Raise `TypeError` for one text or the ids of one: its letters or ids would be taken for prompts."""
+    if isinstance(inputs, str) or (len(inputs) and isinstance(inputs[0], int | np.integer)):
+        raise TypeError(f"{method}() takes a list of prompts, and this is a single one: put it into a list")
+
+
+def renumbered(error: StatusError, first: int | None) -> StatusError:
+    """The error about ``input[i]`` of one request as one about an item of the caller's list.
+
+    Args:
+        error: of the server; changed.
+        first: place of the request's first input in the list; None where there is no list.
+    """
+    found = _ITEM.match(error.field or "")
+    if found is not None and error.field is not None:
+        name = "text" if first is None else f"texts[{first + int(found[1])}]"
+        error.args = (str(error).replace(found[0], name, 1),)
+        error.field = name + error.field[found.end() :]
+    return error
 
 
 class Matrix:

@@ -15,7 +15,7 @@ from tessera import __version__
 from tessera.client import probe
 from tessera.client.calls import CANDIDATE_SAMPLING
 from tessera.client.candidates import grouped
-from tessera.client.chunks import Matrix
+from tessera.client.chunks import Matrix, check_list
 from tessera.client.errors import Unsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.local_decode import Decoder, Running
@@ -115,6 +115,7 @@ class LocalClient:
     ) -> list[list[Candidate]]:
         """See `Inference.generate_candidates_batch`."""
         check_known("generate_candidates", sampling, SamplingOptions)
+        check_list("generate_candidates_batch", prompts)
         if n < 1:
             raise ValueError(f"n is {n}; it must be 1 or more")
         read = LocalSampling.of({**CANDIDATE_SAMPLING, **sampling})
@@ -137,10 +138,11 @@ class LocalClient:
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
         check_known("encode_batch", options, EncodeOptions)
+        check_list("encode_batch", texts)
         rest: dict[str, Any] = dict(options)
         _refuse(rest, "lora_path")
         how = embed_options(rest, self._model.hidden_size)
-        inputs = [self._model.tokens(text) for text in texts]
+        inputs = [self._model.tokens(text, f"texts[{i}]") for i, text in enumerate(texts)]
         matrix = Matrix(len(inputs))
         bar = Bar("encode", len(inputs), shown=progress)
         for i in range(0, len(inputs), TOGETHER):

@@ -46,7 +46,7 @@ class LocalModel:
         """H."""
         return int(self.weights.config.hidden_size)
 
-    def tokens(self, prompt: Prompt) -> list[int]:
+    def tokens(self, prompt: Prompt, name: str = "the prompt") -> list[int]:
         """Token ids of a prompt, as a server takes it.
 
         Raises:
@@ -55,9 +55,9 @@ class LocalModel:
         ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else [int(item) for item in prompt]
         vocabulary, context = self.weights.config.vocab_size, self.weights.config.max_position_embeddings
         if not ids or min(ids) < 0 or max(ids) >= vocabulary:
-            raise refused(f"a prompt is a text that is not empty, or token ids from 0 to {vocabulary - 1}")
+            raise refused(f"{name}: a prompt is a text that is not empty, or token ids from 0 to {vocabulary - 1}")
         if len(ids) > context:
-            raise refused(f"the prompt has {len(ids)} tokens, and the model's context {context}")
+            raise refused(f"{name} has {len(ids)} tokens, and the model's context {context}")
         return list(ids)
 
     def states(self, batch: Sequence[Sequence[int]]) -> list[Floats]:

@@ -30,6 +30,9 @@ class Embedding:
         """``[H]`` float32."""
         return self.vector
 
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self.vector, dtype, copy=copy)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embeddings(Sequence[Floats]):
@@ -46,6 +49,9 @@ class Embeddings(Sequence[Floats]):
     def numpy(self) -> Floats:
         """``[n, H]`` float32."""
         return self.matrix
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self.matrix, dtype, copy=copy)
 
     def __len__(self) -> int:
         return len(self.matrix)

@@ -18,7 +18,7 @@ LONGEST_MESSAGE = 2000
 """Characters of a server's own description that are passed on."""
 LONGEST_WAIT = 3600.0
 """Seconds of a ``Retry-After`` that are believed."""
-_HINTS = {
+_HINTS: Mapping[int, str] = {
     HTTPStatus.NOT_FOUND: "; is the URL that of the server itself, and not of a proxy, and has it sglang-tessera?",
     HTTPStatus.UNPROCESSABLE_ENTITY: "; a proxy takes less than the server itself (docs/client.md, Behind a proxy)",
 }

@@ -11,7 +11,7 @@ import httpx
 
 from tessera.client import calls, probe
 from tessera.client.calls import Call, Generating
-from tessera.client.chunks import IN_FLIGHT, Matrix, chunked
+from tessera.client.chunks import IN_FLIGHT, Matrix, check_list, chunked
 from tessera.client.errors import ClientError, HiddenStatesUnsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.http import Address, arguments, in_our_words, streaming
@@ -96,6 +96,7 @@ class Client:
         **sampling: Unpack[SamplingOptions],
     ) -> list[list[Candidate]]:
         """See `Inference.generate_candidates_batch`."""
+        check_list("generate_candidates_batch", prompts)
         if not prompts:
             return []
         return self._send(
@@ -112,11 +113,12 @@ class Client:
         """See `Inference.encode_batch`."""
         from concurrent.futures import ThreadPoolExecutor, as_completed  # as slow to import as all of this client
 
+        check_list("encode_batch", texts)
         matrix = Matrix(len(texts))
         bar = Bar("encode", len(texts), shown=progress)
 
         def send(where: slice) -> tuple[slice, Embeddings]:
-            return where, self._send(calls.encode_batch(texts[where], options, self._timeouts.batch))
+            return where, self._send(calls.encode_batch(texts[where], options, self._timeouts.batch, where.start))
 
         pool = ThreadPoolExecutor(IN_FLIGHT, "tessera-encode")
         try:

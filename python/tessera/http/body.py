@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from tessera.errors import BadRequest, TooLarge
+from tessera.errors import BadRequest, Described, TooLarge
 from tessera.http.repeated_keys import refuse_repeated_keys
 from tessera.limits import MAX_INPUTS
 
@@ -75,4 +75,4 @@ def check_count(field: str, values: list[Any]) -> None:
     """Raise `BadRequest` where there are none, and `TooLarge` where there are more than `MAX_INPUTS`."""
     if not 1 <= len(values) <= MAX_INPUTS:
         error = TooLarge if values else BadRequest
-        raise error(field, f"{len(values)} inputs", f"1 to {MAX_INPUTS}")
+        raise error(field, Described(f"{len(values)} inputs"), f"1 to {MAX_INPUTS}")

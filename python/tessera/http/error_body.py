@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from tessera.errors import BadRequest, TesseraError
+from tessera.errors import BadRequest, EngineRefused, TesseraError
 
 
 def error_body(error: Exception) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def error_body(error: Exception) -> dict[str, Any]:
     body = {
         "message": str(error),
         "type": "server_error" if server else "invalid_request_error",
-        "param": error.field if isinstance(error, BadRequest) else None,
+        "param": error.field if isinstance(error, BadRequest | EngineRefused) else None,
         "code": known.code,
     }
     return {"error": body}

@@ -133,7 +133,9 @@ def read(file: Path) -> Profile:
         if len(content) > MAX_PROFILE_BYTES:
             raise ProfileUnusable(f"{file}: larger than {MAX_PROFILE_BYTES:,} bytes")
         return _parse(json.loads(content))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ProfileUnusable(f"{file}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise ProfileUnusable(f"{file}: {error}") from error
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tessera.client import Embeddings, InvalidResponse, chunks
+from tessera.client import Client, Embedding, Embeddings, InvalidResponse, RequestRefused, calls, chunks
 from tessera.client.progress import Bar
+from tessera.client.status import Answer
 
 
 @pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 1000])
@@ -25,6 +28,44 @@ def test_long_texts_go_in_smaller_chunks() -> None:
     size = chunks.CHUNK_CHARACTERS // 2
     texts = ["a" * size, "b" * size, "c", "d" * 3 * size, "e"]
     assert [(part.start, part.stop) for part in chunks.chunked(texts)] == [(0, 2), (2, 3), (3, 4), (4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("field", "first", "expected"),
+    [
+        ("input[44]", 256, "texts[300]"),
+        ("input[44][7]", 256, "texts[300][7]"),
+        ("input[0]", 0, "texts[0]"),
+        ("input[0][2]", None, "text[2]"),
+        ("pooling", 256, "pooling"),
+        ("input", 256, "input"),
+    ],
+)
+def test_errors_name_the_item_of_the_callers_list(field: str, first: int | None, expected: str) -> None:
+    """Not that of the request in which it went."""
+    body = {"error": {"message": f"{field}: got ''; allowed: x", "param": field, "code": "bad_request"}}
+    answer = Answer(400, {}, json.dumps(body).encode())
+    with pytest.raises(RequestRefused) as refused:
+        calls.encode_batch(["a"] * 45, {}, 1.0, first).read(answer)
+    assert refused.value.field == expected
+    assert str(refused.value) == f"HTTP 400: {expected}: got ''; allowed: x"
+
+
+@pytest.mark.parametrize("single", ["abc", "", [1, 2], np.array([1, 2])])
+def test_one_prompt_is_no_list(single: Any) -> None:
+    """Its letters or token ids are no prompts."""
+    with Client("http://127.0.0.1:9") as client:
+        with pytest.raises(TypeError, match="put it into a list"):
+            client.encode_batch(single)
+        with pytest.raises(TypeError, match="put it into a list"):
+            client.generate_candidates_batch(single, 2)
+
+
+def test_results_are_arrays() -> None:
+    """NumPy takes them as they are."""
+    vector = np.arange(3, dtype=np.float32)
+    assert np.array_equal(np.asarray(Embedding(vector, 1)), vector)
+    assert np.asarray(Embeddings(vector[None], 1), np.float64).shape == (1, 3)
 
 
 def test_matrix() -> None:
