@@ -38,7 +38,7 @@ def asked(body: dict[str, Any], model: Model) -> tuple[dict[str, Any], dict[str,
 
     async def embed(prompts: dict[str, Any], options: dict[str, Any]) -> list[dict[str, Any]]:
         found.append((prompts, options))
-        return [{"embedding": np.zeros(4, "<f4"), "prompt_tokens": 1}]
+        return [{"embedding": np.zeros(4, "<f4"), "embedding_options": options, "prompt_tokens": 1}]
 
     route = embeddings.openai if "input" in body else embeddings.encode
     asyncio.run(route(Request(body), embed, model))
