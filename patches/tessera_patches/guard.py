@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from tessera.admission import CLAIM_KEY
+
 TokenLogprobs = tuple[list[Any], list[Any]]
 
 
@@ -20,8 +22,13 @@ def with_tensors(
     return values, ids
 
 
-def with_tokens(original: Callable[..., str | None], req: Any, *args: Any, **kw: Any) -> str | None:
-    """AROUND ``validate_input_length``; what it returns is the message of a 400."""
+def check_length(original: Callable[..., str | None], req: Any, *args: Any, **kw: Any) -> str | None:
+    """AROUND ``validate_input_length``; what it returns is the message of a 400.
+
+    The length of a claim was checked in the main process, and SGLang must not cut it.
+    """
     if not req.origin_input_ids:
         return "the prompt has no tokens: a text must give at least one"
-    return original(req, *args, **kw)
+    custom = req.sampling_params.custom_params
+    claimed = isinstance(custom, dict) and CLAIM_KEY in custom
+    return None if claimed else original(req, *args, **kw)

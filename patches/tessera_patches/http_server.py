@@ -14,7 +14,6 @@ from sglang.srt.utils.json_response import orjson_response
 from tessera import __version__, config
 from tessera.answer_bytes import AnswerBudget, Shape
 from tessera.errors import (
-    REQUEST_ABORTED,
     BadRequest,
     Described,
     EngineRefused,
@@ -34,9 +33,8 @@ from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.rows.span import UNAVAILABLE
-from tessera_patches import apply, inject_request, inventory, openai, toploc, unserved
-from tessera_patches.request import GenerateReqInput
 from tessera_patches import apply, inject_request, invalid, inventory, openai, stock_routes, toploc, unserved
+from tessera_patches.request import GenerateReqInput
 from tessera_patches.seam import Phase
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
@@ -64,38 +62,49 @@ def prepare(
     from sglang.srt.entrypoints import http_server
 
     with apply.or_refuse():
-        config.active.hidden_size = tokenizer_manager.model_config.hidden_size
-        config.active.vocabulary = tokenizer_manager.model_config.vocab_size
-        if server_args.enable_metrics:
-            config.metrics = Metrics(tokenizer_manager.served_model_name)
-        if config.inbox is not None:
-            config.inbox.hide()  # every scheduler has said that it is ready
-        if config.inbox is not None and config.metrics is not None:
-            config.inbox.watch = config.metrics.note
-        config.room = Room.of(scheduler_infos[0], server_args.page_size)
-        config.injection = inject_request.model(tokenizer_manager)
-        if config.active.rows or config.active.inject:
-            add_limits(http_server.app, tokenizer_manager)
-        http_server.app.add_exception_handler(TesseraError, answer_error)
-        stock = len(http_server.app.router.routes)
-        add_server_info(http_server.app, http_server.server_info)
-        if config.active.guarded:
-            invalid.install(http_server.app, answer_error)
-            stock_routes.add_routes(http_server.app, http_server, unserved.VERTEX)
-        unserved.guard(http_server.app)
-        openai.add_routes(http_server.app, http_server.validate_json_request)
-        if config.active.rows:
-            add_embedding_routes(http_server.app, tokenizer_manager)
-            toploc.add_routes(http_server.app, tokenizer_manager)
-        elif tokenizer_manager.is_generation:
-            add_refusals(http_server.app)
-        # Ours first: SGLang's own of the same path stay behind them.
-        routes = http_server.app.router.routes
-        routes[:] = routes[stock:] + routes[:stock]
+        learn(server_args, tokenizer_manager, scheduler_infos[0])
+        extend(http_server, tokenizer_manager)
         if config.active.rows or config.active.inject:
             publish_schema(http_server.app, adapters=bool(server_args.enable_lora))
     features = ", ".join(config.on()) or "nothing"
     logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
+
+
+def learn(server_args: Any, manager: Any, scheduler_info: dict[str, Any]) -> None:
+    """What the main process has to know of the model and of the schedulers, which are ready."""
+    config.active.hidden_size = manager.model_config.hidden_size
+    config.active.vocabulary = manager.model_config.vocab_size
+    if server_args.enable_metrics:
+        config.metrics = Metrics(manager.served_model_name)
+    if config.inbox is not None:
+        config.inbox.hide()  # every scheduler is connected
+        if config.metrics is not None:
+            config.inbox.watch = config.metrics.note
+    config.room = Room.of(scheduler_info, server_args.page_size)
+    config.injection = inject_request.model(manager)
+
+
+def extend(http_server: Any, manager: Any) -> None:
+    """Add limits, errors and routes to the app of SGLang's module ``http_server``."""
+    app = http_server.app
+    if config.active.rows or config.active.inject:
+        add_limits(app, manager)
+    app.add_exception_handler(TesseraError, answer_error)
+    stock = len(app.router.routes)
+    add_server_info(app, http_server.server_info)
+    if config.active.guarded:
+        invalid.install(app, answer_error)
+        stock_routes.add_routes(app, http_server, unserved.VERTEX)
+    unserved.guard(app)
+    openai.add_routes(app, http_server.validate_json_request)
+    if config.active.rows:
+        add_embedding_routes(app, manager)
+        toploc.add_routes(app, manager)
+    elif manager.is_generation:
+        add_refusals(app)
+    # Ours first: SGLang's own of the same path stay behind them.
+    routes = app.router.routes
+    routes[:] = routes[stock:] + routes[:stock]
 
 
 def add_limits(app: FastAPI, manager: Any) -> None:

@@ -20,8 +20,8 @@ from tessera.http.claims import joined
 from tessera.inject.admission import admit
 from tessera.inject.carry import Prompts, count
 from tessera.inject.options import FIELD
-from tessera_patches import answers
 from tessera.request_fields import refuse_internal
+from tessera_patches import answers
 
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera import config
-from tessera.admission import CLAIM_KEY, asked
+from tessera.admission import asked
 
 
 def check_claim(original: Callable[..., None], manager: Any, obj: Any, input_ids: list[int]) -> None:
@@ -22,10 +22,3 @@ def check_claim(original: Callable[..., None], manager: Any, obj: Any, input_ids
     if reason:
         raise ValueError(reason)
     original(manager, obj, input_ids[:1])  # its other checks; this one token is never too long
-
-
-def never_cut(original: Callable[..., str | None], req: Any, *args: Any) -> str | None:
-    """AROUND ``validate_input_length``. Scheduler process: `check_claim` has looked at the length of a claim."""
-    custom = req.sampling_params.custom_params
-    claimed = isinstance(custom, dict) and CLAIM_KEY in custom
-    return None if claimed else original(req, *args)

@@ -43,6 +43,8 @@ def test_what_a_model_makes_smaller_is_made_larger() -> None:
     store.factor = 4.0
     store.write(torch.tensor([2]), torch.ones(1, H))
     assert store.rows[2].tolist() == [4.0] * H
+
+
 def test_released_memory_is_not_written() -> None:
     """While the memory is gone an update touches nothing; once it is back every row is forgotten."""
     store, states = filled()

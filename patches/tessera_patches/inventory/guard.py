@@ -38,10 +38,10 @@ SEAMS = (
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="",
-        handler="tessera_patches.guard:with_tokens",
+        handler="tessera_patches.guard:check_length",
         guard=Guard.PARAMETERS,
-        why="A text without tokens is a 400: its prefill would end the scheduler.",
-        remove_when="SGLang refuses prompts without tokens.",
+        why="A text without tokens is a 400, for its prefill would end the scheduler; claims are never cut.",
+        remove_when="SGLang refuses prompts without tokens, and takes ones that fill the context to generate nothing.",
         callers=("sglang.srt.managers.scheduler.Scheduler.handle_generate_request",),
     ),
 )

@@ -85,17 +85,6 @@ SEAMS = (
         relied=(f"{WORKER}.get_worker_info",),  # what is kept for an answer
     ),
     Seam(
-        target=f"{MANAGERS}.utils.validate_input_length",
-        hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
-        feature="rows",
-        handler="tessera_patches.whole_claims:never_cut",
-        guard=Guard.PARAMETERS,
-        why="The same in the scheduler, which asks again.",
-        remove_when="SGLang takes prompts that fill the context where nothing is generated.",
-        callers=(f"{SCHEDULER}.handle_generate_request",),
-    ),
-    Seam(
         target="sglang.srt.model_executor.pool_configurator.DefaultPoolConfigurator._compute_cell_size",
         hook=Hook.AFTER,
         phase=Phase.SCHEDULER,

@@ -15,7 +15,7 @@ import numpy as np
 from tessera.client import errors
 from tessera.client.applied import APPLIED, check_generation, check_pooling, missing
 from tessera.client.results import Embedding, Embeddings, Floats, Generation, ServerInfo, Verdict
-from tessera.client.status import NO_ROWS, Answer, check_status, error_body, is_ours, parsed, shown, status_error
+from tessera.client.status import NO_ROWS, Answer, check_status, is_ours, parsed, shown, status_error
 from tessera.rows.span import UNAVAILABLE
 
 _ROWS = frozenset({"embedding", "hidden_states", "fingerprints"})
