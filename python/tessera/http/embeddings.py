@@ -97,8 +97,7 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     vectors = [meta["embedding"] for meta in metas]
     if transport is not Transport.JSON:
         return binary(vectors, [meta["prompt_tokens"] for meta in metas], transport, metas[0][APPLIED])
-    found = {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
-    return {**found, APPLIED: metas[0][APPLIED]}
+    return {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
 
 
 def _with(adapter: str | None) -> Prompts:

@@ -190,11 +190,10 @@ def _embeddings() -> Schema:
 
 def _encoded() -> Schema:
     vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
-    applied = ref("TesseraEmbeddingOptions")
     return {
         "oneOf": [
-            obj({"embedding": vector, APPLIED: applied}, ["embedding", APPLIED]),
-            obj({"embeddings": {"type": "array", "items": vector}, APPLIED: applied}, ["embeddings", APPLIED]),
+            obj({"embedding": vector}, ["embedding"]),
+            obj({"embeddings": {"type": "array", "items": vector}}, ["embeddings"]),
         ]
     }
 
