@@ -295,6 +295,8 @@ tests() {
   suite exact tests/gpu/test_toploc.py -k exact
   suite injection tests/gpu/test_injection.py tests/gpu/test_injection_lora.py
   suite tilespec tests/gpu/test_tilespec.py -k "not dice"
+  suite penalties tests/gpu/test_tilespec.py -k penalties
+  suite memory-saver tests/gpu/test_memory_saver.py
   local drafts # one server each: side by side they are through in the time of one
   for drafts in standalone eagle eagle3; do
     suite "fa3-$drafts" "$tilespec_tests[fa3-bfloat16-$drafts]"
