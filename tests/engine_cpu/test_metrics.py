@@ -46,7 +46,7 @@ def test_counters_and_gauges(strained: Server) -> None:
     grown = {name: round(after[name] - before.get(name, 0), 6) for name in counters}
     seconds = grown.pop("tessera:row_read_seconds_total")
     assert 0 < seconds < 5
-    assert grown == {
+    assert {name: growth for name, growth in grown.items() if growth} == {
         "tessera:embeddings_total": 3,
         "tessera:rows_pooled_total": 3 * 54,
         "tessera:hidden_states_total": 1,
