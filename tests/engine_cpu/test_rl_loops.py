@@ -7,7 +7,6 @@ weights fails. The server makes fingerprints of every answer, so a request that 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,8 +30,12 @@ from tessera.testing.tiny import TINY
 from tessera.testing.weights import with_other_weights
 
 FLOAT32_ERROR = 1e-5
-LONG = 150
+LONG = 300
 """Tokens of an answer that still runs when the server is paused."""
+MANY = 16
+"""Requests that run together: fingerprints of so many are read while they run."""
+Asked = dict[str, Any]
+ALL: Asked = {"return_embedding": {"over": "all"}, "return_input_ids": True}
 WHY = "rows_unavailable"
 CHANGED = "weights_changed: the weights changed during this request"
 
@@ -88,15 +91,6 @@ def call(server: Server, path: str, body: Any) -> Any:
     return answer
 
 
-def paused(server: Server, mode: str | None) -> None:
-    """Pause while requests run."""
-    deadline = time.monotonic() + 60
-    while running(server) == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    call(server, "/pause_generation", {} if mode is None else {"mode": mode})
-
-
 def running(server: Server) -> int:
     """Requests in the running batch, as slime asks."""
     loads = httpx.get(f"{server.url}/v1/loads?include=core,disagg,queues", timeout=60).raise_for_status().json()
@@ -120,26 +114,35 @@ def check_policy(server: Server, model: HuggingFace, old_claim: Any) -> None:
 
 
 @contextmanager
-def in_flight(
-    server: Server, count: int = 1, sampling: dict[str, Any] | None = None, **fields: Any
-) -> Iterator[tuple[list[int], list[Future[Any]]]]:
-    """Long requests for log-probabilities, of one prompt."""
+def paused(
+    server: Server, mode: str | None, *bodies: Asked, count: int = 1, sampling: Asked | None = None
+) -> Iterator[tuple[list[int], list[Future[list[Any]]]]]:
+    """Pause while long requests for log-probabilities run: a prompt ``count`` times in each body, answers of each."""
     prompt = prompt_of(40)
-    with ThreadPoolExecutor(count) as pool:
-        fields["return_logprob"] = True
-        yield prompt, [pool.submit(generate, server, prompt, LONG, sampling, **fields) for _ in range(count)]
+    with ThreadPoolExecutor(len(bodies)) as pool:
+
+        def send(body: Asked) -> Future[list[Any]]:
+            return pool.submit(generate, server, [prompt] * count, LONG, sampling, return_logprob=True, **body)
+
+        for _ in range(10):  # on a busy machine they may have ended before anybody looked
+            sent = [send(body) for body in bodies]
+            while not any(request.done() for request in sent):
+                if running(server) >= min(count * len(bodies), MANY):
+                    call(server, "/pause_generation", {} if mode is None else {"mode": mode})
+                    yield prompt, sent
+                    return
+    pytest.fail("no request was seen to run")
 
 
 def test_an_update_that_fails_changes_nothing(training: Server, hf: HuggingFace, old_claim: Any) -> None:
     """400, and not a row or prefix is lost: not of cached prompts, not of those that run."""
     prompt = prompt_of(40)
     generate(training, prompt, 4)
-    with in_flight(training, return_embedding={"over": "all"}) as (long, (request,)):
-        paused(training, "in_place")
+    with paused(training, "in_place", {"return_embedding": {"over": "all"}}) as (long, (sent,)):
         failed = post(training, "/update_weights_from_disk", {"model_path": "/nonexistent", "flush_cache": False})
         assert failed.status_code == httpx.codes.BAD_REQUEST
         call(training, "/continue_generation", {})
-    check_embedding(hf, long, request.result())
+    check_embedding(hf, long, sent.result()[0])
     answer = generate(training, prompt, 4, return_embedding={"over": "all"})
     assert answer["meta_info"]["cached_tokens"] == len(prompt) - 1
     check_embedding(hf, prompt, answer)
@@ -180,19 +183,18 @@ def unavailable(server: Server) -> float:
 def test_answers_survive_weights_that_change_in_place(training: Server, new: Model, old_claim: Any) -> None:
     """All tokens and log-probabilities, as on stock; null, the reason, and a count for what nobody can vouch for."""
     before = unavailable(training)
-    asked: dict[str, Any] = {"return_embedding": {"over": "all"}, "return_hidden_states": True}
-    with in_flight(training) as (_, (silent,)), in_flight(training, **asked) as (_, (asking,)):
-        paused(training, "in_place")
+    asked = {"return_embedding": {"over": "all"}, "return_hidden_states": True}
+    with paused(training, "in_place", {}, asked) as (_, (silent, asking)):
         call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
         call(training, "/continue_generation", {})
     for request in (silent, asking):
-        answer = request.result()
+        (answer,) = request.result()
         assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": LONG}
         assert len(answer["output_ids"]) == len(answer["meta_info"]["output_token_logprobs"]) == LONG
         assert answer["meta_info"][FINGERPRINTS] is None
         assert answer["meta_info"][WHY] == CHANGED
-    assert "embedding" not in silent.result()["meta_info"]
-    meta = asking.result()["meta_info"]
+    assert "embedding" not in silent.result()[0]["meta_info"]
+    meta = asking.result()[0]["meta_info"]
     assert (meta["embedding"], meta["embedding_tokens"], meta["hidden_states"]) == (None, 0, None)
     assert unavailable(training) == before + 2
     check_policy(training, new.hf, old_claim)
@@ -203,15 +205,11 @@ def test_rows_that_were_computed_again_count(training: Server, new: Model, old_c
 
     As on stock, nothing can be flushed while it waits.
     """
-    with in_flight(training, count=20, return_embedding={"over": "all"}, return_input_ids=True) as (prompt, requests):
-        while running(training) < len(requests):
-            time.sleep(0.02)
-        paused(training, "retract")
+    with paused(training, "retract", ALL, count=20) as (prompt, (sent,)):
         assert post(training, "/flush_cache", {}).status_code == httpx.codes.BAD_REQUEST
         call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
         call(training, "/continue_generation", {})
-    for request in requests:
-        answer = request.result()
+    for answer in sent.result():
         check_embedding(new.hf, prompt, answer)
         meta = answer["meta_info"] | {"output_ids": answer["output_ids"]}
         assert verdicts(training, claim_of(meta)) == ["pass"]
@@ -240,15 +238,11 @@ def test_a_stream_ends_without_its_last_fingerprints(training: Server, new: Mode
 
 def test_areal(training: Server, hf: HuggingFace, new: Model, old_claim: Any) -> None:
     """Pause, update from disk, continue, the same prompt with the tokens kept: it trains on the aborted answer too."""
-    with in_flight(training, image_data=None, return_embedding={"over": "all"}, return_input_ids=True) as (
-        prompt,
-        ours,
-    ):
-        paused(training, None)
+    with paused(training, None, ALL | {"image_data": None}) as (prompt, (sent,)):
         update = {"model_path": str(new.path), "abort_all_requests": True}
         call(training, "/update_weights_from_disk", update)
         call(training, "/continue_generation", {})
-        partial = ours[0].result()
+        (partial,) = sent.result()
     kept = partial["output_ids"]
     assert partial["meta_info"]["finish_reason"]["type"] == "abort"
     assert len(partial["meta_info"]["output_token_logprobs"]) == len(kept) < LONG
@@ -264,13 +258,11 @@ def test_areal(training: Server, hf: HuggingFace, new: Model, old_claim: Any) ->
 def test_slime_aborts(training: Server, hf: HuggingFace) -> None:
     """All at once, those that wait too; with parameters of slime's own. What has rows has what they give."""
     extra = {"custom_params": {"return_top_p_token_ids": True}, "no_stop_trim": True, "skip_special_tokens": False}
-    with in_flight(training, 3, extra, return_embedding={"over": "all"}, return_input_ids=True) as (prompt, sent):
-        paused(training, "in_place")
+    with paused(training, "in_place", ALL, count=3, sampling=extra) as (prompt, (sent,)):
         call(training, "/continue_generation", {})
         call(training, "/abort_request", {"rid": "", "abort_all": True})
     claims = []
-    for request in sent:
-        answer = request.result()
+    for answer in sent.result():
         meta = answer["meta_info"]
         assert meta["finish_reason"]["type"] == "abort"
         if meta.get(WHY) is None:
@@ -291,11 +283,10 @@ def test_slime_aborts(training: Server, hf: HuggingFace) -> None:
 
 def test_aborted_while_it_waits(training: Server, hf: HuggingFace, old_claim: Any) -> None:
     """A retracted request has no rows: null, and why. Its tokens are those that SGLang had sent on, as on stock."""
-    with in_flight(training, return_embedding=True) as (_, (request,)):
-        paused(training, "retract")
+    with paused(training, "retract", {"return_embedding": True}) as (_, (sent,)):
         call(training, "/abort_request", {"abort_all": True})
         call(training, "/continue_generation", {})
-        meta = request.result()["meta_info"]
+        meta = sent.result()[0]["meta_info"]
     assert meta["finish_reason"]["type"] == "abort"
     assert (meta["embedding"], meta[FINGERPRINTS]) == (None, None)
     assert meta[WHY].startswith("request_aborted: ")
