@@ -14,7 +14,7 @@ def _seam(target: str, handler: str, why: str, *callers: str) -> Seam:
         target=target,
         hook=Hook.AROUND,
         phase=Phase.MAIN,
-        feature="",
+        feature="rows, inject",
         handler=f"tessera_patches.records:{handler}",
         guard=Guard.PARAMETERS,
         why=why,
