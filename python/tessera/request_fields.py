@@ -84,6 +84,7 @@ def check(request: Any, vocabulary: int, *, grammars: bool = True) -> None:
         BadRequest: names the field, its value and what is allowed.
     """
     count = _check_texts(request)
+    _check_ids_of_texts(request.text, request.input_ids)
     sampling.check(request.sampling_params, vocabulary, grammars=grammars)
     _one_each("sampling_params", request.sampling_params, count)
     _check_samples(request.sampling_params, count)
@@ -120,6 +121,17 @@ def _check_texts(request: Any) -> int | None:
             raise BadRequest(f"text[{i}]", prompt, "a text that is not empty")
         text(f"text[{i}]", prompt)
     return len(prompts)
+
+
+def _check_ids_of_texts(texts: Any, ids: Any) -> None:
+    """SGLang runs the ids, but counts the prompts by the texts beside them."""
+    if texts is None or not isinstance(ids, list):
+        return
+    several = bool(ids) and isinstance(ids[0], list)
+    if several != isinstance(texts, list) or (several and len(ids) != len(texts)):
+        found = f"{len(ids)} prompts" if several else "one prompt"
+        allowed = f"one for each of the {len(texts)} texts" if isinstance(texts, list) else "one prompt, as text is"
+        raise BadRequest("input_ids", f"{found} beside text", f"{allowed}; or no text")
 
 
 def _matrices(embeds: Any) -> Any:

@@ -54,6 +54,8 @@ ENDING = (
     ("text[1]", {"text": ["a", ""], "sampling_params": GREEDY}),
 )
 REFUSED = (
+    ("input_ids", generate(input_ids=[[5, 6], [7, 8]], text="a")),
+    ("input_ids", generate(text=["a", "b"])),
     ("rid", generate(rid=["a"])),
     ("sampling_params.max_new_tokens", generate(params={"max_new_tokens": "0"})),
     ("sampling_params.n", generate(params={"n": "2"})),

@@ -172,6 +172,10 @@ def request(**fields: Any) -> SimpleNamespace:
         ({"text": []}, "text"),
         ({"text": ["a", ""]}, "text[1]"),
         ({"text": ["a", None]}, "text[1]"),
+        (ONE | TWO, "input_ids"),
+        (TWO | {"input_ids": [[5], [6], [7]]}, "input_ids"),
+        ({"text": "a", "input_ids": [[5], [6]]}, "input_ids"),
+        ({"text": "a", "input_ids": [[5]]}, "input_ids"),
     ],
 )
 def test_fields_of_a_request(fields: dict[str, Any], named: str) -> None:
@@ -189,6 +193,8 @@ def test_fields_of_a_request(fields: dict[str, Any], named: str) -> None:
         ONE | {"image_data": ["a", "b"], "token_ids_logprob": []},
         TWO | {"rid": ["a", "b"], "lora_path": ["a", None], "token_ids_logprob": [[5], [6, 7]], "extra_key": "k"},
         TWO | {"sampling_params": [{"n": 2}, {"n": 2}], "token_ids_logprob": [5]},
+        ONE | {"text": "a"},
+        TWO | {"input_ids": [[5], [6]]},
         {"text": "", "audio_data": "a"},
         {"input_embeds": [[[0.1]], [[0.2]]], "rid": ["a", "b"]},
     ],
