@@ -70,7 +70,7 @@ CASES = {
             "moe_intermediate_size": 64,
             "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
         },
-        {},
+        {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},  # as published ones say
     ),
     # Its get_input_embeddings takes the ids.
     "mimo": Case("qwen2", {}, {"architectures": ["MiMoForCausalLM"]}),

@@ -16,7 +16,9 @@ def test_without_the_flags(bare: Server) -> None:
         answer = post(bare, "/generate", body | {name: True})
         assert answer.status_code == 400
         assert "--toploc-verification" in answer.json()["error"]["message"]
-    assert post(bare, "/v1/toploc/verify", {"claims": []}).status_code == 404
+    refused = post(bare, "/v1/toploc/verify", {"claims": []})
+    assert refused.status_code == 400
+    assert "--toploc-verification" in refused.json()["error"]["message"]
     assert post(bare, "/generate", body | {"return_toploc_fingerprints": False}).status_code == 200
 
 
