@@ -13,7 +13,7 @@ from tessera_patches.http_server import REDACTED, SECRETS, redacted
 def test_secrets_are_those_of_sglang() -> None:
     """Each option of the installed SGLang whose name says so."""
     names = {field.name for field in dataclasses.fields(ServerArgs)}
-    secret = {name for name in names if re.search(r"(^|_)(key|password|secret|credentials?|token)$", name)}
+    secret = {name for name in names if re.search(r"(^|_)(key|password|secret|credentials?|(api|auth)_token)$", name)}
     assert secret == set(SECRETS)
 
 
