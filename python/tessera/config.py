@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tessera import cpu_speculation
+from tessera import cpu_latents, cpu_speculation
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.flags import Flags
 
@@ -26,7 +26,10 @@ CHILD_FLAGS = "TESSERA_CHILD_FLAGS"
 CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
 """Environment, internal: the address at which the main process receives rows."""
 
-FEATURES = ("rows", "inject", "speculative_rows", "speculative_stops", "cpu_speculation", "cpu_experts", "tilespec")
+FEATURES = (
+    *("rows", "inject", "speculative_rows", "speculative_stops"),
+    *("cpu_speculation", "cpu_experts", "cpu_latents", "tilespec"),
+)
 """What can be on, each a field of `Settings`."""
 
 
@@ -42,6 +45,8 @@ class Settings:
         cpu_speculation: whether drafts are verified on the CPU engine (``--speculative-algorithm``), for which SGLang's
             ``torch_native`` attention needs our additions.
         cpu_experts: whether ranks of the CPU engine hold some experts each (``--ep-size``).
+        cpu_latents: whether the model's KV on the CPU engine are latents (MLA), which SGLang's ``torch_native``
+            attention misreads.
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
         deterministic: whether the arithmetic is the same bit by bit (``--enable-deterministic-inference``).
@@ -55,6 +60,7 @@ class Settings:
     speculative_stops: bool = False
     cpu_speculation: bool = False
     cpu_experts: bool = False
+    cpu_latents: bool = False
     inject: bool = False
     tilespec: bool = False
     deterministic: bool = False
@@ -73,6 +79,7 @@ class Settings:
             speculative_stops=bool(args.speculative_algorithm) and (rows or flags.needs_injection or flags.tile_spec),
             cpu_speculation=cpu_speculation.wanted(args),
             cpu_experts=args.device == "cpu" and args.ep_size > 1,
+            cpu_latents=cpu_latents.wanted(args),
             tilespec=flags.tile_spec,
             deterministic=bool(args.enable_deterministic_inference),
             grammars=args.device != "cpu" or args.grammar_backend != "xgrammar",

@@ -38,6 +38,9 @@ SHAPE: dict[str, Any] = {
     "pad_token_id": None,
     "initializer_range": 0.05,
 }
+MLA = {"q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "v_head_dim": 64}
+ROUTED = {"n_routed_experts": 8, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
 
 
 class Case(NamedTuple):
@@ -57,6 +60,18 @@ class Case(NamedTuple):
 
 
 CASES = {
+    # Its KV pool holds latents, beside a mixture of experts.
+    "mla": Case(
+        "deepseek_v3",
+        {
+            **MLA,
+            **ROUTED,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+        {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},  # as published ones say
+    ),
     # Its get_input_embeddings takes the ids.
     "mimo": Case("qwen2", {}, {"architectures": ["MiMoForCausalLM"]}),
     # Has no get_input_embeddings; its head reads rows / 4.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tessera_patches.inventory import experts, guard, inject, launch, records, rows, speculation
+from tessera_patches.inventory import cpu, guard, inject, launch, records, rows, speculation
 from tessera_patches.seam import Phase, Seam
 
-SEAMS = (*launch.SEAMS, *guard.SEAMS, *rows.SEAMS, *speculation.SEAMS, *inject.SEAMS, *experts.SEAMS, *records.SEAMS)
+SEAMS = (*launch.SEAMS, *guard.SEAMS, *rows.SEAMS, *speculation.SEAMS, *inject.SEAMS, *cpu.SEAMS, *records.SEAMS)
 
 
 def seams(phase: Phase, features: list[str]) -> list[Seam]:

@@ -1,0 +1,22 @@
+"""Latent KV (MLA) on the CPU engine: prefills read it as decoding does. Scheduler process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sglang.srt.models.deepseek_common.attention_backend_handler import _dispatch_mla_subtype
+from sglang.srt.models.deepseek_common.attention_forward_methods.forward_methods import AttnForwardMethod
+
+
+def latents_attended(original: Callable[..., AttnForwardMethod], layer: Any, forward_batch: Any) -> AttnForwardMethod:
+    """AROUND ``DeepseekV2AttentionMLA.dispatch_attn_forward_method``: latents, where SGLang would take keys of heads.
+
+    SGLang takes those for a prefill without a cached prefix, and hands them to the attention backend. But
+    ``torch_native`` reads the KV pool, which holds latents.
+    """
+    chosen = original(layer, forward_batch)
+    if chosen is not AttnForwardMethod.MHA:
+        return chosen
+    latents: AttnForwardMethod = _dispatch_mla_subtype(layer, forward_batch)
+    return latents

@@ -1,0 +1,14 @@
+"""Latent KV (MLA: DeepSeek-V2, V3, R1, Kimi-K2) on the CPU engine, whose ``torch_native`` attention misreads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.cpu_speculation import BACKEND
+
+
+def wanted(args: Any) -> bool:
+    """Whether ``args`` (SGLang's ``ServerArgs``) serve such a model on the CPU engine."""
+    model = getattr(args, "model_config", None)  # None: SGLang's placeholder in the place of a path
+    on_cpu = args.device == "cpu" and BACKEND in args.get_attention_backends()
+    return on_cpu and model is not None and model.attention_arch.name == "MLA"
