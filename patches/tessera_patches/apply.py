@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -42,23 +41,31 @@ def or_refuse() -> Iterator[None]:
 
 
 def install() -> None:
-    """Install what this process needs at load; called from the plugin's entry point, before SGLang applies hooks."""
+    """Install what every process needs; called from the plugin's entry point, before SGLang applies hooks."""
     wanted = inventory.seams(Phase.LOAD, [])
-    if multiprocessing.parent_process() is not None:
-        config.take_from_parent()
-        wanted += inventory.seams(Phase.SCHEDULER, config.active.features()) if config.active.features() else []
     _register(wanted)
     _verify_once_applied(wanted)
 
 
 def install_main() -> None:
     """Install the seams of the main process, now that the options are known; may be called again."""
-    from sglang.srt.plugins.hook_registry import HookRegistry
-
     features = config.active.features()
     if features:
         check(inventory.seams(Phase.SCHEDULER, features))  # fail here, before a process is started and a model loaded
-    wanted = [seam for seam in inventory.seams(Phase.MAIN, features) if seam not in installed]
+    _install_now(inventory.seams(Phase.MAIN, features))
+
+
+def install_scheduler() -> None:
+    """Install the seams of a scheduler's process, where anything is on."""
+    features = config.active.features()
+    if features:
+        _install_now(inventory.seams(Phase.SCHEDULER, features))
+
+
+def _install_now(seams: list[Seam]) -> None:
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    wanted = [seam for seam in seams if seam not in installed]
     _register(wanted)
     HookRegistry.apply_hooks()
     _verify(wanted)

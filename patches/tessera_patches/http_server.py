@@ -49,39 +49,37 @@ OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
 logger = logging.getLogger(__name__)
 
 
-def prepare(
-    server_args: Any,
-    tokenizer_manager: Any,
-    template_manager: Any,
-    port_args: Any,
-    scheduler_infos: list[dict[str, Any]],
-    *args: Any,
-    **kwargs: Any,
-) -> None:
-    """BEFORE ``_setup_and_run_http_server``."""
+def learn(manager: Any, started: Any, *_: Any) -> None:
+    """BEFORE ``Engine._set_startup_time``: every scheduler is ready, and whoever launched them has nothing yet."""
+    with apply.or_refuse():
+        if manager.server_args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
+            return
+        info = started.scheduler_infos[0]
+        config.active.hidden_size = manager.model_config.hidden_size
+        config.active.vocabulary = manager.model_config.vocab_size
+        if manager.server_args.enable_metrics:
+            config.metrics = Metrics(manager.served_model_name)
+        if config.inbox is not None:
+            config.inbox.hide()  # every scheduler is connected
+            if config.metrics is not None:
+                config.inbox.watch = config.metrics.note
+        config.room = Room.of(info, manager.server_args.page_size)
+        config.injection = inject_request.model(manager)
+
+
+def prepare(state: Any) -> None:
+    """BEFORE ``http_server.set_global_state``, which comes before SGLang's application serves, whoever runs it."""
     from sglang.srt.entrypoints import http_server
 
+    manager = state.tokenizer_manager
+    if manager.server_args.tokenizer_worker_num > 1:
+        return
     with apply.or_refuse():
-        learn(server_args, tokenizer_manager, scheduler_infos[0])
-        extend(http_server, tokenizer_manager)
+        extend(http_server, manager)
         if config.active.rows or config.active.inject:
-            publish_schema(http_server.app, adapters=bool(server_args.enable_lora))
+            publish_schema(http_server.app, adapters=bool(manager.server_args.enable_lora))
     features = ", ".join(config.on()) or "nothing"
     logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
-
-
-def learn(server_args: Any, manager: Any, scheduler_info: dict[str, Any]) -> None:
-    """What the main process has to know of the model and of the schedulers, which are ready."""
-    config.active.hidden_size = manager.model_config.hidden_size
-    config.active.vocabulary = manager.model_config.vocab_size
-    if server_args.enable_metrics:
-        config.metrics = Metrics(manager.served_model_name)
-    if config.inbox is not None:
-        config.inbox.hide()  # every scheduler is connected
-        if config.metrics is not None:
-            config.inbox.watch = config.metrics.note
-    config.room = Room.of(scheduler_info, server_args.page_size)
-    config.injection = inject_request.model(manager)
 
 
 def extend(http_server: Any, manager: Any) -> None:
@@ -91,6 +89,7 @@ def extend(http_server: Any, manager: Any) -> None:
         add_limits(app, manager)
     app.add_exception_handler(TesseraError, answer_error)
     stock = len(app.router.routes)
+    add_generate(app, http_server.generate_request)
     add_server_info(app, http_server.server_info)
     if config.active.guarded:
         invalid.install(app, answer_error)
@@ -135,6 +134,15 @@ def budget(manager: Any) -> AnswerBudget:
 
 def _left(scope: Scope, receive: Receive) -> Callable[[], Awaitable[bool]]:
     return Request(scope, receive).is_disconnected
+
+
+def add_generate(app: FastAPI, stock: Callable[..., Awaitable[Any]]) -> None:
+    """``/generate`` with our request: the route of an application that is older than our hooks reads SGLang's."""
+
+    async def generate(obj: GenerateReqInput, request: Request) -> Any:
+        return await stock(obj, request)
+
+    app.add_api_route("/generate", generate, methods=["POST", "PUT"], include_in_schema=False)
 
 
 def add_server_info(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> None:

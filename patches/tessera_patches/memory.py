@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 from tessera import config
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Vitals
+from tessera.errors import StartRefused
 from tessera.fingerprint.chunks import ALL_ROWS
 from tessera.fingerprint.watch import Watch
 from tessera.rows.reader import RowReader
@@ -46,7 +46,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     runtime.target_logits = frozenset(id(part) for part in runner.model.modules() if isinstance(part, LogitsProcessor))
     # Compile the kernels now, not at the first request.
     reader.start([Span(0, 0, 1, Reduce.MEAN)], (), [Chunk(0, 0, 1, ALL_ROWS, 1)]).take(wait=True)
-    outbox = Outbox(os.environ[config.CHILD_RESULTS], _vitals_of(store, runner) if counted else None)
+    outbox = Outbox(_results(), _vitals_of(store, runner) if counted else None)
     outbox.put([], None)
     outbox.send()  # the gauges are there before the first request
     runtime.outbox = outbox
@@ -58,6 +58,12 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
         store.rows.shape[0],
         100 * store.nbytes / _kv_bytes(pool),
     )
+
+
+def _results() -> str:
+    if config.results is None:
+        raise StartRefused("the main process receives no rows")
+    return config.results
 
 
 def _vitals_of(store: RowStore, runner: Any) -> Callable[[float], Vitals]:

@@ -1,12 +1,19 @@
-"""Options: decide what is on, refuse what is not supported, install the rest of the seams."""
+"""Options: refuse what is not supported, switch on what a server asks for, and hand it to its schedulers.
+
+SGLang's arguments are made in many places, and not all of them are a server's. So what they ask for is judged when they
+are made, and switched on when a server is started with them.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from tessera import config, cpu_speculation
-from tessera.fingerprint.thresholds import Thresholds
+from tessera.config import Settings
+from tessera.errors import StartRefused
+from tessera.flags import Flags
 from tessera.inject import refusals as injection
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
@@ -16,41 +23,77 @@ _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
 
 
-def decide(result: None, args: Any) -> None:
-    """AFTER ``ServerArgs.__post_init__``. Ends the process where an option is not supported."""
+def keep(args: Any, flags: Flags) -> None:
+    """Our options travel with SGLang's, also when these are copied, and when they are sent to another process."""
+    args._tessera_flags = flags
+
+
+def judge(args: Any) -> None:
+    """End the process where an option is not supported. Nothing is switched on: these may never be a server's."""
+    if getattr(args, "model_config", None) is None:  # SGLang's own placeholder, "dummy": nothing will be served
+        return
     with apply.or_refuse():
-        config.active = config.Settings.from_server_args(args)
-        lines = rows.refused(args) + _refused_environment() if config.active.rows else []
-        lines += injection.refused(args) + _refused_beside_injection() if config.active.inject else []
-        if config.flags.needs_rows and not config.active.rows:
-            lines.append(
-                "--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full"
-            )
-        if config.flags.about_embeddings and not config.active.rows:
-            lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
-        lines += cpu_speculation.refused(args) if config.active.cpu_speculation else []
-        lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if config.active.tilespec else []
-        lines += tilespec.refused_flags(config.flags, args)
-        lines = lines or _refused_model(args)
-        if lines:
-            raise SystemExit("\n".join(map(apply.refusing, lines)))
-        if config.flags.toploc_thresholds is not None:
-            config.thresholds = Thresholds.load(config.flags.toploc_thresholds)
-        if config.active.tilespec:
+        flags = args._tessera_flags
+        settings = Settings.from_server_args(args, flags)
+        lines = _refused(args, flags, settings) or _refused_model(args, settings)
+    if lines:
+        raise SystemExit("\n".join(map(apply.refusing, lines)))
+
+
+def switch_on(args: Any) -> None:
+    """BEFORE ``ServerArgs.check_server_args``, which every launcher calls before it starts a process."""
+    with apply.or_refuse():
+        if not hasattr(args, "_tessera_flags"):
+            _take_in(args)
+        flags = args._tessera_flags
+        settings = Settings.from_server_args(args, flags)
+        if settings.features() and "sglang.srt.ray.engine" in sys.modules:
+            raise StartRefused(f"{', '.join(settings.features())}: not on Ray actors, where SGLang loads no plugin")
+        if settings.tilespec:
             os.environ[_SKIP_EXTEND] = "1"
-            if tilespec.likeliest_only(args, unwanted=config.flags.tile_spec_no_rejection_sampling) is None:
+            if tilespec.likeliest_only(args, unwanted=flags.tile_spec_no_rejection_sampling) is None:
                 args.override("tessera", speculative_use_rejection_sampling=True)
-        config.hand_to_children()
+        args._tessera_handed = config.switch_on(settings, flags)
         apply.install_main()
 
 
-def _refused_model(args: Any) -> list[str]:
+def _take_in(args: Any) -> None:
+    """Arguments that are older than our hooks: whoever made them did not load SGLang's plugins before."""
+    flags = Flags.of_environment()
+    if flags.needs_rows and args.return_hidden_states_mode is None:
+        args.override("tessera", enable_return_hidden_states=True, return_hidden_states_mode="full")
+    keep(args, flags)
+    judge(args)
+
+
+def join(result: Any, args: Any, *_: Any, **__: Any) -> None:
+    """AFTER ``configure_scheduler_process``: the first moment at which a scheduler's process knows its arguments."""
+    with apply.or_refuse():
+        handed = getattr(args, "_tessera_handed", None)
+        if handed is not None:
+            config.take(handed)
+            apply.install_scheduler()
+        elif on := Settings.from_server_args(args, getattr(args, "_tessera_flags", Flags.of_environment())).features():
+            raise StartRefused(f"{', '.join(on)}: SGLang started this scheduler without ServerArgs.check_server_args")
+
+
+def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
+    lines = rows.refused(args) + _refused_environment() if settings.rows else []
+    lines += injection.refused(args) + _refused_beside_injection() if settings.inject else []
+    if flags.needs_rows and not settings.rows:
+        lines.append("--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full")
+    if flags.about_embeddings and not settings.rows:
+        lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
+    lines += cpu_speculation.refused(args) if settings.cpu_speculation else []
+    lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if settings.tilespec else []
+    return lines + tilespec.refused_flags(flags, args)
+
+
+def _refused_model(args: Any, settings: Settings) -> list[str]:
     """By what the target's configuration says, which SGLang has read by now; its weights may take minutes."""
-    model = getattr(args, "model_config", None)
-    if model is None:  # SGLang's own placeholder, "dummy", in the place of a path: nothing will be served
-        return []
     from sglang.srt.configs.hybrid_arch import mambaish_config
 
+    model = args.model_config
     keeps_state = mambaish_config(model) is not None
     found = [
         rows.refused_model(
@@ -58,10 +101,10 @@ def _refused_model(args: Any) -> list[str]:
             is_hybrid_ssm=keeps_state,
             is_encoder_decoder=model.is_encoder_decoder,
         )
-        if config.active.rows
+        if settings.rows
         else None,
-        injection.refused_model(is_multimodal=model.is_multimodal) if config.active.inject else None,
-        tilespec.refused_model(keeps_state=keeps_state) if config.active.tilespec else None,
+        injection.refused_model(is_multimodal=model.is_multimodal) if settings.inject else None,
+        tilespec.refused_model(keeps_state=keeps_state) if settings.tilespec else None,
     ]
     return [line for line in found if line is not None]
 

@@ -7,6 +7,7 @@ import hashlib
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -51,7 +52,17 @@ def _child(scope: ast.Module | Definition, name: str, target: str) -> Definition
     for node in scope.body:
         if isinstance(node, Definition) and node.name == name:
             return node
+    if name == "__init__" and isinstance(scope, ast.ClassDef) and _is_dataclass(scope):
+        return _CONSTRUCTOR
     raise SourceMissing(f"{target} is not there (no {name})")
+
+
+_CONSTRUCTOR = cast("ast.FunctionDef", ast.parse("def __init__(self, **fields): ...").body[0])
+"""Of a dataclass. Python makes it of the fields; a wrapper passes them on, whatever they are."""
+
+
+def _is_dataclass(scope: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(decorator) for decorator in scope.decorator_list)
 
 
 def parameters(definition: Definition) -> list[str]:

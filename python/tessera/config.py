@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
 DISABLE = "TESSERA_DISABLE"
 """Environment: 1 gives the stock server, with no hook of ours."""
-CHILD_FEATURES = "TESSERA_CHILD_FEATURES"
-"""Environment, internal: how the main process tells its children what is on."""
-CHILD_FLAGS = "TESSERA_CHILD_FLAGS"
-"""Environment, internal: our options on the command line, for the children."""
-CHILD_RESULTS = "TESSERA_CHILD_RESULTS"
-"""Environment, internal: the address at which the main process receives rows."""
 
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
@@ -69,8 +63,8 @@ class Settings:
     vocabulary: int = 0
 
     @classmethod
-    def from_server_args(cls, args: Any) -> Settings:
-        """Args: SGLang's ``ServerArgs`` after its own checks."""
+    def from_server_args(cls, args: Any, flags: Flags) -> Settings:
+        """What SGLang's ``ServerArgs``, after its own checks, and our options ask for."""
         rows = args.return_hidden_states_mode == "full"
         return cls(
             inject=flags.needs_injection,
@@ -85,12 +79,6 @@ class Settings:
             grammars=args.device != "cpu" or args.grammar_backend != "xgrammar",
         )
 
-    @classmethod
-    def from_environment(cls) -> Settings:
-        """What the main process handed to this child."""
-        on = os.environ.get(CHILD_FEATURES, "").split(",")
-        return cls(**{name: name in on for name in FEATURES})
-
     @property
     def guarded(self) -> bool:
         """Whether a feature is on that requests can ask for: then all fields of a request are checked, SGLang's too."""
@@ -101,10 +89,27 @@ class Settings:
         return [name for name in FEATURES if getattr(self, name)]
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What the main process decided, for its schedulers: it travels with SGLang's ``ServerArgs``.
+
+    Attributes:
+        flags: our options.
+        features: names of what is on, of `FEATURES`.
+        results: the address at which the main process receives rows; None where none are kept.
+    """
+
+    flags: Flags
+    features: tuple[str, ...]
+    results: str | None
+
+
 flags = Flags()
-"""What the command line says about us; known before `active` is."""
+"""Our options of the server in this process."""
 active = Settings()
 """The settings in force in this process."""
+results: str | None = None
+"""In a scheduler, the address to which rows are sent."""
 injection: Model | None = None
 """What injection knows about the model; None until the server starts, and in other processes."""
 room: Room | None = None
@@ -124,23 +129,24 @@ def on() -> list[str]:
     return [*active.features(), *(["fingerprints"] if flags.toploc_verification else [])]
 
 
-def hand_to_children() -> None:
-    """Children are spawned with this process's environment; called in the main process once `active` is known."""
-    global inbox  # noqa: PLW0603 - one a process, as `active`
-    os.environ[CHILD_FEATURES] = ",".join(active.features())
-    os.environ[CHILD_FLAGS] = flags.to_wire()
-    if active.rows and inbox is None:
+def switch_on(settings: Settings, options: Flags) -> Handed:
+    """Put a server's settings in force in its main process. Returns what its schedulers need."""
+    global active, flags, thresholds, inbox  # noqa: PLW0603 - one server a process at a time
+    active, flags = settings, options
+    thresholds = Thresholds() if flags.toploc_thresholds is None else Thresholds.load(flags.toploc_thresholds)
+    inbox = None
+    if active.rows:
         from tessera.delivery.inbox import Inbox
 
         inbox = Inbox()
-        os.environ[CHILD_RESULTS] = inbox.address
+    return Handed(flags, tuple(active.features()), inbox.address if inbox else None)
 
 
-def take_from_parent() -> None:
-    """What `hand_to_children` has put into the environment; called in a child."""
-    global active, flags  # noqa: PLW0603 - one a process
-    active = Settings.from_environment()
-    flags = Flags.from_wire(os.environ[CHILD_FLAGS]) if CHILD_FLAGS in os.environ else Flags()
+def take(handed: Handed) -> None:
+    """Put in force, in a scheduler, what the main process decided."""
+    global active, flags, results  # noqa: PLW0603 - one scheduler a process
+    active = Settings(**{name: name in handed.features for name in FEATURES})
+    flags, results = handed.flags, handed.results
 
 
 def disabled() -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-from collections.abc import Callable
+import os
+import shlex
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from tessera.embed.options import EmbedOptions, Pooling
 from tessera.limits import MAX_TOPK
+
+ENVIRONMENT = "TESSERA_ARGS"
+"""Environment: our options as on a command line, for launchers that pass on only the options that they know."""
 
 
 def _says(meaning: str, parse: Callable[[str], Any] | None = None, metavar: str | None = None) -> dict[str, Any]:
@@ -165,20 +169,19 @@ class Flags:
     )
 
     @classmethod
-    def from_namespace(cls, namespace: argparse.Namespace) -> Self:
-        """What the parser that `add_to` extended has read."""
-        return cls(**{one.name: getattr(namespace, one.name) for one in fields(cls)})
+    def of_environment(cls) -> Self:
+        """The options in ``TESSERA_ARGS``. A wrong one ends the process, as on a command line."""
+        parser = argparse.ArgumentParser(prog=ENVIRONMENT, add_help=False, allow_abbrev=False)
+        add_to(parser, cls())
+        return cls(**vars(parser.parse_args(shlex.split(os.environ.get(ENVIRONMENT, "")))))
 
-    def to_wire(self) -> str:
-        """As the main process hands it to its children."""
-        return json.dumps(asdict(self), default=str)
+    def updated(self, given: Mapping[str, Any]) -> Self:
+        """The same with the values that ``given`` has for fields of this class; what else it has is passed over.
 
-    @classmethod
-    def from_wire(cls, wire: str) -> Self:
-        """Inverse of `to_wire`."""
-        values = json.loads(wire)
-        paths = [one.name for one in fields(cls) if one.metadata["parse"] is Path and values[one.name] is not None]
-        return cls(**{**values, **{name: Path(values[name]) for name in paths}})
+        Raises:
+            ValueError: a value is not one of the option's.
+        """
+        return replace(self, **{one.name: _value(one, given[one.name]) for one in fields(self) if one.name in given})
 
     @property
     def needs_rows(self) -> bool:
@@ -205,11 +208,11 @@ class Flags:
         return self.enable_injection or self.injection_projections is not None
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_to(parser: argparse.ArgumentParser, defaults: Flags) -> None:
     """Add every option to SGLang's parser, in a group of its own in ``--help``."""
     group = parser.add_argument_group("tessera", "Options of the plugin sglang-tessera.")
     for one in fields(Flags):
-        group.add_argument(name_of(one), default=one.default, help=one.metadata["help"], **_kind(one))
+        group.add_argument(name_of(one), default=getattr(defaults, one.name), help=one.metadata["help"], **_kind(one))
 
 
 def name_of(one: Field[Any]) -> str:
@@ -222,3 +225,18 @@ def _kind(one: Field[Any]) -> dict[str, Any]:
     if parse is None:
         return {"action": "store_true"}
     return {"type": parse, "metavar": one.metadata["metavar"]}
+
+
+def _value(one: Field[Any], given: Any) -> Any:
+    """What Python code gives for an option: the value itself, or as it is written on a command line."""
+    parse = one.metadata["parse"]
+    if given == one.default:
+        return given
+    if parse is None:
+        if isinstance(given, bool):
+            return given
+        raise ValueError(f"{one.name}: got {given!r}; allowed: True, False")
+    try:
+        return parse(str(given))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"{one.name}: {error}") from error

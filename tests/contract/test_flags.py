@@ -19,8 +19,8 @@ PROGRAM = """
 import json, os, sys, tempfile
 from sglang.srt.plugins import load_plugins
 load_plugins()
-from sglang.srt.server_args import prepare_server_args
-from tessera import config
+from sglang.srt.server_args import ServerArgs, prepare_server_args
+from tessera.config import Settings
 
 for line in sys.stdin:
     said = [tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")]
@@ -28,8 +28,14 @@ for line in sys.stdin:
     if child == 0:
         for number, file in enumerate(said, start=1):
             os.dup2(file.fileno(), number)
-        args, flags = prepare_server_args(json.loads(line)), config.flags
-        print(json.dumps([flags.toploc_verification, flags.toploc_verification_topk, config.active.features(),
+        given = json.loads(line)
+        args = prepare_server_args(given) if isinstance(given, list) else ServerArgs(**given)
+        flags = args._tessera_flags
+        # What one server is started with is not read into another's arguments.
+        assert ServerArgs(model_path="dummy")._tessera_flags == type(flags)()
+        args.check_server_args()
+        print(json.dumps([flags.toploc_verification, flags.toploc_verification_topk,
+                          Settings.from_server_args(args, flags).features(),
                           args.return_hidden_states_mode, args.speculative_use_rejection_sampling]))
         sys.exit()
     _, status = os.waitpid(child, 0)
@@ -70,9 +76,10 @@ def launch() -> Iterator[Launch]:
             raise RuntimeError("both are pipes")
         commands, outcomes = launcher.stdin, launcher.stdout
 
-        def run(*arguments: str) -> Outcome:
-            line = json.dumps(["--model-path", str(TINY), "--device", "cpu", *arguments])
-            print(line, file=commands, flush=True)
+        def run(*arguments: str, **keywords: object) -> Outcome:
+            line = ["--model-path", str(TINY), "--device", "cpu", *arguments]
+            given = {"model_path": str(TINY), "device": "cpu", **keywords}
+            print(json.dumps(given if keywords else line), file=commands, flush=True)
             return Outcome(*json.loads(outcomes.readline()))
 
         yield run
@@ -97,6 +104,19 @@ def test_our_options_are_read(launch: Launch, arguments: list[str], expected: li
     outcome = launch(*arguments)
     assert outcome.exit_code == 0, outcome.stderr
     assert json.loads(outcome.stdout.splitlines()[-1]) == expected
+
+
+def test_our_options_are_keywords(launch: Launch) -> None:
+    """Of ``ServerArgs``, and so of ``Engine``; a wrong value is named, and one that contradicts SGLang's is refused."""
+    outcome = launch(toploc_verification=True, toploc_verification_topk=64)
+    assert json.loads(outcome.stdout.splitlines()[-1]) == [True, 64, ["rows"], "full", False], outcome.stderr
+    for wrong, said in (
+        ({"toploc_verification_topk": 0}, "tessera: refusing to start: toploc_verification_topk: got '0'; allowed:"),
+        ({"toploc_verification": True, "return_hidden_states_mode": "last"}, "--toploc-verification needs every row"),
+    ):
+        outcome = launch(**wrong)
+        assert outcome.exit_code > 0
+        assert said in outcome.stderr
 
 
 @pytest.mark.parametrize(

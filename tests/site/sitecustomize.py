@@ -38,7 +38,7 @@ def _taken() -> None:
     """Another plugin's hook sits on our target already."""
     from sglang.srt.plugins.hook_registry import HookRegistry
 
-    HookRegistry._patched.add("sglang.srt.server_args.ServerArgs.__post_init__")
+    HookRegistry._patched.add("sglang.srt.server_args.ServerArgs.__init__")
 
 
 def _bug() -> None:
@@ -97,8 +97,8 @@ def _say_deterministic() -> None:
 
     derive = config.Settings.from_server_args
 
-    def told(args: Any) -> config.Settings:
-        settings = derive(args)
+    def told(args: Any, flags: Any) -> config.Settings:
+        settings = derive(args, flags)
         settings.deterministic = True
         return settings
 

@@ -22,6 +22,9 @@ SMALL = (
 """Options of a server that shares a GPU with others that start meanwhile: the second one bounds what it takes, the
 third one makes its start half as long."""
 
+LAUNCHER = ("-m", "sglang.launch_server")
+"""Arguments of Python that start SGLang's launcher."""
+
 TWO_RANKS = ("--tp-size", "2")
 """Options of a server whose model is split over two processes. Without a GPU, SGLang wants `RANKS_ON_CPUS` too."""
 RANKS_ON_CPUS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
@@ -101,9 +104,12 @@ def has_replicas(extra_args: tuple[str, ...]) -> bool:
     return any(arg.startswith(("--dp-size", "--data-parallel-size")) for arg in extra_args)
 
 
-def command(model: Path, port: int, extra_args: tuple[str, ...]) -> list[str]:
-    """Return the launcher's command line; without a GPU the flags of the CPU engine come before `extra_args`."""
-    launcher = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(model)]
+def command(model: Path, port: int, extra_args: tuple[str, ...], launched_by: tuple[str, ...] = LAUNCHER) -> list[str]:
+    """Return the launcher's command line; without a GPU the flags of the CPU engine come before `extra_args`.
+
+    `launched_by` are the arguments of Python that name another program that takes SGLang's options.
+    """
+    launcher = [sys.executable, *launched_by, "--model-path", str(model)]
     # `wait_ready` generates a token anyway; the launcher's own warm-up would do it a second time.
     address = ["--host", HOST, "--port", str(port), "--skip-server-warmup"]
     return [*launcher, *address, *(() if gpu_present() else _CPU_ARGS), *extra_args]

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tessera.testing.launch import HOST, command, environment, has_replicas, hold_port, is_healthy, port_of
+from tessera.testing.launch import HOST, LAUNCHER, command, environment, has_replicas, hold_port, is_healthy, port_of
 from tessera.testing.processes import ProcessFamily
 
 START_SECONDS = 300.0
@@ -67,6 +67,7 @@ class Server:
         model: folder of the model.
         extra_args: further arguments of the launcher.
         env: added to this process's environment.
+        launched_by: arguments of Python that name the program, which takes SGLang's options.
         port: a free one by default.
         log_path: file that its output goes to; by default a temporary one, removed by `stop`.
         start_seconds: how long `with` waits for it to be ready.
@@ -78,6 +79,7 @@ class Server:
         model: Path,
         *extra_args: str,
         env: Mapping[str, str] | None = None,
+        launched_by: tuple[str, ...] = LAUNCHER,
         port: int | None = None,
         log_path: Path | None = None,
         start_seconds: float = START_SECONDS,
@@ -89,7 +91,7 @@ class Server:
         # Where its processes meet. SGLang would take a port that is free now, and that a connection of another server
         # may have by the time they meet; replicas each need one of their own, which only SGLang can choose.
         meeting = () if has_replicas(extra_args) else ("--nccl-port", str(self._hold_port()))
-        self._command = command(model, self.port, (*meeting, *extra_args))
+        self._command = command(model, self.port, (*meeting, *extra_args), launched_by)
         self._env = environment(env or {})
         self._keep_log = log_path is not None
         self._log_path = log_path
@@ -212,7 +214,11 @@ class Server:
 
 
 def expect_refusal(
-    model: Path, *args: str, env: Mapping[str, str] | None = None, seconds: float = START_SECONDS
+    model: Path,
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    launched_by: tuple[str, ...] = LAUNCHER,
+    seconds: float = START_SECONDS,
 ) -> str:
     """Start a server that must refuse to start. Return its log.
 
@@ -220,7 +226,7 @@ def expect_refusal(
         ServerStartError: it exited with 0, was killed by a signal, or was neither up nor gone after `seconds`.
         RefusalExpectedError: it serves.
     """
-    server = Server(model, *args, env=env)
+    server = Server(model, *args, env=env, launched_by=launched_by)
     server.start()
     try:
         server.wait_ready(seconds)

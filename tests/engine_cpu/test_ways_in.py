@@ -1,0 +1,49 @@
+"""A server that SGLang's launcher did not start is whole, or does not start.
+
+Its arguments are older than our hooks: libraries make them before SGLang loads plugins, and start the server with them
+elsewhere. Our options come from TESSERA_ARGS, for these libraries pass on only the options that SGLang has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tessera.testing.claims import claim_of, post, proven, verdicts
+from tessera.testing.reference import HuggingFace, relative_error
+from tessera.testing.server import Server, expect_refusal
+from tessera.testing.tiny import TINY
+
+SCRIPT = str(Path(__file__).parents[1] / "support" / "as_libraries_do.py")
+OURS = {"TESSERA_ARGS": "--toploc-verification --enable-injection"}
+PROMPT = [5, 6, 7, 8]
+
+
+@pytest.fixture(scope="module", params=["spawned", "own-app"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """As libraries start it."""
+    with Server(TINY, env=OURS, launched_by=(SCRIPT, request.param)) as server:
+        yield server
+
+
+def test_all_of_it_is_there(server: Server, hf: HuggingFace) -> None:
+    """What the scheduler computes, what the main process answers, and what it refuses."""
+    meta = proven(server, PROMPT, tokens=3, return_embedding={"over": "prompt", "pooling": "last"})
+    last = hf.states(PROMPT)[-1]
+    assert relative_error(meta["embedding"], last) <= 1e-5
+    encoded = post(server, "/v1/embeddings", {"input": PROMPT, "model": "any", "pooling": "last"}).json()
+    assert relative_error(encoded["data"][0]["embedding"], last) <= 1e-5
+    assert verdicts(server, claim_of(meta)) == ["pass"]
+    wrong = post(server, "/generate", {"input_ids": PROMPT, "return_embedding": {"pooling": "median"}})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "return_embedding.pooling")
+    told = httpx.get(server.url + "/server_info", timeout=120).json()["tessera"]
+    assert told["on"] == ["rows", "inject", "fingerprints"]
+
+
+def test_where_it_cannot_be() -> None:
+    """Ray actors load no plugin: one line."""
+    log = expect_refusal(TINY, env=OURS, launched_by=(SCRIPT, "ray"))
+    assert "tessera: refusing to start: rows, inject: not on Ray actors" in log
