@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,10 +37,17 @@ TOLERANCE_16_BIT = 2e-2
 logger = logging.getLogger(__name__)
 
 
-def look(scheduler: Any) -> None:
-    """BEFORE ``Scheduler.get_init_info``: all is loaded, nothing is served. Ends the process where a check fails."""
-    if not (config.active.rows or config.active.inject):
-        return
+def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[str, Any]:
+    """AROUND ``Scheduler.get_init_info``: all is loaded, nothing is served. Ends the process where a check fails.
+
+    The main process learns what is on here: a scheduler that was started without plugins says nothing.
+    """
+    if config.active.rows or config.active.inject:
+        _look(scheduler)
+    return original(scheduler) | {config.ON: config.active.features()}
+
+
+def _look(scheduler: Any) -> None:
     model = scheduler.tp_worker.model_runner.model
     vocabulary = scheduler.model_config.vocab_size
     ids = [(1 + i) * vocabulary // (TOKENS + 1) for i in range(TOKENS)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import ORJSONResponse, Response
 from sglang.srt.managers import io_struct
+from sglang.srt.utils import kill_process_tree
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
@@ -49,12 +51,30 @@ OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
 logger = logging.getLogger(__name__)
 
 
+_children: list[int] = []
+"""Processes that SGLang has started."""
+
+
+@contextmanager
+def _or_end() -> Iterator[None]:
+    """As `apply.or_refuse`, and the children end too: Python waits for them before it ends this process."""
+    try:
+        with apply.or_refuse():
+            yield
+    except SystemExit:
+        for child in _children:
+            kill_process_tree(child)
+        raise
+
+
 def learn(manager: Any, started: Any, *_: Any) -> None:
     """BEFORE ``Engine._set_startup_time``: every scheduler is ready, and whoever launched them has nothing yet."""
-    with apply.or_refuse():
+    _children[:] = started.all_child_pids
+    with _or_end():
+        infos = started.scheduler_infos
+        _check_schedulers([info.pop(config.ON, None) for info in infos])
         if manager.server_args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
             return
-        info = started.scheduler_infos[0]
         config.active.hidden_size = manager.model_config.hidden_size
         config.active.vocabulary = manager.model_config.vocab_size
         if manager.server_args.enable_metrics:
@@ -63,8 +83,17 @@ def learn(manager: Any, started: Any, *_: Any) -> None:
             config.inbox.hide()  # every scheduler is connected
             if config.metrics is not None:
                 config.inbox.watch = config.metrics.note
-        config.room = Room.of(info, manager.server_args.page_size)
+        config.room = Room.of(infos[0], manager.server_args.page_size)
         config.injection = inject_request.model(manager)
+
+
+def _check_schedulers(told: list[list[str] | None]) -> None:
+    """Whoever starts schedulers without SGLang's own function, in Ray actors for example, may load no plugin there."""
+    wanted = config.active.features()
+    if wanted and any(on != wanted for on in told):
+        raise StartRefused(
+            f"{', '.join(wanted)}: a scheduler runs without our hooks; load_plugins() was not called there"
+        )
 
 
 def prepare(state: Any) -> None:
@@ -74,7 +103,7 @@ def prepare(state: Any) -> None:
     manager = state.tokenizer_manager
     if manager.server_args.tokenizer_worker_num > 1:
         return
-    with apply.or_refuse():
+    with _or_end():
         extend(http_server, manager)
         if config.active.rows or config.active.inject:
             publish_schema(http_server.app, adapters=bool(manager.server_args.enable_lora))

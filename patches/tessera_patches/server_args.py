@@ -7,7 +7,6 @@ are made, and switched on when a server is started with them.
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 from tessera import config, cpu_speculation
@@ -47,8 +46,6 @@ def switch_on(args: Any) -> None:
             _take_in(args)
         flags = args._tessera_flags
         settings = Settings.from_server_args(args, flags)
-        if settings.features() and "sglang.srt.ray.engine" in sys.modules:
-            raise StartRefused(f"{', '.join(settings.features())}: not on Ray actors, where SGLang loads no plugin")
         if settings.tilespec:
             os.environ[_SKIP_EXTEND] = "1"
             if tilespec.likeliest_only(args, unwanted=flags.tile_spec_no_rejection_sampling) is None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DISABLE = "TESSERA_DISABLE"
 """Environment: 1 gives the stock server, with no hook of ours."""
 
+ON = "tessera"
+"""What a scheduler tells the main process when it is ready has its features under this key."""
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
     *("cpu_speculation", "cpu_experts", "cpu_latents", "tilespec"),

@@ -43,7 +43,7 @@ def test_all_of_it_is_there(server: Server, hf: HuggingFace) -> None:
     assert told["on"] == ["rows", "inject", "fingerprints"]
 
 
-def test_where_it_cannot_be() -> None:
-    """Ray actors load no plugin: one line."""
-    log = expect_refusal(TINY, env=OURS, launched_by=(SCRIPT, "ray"))
-    assert "tessera: refusing to start: rows, inject: not on Ray actors" in log
+def test_schedulers_without_our_hooks() -> None:
+    """The server would answer without what was asked for: it does not start."""
+    log = expect_refusal(TINY, env=OURS, launched_by=(SCRIPT, "own-scheduler"))
+    assert "tessera: refusing to start: rows, inject: a scheduler runs without our hooks" in log

@@ -2,7 +2,8 @@
 
 ``spawned``: ``launch_server`` in a process of its own (slime, AReaL, SGLang's ``HttpServerEngineAdapter``).
 ``own-app``: the engine's processes, then SGLang's application in this process (verl).
-``ray``: as ``spawned``, in a process that has imported SGLang's engine for Ray actors.
+``own-scheduler``: as ``own-app``, with schedulers that load no plugin (AReaL's server with its own weight updates, and
+SGLang's Ray actors).
 
 The options are read by SGLang's own parser, so ours are not among them, and become keywords of ``ServerArgs``.
 """
@@ -13,7 +14,8 @@ import argparse
 import dataclasses
 import multiprocessing
 import sys
-import types
+from collections.abc import Callable
+from typing import Any
 
 import tessera_kernels.cpu
 
@@ -27,6 +29,7 @@ from sglang.srt.entrypoints.engine import (  # noqa: E402
     run_detokenizer_process,
     run_scheduler_process,
 )
+from sglang.srt.managers import scheduler  # noqa: E402
 from sglang.srt.server_args import ServerArgs  # noqa: E402
 
 
@@ -37,28 +40,26 @@ def main(way: str, options: list[str]) -> None:
     given = vars(parser.parse_args(options))
     known = {field.name for field in dataclasses.fields(ServerArgs)}
     args = ServerArgs(**{name: value for name, value in given.items() if name in known})
-    if way == "own-app":
-        serve(args)
-        return
-    process = multiprocessing.get_context("spawn").Process(target=launch, args=(args, way))
-    process.start()
-    process.join()
-    sys.exit(process.exitcode)
+    if way == "spawned":
+        process = multiprocessing.get_context("spawn").Process(target=http_server.launch_server, args=(args,))
+        process.start()
+        process.join()
+        sys.exit(process.exitcode)
+    serve(args, run_scheduler_process if way == "own-app" else without_plugins)
 
 
-def launch(args: ServerArgs, way: str) -> None:
-    """In the spawned process."""
-    if way == "ray":
-        sys.modules["sglang.srt.ray.engine"] = types.ModuleType("sglang.srt.ray.engine")  # ray itself is not installed
-    http_server.launch_server(args)
+def without_plugins(*args: Any, **kwargs: Any) -> None:
+    """In a scheduler's process."""
+    scheduler.load_plugins = lambda: None
+    run_scheduler_process(*args, **kwargs)
 
 
-def serve(args: ServerArgs) -> None:
+def serve(args: ServerArgs, run_scheduler: Callable[..., None]) -> None:
     """In this process."""
     manager, template, _, started, *_ = Engine._launch_subprocesses(
         server_args=args,
         init_tokenizer_manager_func=init_tokenizer_manager,
-        run_scheduler_process_func=run_scheduler_process,
+        run_scheduler_process_func=run_scheduler,
         run_detokenizer_process_func=run_detokenizer_process,
     )
     state = http_server._GlobalState(

@@ -94,12 +94,13 @@ SEAMS = (
     ),
     Seam(
         target=f"{SCHEDULER}.get_init_info",
-        hook=Hook.BEFORE,
+        hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="",
-        handler="tessera_patches.first_forward:look",
+        handler="tessera_patches.first_forward:announce",
         guard=Guard.PARAMETERS,
-        why="The last moment before anything is served: one prompt shows what rows are, and that vectors are taken.",
+        why="The last moment before anything is served: one prompt shows what rows are, and that vectors are taken; "
+        "the main process learns that this scheduler has our hooks.",
         remove_when="SGLang calls plugins when a scheduler is ready.",
         callers=(f"{MANAGERS}.scheduler.run_scheduler_process",),
         # Batches and forward are made as SGLang makes those of requests.
