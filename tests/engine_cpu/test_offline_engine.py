@@ -1,4 +1,4 @@
-"""`sgl.Engine` in a process of its own: answers hold lists, as SGLang's do."""
+"""`sgl.Engine` in a process of its own: our options are keywords; answers hold lists, as SGLang's do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tessera.testing.claims import FINGERPRINTS
 from tessera.testing.launch import environment
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.tiny import TINY
@@ -25,7 +26,7 @@ if __name__ == "__main__":
         dtype="float32",
         mem_fraction_static=0.9,
         max_total_tokens=8192,
-        enable_return_hidden_states=True,
+        toploc_verification=True,
     )
     prompts = [[5, 6, 7, 8], [9, 10, 11]]
     sampling = {"max_new_tokens": 3, "temperature": 0, "ignore_eos": True}
@@ -53,4 +54,5 @@ def test_states_are_lists(tmp_path: Path, hf: HuggingFace) -> None:
         prompt_rows, *rows = answer["meta_info"]["hidden_states"]
         assert [len(prompt_rows), len(rows)] == [4, 2]
         assert relative_error([*prompt_rows, *rows], every["wanted"]) <= 1e-5
+        assert answer["meta_info"][FINGERPRINTS]
     assert relative_error(last["meta_info"]["hidden_states"], last["wanted"][-1]) <= 1e-5
