@@ -17,26 +17,21 @@ import os
 import random
 import resource
 import signal
-import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
-
-import numpy as np
 
 from provenance import provenance
+from soaking.readers import SLOW_READERS, slow_readers
+from soaking.tally import MAIN, Tally, memory, processes, report
 from tessera.client import Client
 from tessera.testing.canary import canaries, fly, judge
 from tessera.testing.claims import claim_of, proven, verdicts
 from tessera.testing.drafts import chain, drafting, retracting
-from tessera.testing.launch import HOST, free_port
-from tessera.testing.processes import ProcessFamily
+from tessera.testing.launch import free_port
 from tessera.testing.reference import HuggingFace, relative_error
 from tessera.testing.server import Server
 from tessera.testing.tiny import TINY
@@ -47,41 +42,9 @@ OPTIONS = (
     *drafting("STANDALONE", chain(5)),
     "--tile-spec",
 )
-MOST_ERROR = 1e-5
-"""Relative, in float32."""
-MAIN = "main"
 EXIT_SECONDS = 120.0
 STOPPED_SECONDS = 2.0
-SLOW_READERS = 20
 VOCABULARY = 1000
-
-
-@dataclass
-class Tally:
-    """What was answered so far.
-
-    Attributes:
-        operations: requests and verified claims.
-        wrong: what is wrong with each wrong answer.
-        worst: the largest relative error of a vector.
-        retracted: how many answers were retracted at least once.
-        memory: after each round, the operations so far and the MB of each process.
-        events: what else was done to the server, and what came of it.
-    """
-
-    operations: int = 0
-    wrong: list[str] = field(default_factory=list)
-    worst: float = 0.0
-    retracted: int = 0
-    memory: list[tuple[int, dict[str, float]]] = field(default_factory=list)
-    events: list[tuple[str, str]] = field(default_factory=list)
-
-    def note(self, problem: str, error: float = 0.0) -> None:
-        """One answer."""
-        self.operations += 1
-        self.worst = max(self.worst, error)
-        if problem or error > MOST_ERROR:
-            self.wrong.append(problem or f"off by {error:.1e}")
 
 
 class Soak:
@@ -193,93 +156,6 @@ class Soak:
         """Note it; what was wrong is counted elsewhere."""
         self.tally.events.append((what, f"{len(self.tally.wrong)} wrong answers so far" if self.tally.wrong else came))
         _say(f"{what}: {self.tally.events[-1][1]}")
-
-
-def processes(server: Server) -> dict[str, int]:
-    """The server's own processes by name; helpers of Python's are left out."""
-    found = {MAIN: server.pid}
-    for pid in ProcessFamily(server.pid).refresh():
-        name = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")[0].decode().strip()
-        if name.startswith("sglang::"):
-            found[name.removeprefix("sglang::")] = pid
-    return found
-
-
-def memory(server: Server) -> dict[str, float]:
-    """Resident MB of each process."""
-    page = resource.getpagesize() / 1e6
-    return {n: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page for n, pid in processes(server).items()}
-
-
-def growth(samples: list[tuple[int, dict[str, float]]], name: str) -> float:
-    """MB for 1,000 operations, by least squares over the later half, when caches are full; NaN for too few rounds."""
-    later = samples[len(samples) // 2 :]
-    if len(later) < 3:
-        return float("nan")
-    operations = [count / 1000 for count, _ in later]
-    return float(np.polyfit(operations, [mb[name] for _, mb in later], 1)[0])
-
-
-@contextmanager
-def slow_readers(server: Server) -> Iterator[None]:
-    """Clients whose answers are larger than every buffer on the way."""
-    body = {
-        "input_ids": [9] * 200,
-        "stream": True,
-        "return_hidden_states": True,
-        "sampling_params": {"max_new_tokens": 64},
-    }
-    content = json.dumps(body).encode()
-    fields = ("Host: a", "Content-Type: application/json", f"Content-Length: {len(content)}")
-    head = "\r\n".join(["POST /generate HTTP/1.1", *fields, "", ""])
-    done = Event()
-    sockets = []
-    for _ in range(SLOW_READERS):
-        one = socket.socket()
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        one.connect((HOST, server.port))
-        one.sendall(head.encode() + content)
-        sockets.append(one)
-
-    def read() -> None:
-        while not done.wait(1.0):
-            for one in sockets:
-                one.setblocking(False)
-                try:
-                    one.recv(1)
-                except BlockingIOError:
-                    continue
-
-    reader = Thread(target=read)
-    reader.start()
-    try:
-        yield
-    finally:
-        done.set()
-        reader.join()
-        for one in sockets:
-            one.close()
-
-
-def report(tally: Tally, seconds: float) -> str:
-    """As a page."""
-    lines = [
-        "| | |",
-        "|---|---|",
-        f"| operations | {tally.operations:,} in {seconds / 60:.1f} minutes |",
-        f"| wrong answers | {len(tally.wrong)} |",
-        f"| worst relative error | {tally.worst:.1e} |",
-        f"| answers that were retracted, under speculation | {tally.retracted:,} |",
-        *(f"| {what} | {came} |" for what, came in tally.events),
-        "",
-        "| process | MB after the first round | MB at the end | MB for 1,000 operations |",
-        "|---|---|---|---|",
-    ]
-    names = tally.memory[0][1] if tally.memory else {}
-    for name in names:
-        first, last = tally.memory[0][1][name], tally.memory[-1][1][name]
-        lines.append(f"| {name} | {first:.0f} | {last:.0f} | {growth(tally.memory, name):+.2f} |")
-    return "\n".join([*lines, *(f"\nwrong: {problem}" for problem in tally.wrong[:20])])
 
 
 def _run(soak: Soak, options: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from tessera.flags import Flags, add_to
+from tessera.model_paths import missing
 from tessera_patches import apply, server_args
 
 _parsed: Flags | None = None
@@ -20,8 +21,13 @@ def add_options(result: None, parser: argparse.ArgumentParser) -> None:
 
 
 def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Namespace) -> Any:
-    """AROUND ``ServerArgs.from_cli_args``, which calls the constructor with the fields that SGLang knows."""
+    """AROUND ``ServerArgs.from_cli_args``, which calls the constructor with the fields that SGLang knows.
+
+    Ends the process where a model is not there.
+    """
     global _parsed  # noqa: PLW0603
+    if lines := missing(namespace):
+        raise SystemExit("\n".join(map(apply.refusing, lines)))
     _parsed = Flags.of_environment().updated(vars(namespace))
     try:
         return original(cls, namespace)

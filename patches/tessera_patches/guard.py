@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import threading
 from collections.abc import Callable
-from typing import Any
+from http import HTTPStatus
+from typing import Any, NoReturn
 
 import torch
 
 from tessera.admission import CLAIM_KEY
 
 TokenLogprobs = tuple[list[Any], list[Any]]
+
+PATTERN_SECONDS = 0.25
+"""How long a step looks for one request's stop patterns: some take microseconds, and some longer than the universe."""
 
 
 def with_tensors(
@@ -32,3 +39,28 @@ def check_length(original: Callable[..., str | None], req: Any, *args: Any, **kw
     custom = req.sampling_params.custom_params
     claimed = isinstance(custom, dict) and CLAIM_KEY in custom
     return None if claimed else original(req, *args, **kw)
+
+
+def in_time(original: Callable[..., bool], req: Any, *args: Any, **kw: Any) -> bool:
+    """AROUND ``Req._check_str_based_finish``: a pattern that backtracks without end ends its request, not the server.
+
+    SGLang ends a request whose pattern raises ``re.error``; matching looks for signals while it runs.
+    """
+    if not req.sampling_params.stop_regex_strs or threading.current_thread() is not threading.main_thread():
+        return original(req, *args, **kw)
+    signal.signal(signal.SIGALRM, _too_slow)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, PATTERN_SECONDS)
+            return original(req, *args, **kw)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except re.error as error:  # beside the search that SGLang guards
+        from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
+        req.finished_reason = FINISH_ABORT(f"stop_regex: {error}", HTTPStatus.BAD_REQUEST, "BadRequestError")
+        return False
+
+
+def _too_slow(*_: object) -> NoReturn:
+    raise re.error(f"it takes longer than {PATTERN_SECONDS} s")

@@ -122,7 +122,7 @@ def extend(http_server: Any, manager: Any) -> None:
     add_server_info(app, http_server.server_info)
     if config.active.guarded:
         invalid.install(app, answer_error)
-        stock_routes.add_routes(app, http_server, unserved.VERTEX)
+        stock_routes.add_routes(app, http_server)
     unserved.guard(app)
     openai.add_routes(app, http_server.validate_json_request)
     if config.active.rows:

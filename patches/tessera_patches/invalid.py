@@ -24,6 +24,10 @@ _READER = "request_body_to_args"
 """The function of FastAPI's that makes the route's request from the body."""
 _ENGINE = "generate_request"
 """The function of SGLang's that refuses requests with a ``ValueError``; Ollama's routes do not catch it."""
+_PARSERS = {"parse_function_call_request", "separate_reasoning_request"}
+"""Routes of SGLang's that take a client's text apart, and compute nothing else."""
+_TEMPLATE = "_process_messages"
+"""The function of SGLang's that renders a conversation, and computes nothing else."""
 
 
 def install(app: FastAPI, answer_error: Answer) -> None:
@@ -48,12 +52,12 @@ def install(app: FastAPI, answer_error: Answer) -> None:
 
     async def answer_mistake(request: Request, error: Exception) -> Response:
         """What SGLang raises for a mistake of a client and nothing of it catches, which is a 500."""
-        functions = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+        functions = _raised_in(error)
         if _READER in functions:  # its own validators fail on bodies and fields of another JSON type than they expect
             unreadable = {"loc": ("body",), "msg": f"not what this route takes: {error}"}
             return await answer_invalid(request, RequestValidationError([unreadable]))
-        if _ENGINE in functions and isinstance(error, ValueError):
-            return await answer_error(request, EngineRefused(str(error)))
+        if message := _mistake(error, functions):
+            return await answer_error(request, EngineRefused(message))
         raise error
 
     app.add_exception_handler(RequestValidationError, answer_invalid)
@@ -72,7 +76,22 @@ def _line(error: dict[str, Any]) -> str:
 
 def of_anthropic(original: Callable[..., Any], serving: Any, *args: Any, **kw: Any) -> Any:
     """AROUND ``AnthropicServing._error_response``. That route takes whatever is raised for a failure of the server."""
-    refused = sys.exception()
-    if config.active.guarded and isinstance(refused, BadRequest):
-        return original(serving, status_code=400, error_type="invalid_request_error", message=str(refused))
-    return original(serving, *args, **kw)
+    error = sys.exception() if config.active.guarded else None
+    message = str(error) if isinstance(error, BadRequest) else _mistake(error, _raised_in(error))
+    if message is None:
+        return original(serving, *args, **kw)
+    return original(serving, status_code=400, error_type="invalid_request_error", message=message)
+
+
+def _raised_in(error: BaseException | None) -> set[str]:
+    """The functions that an error came through."""
+    return set() if error is None else {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+
+
+def _mistake(error: BaseException | None, functions: set[str]) -> str | None:
+    """What a client did wrong; None if the failure is the server's."""
+    if _TEMPLATE in functions:
+        return f"messages: the chat template cannot render them: {error}"[:MAX_ECHOED_CHARACTERS]
+    if _PARSERS & functions or (_ENGINE in functions and isinstance(error, ValueError)):
+        return str(error)
+    return None

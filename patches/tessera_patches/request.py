@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -74,15 +75,35 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         ids: Any = self.input_ids  # type: ignore[has-type]  # inherited from Any
         if settings.guarded and isinstance(ids, Mapping):  # SGLang's /api/chat takes the tokenizer's object for a list
             self.input_ids = ids["input_ids"]
+        if settings.guarded:
+            self._leave_out_empty_media()
         try:
             self._admit()
             if settings.guarded:  # now that vectors have become prompts
                 check_prompts("input_ids", self.input_ids, settings.vocabulary)
                 request_fields.check(self, settings.vocabulary, grammars=settings.grammars)
+                self._try_stream()
         except BadRequest as error:
             if settings.guarded:
                 raise BadValue(error) from error
             raise
+
+    def _leave_out_empty_media(self) -> None:
+        """SGLang looks into an empty list, or one of modalities of nothing, for each sample of a prompt."""
+        for name in request_fields.MEDIA:
+            if getattr(self, name) == []:
+                setattr(self, name, None)
+        if not any(getattr(self, name) for name in request_fields.MEDIA):
+            self.modalities = None
+
+    def _try_stream(self) -> None:
+        """What SGLang refuses of a stream while it normalizes the request, it refuses when the status is sent.
+
+        Its background task, which aborts the request of a client that left, fails then, and 2 s later closes the
+        connection, with whatever request of a proxy's is on it.
+        """
+        if self.stream:
+            copy(self).normalize_batch_and_arguments()
 
     def _admit(self) -> None:
         settings = config.active
@@ -164,7 +185,7 @@ def _has_stock_overrides(value: Any) -> bool:
         ValueError: /v1/score has filled it. That route makes a 400 of this, and a 500 of any other error.
     """
     given = [own for own in (value if isinstance(value, list) else [value]) if own is not None]
-    if not all(isinstance(own, PositionalEmbeds) for own in given):  # JSON gives no such object
+    if value is not None and not (given and all(isinstance(own, PositionalEmbeds) for own in given)):  # JSON gives none
         raise BadRequest("positional_embed_overrides", value, f"nothing; use {FIELD}")
     if given and (config.active.rows or config.active.inject):
         count = sum(len(own.positions) for own in given)

@@ -11,10 +11,11 @@ from tessera.http.unserved import Unserved
 
 VERTEX = os.environ.get("AIP_PREDICT_ROUTE", "/vertex_generate")
 """As SGLang reads it. Its ``parameters`` take our fields, and its predictions are answers of /generate."""
+OLLAMA_CHAT = os.environ.get("SGLANG_OLLAMA_CHAT_ROUTE", "/api/chat")
+OLLAMA_GENERATE = os.environ.get("SGLANG_OLLAMA_GENERATE_ROUTE", "/api/generate")
 TEXT = (
     *("/v1/responses", "/v1/messages", "/v1/audio/transcriptions", "/v1/realtime"),
-    os.environ.get("SGLANG_OLLAMA_CHAT_ROUTE", "/api/chat"),
-    os.environ.get("SGLANG_OLLAMA_GENERATE_ROUTE", "/api/generate"),
+    *(OLLAMA_CHAT, OLLAMA_GENERATE),
 )
 """These generate text, in formats of other makers."""
 SCORES = ("/v1/score", "/v1/rerank", "/v1/classify", "/classify")

@@ -151,9 +151,10 @@ def check_prompts(field: str, value: object, vocabulary: int) -> None:
         name = f"{field}[{i}]" if several else field
         if not ids:
             raise BadRequest(name, ids, "at least one token id")
-        # Two passes in C; the loop that finds the culprit runs only where there is one.
-        if vocabulary and type(ids[0]) is int and not 0 <= min(ids) <= max(ids) < vocabulary:
-            at = next(at for at, token in enumerate(ids) if not 0 <= token < vocabulary)
+        # Passes in C; the loop that finds the culprit runs only where there is one. A boolean is an integer in Python.
+        kinds = set(map(type, ids)) if vocabulary and isinstance(ids, list) else set()
+        if kinds <= {int, bool} and kinds and (bool in kinds or not 0 <= min(ids) <= max(ids) < vocabulary):
+            at = next(at for at, token in enumerate(ids) if type(token) is bool or not 0 <= token < vocabulary)
             raise BadRequest(f"{name}[{at}]", ids[at], f"a token id, 0 to {vocabulary - 1}")
 
 
@@ -222,7 +223,8 @@ def tagged(params: SamplingParams) -> SamplingParams:
 def _fold(key: str, wire: str, params: SamplingParams, *, keep: bool = False) -> SamplingParams:
     if not isinstance(params, dict):
         raise BadRequest("sampling_params", params, "an object, or a list of objects")
-    custom = params.get("custom_params") or {}
+    custom = params.get("custom_params")
+    custom = {} if custom is None else custom
     if not isinstance(custom, dict):
         raise BadRequest("sampling_params.custom_params", custom, "an object")
     asked(params)

@@ -25,6 +25,11 @@ def boolean(field: str, value: object) -> bool:
     raise BadRequest(field, value, "true | false")
 
 
+def flag(field: str, value: object) -> bool:
+    """`boolean`, where nothing is false."""
+    return False if value is None else boolean(field, value)
+
+
 def integer(field: str, value: object, least: int, most: int | None) -> int:
     """An integer within bounds, and no boolean."""
     if isinstance(value, int) and not isinstance(value, bool) and least <= value and (most is None or value <= most):

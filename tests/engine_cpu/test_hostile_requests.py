@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -116,6 +117,7 @@ def test_refused_by_name(client: httpx.Client, stream: bool) -> None:
         ("/v1/responses", {"model": "tiny", "input": "a", "max_output_tokens": -1} | PLAIN),
         ("/v1/responses", {"model": "tiny", "input": "a", "top_k": 2**40} | PLAIN),
         ("/v1/responses", [1]),
+        ("/v1/responses", {"model": "tiny", "input": []} | PLAIN),
         ("/v1/messages", {"model": "tiny", "messages": CHAT["messages"], "max_tokens": 2, "top_k": 2**40} | PLAIN),
         ("/api/generate", {"model": "tiny", "prompt": "a", "stream": False, "options": {"num_predict": "x"}} | PLAIN),
         (
@@ -127,6 +129,11 @@ def test_refused_by_name(client: httpx.Client, stream: bool) -> None:
         ("/v1/toploc/verify", {"claims": [{"input_ids": [], "output_ids": [5], "fingerprints": ["/9k="]}]}),
         ("/detokenize", {"model": "tiny", "tokens": [5, -1]}),
         ("/classify", {"text": "a", "rid": ["a", "b"]}),
+        ("/api/chat", {"model": "tiny", "messages": []} | PLAIN),
+        ("/v1/messages/count_tokens", {"model": "tiny", "messages": []}),
+        ("/v1/score", {"model": "tiny", "query": "a", "items": ["b"], "label_token_ids": []}),
+        ("/parse_function_call", {"text": "a", "tools": [], "tool_call_parser": "no such"}),
+        ("/separate_reasoning", {"text": "a", "reasoning_parser": "no such"}),
     ],
 )
 def test_other_routes(client: httpx.Client, path: str, body: Any) -> None:
@@ -135,6 +142,62 @@ def test_other_routes(client: httpx.Client, path: str, body: Any) -> None:
     assert answer.status_code == 400, answer.text
     assert "site-packages" not in answer.text
     assert ".py" not in answer.text
+
+
+def test_a_refused_stream_leaves_its_connection_alone(client: httpx.Client) -> None:
+    """SGLang's background task failed 2 s later and closed it, with a neighbour's request of the same proxy on it."""
+    client.post("/generate", json=generate()).raise_for_status()  # the connection is open
+    for body in (
+        {"sampling_params": GREEDY},
+        generate(return_flat_raw_top_logprobs_b64=True),
+        generate(input_ids=[PROMPT, PROMPT], return_logprob=[True, False], params={"n": 2}),
+        generate(input_ids=[PROMPT, PROMPT]) | {"sampling_params": [GREEDY, GREEDY | {"n": 2}]},
+    ):
+        assert client.post("/generate", json=body | {"stream": True}).status_code == 400, body
+    long = generate(params={"max_new_tokens": 800, "ignore_eos": True})  # longer than 2 s
+    assert client.post("/generate", json=long).raise_for_status().json()["meta_info"]["completion_tokens"] == 800
+
+
+def test_a_pattern_without_end_ends_its_request_alone(injecting: Server) -> None:
+    """``(.+)+x`` tries each of the 2^n ways to cut a text in pieces; Python's matching cannot be told to stop."""
+    endless = generate(params={"max_new_tokens": 64, "ignore_eos": True, "stop_regex": r"(.+)+\x00"})
+    good = generate(params={"max_new_tokens": 64, "ignore_eos": True, "stop_regex": [r"no such \w+", "(a|b)*c{9}"]})
+
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=injecting.url, timeout=60) as several:
+            return await asyncio.gather(*(several.post("/generate", json=body) for body in (endless, good, good)))
+
+    refused, *answers = asyncio.run(ask())
+    assert refused.status_code == 400
+    assert "stop_regex" in refused.text
+    assert [one.raise_for_status().json()["meta_info"]["completion_tokens"] for one in answers] == [64, 64]
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
+def test_ollamas_streams_are_refused_with_a_status(client: httpx.Client, path: str) -> None:
+    """SGLang sent 200, then cut the stream: its default of 2,048 tokens does not fit each context."""
+    prompt: dict[str, Any] = {"prompt": "a"} if path == "/api/generate" else {"messages": CHAT["messages"]}
+    body = {"model": "tiny", "options": {"num_predict": 1_000_000}} | prompt | PLAIN
+    answer = client.post(path, json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "engine_refused")
+    lines = client.post(path, json=body | {"options": {"num_predict": 3}}).raise_for_status().text.splitlines()
+    assert [json.loads(line)["done"] for line in lines][-1] is True
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/classify", {"text": "a"}),
+        ("/v1/classify", {"model": "tiny", "input": "a"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+    ],
+)
+def test_routes_of_other_models_say_what_there_is(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    """SGLang advises ``--is-embedding``, which our options refuse."""
+    error = client.post(path, json=body).json()["error"]
+    assert (error["param"], error["code"]) == (path, "bad_request")
+    assert "/v1/embeddings" in error["message"]
+    assert "--is-embedding" not in error["message"]
 
 
 def test_what_is_right_is_answered(client: httpx.Client) -> None:
@@ -149,6 +212,10 @@ def test_what_is_right_is_answered(client: httpx.Client) -> None:
     for fields in ({"rid": ["b1", "b2"]}, {"return_logprob": [True, False]}, {"sampling_params": [GREEDY, GREEDY]}):
         answers = client.post("/generate", json=generate(input_ids=[PROMPT, PROMPT]) | fields).raise_for_status().json()
         assert [answer["output_ids"] for answer in answers] == [expected] * 2
+    empty: tuple[dict[str, Any], ...] = ({"audio_data": []}, {"video_data": []}, {"modalities": ["image"]})
+    for nothing in empty:
+        samples = client.post("/generate", json=generate(params={"n": 2}) | nothing).raise_for_status().json()
+        assert [answer["output_ids"] for answer in samples] == [expected] * 2
 
 
 def test_token_ids_logprob_beside_requests_without(client: httpx.Client, injecting: Server, hf: HuggingFace) -> None:

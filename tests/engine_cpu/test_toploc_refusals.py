@@ -13,9 +13,10 @@ def test_without_the_flags(bare: Server) -> None:
     """A server that keeps no rows names the flags."""
     body = {"text": "import os\n", "sampling_params": {"max_new_tokens": 1}}
     for name in ("return_toploc_fingerprints", "return_input_ids", "return_output_ids"):
-        answer = post(bare, "/generate", body | {name: True})
-        assert answer.status_code == 400
-        assert "--toploc-verification" in answer.json()["error"]["message"]
+        for value in (True, 0, 1):
+            answer = post(bare, "/generate", body | {name: value})
+            assert answer.status_code == 400
+            assert "--toploc-verification" in answer.json()["error"]["message"]
     refused = post(bare, "/v1/toploc/verify", {"claims": []})
     assert refused.status_code == 400
     assert "--toploc-verification" in refused.json()["error"]["message"]
@@ -40,6 +41,7 @@ def test_hostile_bodies(server: Server) -> None:
         *({"output_ids": value} for value in _BAD_IDS if value != []),
         *({"nonce": value} for value in _BAD_NONCES),
         *({"sampling": value} for value in (1, {"temperature": -1}, {"top_p": "x"}, {"seed": 2**64}, {"x": 1})),
+        {"input_embed_overrides": {"positions": [0], "embeds": [[0.1] * 256]}},  # not without --enable-injection
         {"model": "x"},
     ]
     for change in bad:
@@ -72,6 +74,7 @@ def test_hostile_bodies(server: Server) -> None:
         {"text": "x", **sampling, CLAIM: base64.b64encode(b"\xff\xd9" + bytes(64)).decode()},
         {"text": "x", **sampling, "return_toploc_fingerprints": "yes"},
         {"text": "x", **sampling, "return_input_ids": 1},
+        {"text": "x", **sampling, "return_input_ids": 0},
     ):
         answer = post(server, "/generate", fields)
         assert answer.status_code == 400, fields

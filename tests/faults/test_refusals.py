@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,11 +180,23 @@ def test_a_scheduler_that_cannot_serve_ends_the_start(replicas: str) -> None:
     assert "tessera: refusing to start: --tile-spec: measuring steps failed: out of luck" in log
 
 
+def serve(model: Path, *options: str) -> str:
+    """What ``sglang serve`` writes, which must fail."""
+    line = [str(Path(sys.executable).with_name("sglang")), "serve", *command(model, free_port(), options)[3:]]
+    run = subprocess.run(line, env=environment({}), capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode != 0
+    return run.stdout + run.stderr
+
+
 def test_sglangs_other_launcher_loads_us_too() -> None:
     """``sglang serve``: the same plugins, so the same refusal."""
-    serve = [str(Path(sys.executable).with_name("sglang")), "serve", *command(TINY, free_port(), (HIDDEN,))[3:]]
-    run = subprocess.run(
-        [*serve, "--is-embedding"], env=environment({}), capture_output=True, text=True, timeout=120, check=False
-    )
-    assert run.returncode != 0
-    assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in run.stdout + run.stderr
+    log = serve(TINY, HIDDEN, "--is-embedding")
+    assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in log
+
+
+@pytest.mark.parametrize("start", [expect_refusal, serve])
+def test_a_model_that_is_not_there_is_one_line(start: Callable[..., str], tmp_path: Path) -> None:
+    """Of both launchers, with the option's name, and no traceback."""
+    log = start(tmp_path / "no-such-model", HIDDEN)
+    assert f"tessera: refusing to start: --model-path {tmp_path}/no-such-model: no such file or folder" in log
+    assert "Traceback" not in log

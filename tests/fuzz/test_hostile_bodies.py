@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from tessera.testing.fuzzing import fuzz
+from hostile.campaign import fuzz
 from tessera.testing.server import Server
 
 BODIES = int(os.environ.get("TESSERA_FUZZ_BODIES", "400"))
@@ -17,7 +17,7 @@ BODIES = int(os.environ.get("TESSERA_FUZZ_BODIES", "400"))
 def test_hostile_bodies(injecting: Server) -> None:
     """Each is answered with less than 500; the server lives, and says to the good request what it said before."""
     report = asyncio.run(fuzz(injecting.url, 37, BODIES))
-    assert report.faults == []
+    assert (report.faults, report.silent) == ([], [])
     total = sum(report.answers.values(), start=type(next(iter(report.answers.values())))())
     assert total.total() == BODIES
     assert total["200"] > BODIES / 10

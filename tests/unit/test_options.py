@@ -179,6 +179,8 @@ def test_any_json_as_states(value: Any) -> None:
         ([1024], "input_ids[0]"),
         ([3, -1], "input_ids[1]"),
         ([[3], [4, 5, 10**30]], "input_ids[1][2]"),
+        ([True, 99_999], "input_ids[0]"),  # an integer in Python, and no id
+        ([[3], [4, True]], "input_ids[1][1]"),
     ],
 )
 def test_token_ids_that_the_model_does_not_have(prompts: Any, field: str) -> None:

@@ -7,6 +7,7 @@ from tessera_patches.seam import Guard, Hook, Phase, Seam
 _LOGPROBS = "sglang.srt.layers.logprob_processor"
 _RESULTS = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
 
+_REQ = "sglang.srt.managers.schedule_batch.Req"
 _ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing"
 
 SEAMS = (
@@ -32,6 +33,17 @@ SEAMS = (
         remove_when="SGLang's result handlers take lists beside tensors (sglang PR 35052).",
         callers=(f"{_LOGPROBS}.OutputLogprobProcessor.compute_logprobs", f"{_LOGPROBS}.compute_spec_v2_logprobs"),
         relied=(f"{_RESULTS}._normalize_decode_outputs", f"{_RESULTS}.move_logprobs_to_cpu"),
+    ),
+    Seam(
+        target=f"{_REQ}._check_str_based_finish",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="",
+        handler="tessera_patches.guard:in_time",
+        guard=Guard.BODY,
+        why="A stop_regex that backtracks without end stops the scheduler.",
+        remove_when="SGLang bounds how long it matches stop_regex.",
+        callers=(f"{_REQ}.update_finish_state",),
     ),
     Seam(
         target="sglang.srt.managers.utils.validate_input_length",

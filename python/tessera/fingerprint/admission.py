@@ -18,7 +18,7 @@ from tessera.admission import (
     folded,
 )
 from tessera.errors import BadFingerprint, BadRequest
-from tessera.fields import boolean
+from tessera.fields import flag
 from tessera.fingerprint import chunks, options
 from tessera.fingerprint.options import FingerprintOptions
 from tessera.limits import MAX_FINGERPRINTS
@@ -80,7 +80,7 @@ def admit(fields: Fields, params: Any, server: Server, *, tail: int = 0, either_
         return checked(params)
     if shown:
         params = folded(IDS_KEY, ",".join(shown), params)
-    if boolean(options.HASHES_FIELD, fields.return_row_hashes or False):
+    if flag(options.HASHES_FIELD, fields.return_row_hashes):
         params = _hashes(params, server)
     if fields.toploc_verification_fingerprint_to_validate is not None:
         return _claim(fields, params or {}, server.topk, FingerprintOptions(nonce, tail, either_end))
@@ -101,15 +101,15 @@ def _hashes(params: Any, server: Server) -> Any:
 
 def _shown(fields: Fields) -> list[str]:
     asked = {
-        "input": boolean(options.INPUT_IDS_FIELD, fields.return_input_ids or False),
-        "output": boolean(options.OUTPUT_IDS_FIELD, fields.return_output_ids or False),
+        "input": flag(options.INPUT_IDS_FIELD, fields.return_input_ids),
+        "output": flag(options.OUTPUT_IDS_FIELD, fields.return_output_ids),
     }
     return [kind for kind, wanted in asked.items() if wanted]
 
 
 def _refuse(fields: Fields) -> None:
     for name, value in fields._asdict().items():
-        if value not in (None, False):
+        if value is not None and value is not False:
             raise BadRequest(
                 name, value, "only on a server started with --enable-return-hidden-states or --toploc-verification"
             )

@@ -20,7 +20,6 @@ SERVING = "/generate, /v1/chat/completions, /v1/completions, /invocations"
 """Who takes our fields, for the message."""
 
 _POLICY_VIOLATION = 1008
-_OFF = (None, False, "false")
 
 
 class Unserved:
@@ -63,7 +62,7 @@ class Unserved:
     def _check(self, body: bytes) -> None:
         found = dict(_found(body, self._batch))
         for name, value in found.items():
-            if value not in _OFF:
+            if value is not None and value is not False and value != "false":
                 raise BadRequest(name, value, f"nothing on this route; send it to {self._instead}")
         if self._proven and found.get(FINGERPRINTS_FIELD) is None:
             raise BadRequest(FINGERPRINTS_FIELD, True, f"false on this route; fingerprints come with {self._instead}")

@@ -1,0 +1,1 @@
+"""What ``benchmarks/soak.py`` counts, and the clients that it annoys the server with."""
