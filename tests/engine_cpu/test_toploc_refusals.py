@@ -13,10 +13,10 @@ def test_without_the_flags(bare: Server) -> None:
     """A server that keeps no rows names the flags."""
     body = {"text": "import os\n", "sampling_params": {"max_new_tokens": 1}}
     for name in ("return_toploc_fingerprints", "return_input_ids", "return_output_ids"):
-        for value in (True, 0, 1):
-            answer = post(bare, "/generate", body | {name: value})
-            assert answer.status_code == 400
-            assert "--toploc-verification" in answer.json()["error"]["message"]
+        answer = post(bare, "/generate", body | {name: True})
+        assert answer.status_code == 400
+        assert "--toploc-verification" in answer.json()["error"]["message"]
+        assert post(bare, "/generate", body | {name: 0}).status_code == 400
     refused = post(bare, "/v1/toploc/verify", {"claims": []})
     assert refused.status_code == 400
     assert "--toploc-verification" in refused.json()["error"]["message"]
