@@ -16,7 +16,7 @@ TWO := -p xdist.plugin -n 2 --dist loadgroup
 test-unit test-kernels test-rest: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak clean
+.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,11 @@ fuzz: venv ## hostile bodies to every route, a good request after each few (BODI
 
 soak: venv ## every feature under load, signals, slow readers (MINUTES=20, and as long for what it kills; ARGS has the options)
 	@$(RUN) benchmarks/soak.py --minutes $(or $(MINUTES),20) $(ARGS)
+
+test-peers: venv ## SGLang's or toploc's own tests with everything on (SGLANG=DIR, TOPLOC=DIR: their sources; an hour)
+	@[[ -n '$(SGLANG)$(TOPLOC)' ]] || { echo "give SGLANG=DIR or TOPLOC=DIR, a checkout of the installed version"; exit 2; }
+	@[[ -z '$(SGLANG)' ]] || $(RUN) benchmarks/peers/peers_run.py '$(SGLANG)' $(ARGS)
+	@[[ -z '$(TOPLOC)' ]] || $(RUN) benchmarks/peers/peers_toploc.py '$(TOPLOC)' $(ARGS)
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

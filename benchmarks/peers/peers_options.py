@@ -1,0 +1,97 @@
+"""The options of a server on this machine: those that a test of SGLang gives, without its GPU's, and our own.
+
+`STOCK` and `EVERYTHING` name the two sides that are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+STOCK = "stock"
+EVERYTHING = "everything"
+SIDES = (STOCK, EVERYTHING)
+OURS = ("--toploc-verification", "--enable-injection")
+"""Every feature of ours but `TILE_SPEC`, which needs a server that drafts."""
+TILE_SPEC = "--tile-spec"
+HIDDEN = "--enable-return-hidden-states"
+
+MODELS = Path(__file__).resolve().parents[2] / "python/tessera/testing/models"
+TINY = MODELS / "tiny"
+
+_DRAFTS = "--speculative-algorithm"
+_DRAFT_MODEL = "--speculative-draft-model-path"
+# What only a GPU has, or what `_CPU` says.
+_VALUED = {
+    *("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend", "--device", "--dtype"),
+    *("--speculative-draft-attention-backend", "--mem-fraction-static", "--sampling-backend", "--quantization"),
+    *("--cuda-graph-max-bs", "--cuda-graph-max-bs-decode", "--cuda-graph-config", "--cuda-graph-backend-prefill"),
+    *("--lora-backend", "--grammar-backend", "--moe-runner-backend"),
+}
+_BARE = {
+    *("--disable-cuda-graph", "--enable-torch-compile", "--enable-deterministic-inference", "--skip-server-warmup"),
+    *("--trust-remote-code", "--enable-return-hidden-states", "--sleep-on-idle"),
+}
+# xgrammar, SGLang's default, ends a scheduler that has no GPU.
+_CPU = (
+    *("--device", "cpu", "--attention-backend", "torch_native", "--dtype", "float32", "--mem-fraction-static", "0.9"),
+    *("--grammar-backend", "llguidance", "--skip-server-warmup", "--sleep-on-idle"),
+)
+_UNLESS_GIVEN = {"--max-total-tokens": "16384", "--max-running-requests": "32"}
+
+
+def server_options(given: Iterable[object], side: str, context: int) -> list[str]:
+    """Return the options of a server of a test.
+
+    Args:
+        given: what the test asks for.
+        side: `STOCK` or `EVERYTHING`.
+        context: tokens of a request at most: a tiny model does not stop by itself.
+    """
+    wanted = [str(option) for option in given]
+    hidden = HIDDEN in wanted
+    options = list(_without_gpu(wanted))
+    names = {option.split("=")[0] for option in options}
+    for name, value in {**_UNLESS_GIVEN, "--context-length": str(context)}.items():
+        if name not in names:
+            options += [name, value]
+    if names & {"--enable-lora", "--lora-paths"}:
+        options += ["--lora-backend", "torch_native"]
+    options += _CPU
+    if hidden or side == EVERYTHING:
+        options.append(HIDDEN)
+    if side == EVERYTHING:
+        options += OURS
+        options += [TILE_SPEC] if _tile_spec_serves(options) else []
+    return options
+
+
+def local(model: str) -> str:
+    """Return the folder of the tiny model that stands for a model of the hub; a folder stays as it is."""
+    if Path(model).is_dir():
+        return model
+    name = model.lower()
+    if "eagle3" in name:
+        return str(MODELS / "tiny-eagle3")
+    if "eagle" in name:
+        return str(MODELS / "tiny-eagle")
+    return str(MODELS / "tiny-moe" if "moe" in name or "a3b" in name else TINY)
+
+
+def _without_gpu(options: list[str]) -> Iterator[str]:
+    rest = iter(options)
+    for option in rest:
+        name, equals, value = option.partition("=")
+        if name in _VALUED:
+            if not equals:
+                next(rest, None)
+        elif name == _DRAFT_MODEL:
+            yield from (name, local(value if equals else next(rest)))
+        elif name not in _BARE:
+            yield option
+
+
+def _tile_spec_serves(options: list[str]) -> bool:
+    """Whether the server drafts, by a model of its own."""
+    split = [part for option in options for part in option.split("=", 1)]
+    return _DRAFTS in split and split[split.index(_DRAFTS) + 1].upper() in {"EAGLE", "EAGLE3"}
