@@ -80,8 +80,8 @@ soak: venv ## every feature under load, signals, slow readers (MINUTES=20, and a
 
 test-peers: venv ## SGLang's or toploc's own tests with everything on (SGLANG=DIR, TOPLOC=DIR: their sources; an hour)
 	@[[ -n '$(SGLANG)$(TOPLOC)' ]] || { echo "give SGLANG=DIR or TOPLOC=DIR, a checkout of the installed version"; exit 2; }
-	@[[ -z '$(SGLANG)' ]] || $(RUN) benchmarks/peers/peers_run.py '$(SGLANG)' $(ARGS)
-	@[[ -z '$(TOPLOC)' ]] || $(RUN) benchmarks/peers/peers_toploc.py '$(TOPLOC)' $(ARGS)
+	@[[ -z '$(SGLANG)' ]] || $(RUN) benchmarks/peers/peers_run.py '$(SGLANG)' $(if $(OUT),--out '$(OUT)') $(ARGS)
+	@[[ -z '$(TOPLOC)' ]] || $(RUN) benchmarks/peers/peers_toploc.py '$(TOPLOC)' $(if $(OUT),--out '$(OUT)')
 
 clean: ## remove caches and build outputs (keeps .venv)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

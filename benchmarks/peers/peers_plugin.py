@@ -78,12 +78,12 @@ def _note(report: pytest.TestReport | pytest.CollectReport, text: str) -> None:
 
 
 def _start_with_everything() -> None:
-    """What a process has in it that once started an engine with everything on: the plugin, and its options."""
+    """What a process has in it that started a server with everything on: the plugin, and the server's options."""
     from sglang.srt.plugins import load_plugins
     from sglang.srt.server_args import prepare_server_args
 
     load_plugins()
-    prepare_server_args(["--model-path", str(TINY), *server_options((), SIDE, 512)])
+    prepare_server_args(["--model-path", str(TINY), *server_options((), SIDE, 512)]).check_server_args()
 
 
 def _replace_servers() -> None:

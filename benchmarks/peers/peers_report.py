@@ -19,7 +19,7 @@ _BADNESS = ("skipped", PASSED, "failed")
 _HOW = """Made by `make test-peers SGLANG=DIR` on the CPU engine, with the tiny models of this repository: what asks for
 a true answer, a GPU or the network fails or is skipped on both sides. Everything on: `--enable-return-hidden-states
 --toploc-verification --enable-injection`, and `--tile-spec` where a server drafts with EAGLE or EAGLE3. Tests that
-start no server run in a process that has the plugin and has read these options once."""
+start no server run in a process that is the main process of such a server."""
 
 
 @dataclass
