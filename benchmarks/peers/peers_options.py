@@ -40,13 +40,14 @@ _CPU = (
 _UNLESS_GIVEN = {"--max-total-tokens": "16384", "--max-running-requests": "32"}
 
 
-def server_options(given: Iterable[object], side: str, context: int) -> list[str]:
+def server_options(given: Iterable[object], side: str, context: int, ours: Iterable[str] = OURS) -> list[str]:
     """Return the options of a server of a test.
 
     Args:
         given: what the test asks for.
         side: `STOCK` or `EVERYTHING`.
         context: tokens of a request at most: a tiny model does not stop by itself.
+        ours: what a server with everything on has beside every row.
     """
     wanted = [str(option) for option in given]
     hidden = HIDDEN in wanted
@@ -61,7 +62,7 @@ def server_options(given: Iterable[object], side: str, context: int) -> list[str
     if hidden or side == EVERYTHING:
         options.append(HIDDEN)
     if side == EVERYTHING:
-        options += OURS
+        options += ours
         options += [TILE_SPEC] if _tile_spec_serves(options) else []
     return options
 

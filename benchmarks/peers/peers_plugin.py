@@ -2,7 +2,7 @@
 
 The environment says how: ``PEERS_SIDE`` (`peers_options.SIDES`), ``PEERS_RECORDS`` (a file that gets a JSON line for
 each result at once, for a run may be cut off), ``PEERS_CONTEXT`` (tokens of a request at most), ``PEERS_SHARE`` (0: a
-server for each that a test starts), ``PEERS_KIND`` (``unit`` for tests that start none).
+server for each that a test starts), ``PEERS_KIND`` (``unit`` for tests that start none), ``PEERS_ON`` (our options).
 
 Of SGLang it replaces what starts servers, names of models, and evaluations of models, which need data sets.
 """
@@ -27,6 +27,7 @@ from peers_servers import Servers
 SIDE = os.environ["PEERS_SIDE"]
 RECORDS = Path(os.environ["PEERS_RECORDS"])
 UNIT = os.environ.get("PEERS_KIND") == "unit"
+ON = os.environ.get("PEERS_ON", " ".join(OURS)).split()
 _TEXT = 1500
 _USED = {"llama", "llama_eagle", "llama_eagle3", "qwen3_moe", "registry", "utils"}
 """Modules of ``sglang.srt.models`` that servers need; importing the others is a fifth of each start."""
@@ -96,7 +97,7 @@ def _replace_servers() -> None:
 
     context = int(os.environ["PEERS_CONTEXT"])
     _servers = Servers(
-        lambda given: server_options(given, SIDE, context),
+        lambda given: server_options(given, SIDE, context, ON),
         local,
         common.kill_process_tree,
         helpers._subprocess_popen_with_outputs,  # noqa: SLF001 - it copies output to the files of a test
@@ -140,7 +141,7 @@ def _engine(create: Callable[..., None]) -> Callable[..., None]:
                 options[name] = local(str(options[name]))
         if SIDE == EVERYTHING:
             options["enable_return_hidden_states"] = True
-            os.environ["TESSERA_ARGS"] = " ".join(OURS)
+            os.environ["TESSERA_ARGS"] = " ".join(ON)
         create(self, **options)
 
     return on_cpu

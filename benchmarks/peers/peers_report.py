@@ -116,7 +116,10 @@ def report(pairs: Mapping[str, Pair], excluded: Iterable[Mapping[str, Any]], sgl
         "",
         "| files or tests | why |",
         "|---|---|",
-        *(f"| {', '.join(f'`{name}`' for name in _names(entry))} | {entry['why']} |" for entry in excluded),
+        *(
+            f"| {', '.join(name if '`' in name else f'`{name}`' for name in _names(entry))} | {entry['why']} |"
+            for entry in excluded
+        ),
         "",
     ]
     return "\n".join(lines), len(broken)

@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from peers_options import SIDES, STOCK
+from peers_options import OURS, SIDES, STOCK
 from peers_report import Side, load, report
 
 from tessera.testing.processes import ProcessFamily
@@ -47,6 +47,7 @@ class Group:
         context: tokens of a request at most.
         unit: whether its tests start no server.
         share: whether a server outlives the class that started it.
+        on: our options where everything is on, beside every row.
         bare: whether stock is the plugin without a feature: only with it does the CPU engine verify drafts.
         env: further environment.
     """
@@ -59,6 +60,7 @@ class Group:
     unit: bool = False
     share: bool = True
     bare: bool = False
+    on: list[str] = field(default_factory=lambda: list(OURS))
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -182,6 +184,7 @@ def _environment(group: Group, side: str, records: Path, tests: Sequence[str], w
         "PEERS_RECORDS": records.resolve(),
         "PEERS_CONTEXT": group.context,
         "PEERS_KIND": "unit" if group.unit else "server",
+        "PEERS_ON": " ".join(group.on),
         "PEERS_SHARE": int(group.share),
         "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT / "tests/site"), *folders]),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
