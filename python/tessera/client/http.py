@@ -15,8 +15,11 @@ from tessera.client.errors import ConnectionFailed
 from tessera.client.options import Timeouts
 from tessera.client.retry import Deadline
 
-CONNECTIONS = httpx.Limits(max_connections=256, max_keepalive_connections=64)
-"""More calls at once wait for a connection to become free, as long as their time lasts."""
+CONNECTIONS = httpx.Limits(max_connections=256, max_keepalive_connections=64, keepalive_expiry=2)
+"""More calls at once wait for a connection to become free, as long as their time lasts.
+
+SGLang closes a connection that is idle for 5 s, which is httpx's default too: a request could be sent while it closes.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,12 @@ def canaries(
 def fly(url: str, flock: Sequence[Canary], *, at_once: int) -> list[dict[str, Any] | None]:
     """Send all, so many at once. Returns each one's last answer, None for those that left."""
     limits = httpx.Limits(max_connections=at_once)
-    with httpx.Client(base_url=url, timeout=300, limits=limits) as client, ThreadPoolExecutor(at_once) as pool:
+    # A busy server may close an idle connection while a request is on its way.
+    headers = {"Connection": "close"}
+    with (
+        httpx.Client(base_url=url, timeout=300, limits=limits, headers=headers) as client,
+        ThreadPoolExecutor(at_once) as pool,
+    ):
         return list(pool.map(lambda canary: _send(client, canary), flock))
 
 
