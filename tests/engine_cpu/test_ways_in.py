@@ -1,7 +1,7 @@
-"""A server that SGLang's launcher did not start is whole, or does not start.
+"""A server that is not started by ``python -m sglang.launch_server`` is whole, or does not start.
 
-Its arguments are older than our hooks: libraries make them before SGLang loads plugins, and start the server with them
-elsewhere. Our options come from TESSERA_ARGS, for these libraries pass on only the options that SGLang has.
+Libraries make the arguments before SGLang loads plugins, so these are older than our hooks, and start the server
+with them elsewhere. Our options come from TESSERA_ARGS, for these libraries pass on only the options that SGLang has.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from tessera.testing.tiny import TINY
 
 SCRIPT = str(Path(__file__).parents[1] / "support" / "as_libraries_do.py")
 OURS = {"TESSERA_ARGS": "--toploc-verification --enable-injection"}
+WAYS = {
+    "serve": ("-c", "from sglang.cli.main import main; main()", "serve"),
+    "spawned": (SCRIPT, "spawned"),
+    "own-app": (SCRIPT, "own-app"),
+}
 PROMPT = [5, 6, 7, 8]
 
 
-@pytest.fixture(scope="module", params=["spawned", "own-app"])
+@pytest.fixture(scope="module", params=WAYS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """As libraries start it."""
-    with Server(TINY, env=OURS, launched_by=(SCRIPT, request.param)) as server:
+    """As libraries start it, and as SGLang advises."""
+    with Server(TINY, env=OURS, launched_by=WAYS[request.param]) as server:
         yield server
 
 
