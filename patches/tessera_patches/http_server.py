@@ -72,7 +72,8 @@ def learn(manager: Any, started: Any, *_: Any) -> None:
     _children[:] = started.all_child_pids
     with _or_end():
         infos = started.scheduler_infos
-        _check_schedulers([info.pop(config.ON, None) for info in infos])
+        if manager.server_args.dp_size == 1:  # of several replicas, SGLang's controller passes on what it knows alone
+            _check_schedulers([info.pop(config.ON, None) for info in infos])
         if manager.server_args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
             return
         config.active.hidden_size = manager.model_config.hidden_size
