@@ -83,7 +83,7 @@ def main() -> int:
         for side in SIDES:
             _run_once(group, side, work, options.results, left_out, afresh=options.afresh)
         _try_again(group, work, options.results)
-    sides = {group.name: (load(options.results, group.name)) for group in groups}
+    sides = {group.name: load(options.results, group.name) for group in groups}
     text, broken = report(sides, plan.get("excluded", []), version("sglang"))
     if options.out:
         options.out.write_text(text, encoding="utf-8")

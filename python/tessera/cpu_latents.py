@@ -9,6 +9,6 @@ from tessera.cpu_speculation import BACKEND
 
 def wanted(args: Any) -> bool:
     """Whether ``args`` (SGLang's ``ServerArgs``) serve such a model on the CPU engine."""
-    model = getattr(args, "model_config", None)  # None: SGLang's placeholder in the place of a path
+    model = getattr(args, "model_config", None)  # None: SGLang's placeholder instead of a path
     on_cpu = args.device == "cpu" and BACKEND in args.get_attention_backends()
     return on_cpu and model is not None and model.attention_arch.name == "MLA"
