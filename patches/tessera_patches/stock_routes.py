@@ -113,7 +113,7 @@ async def _begun(response: Any) -> Any:
     if not isinstance(response, StreamingResponse):
         return response
     rest = aiter(response.body_iterator)
-    first = await anext(rest)
+    first = await anext(rest, b"")
 
     async def whole() -> AsyncIterator[Any]:
         yield first

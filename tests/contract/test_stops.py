@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from tessera.admission import EMBED_KEY, TOKEN_KEY
 from tessera.testing.tiny import TINY
-from tessera_patches import carried
+from tessera_patches import carried, guard
 from tessera_patches.stops import end_token_by_token
 
 STOCK = Req.update_finish_state
@@ -126,6 +126,14 @@ def test_a_grammar_ends_with_its_last_token(tokenizer: Any) -> None:
     req.grammar = Ended()
     reason, found = drafted(req, [8, 9, 10], [3])
     assert (reason["type"], found) == ("stop", [8, 9, 10])
+
+
+def test_a_pattern_that_backtracks_ends_its_own_request(tokenizer: Any) -> None:
+    """Of this text Python's ``re`` tries 2^28 ways, and finds none."""
+    req = request(tokenizer, max_new_tokens=99, stop_regex="(a+)+$")
+    req.output_ids.extend(array("q", tokenizer("a" * 28 + "!")["input_ids"]))
+    assert not guard.in_time(Req._check_str_based_finish, req, len(req.output_ids))
+    assert (req.finished_reason.status_code, "0.25 s" in req.finished_reason.message) == (400, True)
 
 
 def test_processors_do_not_see_what_is_ours(tokenizer: Any) -> None:

@@ -21,6 +21,7 @@ from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
 from tessera.testing.pool import ServerPool
 from tessera.testing.reference import HuggingFace, cut, relative_error
 from tessera.testing.server import Server
+from tessera.testing.tiny import TINY
 from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Record, Trace
 
@@ -39,6 +40,7 @@ SERVERS = {
     "eagle-likeliest-on-two-ranks": (*drafting("EAGLE", chain(5)), *LIKELIEST, *TWO_RANKS),
     "eagle-on-two-ranks": (*drafting("EAGLE", chain(5)), *TWO_RANKS),
 }
+ENDS = json.loads((TINY / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
 FEW = "eagle3-few"
 """With a head that knows nine tenths of the target's tokens."""
 CHANCE = 1e-5
@@ -178,7 +180,7 @@ def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: py
     ended = 0
     for (prompt, kind), answer in zip(work, answers, strict=True):
         output = answer["output_ids"]
-        expected = hf.penalized(prompt, output, **as_reference(hf, kind)).argmax(1)
+        expected = hf.penalized(prompt, output, **as_reference(kind)).argmax(1)
         assert output == expected.tolist(), kind
         stops = kind.get("stop_token_ids", [])
         assert not set(output[:-1]) & set(stops)
@@ -195,7 +197,9 @@ def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: py
         assert (sum(right[place :: len(GREEDY_PENALTIES)]) > 0) != (trees and place < 4)
 
 
-@pytest.mark.parametrize("dice", ["standalone"], indirect=True)
+@pytest.mark.parametrize(
+    "dice", ["standalone", "eagle-likeliest-on-two-ranks", "eagle-on-two-ranks", FEW], indirect=True
+)
 def test_dice_do_not_change_penalties_of_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """1,000 tokens with penalties, and as many with min-p, lie where they should; without either they do not."""
     prompts = hf.tokenizer(CODE)["input_ids"] * 7
@@ -205,7 +209,7 @@ def test_dice_do_not_change_penalties_of_what_is_sampled(dice: Server, hf: Huggi
     work = [(prompt, kind) for place, prompt in enumerate(prompts) for kind in kinds[: 3 if place < 4 else 2]]
     with ThreadPoolExecutor(6) as threads:
         answers = list(threads.map(lambda one: generate(dice, one[0], 40, one[1]), work))
-    penalized, likely, _ = (
+    penalized, likely, greedy = (
         [(prompt, answer["output_ids"]) for (prompt, kind), answer in zip(work, answers, strict=True) if kind is one]
         for one in kinds
     )
@@ -216,18 +220,20 @@ def test_dice_do_not_change_penalties_of_what_is_sampled(dice: Server, hf: Huggi
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.vstack([np.full((start - 1, scores.shape[1]), np.nan), weights / weights.sum(axis=1, keepdims=True)])
 
-    ours = as_reference(hf, kinds[0])
+    ours = as_reference(kinds[0])
     assert sampled_as(penalized, lambda ids: law(ids, **ours)) > CHANCE
     assert sampled_as(penalized, law) < 1e-9
     assert sampled_as(likely, lambda ids: hf.probabilities(ids, 1.2, min_p=0.1)) > CHANCE
     assert sampled_as(likely, lambda ids: hf.probabilities(ids, 1.2)) < 1e-9
+    for prompt, output in greedy:
+        assert output == hf.penalized(prompt, output, **as_reference(kinds[2])).argmax(1).tolist()
 
 
-def as_reference(hf: HuggingFace, kind: dict[str, Any]) -> dict[str, Any]:
+def as_reference(kind: dict[str, Any]) -> dict[str, Any]:
     """Arguments of `HuggingFace.penalized`."""
     names = {"frequency_penalty": "frequency", "presence_penalty": "presence", "repetition_penalty": "repetition"}
     names |= {"min_new_tokens": "least"}
-    barred = [*kind.get("stop_token_ids", []), hf.tokenizer.eos_token_id]
+    barred = [*kind.get("stop_token_ids", []), *ENDS]
     return {"barred": barred} | {names[name]: value for name, value in kind.items() if name in names}
 
 
