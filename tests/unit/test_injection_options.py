@@ -179,6 +179,14 @@ def test_on_a_route_that_does_not_know_its_prompts() -> None:
     assert admit_custom(None, None, model()) is None
 
 
+@pytest.mark.parametrize("wrong", [0, False, "", [], [1], "a"])
+def test_custom_params_are_an_object(wrong: Any) -> None:
+    """Of the prompt that has vectors, and of the others."""
+    for each in ([overriding(), None], [None, overriding()]):
+        with pytest.raises(BadRequest, match="custom_params"):
+            admit(Prompts(text=["a", "b"], overrides=each), {"custom_params": wrong}, model())
+
+
 def test_the_reserved_key_is_ours() -> None:
     """A client's JSON cannot hold what we put there."""
     for params in ({"custom_params": {KEY: "x"}}, [{}, {"custom_params": {KEY: [1]}}]):

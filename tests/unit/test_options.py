@@ -90,10 +90,24 @@ def test_admission_keeps_what_it_does_not_own() -> None:
     assert params == {"temperature": 0.5, "custom_params": {"own": 1}}
 
 
+@pytest.mark.parametrize("wrong", [0, False, "", [], [1], "a"])
+def test_custom_params_are_an_object(wrong: Any) -> None:
+    """What is empty, too, is told what it should be: nothing a client writes is taken for nothing."""
+    with pytest.raises(BadRequest, match="custom_params"):
+        admit_embedding(True, {"custom_params": wrong}, enabled=True, hidden_size=8)
+
+
 def test_admission_of_a_list_of_sampling_params() -> None:
     """Each prompt's parameters carry the options."""
     admitted: Any = admit_embedding(True, [{}, {"temperature": 1}], enabled=True, hidden_size=8)
     assert [asked(params).embed for params in admitted] == [EmbedOptions(), EmbedOptions()]
+
+
+@pytest.mark.parametrize("wrong", [0, False, "", [], [1], "a"])
+def test_custom_params_are_an_object(wrong: Any) -> None:
+    """What is empty, too, is told what it should be: nothing a client writes is taken for nothing."""
+    with pytest.raises(BadRequest, match="custom_params"):
+        admit_embedding(True, {"custom_params": wrong}, enabled=True, hidden_size=8)
 
 
 def test_admission_of_a_list_of_states() -> None:

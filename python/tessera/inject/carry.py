@@ -125,7 +125,8 @@ def _with(overrides: Overrides, params: Any) -> Any:
         return [_with(overrides, own) for own in params]
     if params is not None and not isinstance(params, dict):
         raise BadRequest("sampling_params", params, "an object, or a list of objects")
-    custom = (params or {}).get("custom_params") or {}
+    custom = (params or {}).get("custom_params")
+    custom = {} if custom is None else custom
     if not isinstance(custom, dict):
         raise BadRequest("sampling_params.custom_params", custom, "an object")
     if not overrides.each and KEY not in custom:
