@@ -14,6 +14,7 @@ import httpx
 
 from hostile.bodies import Hostile, hostile
 from hostile.dropped import dropped
+from tessera.client.http import CONNECTIONS
 
 GOOD: dict[str, Any] = {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 3, "temperature": 0}}
 """A request that is always answered, and always with the same tokens."""
@@ -83,7 +84,7 @@ async def fuzz(
             under way.
     """
     chooser, report = random.Random(seed), report or Report()
-    async with httpx.AsyncClient(base_url=url, timeout=_LONGEST) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=_LONGEST, limits=CONNECTIONS) as client:
         right = await _good(client)
         for first in range(0, bodies, at_once):
             await together(client, [hostile(chooser) for _ in range(min(at_once, bodies - first))], report, right)
