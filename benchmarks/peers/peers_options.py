@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ HIDDEN = "--enable-return-hidden-states"
 
 MODELS = Path(__file__).resolve().parents[2] / "python/tessera/testing/models"
 TINY = MODELS / "tiny"
+MODEL = Path(os.environ.get("PEERS_MODEL", TINY))
+ADAPTER = MODEL.with_name("tiny-adapter")
+"""What stands for a model of the hub, and for an adapter of it."""
 
 _DRAFTS = "--speculative-algorithm"
 _DRAFT_MODEL = "--speculative-draft-model-path"
@@ -37,6 +41,7 @@ _CPU = (
     *("--device", "cpu", "--attention-backend", "torch_native", "--dtype", "float32", "--mem-fraction-static", "0.9"),
     *("--grammar-backend", "llguidance", "--skip-server-warmup", "--sleep-on-idle"),
 )
+_MANY = 8
 _UNLESS_GIVEN = {"--max-total-tokens": "16384", "--max-running-requests": "32"}
 
 
@@ -46,16 +51,18 @@ def server_options(given: Iterable[object], side: str, context: int, ours: Itera
     Args:
         given: what the test asks for.
         side: `STOCK` or `EVERYTHING`.
-        context: tokens of a request at most: a tiny model does not stop by itself.
+        context: tokens of a request at most, which cuts those that ask for more: a tiny model does not stop by itself.
         ours: what a server with everything on has beside every row.
     """
     wanted = [str(option) for option in given]
     hidden = HIDDEN in wanted
-    options = list(_without_gpu(wanted))
+    options = _shared(list(_without_gpu(wanted)))
     names = {option.split("=")[0] for option in options}
     for name, value in {**_UNLESS_GIVEN, "--context-length": str(context)}.items():
         if name not in names:
             options += [name, value]
+    if "--context-length" not in names:
+        options.append("--allow-auto-truncate")
     if names & {"--enable-lora", "--lora-paths"}:
         options += ["--lora-backend", "torch_native"]
     options += _CPU
@@ -64,6 +71,16 @@ def server_options(given: Iterable[object], side: str, context: int, ours: Itera
     if side == EVERYTHING:
         options += ours
         options += [TILE_SPEC] if _tile_spec_serves(options) else []
+    return options
+
+
+def _shared(options: list[str]) -> list[str]:
+    """Without a number of running requests that is as good as ours: tests can share the server."""
+    name = "--max-running-requests"
+    if name in options:
+        i = options.index(name)
+        if int(options[i + 1]) >= _MANY:
+            return options[:i] + options[i + 2 :]
     return options
 
 
@@ -76,7 +93,7 @@ def local(model: str) -> str:
         return str(MODELS / "tiny-eagle3")
     if "eagle" in name:
         return str(MODELS / "tiny-eagle")
-    return str(MODELS / "tiny-moe" if "moe" in name or "a3b" in name else TINY)
+    return str(MODELS / "tiny-moe" if "moe" in name or "a3b" in name else MODEL)
 
 
 def _without_gpu(options: list[str]) -> Iterator[str]:

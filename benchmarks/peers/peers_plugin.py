@@ -2,7 +2,8 @@
 
 The environment says how: ``PEERS_SIDE`` (`peers_options.SIDES`), ``PEERS_RECORDS`` (a file that gets a JSON line for
 each result at once, for a run may be cut off), ``PEERS_CONTEXT`` (tokens of a request at most), ``PEERS_SHARE`` (0: a
-server for each that a test starts), ``PEERS_KIND`` (``unit`` for tests that start none), ``PEERS_ON`` (our options).
+server for each that a test starts), ``PEERS_KIND`` (``unit`` for tests that start none), ``PEERS_ON`` (our options),
+``PEERS_MODEL`` (folder of the model).
 
 Of SGLang it replaces what starts servers, names of models, and evaluations of models, which need data sets.
 """
@@ -12,16 +13,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import requests
-from peers_options import EVERYTHING, MODELS, OURS, TINY, local, server_options
+from peers_options import ADAPTER, EVERYTHING, MODEL, MODELS, OURS, local, server_options
 from peers_servers import Servers
 
 SIDE = os.environ["PEERS_SIDE"]
@@ -50,6 +53,7 @@ def pytest_configure() -> None:
     os.environ.setdefault("SGLANG_DISABLED_MODEL_ARCHS", ",".join(_unused_models()))
     _replace_servers()
     _replace_models()
+    _replace_prompts()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -84,7 +88,7 @@ def _start_with_everything() -> None:
     from sglang.srt.server_args import prepare_server_args
 
     load_plugins()
-    prepare_server_args(["--model-path", str(TINY), *server_options((), SIDE, 512)]).check_server_args()
+    prepare_server_args(["--model-path", str(MODEL), *server_options((), SIDE, 512)]).check_server_args()
 
 
 def _replace_servers() -> None:
@@ -113,6 +117,7 @@ def _replace_servers() -> None:
 
 
 def _replace_models() -> None:
+    import huggingface_hub
     import sglang.test.run_eval as evaluation
     import sglang.test.test_utils as helpers
     from sglang.srt.entrypoints.engine import Engine
@@ -120,12 +125,33 @@ def _replace_models() -> None:
 
     for name, value in list(vars(helpers).items()):
         if name.startswith("DEFAULT_") and "MODEL" in name and isinstance(value, str):
-            folder = next((MODELS / f"tiny-{folder}" for role, folder in _ROLES.items() if name.endswith(role)), TINY)
+            folder = next((MODELS / f"tiny-{folder}" for role, folder in _ROLES.items() if name.endswith(role)), MODEL)
             setattr(helpers, name, str(folder))
     evaluation.run_eval = helpers.run_eval = _answer_all
+    hub: Any = huggingface_hub
+    hub.snapshot_download = lambda *_, **__: str(ADAPTER)
     Engine.__init__ = _engine(Engine.__init__)
     read = AutoTokenizer.from_pretrained
     AutoTokenizer.from_pretrained = lambda name, *rest, **options: read(local(str(name)), *rest, **options)
+
+
+def _replace_prompts() -> None:
+    """Random prompts of ids that the tiny model has, and trees of them that a CPU can do."""
+    import sglang.test.kits.cache_hit_kit as hits
+    import sglang.test.kits.radix_cache_server_kit as tree
+
+    grow = tree.gen_radix_tree
+    ids = range(3, 1000)
+
+    def small_tree() -> list[dict[str, Any]]:
+        nodes = grow(num_nodes=60, chunk_len=128)
+        return [{**node, "input_ids": [ids[token % len(ids)] for token in node["input_ids"]]} for node in nodes]
+
+    def prompts(input_len: int, num_prompts: int, **_: object) -> list[SimpleNamespace]:
+        return [SimpleNamespace(prompt=random.choices(ids, k=input_len)) for _ in range(num_prompts)]
+
+    tree.gen_radix_tree = small_tree
+    hits.sample_random_requests = prompts
 
 
 def _engine(create: Callable[..., None]) -> Callable[..., None]:
@@ -136,6 +162,8 @@ def _engine(create: Callable[..., None]) -> Callable[..., None]:
         options |= {"device": "cpu", "attention_backend": "torch_native", "dtype": "float32"}
         options |= {"mem_fraction_static": 0.9, "skip_server_warmup": True, "grammar_backend": "llguidance"}
         options.setdefault("max_total_tokens", 16384)
+        if options.get("enable_lora") or options.get("lora_paths"):
+            options["lora_backend"] = "torch_native"
         for name in ("model_path", "speculative_draft_model_path"):
             if options.get(name):
                 options[name] = local(str(options[name]))

