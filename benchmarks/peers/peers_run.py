@@ -98,7 +98,7 @@ def prepared(checkout: Path, work: Path, replace: dict[str, dict[str, str]]) -> 
     """Return a folder with the tests of a checkout, in which words are replaced; other folders of it are linked.
 
     Raises:
-        SystemExit: it is no checkout of SGLang.
+        SystemExit: it is no checkout of SGLang, or what is to be replaced is not there.
     """
     if not (checkout / TESTS).is_dir():
         raise SystemExit(f"{checkout} has no {TESTS}: give a checkout of SGLang v{version('sglang')}")
@@ -109,13 +109,21 @@ def prepared(checkout: Path, work: Path, replace: dict[str, dict[str, str]]) -> 
             shutil.copytree(entry, work / "test", symlinks=True)
         elif entry.name != ".git":
             (work / entry.name).symlink_to(entry)
+    # Servers run in this folder, and transformers would take it for the package: each stop string ends the scheduler.
+    shutil.rmtree(work / TESTS / "mlx", ignore_errors=True)
     for pattern, words in replace.items():
-        for path in (work / TESTS).glob(pattern):
-            text = path.read_text(encoding="utf-8")
-            for old, new in words.items():
-                text = text.replace(old, new)
-            path.write_text(text, encoding="utf-8")
+        _replace(work / TESTS, pattern, words)
     return work
+
+
+def _replace(folder: Path, pattern: str, words: dict[str, str]) -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in folder.glob(pattern)}
+    for old, new in words.items():
+        if not any(old in text for text in texts.values()):
+            raise SystemExit(f"{pattern}: no file has {old!r}")
+        texts = {path: text.replace(old, new) for path, text in texts.items()}
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
 
 
 def models(folder: Path) -> None:

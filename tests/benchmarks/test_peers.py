@@ -106,12 +106,16 @@ def test_a_checkout_is_copied_with_other_words(tmp_path: Path) -> None:
     tests = tmp_path / "sglang/test/registered/rl"
     tests.mkdir(parents=True)
     (tests / "test_a.py").write_text('device = "cuda"')
+    (tests.parent / "mlx").mkdir()
     (tmp_path / "sglang/python").mkdir()
     work = peers_run.prepared(tmp_path / "sglang", tmp_path / "work", {"rl/*.py": {'"cuda"': '"cpu"'}})
     assert (work / "test/registered/rl/test_a.py").read_text() == 'device = "cpu"'
+    assert not (work / "test/registered/mlx").exists()
     assert (work / "python").resolve() == tmp_path / "sglang/python"
+    with pytest.raises(SystemExit, match="no file has 'nccl'"):
+        peers_run.prepared(tmp_path / "sglang", tmp_path / "work", {"rl/*.py": {"nccl": "gloo"}})
     with pytest.raises(SystemExit, match="give a checkout of SGLang"):
-        peers_run.prepared(tmp_path / "work/python", tmp_path / "other", {})
+        peers_run.prepared(tmp_path / "sglang/python", tmp_path / "other", {})
 
 
 def test_models_of_the_tests(tmp_path: Path) -> None:
