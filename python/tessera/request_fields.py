@@ -53,7 +53,7 @@ SINGLE: Mapping[str, Check] = {
 SESSION: Mapping[str, Check] = {
     "id": text,
     "rid": text,
-    "offset": partial(integer, least=0, most=INT32),
+    "offset": partial(integer, least=-INT32, most=INT32),  # an end of a slice: -1 is all but the last token
     "replace": boolean,
     "drop_previous_output": boolean,
 }

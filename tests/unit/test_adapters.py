@@ -16,6 +16,8 @@ LOADED = {"own": 1, "b:c": 2}
     ("model", "path", "name"),
     [
         ("served:8b", None, None),
+        ("served:8b", "", None),
+        ("any:own", "", "own"),
         ("served:8b", "own", "own"),
         ("any:own", None, "own"),
         ("any: own ", "b:c", "own"),
@@ -39,14 +41,16 @@ def test_openai_refusals(model: object, path: object) -> None:
         of_openai(model, path, "served", LOADED)
 
 
-@pytest.mark.parametrize(("value", "prompts"), [(None, None), ("a", None), ("a", 3), ([None, "a"], 2), ([], 0)])
+@pytest.mark.parametrize(
+    ("value", "prompts"), [(None, None), ("", None), ("", 2), ("a", None), ("a", 3), ([None, "a"], 2), ([], 0)]
+)
 def test_batches(value: Any, prompts: int | None) -> None:
-    """One name for all, or one for each."""
+    """One name for all, where an empty one is none as on SGLang's routes, or one for each."""
     check_batch(value, prompts)
 
 
 @pytest.mark.parametrize(
-    ("value", "prompts"), [(["a"], None), (["a"], 2), (["a", ""], 2), (["a", 5], 2), (5, None), ("", 1), ({"a": 1}, 1)]
+    ("value", "prompts"), [(["a"], None), (["a"], 2), (["a", ""], 2), (["a", 5], 2), (5, None), ({"a": 1}, 1)]
 )
 def test_batches_of_a_wrong_shape(value: Any, prompts: int | None) -> None:
     """SGLang's scheduler would end."""

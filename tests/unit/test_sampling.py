@@ -158,7 +158,7 @@ def request(**fields: Any) -> SimpleNamespace:
         (ONE | {"bootstrap_room": 2**63}, "bootstrap_room"),
         (ONE | {"priority": 2**63}, "priority"),
         (ONE | {"session_params": {"no": 1}}, "session_params.no"),
-        (ONE | {"session_params": {"offset": -1}}, "session_params.offset"),
+        (ONE | {"session_params": {"offset": -(2**31) - 1}}, "session_params.offset"),
         (ONE | {"session_params": {"id": 5}}, "session_params.id"),
         (ONE | {"session_params": "s"}, "session_params"),
         (TWO | {"rid": ["a"]}, "rid"),
@@ -190,6 +190,7 @@ def test_fields_of_a_request(fields: dict[str, Any], named: str) -> None:
     [
         ONE | {"rid": "a", "return_logprob": True, "top_logprobs_num": 1024, "logprob_start_len": -1, "priority": -3},
         ONE | {"token_ids_logprob": [5, 6], "session_params": {"id": "s", "offset": None, "replace": True}},
+        ONE | {"session_params": {"id": "s", "rid": "a", "offset": -1, "drop_previous_output": True}, "lora_path": ""},
         ONE | {"image_data": ["a", "b"], "token_ids_logprob": []},
         TWO | {"rid": ["a", "b"], "lora_path": ["a", None], "token_ids_logprob": [[5], [6, 7]], "extra_key": "k"},
         TWO | {"sampling_params": [{"n": 2}, {"n": 2}], "token_ids_logprob": [5]},

@@ -11,13 +11,13 @@ MODEL = "model"
 
 
 def named(field: str, value: object) -> str | None:
-    """One adapter's name; None is the model without any.
+    """One adapter's name; None is the model without any, and so is an empty text on SGLang's routes.
 
     Raises:
-        BadRequest: it is no text, or empty.
+        BadRequest: it is no text.
     """
-    if value is None or (isinstance(value, str) and value):
-        return value
+    if value is None or isinstance(value, str):
+        return value or None
     raise BadRequest(field, value, "the name of a loaded adapter")
 
 
@@ -71,4 +71,6 @@ def check_batch(value: object, prompts: int | None) -> None:
         given = "there is one prompt" if prompts is None else f"there are {prompts} prompts"
         raise BadRequest(FIELD, value, f"one name, or a list of one for each prompt; {given}")
     for i, name in enumerate(value):
+        if name == "":  # SGLang looks for an adapter of that name
+            raise BadRequest(f"{FIELD}[{i}]", name, "the name of a loaded adapter")
         named(f"{FIELD}[{i}]", name)
