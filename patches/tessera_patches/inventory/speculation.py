@@ -31,6 +31,21 @@ def _draft_backend(method: str, handler: str) -> Seam:
 
 SEAMS = (
     Seam(
+        target="sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="rows, inject, tilespec, cpu_speculation",
+        handler="tessera_patches.row_width:with_reserve",
+        guard=Guard.BODY,
+        why="Makes each request's row of slots as wide as what is reserved for drafts, or it runs into the next row.",
+        remove_when="SGLang does so for pages of one token, too.",
+        callers=("sglang.srt.mem_cache.kv_cache_configurator.KVCacheConfigurator._build_req_to_token_pool",),
+        relied=(
+            "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode",
+            f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_decode",
+        ),
+    ),
+    Seam(
         target=f"{SPECULATIVE}.spec_info.SpeculativeAlgorithm.create_worker",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
