@@ -13,4 +13,5 @@ def with_reserve(extra: int, server_args: Any) -> int:
     With pages of one token SGLang has fewer. Then slots of a request that is near the end of the context are written
     over those of the next row: another request reads this one's KV and rows, and the CPU's scheduler ends.
     """
-    return max(int(extra), get_alloc_reserve_per_decode(server_args) + server_args.page_size - 1)
+    reserved: int = get_alloc_reserve_per_decode(server_args) + server_args.page_size - 1
+    return max(extra, reserved)
