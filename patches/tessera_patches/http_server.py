@@ -15,6 +15,7 @@ from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
 from tessera.answer_bytes import AnswerBudget, Shape
+from tessera.embed.options import EmbedOptions
 from tessera.errors import (
     BadRequest,
     Described,
@@ -143,7 +144,8 @@ def add_limits(app: FastAPI, manager: Any) -> None:
         if config.metrics is not None:
             config.answers.room.watch = config.metrics.held
         app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
-    app.add_middleware(UniqueFields, paths=GENERATING, names=tuple(GenerateReqInput.__annotations__))
+    names = (*GenerateReqInput.__annotations__, *EmbedOptions.__annotations__)
+    app.add_middleware(UniqueFields, paths=(*GENERATING, *unserved.TEXT, *unserved.SCORES), names=names)
     app.add_middleware(BodyLimit, most=body_sizes(), seconds=config.flags.body_max_seconds)
 
 

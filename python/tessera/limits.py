@@ -56,6 +56,19 @@ MAX_TOKEN_CHARACTERS = 256
 MAX_SAMPLES = 16_384
 """Samples of one request, prompts times ``n``: the main process makes an object for each before any is queued."""
 
+MAX_STOPS = 1024
+"""Stop strings of a request: each is given to the tokenizer before it is queued, and looked for in every step."""
+
+MAX_STOP_CHARACTERS = 65_536
+"""The same, all together: a tokenizer takes a second for some 500,000."""
+
+MAX_PATTERN_CHARACTERS = 512
+"""Patterns of ``stop_regex``, all together: Python takes up to a second to compile 1,000 characters of the worst."""
+
+MAX_LOGPROBS = 2**24
+"""``top_logprobs_num`` or ids of ``token_ids_logprob``, times tokens, prompts and ``n``: the main process makes objects
+of each, a million in two seconds."""
+
 MAX_PROFILE_BYTES = 4 * 2**20
 """A cost profile in the cache; one of 100 graphs has 100 KiB. Read no further, before anything is decoded."""
 

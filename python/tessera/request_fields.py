@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from tessera import sampling
-from tessera.errors import BadRequest, TooLarge
+from tessera.errors import BadRequest, Described, TooLarge
 from tessera.fields import boolean, integer, known_keys
-from tessera.limits import MAX_SAMPLES
+from tessera.limits import MAX_LOGPROBS, MAX_SAMPLES
 from tessera.sampling import INT32, INT64, Check, text, token_ids
 
 INTERNAL = (
@@ -21,6 +21,9 @@ INTERNAL = (
     *("need_wait_for_mm_inputs", "num_items_assigned", "mm_data_mooncake", "encoder_urls"),
 )
 """Fields that SGLang's main process fills for itself; over HTTP they would go to the scheduler as they come."""
+
+DEFAULT_TOKENS = 128
+"""SGLang's ``max_new_tokens`` where a request has none."""
 
 _count = partial(integer, least=0, most=INT32)
 
@@ -93,6 +96,7 @@ def check(request: Any, vocabulary: int, *, grammars: bool = True) -> None:
     for name, own in checks.items():
         _check_each(name, getattr(request, name), count, own)
     _check_token_ids(request.token_ids_logprob, count, vocabulary)
+    _check_logprobs(request, count)
     for name, own in SINGLE.items():
         if (value := getattr(request, name)) is not None:
             own(name, value)
@@ -169,11 +173,36 @@ def _check_token_ids(value: Any, count: int | None, vocabulary: int) -> None:
     if not value:
         return
     if not isinstance(value, list) or not isinstance(value[0], list):
-        token_ids(name, value if isinstance(value, list) else [value], vocabulary)
+        _check_unique_ids(name, value if isinstance(value, list) else [value], vocabulary)
         return
     _one_each(name, value, count)
     for i, ids in enumerate(value):
-        token_ids(f"{name}[{i}]", ids, vocabulary)
+        _check_unique_ids(f"{name}[{i}]", ids, vocabulary)
+
+
+def _check_unique_ids(name: str, ids: Any, vocabulary: int) -> None:
+    token_ids(name, ids, vocabulary)
+    if len(set(ids)) < len(ids):
+        raise BadRequest(name, Described(f"{len(ids)} ids, some of them repeated"), "each id once")
+
+
+def _check_logprobs(request: Any, count: int | None) -> None:
+    """How many of them the tokens of all answers can have; those of prompts are counted where their ids are known."""
+    ids, top = request.token_ids_logprob or [], request.top_logprobs_num or 0
+    longest = (
+        max((len(own) if isinstance(own, list) else len(ids) for own in ids), default=0) if isinstance(ids, list) else 1
+    )
+    each = {"token_ids_logprob": longest, "top_logprobs_num": max(top, default=0) if isinstance(top, list) else top}
+    name = max(each, key=lambda field: each[field] or 0)
+    params = request.sampling_params
+    first = (params[0] if isinstance(params, list) else params) or {}
+    tokens = first.get("max_new_tokens")
+    tokens = DEFAULT_TOKENS if tokens is None else tokens
+    if (start := request.logprob_start_len) is not None and start != -1 and isinstance(request.input_ids, list):
+        tokens += max(len(own) if isinstance(own, list) else len(request.input_ids) for own in request.input_ids or [0])
+    total = (each[name] or 0) * max(tokens, 1) * (count or 1) * (first.get("n") or 1)
+    if total > MAX_LOGPROBS:
+        raise TooLarge(name, Described(f"up to {total} log-probabilities"), f"at most {MAX_LOGPROBS} in all answers")
 
 
 def _check_session(value: Any) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, Described, TooLarge
 from tessera.fields import boolean, integer, known_keys
-from tessera.limits import MAX_SAMPLES
+from tessera.limits import MAX_PATTERN_CHARACTERS, MAX_SAMPLES, MAX_STOP_CHARACTERS, MAX_STOPS
 
 FIELD = "sampling_params"
 
@@ -59,8 +59,27 @@ def texts(field: str, value: object) -> list[str]:
     return [text(f"{field}[{i}]", one) for i, one in enumerate(value)]
 
 
+def stops(field: str, value: object) -> None:
+    """Stop strings, one or a list, of a number and length that a tokenizer takes in a moment."""
+    given = value if isinstance(value, list) else [value]
+    _at_most(field, f"{len(given)} texts", len(given), MAX_STOPS, "texts")
+    _short(field, given, MAX_STOP_CHARACTERS)
+    texts(field, value)
+
+
+def _short(field: str, given: list[Any], most: int) -> None:
+    length = sum(len(one) for one in given if isinstance(one, str))
+    _at_most(field, f"{length} characters", length, most, "characters")
+
+
+def _at_most(field: str, found: str, number: int, most: int, what: str) -> None:
+    if number > most:
+        raise TooLarge(field, Described(found), f"at most {most} {what}, all together")
+
+
 def patterns(field: str, value: object) -> None:
     """Regular expressions of Python's, one or a list."""
+    _short(field, value if isinstance(value, list) else [value], MAX_PATTERN_CHARACTERS)
     for pattern in texts(field, value):
         try:
             re.compile(pattern)
@@ -112,7 +131,7 @@ def _carried(item: object) -> bool:
 CHECKS: Mapping[str, Check] = {
     "max_new_tokens": partial(integer, least=0, most=INT32),
     "min_new_tokens": partial(integer, least=0, most=INT32),
-    "stop": texts,
+    "stop": stops,
     "stop_regex": patterns,
     "temperature": partial(number, least=0, most=LARGEST_LOGIT),
     "top_p": partial(number, least=0, most=1, above=True),

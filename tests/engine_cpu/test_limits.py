@@ -239,6 +239,8 @@ def test_bodies_that_come_too_slowly(strained: Server, hf: HuggingFace) -> None:
             "return_embedding",
         ),
         ("/v1/completions", '{"prompt": "a", "return_embedding": 1, "return_embedding": true}', "return_embedding"),
+        ("/generate", '{"text": "a", "return_embedding": {"pooling": "x", "pooling": "mean"}}', "pooling"),
+        ("/v1/messages", '{"return_embedding": true, "return_embedding": false}', "return_embedding"),
     ],
 )
 def test_keys_that_are_there_twice(server: Server, hf: HuggingFace, path: str, body: str, key: str) -> None:

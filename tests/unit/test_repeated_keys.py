@@ -36,6 +36,14 @@ def test_twice(body: str, key: str) -> None:
     assert "5, 'a'" in str(caught.value) or "'x', 'x'" in str(caught.value) or "1, 2" in str(caught.value)
 
 
+def test_many_keys() -> None:
+    """Each is looked at once: 200,000 of them would take minutes if each were compared with all."""
+    keys = ",".join(f'"k{i}":0' for i in range(200_000))
+    for body in (f'{{{keys},"k1":1}}', f'{{{keys},"pooling":1,"pooling":2}}'):
+        with pytest.raises(BadRequest):
+            refuse_repeated_keys(body.encode(), orjson.loads(body))
+
+
 def test_too_deep() -> None:
     """A 400, not an error of ours."""
     body = b'{"a":' * 1000 + b"1" + b"}" * 1000

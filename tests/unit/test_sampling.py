@@ -16,9 +16,9 @@ NAN = float("nan")
 WRONG: dict[str, tuple[Any, ...]] = {
     "max_new_tokens": (2.5, 1e3, 2.0, "0", -1, True, 2**31, [1]),
     "min_new_tokens": (1.5, "1", -1, True, 2**31),
-    "stop": (5, [5], [None], {}, "\ud800"),
+    "stop": (5, [5], [None], {}, "\ud800", ["a"] * 1025, "a" * 65_537, ["a" * 65_535, "ab"]),
     "stop_token_ids": ([-5], [1024], [2.5], ["5"], [True], 5, "5", [[5]]),
-    "stop_regex": ("[", "(", ["a", "("], 5),
+    "stop_regex": ("[", "(", ["a", "("], 5, "a" * 513, ["a" * 256, "a" * 257]),
     "temperature": (-0.1, NAN, float("inf"), "0.5", True, 10**40),
     "top_p": (0, 1.5, NAN, "0.9", -1),
     "top_k": (0, -2, 2.0, "5", True, 2**31),
@@ -58,9 +58,9 @@ WRONG: dict[str, tuple[Any, ...]] = {
 RIGHT: dict[str, tuple[Any, ...]] = {
     "max_new_tokens": (0, 1, 2**31 - 1, None),
     "min_new_tokens": (0, 4, None),
-    "stop": ("a", ["a", "é🙂"], [], None),
+    "stop": ("a", ["a", "é🙂"], [], None, ["a"] * 1024, "a" * 65_536),
     "stop_token_ids": ([], [0, 1023], {5}, None),
-    "stop_regex": ("[0-9]+", ["a", "b"], None),
+    "stop_regex": ("[0-9]+", ["a", "b"], None, "a" * 512),
     "temperature": (0, 0.0, 1e-30, 100, None),
     "top_p": (1, 1e-9, None),
     "top_k": (-1, 1, 2**31 - 1, None),
@@ -154,6 +154,7 @@ def request(**fields: Any) -> SimpleNamespace:
         (ONE | {"logprob_start_len": -2}, "logprob_start_len"),
         (ONE | {"token_ids_logprob": [1024]}, "token_ids_logprob[0]"),
         (ONE | {"token_ids_logprob": [[5]]}, "token_ids_logprob"),
+        (ONE | {"token_ids_logprob": [5, 6, 5]}, "token_ids_logprob"),
         (ONE | {"sampling_params": [{}]}, "sampling_params"),
         (ONE | {"bootstrap_room": 2**63}, "bootstrap_room"),
         (ONE | {"priority": 2**63}, "priority"),
@@ -165,6 +166,7 @@ def request(**fields: Any) -> SimpleNamespace:
         (TWO | {"return_logprob": [True, None]}, "return_logprob[1]"),
         (TWO | {"token_ids_logprob": [[5]]}, "token_ids_logprob"),
         (TWO | {"token_ids_logprob": [[5], [-1]]}, "token_ids_logprob[1][0]"),
+        (TWO | {"token_ids_logprob": [[5], [6, 6]]}, "token_ids_logprob[1]"),
         (TWO | {"sampling_params": [{}, {}, {}]}, "sampling_params"),
         (TWO | {"video_data": ["a"]}, "video_data"),
         (TWO | {"modalities": ["image"]}, "modalities"),
@@ -183,6 +185,30 @@ def test_fields_of_a_request(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(BadRequest) as caught:
         request_fields.check(request(**fields), VOCABULARY)
     assert caught.value.field == named
+
+
+MANY = list(range(1024))
+
+
+@pytest.mark.parametrize(
+    ("most", "more", "name"),
+    [
+        ((ONE, {"max_new_tokens": 2**14}), (ONE, {"max_new_tokens": 2**14 + 1}), "top_logprobs_num"),
+        ((TWO, {"max_new_tokens": 2**13}), (TWO, {"max_new_tokens": 2**13 + 1}), "token_ids_logprob"),
+        ((ONE, {"n": 128}), (ONE, {"n": 129}), "token_ids_logprob"),
+        ((ONE, {"max_new_tokens": 2**14 - 2}), (ONE, {"max_new_tokens": 2**14 - 1}), "logprob_start_len"),
+    ],
+)
+def test_how_many_logprobs_an_answer_can_have(most: Any, more: Any, name: str) -> None:
+    """2^24 in all: those of tokens, of prompts that are known, of each prompt and sample."""
+    asked: dict[str, Any] = {"top_logprobs_num": 1024} if name == "top_logprobs_num" else {"token_ids_logprob": MANY}
+    if name == "logprob_start_len":
+        asked["logprob_start_len"] = 0
+    prompts, params = most
+    request_fields.check(request(**prompts, **asked, sampling_params=params), VOCABULARY)
+    prompts, params = more
+    with pytest.raises(TooLarge, match="log-probabilities"):
+        request_fields.check(request(**prompts, **asked, sampling_params=params), VOCABULARY)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection
 from functools import partial
 from itertools import islice
@@ -91,8 +92,8 @@ def _keys(value: object) -> int:
 def _unique(pairs: list[tuple[str, Any]], names: Collection[str] | None = None) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = [key for key in found if keys.count(key) > 1 and (names is None or key in names)]
-        if repeated:
-            raise BadRequest(repeated[0], [own for key, own in pairs if key == repeated[0]], "once in an object")
+        times = Counter(key for key, _ in pairs)
+        repeated = next((key for key in found if times[key] > 1 and (names is None or key in names)), None)
+        if repeated is not None:
+            raise BadRequest(repeated, [own for key, own in pairs if key == repeated], "once in an object")
     return found
