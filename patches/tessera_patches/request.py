@@ -22,6 +22,7 @@ from tessera.inject.admission import admit
 from tessera.inject.carry import Prompts, count
 from tessera.inject.options import FIELD
 from tessera.request_fields import refuse_internal
+from tessera.states.options import FIELD as STATES_FIELD
 from tessera_patches import answers
 
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
@@ -113,6 +114,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
         if settings.rows or settings.inject:
             adapters.check_batch(self.lora_path, self._prompts())
         if settings.rows:
+            request_fields.one_each(STATES_FIELD, self.return_hidden_states, self._prompts())
             params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
             self.return_hidden_states = False
         self.sampling_params = self._admit_toploc(params)

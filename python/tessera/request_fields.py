@@ -89,7 +89,7 @@ def check(request: Any, vocabulary: int, *, grammars: bool = True) -> None:
     count = _check_texts(request)
     _check_ids_of_texts(request.text, request.input_ids)
     sampling.check(request.sampling_params, vocabulary, grammars=grammars)
-    _one_each("sampling_params", request.sampling_params, count)
+    one_each("sampling_params", request.sampling_params, count)
     _check_samples(request.sampling_params, count)
     most = vocabulary or INT32
     checks: dict[str, Check] = {**PER_PROMPT, "top_logprobs_num": partial(integer, least=0, most=most)}
@@ -102,7 +102,7 @@ def check(request: Any, vocabulary: int, *, grammars: bool = True) -> None:
             own(name, value)
     _check_session(request.session_params)
     for name in (*MEDIA, "modalities") if count is not None else ():
-        _one_each(name, getattr(request, name) or None, count)
+        one_each(name, getattr(request, name) or None, count)
 
 
 def _check_texts(request: Any) -> int | None:
@@ -144,7 +144,17 @@ def _matrices(embeds: Any) -> Any:
     return embeds if nested and isinstance(embeds[0][0], list) else None
 
 
-def _one_each(name: str, value: Any, count: int | None) -> None:
+def one_each(name: str, value: Any, count: int | None) -> None:
+    """Refuse a list that does not have one value for each prompt.
+
+    Args:
+        name: the field's.
+        value: its value; what is not a list is not looked at.
+        count: how many prompts there are; None for a single one that is not in a list.
+
+    Raises:
+        BadRequest: it is of another length, or there is a single prompt.
+    """
     if isinstance(value, list) and len(value) != count:
         allowed = "one value" if count is None else f"one value, or a list with one for each of the {count} prompts"
         raise BadRequest(name, f"a list of {len(value)}", allowed)
@@ -159,7 +169,7 @@ def _check_samples(params: Any, count: int | None) -> None:
 
 
 def _check_each(name: str, value: Any, count: int | None, own: Callable[[str, Any], object]) -> None:
-    _one_each(name, value, count)
+    one_each(name, value, count)
     for i, one in enumerate(value if isinstance(value, list) else [value]):
         if one is not None:
             own(f"{name}[{i}]" if isinstance(value, list) else name, one)
@@ -175,7 +185,7 @@ def _check_token_ids(value: Any, count: int | None, vocabulary: int) -> None:
     if not isinstance(value, list) or not isinstance(value[0], list):
         _check_unique_ids(name, value if isinstance(value, list) else [value], vocabulary)
         return
-    _one_each(name, value, count)
+    one_each(name, value, count)
     for i, ids in enumerate(value):
         _check_unique_ids(f"{name}[{i}]", ids, vocabulary)
 
