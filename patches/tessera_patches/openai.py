@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from typing import Any, Self
 
 from fastapi import Depends, FastAPI, Request
@@ -221,4 +222,6 @@ async def _collected(outputs: Outputs, collector: Collector) -> Outputs:
             yield output
     except TesseraError as error:
         collector.error = error
+        if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:  # of anything but this, SGLang logs a traceback
+            raise ValueError(str(error)) from error
         raise
