@@ -36,7 +36,17 @@ from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.rows.span import UNAVAILABLE
-from tessera_patches import apply, inject_request, invalid, inventory, openai, stock_routes, toploc, unserved
+from tessera_patches import (
+    apply,
+    inject_request,
+    invalid,
+    inventory,
+    openai,
+    stock_routes,
+    toploc,
+    unserved,
+    weight_routes,
+)
 from tessera_patches.request import GenerateReqInput
 from tessera_patches.seam import Phase
 
@@ -125,6 +135,7 @@ def extend(http_server: Any, manager: Any) -> None:
     if config.active.guarded:
         invalid.install(app, answer_error)
         stock_routes.add_routes(app, http_server)
+        weight_routes.add_routes(app, http_server, manager.server_args)
     unserved.guard(app)
     openai.add_routes(app, http_server.validate_json_request)
     if config.active.rows:
