@@ -10,20 +10,13 @@ from sglang.srt.managers import io_struct
 from tessera import config
 from tessera.admission import asked
 from tessera.answer_bytes import AnswerBudget
-from tessera.errors import TooLarge
 from tessera.http.openai import collector_of
 from tessera.room import lease
 from tessera.states.options import StateOptions
 
 
-class StreamRefusedError(ValueError):
-    """As SGLang writes it into a stream, whose status is sent."""
-
-    status_code = TooLarge.status
-
-
 def check_at_edge(obj: Any) -> None:
-    """Refuse a request of ``/generate`` for what is known before its texts are tokenized: a stream has no status later.
+    """Refuse a request of ``/generate`` for what is known before its texts are tokenized.
 
     Args:
         obj: SGLang's ``GenerateReqInput``, as it came. One of an OpenAI route is checked later: SGLang makes a 500 of
@@ -44,12 +37,7 @@ async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, 
     """AROUND ``TokenizerManager._validate_and_resolve_lora``: the request is known to SGLang, and not tokenized."""
     own = lease.get()
     if own is not None and config.answers is not None and isinstance(obj, io_struct.GenerateReqInput):
-        try:
-            amount = await _checked(config.answers, manager, obj)
-        except TooLarge as error:
-            if not obj.stream or collector_of(obj.sampling_params) is not None:
-                raise
-            raise StreamRefusedError(str(error)) from error
+        amount = await _checked(config.answers, manager, obj)
         if amount:
             await own.take(amount, lambda: manager._raise_if_logical_request_aborted(obj))
     await original(manager, obj)

@@ -49,6 +49,7 @@ from tessera_patches import (
 )
 from tessera_patches.request import GenerateReqInput
 from tessera_patches.seam import Phase
+from tessera_patches.streams import begun
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """Routes that take vectors."""
@@ -183,7 +184,8 @@ def add_generate(app: FastAPI, stock: Callable[..., Awaitable[Any]]) -> None:
     """``/generate`` with our request: the route of an application that is older than our hooks reads SGLang's."""
 
     async def generate(obj: GenerateReqInput, request: Request) -> Any:
-        return await stock(obj, request)
+        answer = await stock(obj, request)
+        return await begun(answer) if config.active.guarded else answer
 
     app.add_api_route("/generate", generate, methods=["POST", "PUT"], include_in_schema=False)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Body, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from pydantic import TypeAdapter, ValidationError
 from sglang.srt.entrypoints.ollama.protocol import OllamaChatRequest, OllamaGenerateRequest
 from sglang.srt.entrypoints.openai import protocol
@@ -17,6 +17,7 @@ from tessera import config
 from tessera.errors import BadRequest, Described
 from tessera.fields import known_keys
 from tessera_patches.request import GenerateReqInput
+from tessera_patches.streams import begun
 from tessera_patches.unserved import OLLAMA_CHAT, OLLAMA_GENERATE, VERTEX
 
 _PROMPTS = ("text", "input_ids", "input_embeds")
@@ -37,7 +38,7 @@ def add_routes(app: FastAPI, stock: Any) -> None:
     """
 
     async def vertex_generate(body: Annotated[VertexGenerateReqInput, Body()], raw_request: Request) -> Any:
-        return await stock.generate_request(_of_vertex(body), raw_request) if body.instances else []
+        return await begun(await stock.generate_request(_of_vertex(body), raw_request)) if body.instances else []
 
     app.add_api_route(VERTEX, vertex_generate, methods=["POST"], include_in_schema=False)
     _add_ollama(app, stock)
@@ -49,10 +50,10 @@ def _add_ollama(app: FastAPI, stock: Any) -> None:
     async def chat(request: OllamaChatRequest, raw_request: Request) -> Any:
         if not request.messages:
             raise BadRequest("messages", request.messages, "at least one message")
-        return await _begun(await stock.ollama_chat(request, raw_request))
+        return await begun(await stock.ollama_chat(request, raw_request))
 
     async def generate(request: OllamaGenerateRequest, raw_request: Request) -> Any:
-        return await _begun(await stock.ollama_generate(request, raw_request))
+        return await begun(await stock.ollama_generate(request, raw_request))
 
     app.add_api_route(OLLAMA_CHAT, chat, methods=["POST"], response_model=None, include_in_schema=False)
     app.add_api_route(OLLAMA_GENERATE, generate, methods=["POST"], response_model=None, include_in_schema=False)
@@ -106,22 +107,6 @@ def _of_vertex(body: VertexGenerateReqInput) -> GenerateReqInput:
         return _READER.validate_python({**(body.parameters or {}), **prompts})
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False)) from error
-
-
-async def _begun(response: Any) -> Any:
-    """A stream with its first chunk: what SGLang refuses is an error with a status, not a stream that is cut."""
-    if not isinstance(response, StreamingResponse):
-        return response
-    rest = aiter(response.body_iterator)
-    first = await anext(rest, b"")
-
-    async def whole() -> AsyncIterator[Any]:
-        yield first
-        async for chunk in rest:
-            yield chunk
-
-    response.body_iterator = whole()
-    return response
 
 
 def _advised(path: str, response: Any) -> Any:

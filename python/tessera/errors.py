@@ -34,6 +34,10 @@ REQUEST_ABORTED = "request_aborted"
 WEIGHTS_CHANGED = "weights_changed"
 """503: the weights changed while the request ran, so its rows are not all of the same weights."""
 
+OF_ROWS = frozenset(
+    {ROW_STORE_FAILED, ROWS_NOT_FINITE, ROWS_NOT_COLLECTED, NO_SUCH_POSITION, REQUEST_ABORTED, WEIGHTS_CHANGED}
+)
+"""Codes of requests that failed for their rows."""
 
 _STATUS = {NO_SUCH_POSITION: 400, REQUEST_ABORTED: 503, WEIGHTS_CHANGED: 503}
 """Of requests that failed; 500 where the code is not here."""

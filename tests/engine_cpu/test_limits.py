@@ -78,15 +78,14 @@ def test_vectors_that_are_too_many(strained: Server, hf: HuggingFace) -> None:
 
 
 def test_texts_are_counted_by_their_tokens(strained: Server, hf: HuggingFace) -> None:
-    """Only the tokenizer knows how many rows a text has; a stream's status is sent by then."""
+    """Only the tokenizer knows how many rows a text has; a stream waits for it with its status."""
     text = "import os " * 150
     tokens = len(hf.tokenizer(text)["input_ids"])
     fit = STRAINED_BYTES // (tokens * H * 32)
     body = {"sampling_params": {"max_new_tokens": 0}, "return_hidden_states": {"over": "prompt"}}
     url = f"{strained.url}/generate"
     check_too_large(httpx.post(url, json={**body, "text": [text] * (fit + 1)}, timeout=SECONDS))
-    streamed = httpx.post(url, json={**body, "text": [text] * (fit + 1), "stream": True}, timeout=SECONDS)
-    assert json.loads(streamed.text.split("data: ")[1])["error"]["code"] == 413
+    check_too_large(httpx.post(url, json={**body, "text": [text] * (fit + 1), "stream": True}, timeout=SECONDS))
     answers = httpx.post(url, json={**body, "text": [text] * fit}, timeout=SECONDS).raise_for_status().json()
     assert [len(answer["meta_info"]["hidden_states"][0]) for answer in answers] == [tokens] * fit
 
