@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +173,26 @@ def test_a_temporary_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPat
     for inbox in (elsewhere, there):
         inbox.hide()
         inbox._socket.close()
+
+
+@pytest.mark.parametrize("end", ["raise RuntimeError", "signal.raise_signal(signal.SIGQUIT)"])
+def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, end: str) -> None:
+    """By an error here, or where a scheduler sends SIGQUIT: SGLang's handler ends this process with SIGKILL."""
+    code = (
+        "import os, signal; from tessera.delivery.inbox import Inbox;"
+        "signal.signal(signal.SIGQUIT, lambda *_: os.kill(os.getpid(), signal.SIGKILL));"
+        f"print(Inbox().address, flush=True); {end}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith(f"ipc://{tmp_path}/tessera-")
+    assert done.returncode == (1 if "raise " in end else -signal.SIGKILL)
+    assert list(tmp_path.glob("tessera-*")) == []
 
 
 def test_steps_are_sent_in_their_order() -> None:

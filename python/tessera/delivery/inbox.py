@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import zmq
@@ -48,6 +52,8 @@ class Inbox:
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.bind(self.address)
+        atexit.register(self.hide)
+        _before_quitting(self.hide)
         self._expected: dict[str, _Expected] = {}
         self._receiver: asyncio.Task[None] | None = None
         self.watch: Callable[[Vitals], None] = lambda _: None
@@ -55,6 +61,7 @@ class Inbox:
 
     def hide(self) -> None:
         """Remove the folder. Call once every scheduler is connected: a connection outlives the path that made it."""
+        atexit.unregister(self.hide)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def open(self) -> None:
@@ -95,6 +102,19 @@ class Inbox:
                 expected = self._expected.get(delivered.outcome.key)
                 if expected is not None:
                     expected.arrived.put_nowait(expected.prepare(delivered))
+
+
+def _before_quitting(act: Callable[[], None]) -> None:
+    """Act before SGLang's handler of SIGQUIT, by which a scheduler says that it failed, ends this process."""
+    stock = signal.getsignal(signal.SIGQUIT)
+    if not callable(stock) or threading.current_thread() is not threading.main_thread():
+        return
+
+    def quit_(number: int, frame: FrameType | None) -> None:
+        act()
+        stock(number, frame)
+
+    signal.signal(signal.SIGQUIT, quit_)
 
 
 def _warn_elsewhere(folder: str) -> None:
