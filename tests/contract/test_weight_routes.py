@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:ORJSONResponse is deprecated")  
 
 GROUP = {"master_address": "localhost", "master_port": 1, "rank_offset": 1, "world_size": 2, "backend": "gloo"}
 WEIGHTS: dict[str, Any] = {"names": [], "dtypes": [], "shapes": []}
-Post = Callable[[str, dict[str, Any]], httpx.Response]
+Post = Callable[[str, dict[str, Any]], Any]
 
 
 @pytest.fixture
@@ -43,8 +42,10 @@ def app(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> FastAPI:
 
         return done
 
-    names = ("update_weights_from_tensor", "update_weights_from_distributed")
-    names += ("init_weights_update_group", "destroy_weights_update_group")
+    names = [
+        *("update_weights_from_tensor", "update_weights_from_distributed"),
+        *("init_weights_update_group", "destroy_weights_update_group"),
+    ]
     manager = SimpleNamespace(**{name: does(name, True, "") for name in names})
     manager.update_weights_from_disk = does("update_weights_from_disk", True, "", 0)
     monkeypatch.setattr(stock, "_global_state", SimpleNamespace(tokenizer_manager=manager))
