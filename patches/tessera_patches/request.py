@@ -14,7 +14,7 @@ from sglang.srt.managers.embed_types import PositionalEmbeds
 
 from tessera import config, request_fields
 from tessera.admission import READ_KEY, admit_embedding, admit_states, asked, check_prompts, folded
-from tessera.errors import BadRequest, BadValue
+from tessera.errors import BadRequest, BadValue, Described
 from tessera.fingerprint import admission
 from tessera.http import adapters
 from tessera.http.claims import joined
@@ -191,5 +191,7 @@ def _has_stock_overrides(value: Any) -> bool:
         raise BadRequest("positional_embed_overrides", value, f"nothing; use {FIELD}")
     if given and (config.active.rows or config.active.inject):
         count = sum(len(own.positions) for own in given)
-        raise ValueError(str(BadRequest(_SCORE_FIELDS, f"{count} vectors", f"nothing; use {FIELD} on /generate")))
+        raise ValueError(
+            str(BadRequest(_SCORE_FIELDS, Described(f"{count} vectors"), f"nothing; use {FIELD} on /generate"))
+        )
     return bool(given and config.active.features())

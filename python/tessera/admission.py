@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tessera.embed.options import FIELD as EMBED_FIELD
 from tessera.embed.options import EmbedOptions
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, Described
 from tessera.fingerprint import options as toploc
 from tessera.fingerprint.options import FingerprintOptions
 from tessera.rows.span import Over
@@ -126,7 +126,9 @@ def admit_states(value: object, form: object, sampling_params: Any) -> SamplingP
     each = [StateOptions.parse(item, form) for item in value]
     params = sampling_params if isinstance(sampling_params, list) else [sampling_params or {}] * len(each)
     if len(params) != len(each):
-        raise BadRequest(STATES_FIELD, f"{len(each)} values", f"one for each of the {len(params)} sampling_params")
+        raise BadRequest(
+            STATES_FIELD, Described(f"{len(each)} values"), f"one for each of the {len(params)} sampling_params"
+        )
     return [
         own if options is None else _fold(STATES_KEY, options.to_wire(), own)
         for options, own in zip(each, params, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.admission import Asked, asked
 from tessera.embed.options import FIELD as EMBED_FIELD
 from tessera.embed.options import EmbedOptions, Encoding
-from tessera.errors import TooLarge
+from tessera.errors import Described, TooLarge
 from tessera.fingerprint.chunks import count
 from tessera.limits import ANSWERS_IN_FLIGHT, LISTED_VALUE_BYTES
 from tessera.room import Room
@@ -70,7 +70,7 @@ class AnswerBudget:
         total = sum(_copies(own) * self._bytes(want, own, tokens or 0) for want, own, tokens in each if want.rows)
         if total > self._most:
             field = STATES_FIELD if any(own.states for own in wanted) else EMBED_FIELD
-            raise TooLarge(field, f"up to {total} bytes", self._advice())
+            raise TooLarge(field, Described(f"up to {total} bytes"), self._advice())
         return total if any(own.states for own in wanted) else 0
 
     def _advice(self) -> str:

@@ -44,7 +44,10 @@ _STATUS = {NO_SUCH_POSITION: 400, REQUEST_ABORTED: 503, WEIGHTS_CHANGED: 503}
 
 
 class Described(str):
-    """What stands for a value in a message, not the value itself: shown without quotes."""
+    """What stands for a value in a message, not the value itself: shown without quotes.
+
+    A unit test finds texts of our source that are given to `BadRequest` as a value without it.
+    """
 
     __slots__ = ()
 

@@ -135,7 +135,7 @@ def _check_ids_of_texts(texts: Any, ids: Any) -> None:
     if several != isinstance(texts, list) or (several and len(ids) != len(texts)):
         found = f"{len(ids)} prompts" if several else "one prompt"
         allowed = f"one for each of the {len(texts)} texts" if isinstance(texts, list) else "one prompt, as text is"
-        raise BadRequest("input_ids", f"{found} beside text", f"{allowed}; or no text")
+        raise BadRequest("input_ids", Described(f"{found} beside text"), f"{allowed}; or no text")
 
 
 def _matrices(embeds: Any) -> Any:
@@ -157,7 +157,7 @@ def one_each(name: str, value: Any, count: int | None) -> None:
     """
     if isinstance(value, list) and len(value) != count:
         allowed = "one value" if count is None else f"one value, or a list with one for each of the {count} prompts"
-        raise BadRequest(name, f"a list of {len(value)}", allowed)
+        raise BadRequest(name, Described(f"a list of {len(value)}"), allowed)
 
 
 def _check_samples(params: Any, count: int | None) -> None:
@@ -165,7 +165,9 @@ def _check_samples(params: Any, count: int | None) -> None:
     first = params[0] if isinstance(params, list) else params or {}
     samples = (count or 1) * first.get("n", 1)
     if samples > MAX_SAMPLES:
-        raise TooLarge("sampling_params.n", f"{samples} samples", f"prompts times n of at most {MAX_SAMPLES}")
+        raise TooLarge(
+            "sampling_params.n", Described(f"{samples} samples"), f"prompts times n of at most {MAX_SAMPLES}"
+        )
 
 
 def _check_each(name: str, value: Any, count: int | None, own: Callable[[str, Any], object]) -> None:

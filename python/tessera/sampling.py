@@ -211,7 +211,7 @@ def _check_together(field: str, params: dict[str, Any], vocabulary: int) -> None
     stops = params.get("stop_token_ids") or ()
     if least and vocabulary and 2 * len(set(stops)) > vocabulary:
         allowed = "ids of at most half of the vocabulary beside min_new_tokens, or no token could come"
-        raise BadRequest(f"{field}.stop_token_ids", f"{len(stops)} ids", allowed)
+        raise BadRequest(f"{field}.stop_token_ids", Described(f"{len(stops)} ids"), allowed)
 
 
 def _check_grammars(field: str, params: dict[str, Any], *, grammars: bool) -> None:

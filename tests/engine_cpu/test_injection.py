@@ -185,7 +185,7 @@ def test_values_of_whole_matrices(injecting: Server, field: str, value: float) -
     if answer.status_code == 400 and (field != "input_embeds" or np.isfinite(value)):
         error = answer.json()["error"]
         assert error["param"] == ("input_embeds" if field == "input_embeds" else "input_embeds_b64.data")
-        assert ("got '10001'" if abs(value) == 10001 else "NaN or infinity in row 1") in error["message"]
+        assert ("got 10001;" if abs(value) == 10001 else "NaN or infinity in row 1") in error["message"]
 
 
 def test_logprobs_name_the_prompts_own_tokens(injecting: Server, hf: HuggingFace) -> None:

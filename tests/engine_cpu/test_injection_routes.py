@@ -163,7 +163,7 @@ def test_vectors_of_sglangs_own_route(request: pytest.FixtureRequest, hf: Huggin
         f"{server.url}/v1/score", json=body | {"embed_override_token_id": 1001, field: given}, timeout=60
     )
     assert refused.status_code == 400, refused.text
-    for told in (field, "got '1 vectors'", "input_embed_overrides on /generate"):
+    for told in (field, "got 1 vectors", "input_embed_overrides on /generate"):
         assert told in refused.json()["message"]
     plain = [*query, *item]
     answer = ask(server, plain)
@@ -209,7 +209,7 @@ def test_limits_that_are_not_the_default(strained: Server) -> None:
             overrides = override([1], np.full((1, H), largest, "<f4"))
             answer = client.post("/generate", json={**body, "input_embed_overrides": overrides})
             assert answer.status_code == status, answer.text
-        assert "got '101'; allowed: values up to 100 (--injection-max-magnitude)" in answer.text
+        assert "got 101; allowed: values up to 100 (--injection-max-magnitude)" in answer.text
         for path in ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", "/vertex_generate"):
             answer = client.post(path, json={**body, "text": "a" * (4 * 2**20)})
             assert answer.status_code == 413, path

@@ -50,7 +50,7 @@ def test_tokens_that_are_generated_again_are_bounded() -> None:
     """Each takes a step."""
     assert MAX_SAMPLED_TOKENS == 4 * 8192
     assert [one["verdict"] for one in verify(*[CLAIM] * 4)["results"]] == ["unverifiable"] * 4
-    with pytest.raises(BadRequest, match="claims: got '32769 tokens with sampling'; allowed: at most 32768"):
+    with pytest.raises(BadRequest, match="claims: got 32769 tokens with sampling; allowed: at most 32768"):
         verify(*[CLAIM] * 4, {**CLAIM, "output_ids": [2], "row_hashes": ["0" * 64]})
 
 

@@ -287,7 +287,7 @@ def test_two_projections_of_one_width_need_a_name() -> None:
 )
 def test_copies_of_vectors_are_bounded(prompts: Prompts, params: Any) -> None:
     """Of 64 bytes here, for each prompt and sample; from a route that passes them on the error is kept."""
-    with pytest.raises(TooLarge, match="bytes of vectors'; allowed: up to 4194304 for all prompts and samples"):
+    with pytest.raises(TooLarge, match="bytes of vectors; allowed: up to 4194304 for all prompts and samples"):
         admit(prompts._replace(overrides=overriding()), params, model())
     _, found = admit(prompts._replace(overrides=overriding()), params, model(megabytes=2))
     assert found

@@ -17,7 +17,7 @@ from tessera.admission import (
     checked,
     folded,
 )
-from tessera.errors import BadFingerprint, BadRequest
+from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.fields import flag
 from tessera.fingerprint import chunks, options
 from tessera.fingerprint.options import FingerprintOptions
@@ -120,7 +120,7 @@ def _claim(fields: Fields, params: Any, topk: int, wanted: FingerprintOptions) -
     if not isinstance(params, dict):
         raise BadRequest(name, value, "one prompt; POST /v1/toploc/verify takes many claims")
     if params.get("max_new_tokens") != 0 or params.get("n", 1) != 1:
-        raise BadRequest(name, "a request that generates", "max_new_tokens 0 and n 1: a prefill verifies")
+        raise BadRequest(name, Described("a request that generates"), "max_new_tokens 0 and n 1: a prefill verifies")
     claim = options.claimed(name, value, topk, MAX_FINGERPRINTS)
     check_count(name, value, wanted)
     wire = json.dumps(claim if isinstance(value, list) else claim[0])
@@ -137,4 +137,6 @@ def check_count(name: str, claim: object, wanted: FingerprintOptions) -> None:
     allowed = sorted({chunks.count(tail), chunks.count(max(tail - wanted.either_end, 0))})
     if isinstance(claim, list) and len(claim) not in allowed:
         many = " or ".join(map(str, allowed))
-        raise BadFingerprint(name, f"{len(claim)} fingerprints", f"{many} for this response; or its last one alone")
+        raise BadFingerprint(
+            name, Described(f"{len(claim)} fingerprints"), f"{many} for this response; or its last one alone"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tessera.errors import BadFingerprint
+from tessera.errors import BadFingerprint, Described
 from tessera.fingerprint import codec, verifier
 from tessera.fingerprint.builder import shared
 from tessera.fingerprint.chunks import count
@@ -65,7 +65,7 @@ async def measured(
         candidates += [ends[-len(read) :]] if len(read) <= len(ends) else []
     fitting = [one for one in candidates if all(map(_fits, read, one))]
     if not fitting:
-        raise BadFingerprint(field, _lengths(read), f"fingerprints of {_wanted(own[-len(read) :])} values")
+        raise BadFingerprint(field, Described(_lengths(read)), f"fingerprints of {_wanted(own[-len(read) :])} values")
     measured = [await shared().verify(read, one) for one in fitting]
     return min(measured, key=lambda found: sum(one.exp_mismatches for one in found))
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tessera.errors import BadFingerprint
+from tessera.errors import BadFingerprint, Described
 from tessera.fingerprint.field import PRIME, evaluate, interpolate
 
 LEAST_MODULUS = 2**15
@@ -70,7 +70,9 @@ def parse(field: str, text: object, most: int) -> Fingerprint:
     if not isinstance(text, str):
         raise BadFingerprint(field, text, "a fingerprint: a string of base64")
     if len(text) > encoded_length(most):
-        raise BadFingerprint(field, f"{len(text)} characters", f"at most {encoded_length(most)}, for {most} values")
+        raise BadFingerprint(
+            field, Described(f"{len(text)} characters"), f"at most {encoded_length(most)}, for {most} values"
+        )
     try:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -81,9 +83,11 @@ def parse(field: str, text: object, most: int) -> Fingerprint:
     numbers = np.frombuffer(content, ">u2").astype(np.uint16)
     modulus, largest = int(numbers[0]), int(numbers[1:].max())
     if not LEAST_MODULUS < modulus <= PRIME:
-        raise BadFingerprint(field, f"modulus {modulus}", f"a modulus above {LEAST_MODULUS}, at most {PRIME}")
+        raise BadFingerprint(
+            field, Described(f"modulus {modulus}"), f"a modulus above {LEAST_MODULUS}, at most {PRIME}"
+        )
     if largest >= PRIME:
-        raise BadFingerprint(field, f"coefficient {largest}", f"coefficients below {PRIME}")
+        raise BadFingerprint(field, Described(f"coefficient {largest}"), f"coefficients below {PRIME}")
     return Fingerprint(modulus, numbers[1:])
 
 

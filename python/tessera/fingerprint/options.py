@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Self
 
-from tessera.errors import BadFingerprint, BadRequest
+from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.fields import boolean, integer, json_object
 from tessera.fingerprint import chunks, codec
 from tessera.limits import MAX_NONCE_CHARACTERS
@@ -106,7 +106,7 @@ def claimed(field: str, value: object, topk: int, most: int) -> list[str]:
     """
     found: list[Any] = value if isinstance(value, list) else [value]
     if not 1 <= len(found) <= most:
-        raise BadFingerprint(field, f"{len(found)} fingerprints", f"1 to {most}")
+        raise BadFingerprint(field, Described(f"{len(found)} fingerprints"), f"1 to {most}")
     if isinstance(value, list):
         codec.parse_all(field, found, topk)
     else:

@@ -29,7 +29,7 @@ async def read_object(request: Streamed, allowed: Collection[str]) -> dict[str, 
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadRequest("body", str(error), "a JSON object") from error
+        raise BadRequest("body", Described(error), "a JSON object") from error
     if not isinstance(value, dict):
         raise BadRequest("body", value, "a JSON object")
     refuse_repeated_keys(body, value)

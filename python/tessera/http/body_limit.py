@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from tessera.errors import BadRequest, TooLarge, TooSlow
+from tessera.errors import BadRequest, Described, TooLarge, TooSlow
 from tessera.http.error_body import error_body
 from tessera.limits import DRAIN_BYTES, DRAIN_SECONDS
 
@@ -89,7 +89,7 @@ class _Body:
     def too_large(self) -> TooLarge:
         """What is said of more bytes than are allowed."""
         advice = f" ({self._option})" if self._option else ""
-        return TooLarge("body", f"more than {self._most} bytes", f"at most {self._most} bytes{advice}")
+        return TooLarge("body", Described(f"more than {self._most} bytes"), f"at most {self._most} bytes{advice}")
 
     @property
     def rest(self) -> Receive | None:
@@ -107,7 +107,7 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             allowed = f"{self._seconds:g} seconds (--body-max-seconds)"
-            self.refusal = TooSlow("body", f"{self._seen} bytes, and not all of it", allowed)
+            self.refusal = TooSlow("body", Described(f"{self._seen} bytes, and not all of it"), allowed)
             return {"type": "http.disconnect"}
         self._seen += len(message.get("body", b""))
         self._whole = not message.get("more_body", False)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tessera import config
 from tessera.admission import SamplingParams
-from tessera.errors import BadFingerprint, BadRequest
+from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.fields import known_keys
 from tessera.fingerprint import admission, codec, exact, options
 from tessera.fingerprint.answer import RESULT
@@ -112,7 +112,9 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     claims = [read_claim(f"claims[{i}]", value, hidden_size, vocabulary) for i, value in enumerate(values)]
     slow = sum(claim.slow_tokens for claim in claims)
     if slow > MAX_SAMPLED_TOKENS:
-        raise BadRequest("claims", f"{slow} tokens with sampling", f"at most {MAX_SAMPLED_TOKENS} in one request")
+        raise BadRequest(
+            "claims", Described(f"{slow} tokens with sampling"), f"at most {MAX_SAMPLED_TOKENS} in one request"
+        )
     metas = await run(claims)
     results = [_result(claim, meta) for claim, meta in zip(claims, metas, strict=True)]
     if any(claim.sampling is not None for claim in claims):  # seconds, for long responses: not on the event loop
@@ -134,7 +136,7 @@ def joined(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any
     """
     if claim is not None and isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         raise BadRequest(
-            field, f"{len(prompt)} prompts", f"one prompt beside {CLAIM_FIELD}; /v1/toploc/verify takes many"
+            field, Described(f"{len(prompt)} prompts"), f"one prompt beside {CLAIM_FIELD}; /v1/toploc/verify takes many"
         )
     if output_ids is None:
         return prompt, 0
@@ -226,7 +228,7 @@ def _check(name: str, fingerprints: Any, values: list[int]) -> None:
         raise BadFingerprint(name, found, f"a list of {len(values)} for this response: prompt, then 32 tokens each")
     for i, (read, wanted) in enumerate(zip(codec.parse_all(name, fingerprints, max(values)), values, strict=True)):
         if len(read.coefficients) != wanted:
-            raise BadFingerprint(f"{name}[{i}]", f"{len(read.coefficients)} values", f"{wanted} values")
+            raise BadFingerprint(f"{name}[{i}]", Described(f"{len(read.coefficients)} values"), f"{wanted} values")
 
 
 def _result(claim: Claim, meta: dict[str, Any] | Unverifiable) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, Described
 from tessera.http.body_limit import App, Message, Receive, Scope, Send, refuse
 
 _END_OF_KEY = re.compile(rb'"\s*:')
@@ -77,7 +77,7 @@ def refuse_repeated_keys(body: bytes, value: dict[str, Any]) -> None:
         if next(islice(_END_OF_KEY.finditer(body), _keys(value), None), None) is not None:
             json.loads(body, object_pairs_hook=_unique)
     except RecursionError as error:
-        raise BadRequest("body", "objects or lists inside each other", "fewer levels") from error
+        raise BadRequest("body", Described("objects or lists inside each other"), "fewer levels") from error
 
 
 def _keys(value: object) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tessera.errors import BadRequest, TooLarge
+from tessera.errors import BadRequest, Described, TooLarge
 from tessera.inject import matrices, options
 from tessera.inject.carry import KEY, Overrides, PerPrompt, Prompts, carried, count, fold
 from tessera.inject.model import Model
@@ -32,7 +32,7 @@ class Budget:
             allowed = (
                 f"up to {self._most} for all prompts and samples ({MAX_VECTOR_COPIES} x --injection-max-megabytes)"
             )
-            raise TooLarge(field, f"{self._taken} bytes of vectors", allowed)
+            raise TooLarge(field, Described(f"{self._taken} bytes of vectors"), allowed)
 
 
 def parse(value: object, model: Model, field: str = FIELD) -> Overrides | PerPrompt | None:
@@ -52,7 +52,7 @@ def parse(value: object, model: Model, field: str = FIELD) -> Overrides | PerPro
     if not isinstance(value, list):
         return Overrides((_parse(field, value, model, budget),))
     if not 1 <= len(value) <= MAX_OVERRIDES:
-        raise BadRequest(field, f"{len(value)} values", f"1 to {MAX_OVERRIDES}")
+        raise BadRequest(field, Described(f"{len(value)} values"), f"1 to {MAX_OVERRIDES}")
     return PerPrompt(_of_prompt(f"{field}[{i}]", item, model, budget) for i, item in enumerate(value))
 
 
@@ -144,7 +144,7 @@ def _without_injection(prompts: Prompts, model: Model) -> Prompts:
     if found is None:
         return prompts
     if model.dtype != torch.bfloat16:
-        _check_enabled(matrices.LIST_FIELD, f"a matrix for a model of {model.dtype}", model)
+        _check_enabled(matrices.LIST_FIELD, Described(f"a matrix for a model of {model.dtype}"), model)
     if isinstance(found, Override):
         return prompts._replace(input_embeds=found.vectors.tolist())
     return prompts._replace(input_embeds=[own.vectors.tolist() for own in found])
@@ -167,7 +167,9 @@ def _matrices(prompts: Prompts, model: Model) -> list[Override] | Override | Non
     if len(given) > 1:
         other = next(name for name in given if name != matrix[0])
         other = FIELD if other == "overrides" else other
-        raise BadRequest(matrix[0], f"beside {other}", "one of text, input_ids, input_embeds, input_embeds_b64, alone")
+        raise BadRequest(
+            matrix[0], Described(f"beside {other}"), "one of text, input_ids, input_embeds, input_embeds_b64, alone"
+        )
     if prompts.input_embeds_b64 is not None:
         return matrices.from_base64(prompts.input_embeds_b64, model)
     return matrices.from_lists(prompts.input_embeds, model)
@@ -179,7 +181,7 @@ def _of_prompt(field: str, value: object, model: Model, budget: Budget) -> Overr
     if not isinstance(value, list):
         return Overrides((_parse(field, value, model, budget),))
     if len(value) > MAX_OVERRIDES:
-        raise BadRequest(field, f"{len(value)} values", f"up to {MAX_OVERRIDES}")
+        raise BadRequest(field, Described(f"{len(value)} values"), f"up to {MAX_OVERRIDES}")
     return Overrides(tuple(_parse(f"{field}[{i}]", item, model, budget) for i, item in enumerate(value)))
 
 

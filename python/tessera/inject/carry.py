@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, Described
 from tessera.inject.options import FIELD, Override
 
 KEY = "tessera_inject"
@@ -66,10 +66,14 @@ def fold(found: Overrides | PerPrompt | None, prompts: Prompts, sampling_params:
     if isinstance(found, Overrides):
         return _with(found, sampling_params)
     if len(found) != prompt_count:
-        raise BadRequest(FIELD, f"a list of {len(found)}", f"one value, or one for each of the {prompt_count} prompts")
+        raise BadRequest(
+            FIELD, Described(f"a list of {len(found)}"), f"one value, or one for each of the {prompt_count} prompts"
+        )
     own = sampling_params if isinstance(sampling_params, list) else [sampling_params] * prompt_count
     if len(own) != prompt_count:
-        raise BadRequest("sampling_params", f"{len(own)} values", f"one, or one for each of the {prompt_count} prompts")
+        raise BadRequest(
+            "sampling_params", Described(f"{len(own)} values"), f"one, or one for each of the {prompt_count} prompts"
+        )
     return [_with(overrides, params) for overrides, params in zip(found, own, strict=True)]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, Described
 from tessera.fields import choice, integer, known_keys
 from tessera.inject.projections import Projections
 from tessera.inject.vectors import Bounds, check_values, decode
@@ -92,7 +92,7 @@ def parse(field: str, value: object, bounds: Bounds, dtype: torch.dtype, project
     raw = projections.apply(field, value.get("projection"), raw)
     vectors = _final(embeds, raw, factor, bounds, torch.float32 if add or matched else dtype)
     if matched and not bool(vectors.any(dim=1).all()):
-        raise BadRequest(embeds, "a row of zeros", f"rows with a length, for scale {NORM_MATCHED}")
+        raise BadRequest(embeds, Described("a row of zeros"), f"rows with a length, for scale {NORM_MATCHED}")
     return Override(
         field,
         vectors,

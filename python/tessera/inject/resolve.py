@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, Described
 from tessera.inject.injection import ADD, MATCHED, Injection, Ints, joined
 from tessera.inject.keys import keys_of
 from tessera.inject.options import Override, Token
@@ -47,7 +47,7 @@ def resolve(
 
 def _checked(token_ids: Sequence[int], vocabulary: int) -> Ints:
     if not token_ids:
-        raise BadRequest("text", "a prompt without tokens", "at least one")
+        raise BadRequest("text", Described("a prompt without tokens"), "at least one")
     least, most = min(token_ids), max(token_ids)
     if least < 0 or most >= vocabulary:
         raise BadRequest("input_ids", least if least < 0 else most, f"token ids, 0 to {vocabulary - 1}")
@@ -84,7 +84,7 @@ def _found(override: Override, ids: Ints, tokenize: Tokenize | None) -> Ints:
     places = np.flatnonzero(ids == _id(field, token, tokenize)).astype(np.int64)
     if len(places) != len(override.vectors):
         found = f"{token!r}, {len(places)} times in the prompt"
-        raise BadRequest(field, found, f"{len(override.vectors)} times, once for each vector")
+        raise BadRequest(field, Described(found), f"{len(override.vectors)} times, once for each vector")
     return places
 
 
@@ -94,7 +94,7 @@ def _check_neighbours(field: str, token: Token, places: Ints, ids: Ints, tokeniz
         found = int(ids[place]) if 0 <= place < len(ids) else None
         if found != expected:
             what = "the prompt's edge" if found is None else f"token {found}"
-            raise BadRequest(field, f"{what} at position {place}", f"token {expected}")
+            raise BadRequest(field, Described(f"{what} at position {place}"), f"token {expected}")
 
 
 def _id(field: str, token: Token, tokenize: Tokenize | None) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tessera.errors import BadRequest, TooLarge
+from tessera.errors import BadRequest, Described, TooLarge
 from tessera.fields import choice, integer
 
 
@@ -85,12 +85,14 @@ def check_values(field: str, vectors: torch.Tensor, most: float, dtype: torch.dt
     largest = max(-low, high)
     if not math.isfinite(largest):  # also where there is a NaN: it is its own minimum and maximum
         row = int(torch.nonzero(~torch.isfinite(vectors).all(dim=1))[0])
-        raise BadRequest(field, f"NaN or infinity in row {row}", "finite numbers")
+        raise BadRequest(field, Described(f"NaN or infinity in row {row}"), "finite numbers")
     if largest > most:
-        raise BadRequest(field, f"{largest:.6g}", f"values up to {most:g} (--injection-max-magnitude)")
+        raise BadRequest(field, Described(f"{largest:.6g}"), f"values up to {most:g} (--injection-max-magnitude)")
     if largest > torch.finfo(dtype).max:
         raise BadRequest(
-            field, f"{largest:.6g}", f"values up to {torch.finfo(dtype).max:g}, which the model's dtype holds"
+            field,
+            Described(f"{largest:.6g}"),
+            f"values up to {torch.finfo(dtype).max:g}, which the model's dtype holds",
         )
 
 
@@ -110,38 +112,42 @@ def _check_width(field: str, width: object, bounds: Bounds) -> None:
 def _from_base64(field: str, text: str, shape: tuple[int, int], dtype: Dtype, bounds: Bounds) -> torch.Tensor:
     size = shape[0] * shape[1] * dtype.torch.itemsize
     if size > bounds.size:
-        raise TooLarge(field, f"{size} bytes", f"up to {bounds.size} (--injection-max-megabytes)")
+        raise TooLarge(field, Described(f"{size} bytes"), f"up to {bounds.size} (--injection-max-megabytes)")
     expected = 4 * ((size + 2) // 3)
     if len(text) != expected:  # before it is decoded
         allowed = f"{expected} characters of base64: {shape[0]} x {shape[1]} values of {dtype.value}, with padding"
-        raise BadRequest(field, f"{len(text)} characters", allowed)
+        raise BadRequest(field, Described(f"{len(text)} characters"), allowed)
     try:
         content = bytearray(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError) as error:
         raise BadRequest(field, text, f"base64 (standard alphabet): {error}") from error
     if len(content) != size:
-        raise BadRequest(field, f"{len(content)} bytes", f"{size} bytes")
+        raise BadRequest(field, Described(f"{len(content)} bytes"), f"{size} bytes")
     return torch.frombuffer(content, dtype=dtype.torch).reshape(shape)
 
 
 def _from_list(field: str, rows: list[object], bounds: Bounds) -> torch.Tensor:
     if not 1 <= len(rows) <= bounds.rows:
-        raise BadRequest(field, f"{len(rows)} rows", f"1 to {bounds.rows} rows")
+        raise BadRequest(field, Described(f"{len(rows)} rows"), f"1 to {bounds.rows} rows")
     lists = [row for row in rows if isinstance(row, list)]
     if len(lists) != len(rows):
         raise BadRequest(field, next(row for row in rows if not isinstance(row, list)), "a list of lists of numbers")
     width = len(lists[0])
     for index, row in enumerate(lists):
         if len(row) != width:
-            raise BadRequest(f"{field}[{index}]", f"{len(row)} values", f"{width}, as the first row has")
+            raise BadRequest(f"{field}[{index}]", Described(f"{len(row)} values"), f"{width}, as the first row has")
     _check_width(f"{field}[0]", width, bounds)
     if len(rows) * width * 4 > bounds.size:
-        raise TooLarge(field, f"{len(rows) * width} values", f"up to {bounds.size} bytes (--injection-max-megabytes)")
+        raise TooLarge(
+            field, Described(f"{len(rows) * width} values"), f"up to {bounds.size} bytes (--injection-max-megabytes)"
+        )
     kinds = set(map(type, chain.from_iterable(lists)))
     if not kinds <= {int, float}:
-        raise BadRequest(field, f"{', '.join(sorted(kind.__name__ for kind in kinds))} values", "numbers only")
+        raise BadRequest(
+            field, Described(f"{', '.join(sorted(kind.__name__ for kind in kinds))} values"), "numbers only"
+        )
     try:
         with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused as such
             return torch.from_numpy(np.array(lists, np.float64).astype(np.float32))
     except OverflowError as error:
-        raise BadRequest(field, "an integer beyond every float", "finite numbers") from error
+        raise BadRequest(field, Described("an integer beyond every float"), "finite numbers") from error
