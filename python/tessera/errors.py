@@ -3,7 +3,7 @@
 - `TesseraError`
     - `BadRequest` (400): a field of the request is wrong
         - `BadValue`: the same as a ``ValueError``
-        - `TooLarge` (413): a limit is exceeded
+        - `TooLarge` (413): a request or its answer is too much as a whole
         - `TooSlow` (408): a body does not come in time
         - `BadFingerprint` (400): a TOPLOC fingerprint is malformed
     - `EngineRefused` (400): SGLang itself refused the request
@@ -91,7 +91,7 @@ class BadValue(BadRequest, ValueError):
 
 
 class TooLarge(BadRequest):
-    """HTTP 413: more than a limit of `tessera.limits`, found before anything was decoded."""
+    """HTTP 413: a request or its answer is too much as a whole. A limit of one field's value is a `BadRequest`."""
 
     code = "too_large"
     status = 413

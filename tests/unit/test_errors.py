@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import tessera
 import tessera_patches
-from tessera import errors
+from tessera import errors, limits, request_fields, sampling
 from tessera.errors import BadRequest, Described
+from tessera.fingerprint import options as fingerprint_options
+from tessera.http import body, claims
+from tessera.inject import admission
+from tessera.inject import options as inject_options
+from tessera.inject.model import Model
+from tessera.inject.projections import Projections
+from tessera.states.options import StateOptions
 
 FOLDERS = [Path(str(package.__file__)).parent for package in (tessera, tessera_patches)]
+PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+"""What says which limits are which status."""
 KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BadRequest)}
 
 
@@ -37,3 +49,44 @@ def _written_values(path: Path) -> Iterator[str]:
         value = node.args[1]
         if isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str)):
             yield f"{path.name}:{value.lineno}: {ast.unparse(value)}"
+
+
+MODEL = Model(True, torch.float32, 32, Projections(8), 1e4, 2**20)
+VECTOR = {"positions": [0], "embeds": [[1.0] * 8]}
+
+
+class Claims:
+    """A request with many claims."""
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """In one piece."""
+        yield json.dumps({"claims": [{}] * (limits.MAX_CLAIMS + 1)}).encode()
+
+
+async def _no_engine(_: list[claims.Claim]) -> list[dict[str, object] | claims.Unverifiable]:
+    return []
+
+
+EXCEEDED: dict[str, Callable[[], object]] = {
+    "MAX_CLAIMS": lambda: asyncio.run(claims.verify(Claims(), _no_engine, 8, 32)),
+    "MAX_FINGERPRINTS": lambda: fingerprint_options.claimed("f", ["x"] * 32_769, 128, limits.MAX_FINGERPRINTS),
+    "MAX_INPUTS": lambda: body.strings("input", ["x"] * (limits.MAX_INPUTS + 1)),
+    "MAX_NONCE_CHARACTERS": lambda: fingerprint_options.nonce("x" * (limits.MAX_NONCE_CHARACTERS + 1)),
+    "MAX_OVERRIDES": lambda: admission.parse([VECTOR] * (limits.MAX_OVERRIDES + 1), MODEL),
+    "MAX_POSITIONS": lambda: StateOptions.parse({"positions": [0] * (limits.MAX_POSITIONS + 1)}, None),
+    "MAX_SAMPLES": lambda: request_fields._check_samples({"n": 2}, limits.MAX_SAMPLES // 2 + 1),
+    "an `n`": lambda: sampling.check({"n": limits.MAX_SAMPLES + 1}, 32),
+    "MAX_TOKEN_CHARACTERS": lambda: inject_options._token("token", "x" * (limits.MAX_TOKEN_CHARACTERS + 1)),
+}
+"""By what the page calls each limit: something that exceeds it by one."""
+
+
+@pytest.mark.parametrize("limit", EXCEEDED)
+def test_the_page_says_what_status_a_limit_has(limit: str) -> None:
+    """413 in the list, 400 below it."""
+    _, section = PAGE.split("## Limits\n")
+    large, others = section.split("## ")[0].split("The others bound")
+    with pytest.raises(BadRequest) as refused:
+        EXCEEDED[limit]()
+    assert refused.value.status == (400 if limit in others.split("itself above")[0] else 413)
+    assert limit in (large if refused.value.status == 413 else others)
