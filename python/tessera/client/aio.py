@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self, TypeVar, Unpack
 
@@ -11,7 +11,7 @@ import httpx
 
 from tessera.client import calls, probe
 from tessera.client.calls import Call, Generating
-from tessera.client.chunks import IN_FLIGHT, Matrix, check_list, chunked
+from tessera.client.chunks import IN_FLIGHT, Matrix, chunked
 from tessera.client.errors import ClientError, HiddenStatesUnsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.http import Address, arguments, in_our_words, streaming
@@ -24,6 +24,7 @@ from tessera.client.options import (
     Timeouts,
 )
 from tessera.client.progress import Bar
+from tessera.client.prompts import prompts_of
 from tessera.client.results import (
     Candidate,
     Claim,
@@ -91,7 +92,7 @@ class AsyncClient:
 
     async def generate_candidates_batch(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Iterable[Prompt],
         n: int,
         *,
         extract: Extract = whole,
@@ -99,11 +100,11 @@ class AsyncClient:
         **sampling: Unpack[SamplingOptions],
     ) -> list[list[Candidate]]:
         """See `Inference.generate_candidates_batch`."""
-        check_list("generate_candidates_batch", prompts)
-        if not prompts:
+        inputs = prompts_of("generate_candidates_batch", "prompts", prompts)
+        if not inputs:
             return []
         return await self._send(
-            calls.candidates(prompts, n, extract, sampling, self._timeouts.batch if timeout is None else timeout)
+            calls.candidates(inputs, n, extract, sampling, self._timeouts.batch if timeout is None else timeout)
         )
 
     async def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
@@ -111,22 +112,22 @@ class AsyncClient:
         return await self._send(calls.encode(text, options, self._timeouts))
 
     async def encode_batch(
-        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
+        self, texts: Iterable[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
-        check_list("encode_batch", texts)
-        matrix = Matrix(len(texts))
-        bar = Bar("encode", len(texts), shown=progress)
+        inputs = prompts_of("encode_batch", "texts", texts)
+        matrix = Matrix(len(inputs))
+        bar = Bar("encode", len(inputs), shown=progress)
 
         turns = asyncio.Semaphore(IN_FLIGHT)
 
         async def send(where: slice) -> None:
             async with turns:
-                call = calls.encode_batch(texts[where], options, self._timeouts.batch, where.start)
+                call = calls.encode_batch(inputs[where], options, self._timeouts.batch, where.start)
                 matrix.add(where, await self._send(call))
                 bar.show(matrix.done)
 
-        tasks = [asyncio.ensure_future(send(where)) for where in chunked(texts)]
+        tasks = [asyncio.ensure_future(send(where)) for where in chunked(inputs)]
         try:
             await asyncio.gather(*tasks)
         finally:

@@ -24,6 +24,7 @@ from tessera.client.options import (
     check_known,
 )
 from tessera.client.probe import fresh_prompt
+from tessera.client.prompts import token_ids
 from tessera.client.results import Candidate, Claim, Embedding, Embeddings, Generation, ServerInfo, Verdict
 from tessera.client.status import Answer, parsed
 
@@ -156,7 +157,7 @@ def encode_batch(
         ValueError: texts and token ids are mixed.
     """
     check_known("encode_batch", options, EncodeOptions)
-    plain = [text if isinstance(text, str) else _ids(text) for text in inputs]
+    plain = [text if isinstance(text, str) else token_ids(text) for text in inputs]
     if len({isinstance(item, str) for item in plain}) > 1:
         raise ValueError("the inputs are partly texts and partly token ids; give all of one kind")
     # base64 is for a proxy that does not pass on what the client accepts; a binary answer holds the numbers themselves.
@@ -176,8 +177,8 @@ def verify(claims: Sequence[Claim], timeout: float) -> Call[list[Verdict]]:
     """``verify``."""
     listed = [
         {
-            "input_ids": _ids(claim.input_ids),
-            "output_ids": _ids(claim.output_ids),
+            "input_ids": token_ids(claim.input_ids),
+            "output_ids": token_ids(claim.output_ids),
             "fingerprints": list(claim.fingerprints),
             **({} if claim.nonce is None else {"nonce": claim.nonce}),
             **({} if claim.lora_path is None else {"lora_path": claim.lora_path}),
@@ -240,8 +241,4 @@ def _injected(inject: Injection | Sequence[Injection] | None) -> dict[str, Any]:
 
 
 def _prompt(prompt: Prompt) -> dict[str, Any]:
-    return {"text": prompt} if isinstance(prompt, str) else {"input_ids": _ids(prompt)}
-
-
-def _ids(ids: Sequence[int]) -> list[int]:
-    return [int(item) for item in ids]
+    return {"text": prompt} if isinstance(prompt, str) else {"input_ids": token_ids(prompt)}

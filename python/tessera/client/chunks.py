@@ -33,12 +33,6 @@ def chunked(inputs: Sequence[Prompt]) -> Iterator[slice]:
         yield slice(begin, len(inputs))
 
 
-def check_list(method: str, inputs: Sequence[Prompt]) -> None:
-    """Raise `TypeError` for one text or the ids of one: its letters or ids would be taken for prompts."""
-    if isinstance(inputs, str) or (len(inputs) and isinstance(inputs[0], int | np.integer)):
-        raise TypeError(f"{method}() takes a list of prompts, and this is a single one: put it into a list")
-
-
 def renumbered(error: StatusError, first: int | None) -> StatusError:
     """The error about ``input[i]`` of one request as one about an item of the caller's list.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, Self, Unpack
 
 from tessera.client.extract import Extract, whole
@@ -57,7 +57,7 @@ class Inference(Protocol):
 
     def generate_candidates_batch(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Iterable[Prompt],
         n: int,
         *,
         extract: Extract = whole,
@@ -67,7 +67,7 @@ class Inference(Protocol):
         """At most n different continuations of each prompt, the most probable first, by one request for all.
 
         Args:
-            prompts: all texts or all token ids. None at all sends nothing.
+            prompts: all texts or all token ids, in a list or whatever can be gone through. None at all sends nothing.
             n: how many are generated for each.
             extract: from a generated text to the candidate in it, for example
                 `tessera.client.extract.first_tactic`. What it drops, and what it makes equal, is not there.
@@ -79,12 +79,12 @@ class Inference(Protocol):
         """The embedding of one text: by default the mean over its tokens."""
 
     def encode_batch(
-        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
+        self, texts: Iterable[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """The embeddings of many texts, in their order; a long list goes in several requests.
 
         Args:
-            texts: all texts or all token ids.
+            texts: all texts or all token ids, in a list or whatever can be gone through.
             progress: draw a bar on standard error.
             **options: as `encode`.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,7 @@ from tessera import __version__
 from tessera.client import probe
 from tessera.client.calls import CANDIDATE_SAMPLING
 from tessera.client.candidates import grouped
-from tessera.client.chunks import Matrix, check_list
+from tessera.client.chunks import Matrix
 from tessera.client.errors import Unsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.local_decode import Decoder, Running
@@ -32,6 +32,7 @@ from tessera.client.options import (
     check_known,
 )
 from tessera.client.progress import Bar
+from tessera.client.prompts import prompts_of
 from tessera.client.results import (
     Candidate,
     Claim,
@@ -106,7 +107,7 @@ class LocalClient:
 
     def generate_candidates_batch(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Iterable[Prompt],
         n: int,
         *,
         extract: Extract = whole,
@@ -115,12 +116,12 @@ class LocalClient:
     ) -> list[list[Candidate]]:
         """See `Inference.generate_candidates_batch`."""
         check_known("generate_candidates", sampling, SamplingOptions)
-        check_list("generate_candidates_batch", prompts)
+        inputs = prompts_of("generate_candidates_batch", "prompts", prompts)
         if n < 1:
             raise ValueError(f"n is {n}; it must be 1 or more")
         read = LocalSampling.of({**CANDIDATE_SAMPLING, **sampling})
         deadline = Deadline(timeout, "generate_candidates_batch")
-        flat = [ids for prompt in prompts for ids in [self._model.tokens(prompt)] * n]
+        flat = [ids for prompt in inputs for ids in [self._model.tokens(prompt)] * n]
         generations = []
         for i in range(0, len(flat), TOGETHER):
             part = flat[i : i + TOGETHER]
@@ -134,15 +135,15 @@ class LocalClient:
         return Embedding(one.matrix[0], one.prompt_tokens)
 
     def encode_batch(
-        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
+        self, texts: Iterable[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
         check_known("encode_batch", options, EncodeOptions)
-        check_list("encode_batch", texts)
+        given = prompts_of("encode_batch", "texts", texts)
         rest: dict[str, Any] = dict(options)
         _refuse(rest, "lora_path")
         how = embed_options(rest, self._model.hidden_size)
-        inputs = [self._model.tokens(text, f"texts[{i}]") for i, text in enumerate(texts)]
+        inputs = [self._model.tokens(text, f"texts[{i}]") for i, text in enumerate(given)]
         matrix = Matrix(len(inputs))
         bar = Bar("encode", len(inputs), shown=progress)
         for i in range(0, len(inputs), TOGETHER):

@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.client.errors import StatusError, Unsupported
 from tessera.client.options import Prompt
+from tessera.client.prompts import token_ids
 from tessera.client.results import Floats
 from tessera.client.status import status_error
 
@@ -52,7 +53,7 @@ class LocalModel:
         Raises:
             RequestRefused: none at all, one that does not exist, or more than the context.
         """
-        ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else [int(item) for item in prompt]
+        ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else token_ids(prompt, name)
         vocabulary, context = self.weights.config.vocab_size, self.weights.config.max_position_embeddings
         if not ids or min(ids) < 0 or max(ids) >= vocabulary:
             raise refused(f"{name}: a prompt is a text that is not empty, or token ids from 0 to {vocabulary - 1}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Self, TypeVar, Unpack
 
@@ -11,7 +11,7 @@ import httpx
 
 from tessera.client import calls, probe
 from tessera.client.calls import Call, Generating
-from tessera.client.chunks import IN_FLIGHT, Matrix, check_list, chunked
+from tessera.client.chunks import IN_FLIGHT, Matrix, chunked
 from tessera.client.errors import ClientError, HiddenStatesUnsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.http import Address, arguments, in_our_words, streaming
@@ -24,6 +24,7 @@ from tessera.client.options import (
     Timeouts,
 )
 from tessera.client.progress import Bar
+from tessera.client.prompts import prompts_of
 from tessera.client.results import (
     Candidate,
     Claim,
@@ -88,7 +89,7 @@ class Client:
 
     def generate_candidates_batch(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Iterable[Prompt],
         n: int,
         *,
         extract: Extract = whole,
@@ -96,11 +97,11 @@ class Client:
         **sampling: Unpack[SamplingOptions],
     ) -> list[list[Candidate]]:
         """See `Inference.generate_candidates_batch`."""
-        check_list("generate_candidates_batch", prompts)
-        if not prompts:
+        inputs = prompts_of("generate_candidates_batch", "prompts", prompts)
+        if not inputs:
             return []
         return self._send(
-            calls.candidates(prompts, n, extract, sampling, self._timeouts.batch if timeout is None else timeout)
+            calls.candidates(inputs, n, extract, sampling, self._timeouts.batch if timeout is None else timeout)
         )
 
     def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
@@ -108,21 +109,21 @@ class Client:
         return self._send(calls.encode(text, options, self._timeouts))
 
     def encode_batch(
-        self, texts: Sequence[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
+        self, texts: Iterable[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
         from concurrent.futures import ThreadPoolExecutor, as_completed  # as slow to import as all of this client
 
-        check_list("encode_batch", texts)
-        matrix = Matrix(len(texts))
-        bar = Bar("encode", len(texts), shown=progress)
+        inputs = prompts_of("encode_batch", "texts", texts)
+        matrix = Matrix(len(inputs))
+        bar = Bar("encode", len(inputs), shown=progress)
 
         def send(where: slice) -> tuple[slice, Embeddings]:
-            return where, self._send(calls.encode_batch(texts[where], options, self._timeouts.batch, where.start))
+            return where, self._send(calls.encode_batch(inputs[where], options, self._timeouts.batch, where.start))
 
         pool = ThreadPoolExecutor(IN_FLIGHT, "tessera-encode")
         try:
-            for future in as_completed([pool.submit(send, where) for where in chunked(texts)]):
+            for future in as_completed([pool.submit(send, where) for where in chunked(inputs)]):
                 matrix.add(*future.result())
                 bar.show(matrix.done)
         finally:

@@ -9,8 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.client import Client, Embedding, Embeddings, InvalidResponse, RequestRefused, calls, chunks
+from tessera.client import (
+    Client,
+    ConnectionFailed,
+    Embedding,
+    Embeddings,
+    InvalidResponse,
+    RequestRefused,
+    Retry,
+    calls,
+    chunks,
+)
 from tessera.client.progress import Bar
+from tessera.client.prompts import prompts_of
 from tessera.client.status import Answer
 
 
@@ -59,6 +70,44 @@ def test_one_prompt_is_no_list(single: Any) -> None:
             client.encode_batch(single)
         with pytest.raises(TypeError, match="put it into a list"):
             client.generate_candidates_batch(single, 2)
+
+
+@pytest.mark.parametrize("given", [5, None, b"abc", {"a": 1}, {"a"}])
+def test_what_holds_no_prompts_in_their_order(given: Any) -> None:
+    """Is shown."""
+    with (
+        Client("http://127.0.0.1:9") as client,
+        pytest.raises(TypeError, match="a list of prompts, and this is ") as no,
+    ):
+        client.encode_batch(given)
+    assert str(no.value).endswith(repr(given))
+
+
+@pytest.mark.parametrize("wrong", [5, None, 1.5, ["a"], [1.5], [None], {"a": 1}, b"abc", [[1]]])
+def test_a_wrong_prompt_has_its_place(wrong: Any) -> None:
+    """Also among token ids, and before anything is sent."""
+    message = f"{wrong!r}; a prompt is a text, or a list of token ids"
+    with Client("http://127.0.0.1:9") as client:
+        for good in ("a", [1]):
+            with pytest.raises(TypeError) as refused:
+                client.encode_batch([good, wrong])
+            assert str(refused.value) == f"texts[1] is {message}"
+        with pytest.raises(TypeError) as refused:
+            client.generate_candidates_batch(["a", wrong], 2)
+        assert str(refused.value) == f"prompts[1] is {message}"
+        with pytest.raises(TypeError, match="a prompt is a text, or a list of token ids"):
+            client.encode(wrong)
+
+
+def test_prompts_from_a_generator() -> None:
+    """As a list; token ids are Python's integers, whatever array held them."""
+    assert prompts_of("m", "texts", (text for text in "ab")) == ["a", "b"]
+    ids: list[Any] = [[1], range(3), np.array([4, 5])]
+    assert prompts_of("m", "texts", iter(ids)) == [[1], [0, 1, 2], [4, 5]]
+    assert prompts_of("m", "texts", np.array([[1, 2], [3, 4]])) == [[1, 2], [3, 4]]
+    assert prompts_of("m", "texts", np.array(["a", "b"])) == ["a", "b"]
+    with Client("http://127.0.0.1:9", retry=Retry(times=0)) as client, pytest.raises(ConnectionFailed):
+        client.encode_batch(text for text in ("a", "b"))
 
 
 def test_results_are_arrays() -> None:
