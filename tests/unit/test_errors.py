@@ -75,6 +75,9 @@ EXCEEDED: dict[str, Callable[[], object]] = {
     "MAX_OVERRIDES": lambda: admission.parse([VECTOR] * (limits.MAX_OVERRIDES + 1), MODEL),
     "MAX_POSITIONS": lambda: StateOptions.parse({"positions": [0] * (limits.MAX_POSITIONS + 1)}, None),
     "MAX_SAMPLES": lambda: request_fields._check_samples({"n": 2}, limits.MAX_SAMPLES // 2 + 1),
+    "MAX_PATTERN_CHARACTERS": lambda: sampling.check({"stop_regex": "x" * (limits.MAX_PATTERN_CHARACTERS + 1)}, 32),
+    "MAX_STOPS": lambda: sampling.check({"stop": ["x"] * (limits.MAX_STOPS + 1)}, 32),
+    "MAX_STOP_CHARACTERS": lambda: sampling.check({"stop": "x" * (limits.MAX_STOP_CHARACTERS + 1)}, 32),
     "an `n`": lambda: sampling.check({"n": limits.MAX_SAMPLES + 1}, 32),
     "MAX_TOKEN_CHARACTERS": lambda: inject_options._token("token", "x" * (limits.MAX_TOKEN_CHARACTERS + 1)),
 }
