@@ -43,8 +43,9 @@ _servers: Servers | None = None
 def pytest_configure() -> None:
     """Put ourselves in place before any test is imported."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    import tessera_kernels.cpu
     import torch.multiprocessing
+
+    import tessera_kernels.cpu
 
     torch.multiprocessing.set_sharing_strategy("file_system")  # servers, which are no children, can open what is sent
     tessera_kernels.cpu.enable()  # the plugin does so in servers, where it is on
