@@ -200,6 +200,10 @@ def test_completions_of_no_token(server: Server, hf: HuggingFace) -> None:
         assert relative_error(choice["hidden_states"], hf.states(prompt)[-1]) <= FLOAT32_ERROR
     streamed = httpx.post(f"{server.url}/v1/completions", json={**body, "stream": True}, timeout=60)
     assert streamed.text.count('"embedding"') == 2
+    for echo in (False, True):
+        listing = {**body, "prompt": "abc", "logprobs": 1, "echo": echo}
+        answer = httpx.post(f"{server.url}/v1/completions", json=listing, timeout=60).raise_for_status().json()
+        assert "".join(answer["choices"][0]["logprobs"]["tokens"]) == ("abc" if echo else "")
     plain = httpx.post(
         f"{server.url}/v1/completions", json={"model": "tiny", "prompt": "a", "max_tokens": 0}, timeout=60
     )

@@ -27,3 +27,16 @@ def test_null_takes_back_what_was_not_sent() -> None:
         {"index": 0, "message": {FINGERPRINTS: None}, "embedding": None, "rows_unavailable": "why"},
         {"index": 1, "message": {FINGERPRINTS: ["b"]}},
     ]
+
+
+def test_no_token_is_listed_where_none_is_generated() -> None:
+    """SGLang samples one where ``max_tokens`` is 0; those of the prompt stay."""
+    sampled = {"output_token_logprobs": [[-1.0, 2, "c"]], "output_token_logprobs_length": 1}
+    prompt = {"id": "x", "input_token_logprobs": [[None, 1, "a"]]}
+    for generates, expected in (
+        (True, sampled),
+        (False, {"output_token_logprobs": [], "output_token_logprobs_length": 0}),
+    ):
+        meta = {**prompt, **sampled}
+        Collector(generates=generates).note(0, meta)
+        assert meta == {**prompt, **expected}

@@ -27,15 +27,26 @@ FIELDS = (
 MESSAGE_FIELDS = (FINGERPRINTS, RESULT, NONCE_FIELD)
 """Of a chat these belong on the choice's message."""
 
+_NOT_GENERATED: dict[str, Any] = {
+    "output_token_logprobs": [],
+    "output_token_logprobs_length": 0,
+    "output_top_logprobs": [],
+    "output_token_ids_logprobs": [],
+}
 _MARKED: dict[str, Any] = {"provider_specific_fields": {}}
 """In the delta of a chunk that has fields of ours and no text: litellm drops such a chunk without this key."""
 _DATA = "data: "
 
 
 class Collector:
-    """What the engine answers to one OpenAI request: our fields of each choice, and the error that ended it, if any."""
+    """What the engine answers to one OpenAI request: our fields of each choice, and the error that ended it, if any.
 
-    def __init__(self) -> None:
+    Args:
+        generates: False where ``max_tokens`` is 0: SGLang samples a token all the same, and lists it.
+    """
+
+    def __init__(self, *, generates: bool = True) -> None:
+        self._generates = generates
         self.choices: dict[int, dict[str, Any]] = {}
         self.fingerprints: dict[int, list[str]] = {}
         self.id = ""
@@ -44,6 +55,8 @@ class Collector:
     def note(self, index: int, meta: dict[str, Any]) -> None:
         """Take our fields out of the ``meta_info`` of one choice."""
         self.id = meta["id"]
+        if not self._generates:
+            meta |= {name: nothing for name, nothing in _NOT_GENERATED.items() if name in meta}
         fields = {name: meta.pop(name) for name in FIELDS if name in meta}
         if meta.get(FINGERPRINTS) is not None:
             self.fingerprints.setdefault(index, []).extend(meta.pop(FINGERPRINTS))
@@ -110,7 +123,7 @@ def admit(wanted: Wanted, *, rows: bool, hidden_size: int | None) -> Admitted:
     token = asked(params).token
     if not token:
         return Admitted(wanted.custom_params, None)
-    collector = _collectors[token] = Collector()
+    collector = _collectors[token] = Collector(generates=wanted.max_new_tokens != 0)
     return Admitted(params["custom_params"], collector)
 
 
