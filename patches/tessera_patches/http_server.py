@@ -50,6 +50,7 @@ from tessera_patches import (
 from tessera_patches.request import GenerateReqInput
 from tessera_patches.seam import Phase
 from tessera_patches.streams import begun
+from tessera_patches.whole_claims import PromptRefused
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """Routes that take vectors."""
@@ -279,7 +280,7 @@ def _embed(manager: Any, request: Request, field: str) -> Embed:
         try:
             answers = await anext(manager.generate_request(obj, request))
         except ValueError as error:
-            at = _too_long(manager, prompts)
+            at = _place(error, prompts)
             raise EngineRefused(str(error), None if at is None else f"{field}[{at}]") from error
         metas = [answer["meta_info"] for answer in answers]
         for meta in metas:
@@ -290,10 +291,12 @@ def _embed(manager: Any, request: Request, field: str) -> Embed:
     return embed
 
 
-def _too_long(manager: Any, prompts: Prompts) -> int | None:
-    """Which of the prompts is longer than the context: SGLang's refusal does not say."""
-    each = prompts.get("input_ids") or (manager.tokenizer(text)["input_ids"] for text in prompts["text"])
-    return next((i for i, ids in enumerate(each) if len(ids) >= manager.context_len), None)
+def _place(error: ValueError, prompts: Prompts) -> int | None:
+    """Which of the prompts SGLang refused: it does not say."""
+    if not isinstance(error, PromptRefused):
+        return None
+    each = prompts.get("input_ids") or prompts["text"]
+    return next((i for i, prompt in enumerate(each) if prompt is error.prompt), None)
 
 
 def _respond(answer: dict[str, Any] | Body) -> Response:

@@ -1,4 +1,4 @@
-"""Claims are run whole or not at all: SGLang's limits are those of prompts that are answered, and may cut one."""
+"""How long a prompt may be: claims are run whole or not at all, and a refusal says which prompt, and its own length."""
 
 from __future__ import annotations
 
@@ -9,16 +9,43 @@ from tessera import config
 from tessera.admission import asked
 
 
+class PromptRefused(ValueError):
+    """What SGLang refuses because of its length: a 400, as any ``ValueError``.
+
+    Attributes:
+        prompt: the text or token ids, the same object that the request has.
+    """
+
+    def __init__(self, message: str, prompt: Any) -> None:
+        super().__init__(message)
+        self.prompt = prompt
+
+
 def check_claim(original: Callable[..., None], manager: Any, obj: Any, input_ids: list[int]) -> None:
     """AROUND ``TokenizerManager._validate_one_request``. Main process.
 
     Raises:
         ValueError: a claim is longer than a response of this server can be; SGLang makes a 400 of it.
+        PromptRefused: SGLang refuses the prompt.
     """
     if asked(obj.sampling_params).claim is None or config.room is None:
-        original(manager, obj, input_ids)
+        count = len(input_ids or ())
+        try:
+            original(manager, obj, input_ids)
+        except ValueError as error:
+            message = _with_own_length(str(error), count, manager.num_reserved_tokens)
+            raise PromptRefused(message, obj.text if obj.input_ids is None else obj.input_ids) from error
         return
     reason = config.room.lacking(len(input_ids))
     if reason:
         raise ValueError(reason)
     original(manager, obj, input_ids[:1])  # its other checks; this one token is never too long
+
+
+def _with_own_length(message: str, count: int, reserved: int) -> str:
+    """SGLang counts what it reserves for drafts among the tokens of the prompt."""
+    if not reserved:
+        return message
+    own = f"{count} tokens and {reserved} reserved for drafts"
+    told = message.replace(f"({count + reserved} tokens)", f"({own})")
+    return told.replace(f"{count + reserved} tokens from the input", f"{own} from the input")
