@@ -142,12 +142,12 @@ def test_claims_inject_into_the_prompt_alone(injecting: Server) -> None:
 
 
 def test_errors_in_a_stream(injecting: Server) -> None:
-    """Its status is sent before the tokens are known."""
+    """What is found wrong once the tokens are known has its status there, too."""
     body = {"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 1}, "stream": True}
     wrong = body | {"input_embed_overrides": override([2], vectors_of(1, 1))}
     answer = httpx.post(f"{injecting.url}/generate", json=wrong, timeout=60)
-    assert "got 2; allowed: 0 to 1, in this prompt" in answer.text
-    assert answer.text.rstrip().endswith("data: [DONE]")
+    assert answer.status_code == 400
+    assert "got 2; allowed: 0 to 1, in this prompt" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("which", ["server", "injecting"])
