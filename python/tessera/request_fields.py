@@ -199,22 +199,27 @@ def _check_unique_ids(name: str, ids: Any, vocabulary: int) -> None:
 
 
 def _check_logprobs(request: Any, count: int | None) -> None:
-    """How many of them the tokens of all answers can have; those of prompts are counted where their ids are known."""
-    ids, top = request.token_ids_logprob or [], request.top_logprobs_num or 0
-    longest = (
-        max((len(own) if isinstance(own, list) else len(ids) for own in ids), default=0) if isinstance(ids, list) else 1
-    )
-    each = {"token_ids_logprob": longest, "top_logprobs_num": max(top, default=0) if isinstance(top, list) else top}
-    name = max(each, key=lambda field: each[field] or 0)
-    params = request.sampling_params
-    first = (params[0] if isinstance(params, list) else params) or {}
-    tokens = first.get("max_new_tokens")
-    tokens = DEFAULT_TOKENS if tokens is None else tokens
-    if (start := request.logprob_start_len) is not None and start != -1 and isinstance(request.input_ids, list):
-        tokens += max(len(own) if isinstance(own, list) else len(request.input_ids) for own in request.input_ids or [0])
-    total = (each[name] or 0) * max(tokens, 1) * (count or 1) * (first.get("n") or 1)
+    """How many of them all tokens of all answers can have; those of prompts are counted where their ids are known."""
+    ids, top = request.token_ids_logprob, request.top_logprobs_num
+    given = {"token_ids_logprob": _longest(ids), "top_logprobs_num": max(_listed(top), default=0)}
+    name = max(given, key=lambda field: given[field])
+    params = [own or {} for own in _listed(request.sampling_params)] or [{}]
+    tokens = max(1, *(DEFAULT_TOKENS if (own := one.get("max_new_tokens")) is None else own for one in params))
+    if request.logprob_start_len not in (None, -1):
+        tokens += _longest(request.input_ids)
+    total = given[name] * tokens * (count or 1) * params[0].get("n", 1)
     if total > MAX_LOGPROBS:
         raise TooLarge(name, Described(f"up to {total} log-probabilities"), f"at most {MAX_LOGPROBS} in all answers")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _longest(ids: Any) -> int:
+    """The length of a list of ids, or of the longest of several."""
+    listed = _listed(ids)
+    return max((len(own) if isinstance(own, list) else len(listed) for own in listed), default=0)
 
 
 def _check_session(value: Any) -> None:

@@ -196,6 +196,7 @@ MANY = list(range(1024))
         ((ONE, {"max_new_tokens": 2**14}), (ONE, {"max_new_tokens": 2**14 + 1}), "top_logprobs_num"),
         ((TWO, {"max_new_tokens": 2**13}), (TWO, {"max_new_tokens": 2**13 + 1}), "token_ids_logprob"),
         ((ONE, {"n": 128}), (ONE, {"n": 129}), "token_ids_logprob"),
+        ((TWO, [{}, {"max_new_tokens": 2**13}]), (TWO, [{}, {"max_new_tokens": 2**13 + 1}]), "token_ids_logprob"),
         ((ONE, {"max_new_tokens": 2**14 - 2}), (ONE, {"max_new_tokens": 2**14 - 1}), "logprob_start_len"),
     ],
 )
