@@ -32,7 +32,7 @@ from tessera.fingerprint.watch import Watch
 from tessera.rows.reader import RowReader
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore
-from tessera_patches import results, runtime
+from tessera_patches.rows import results, runtime
 
 REQUESTS, PROMPT, HIDDEN, TOPK = 64, 128, 4096, 128
 ROUNDS = 4

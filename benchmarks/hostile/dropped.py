@@ -9,8 +9,8 @@ from tessera.fingerprint.answer import FINGERPRINTS, RESULT
 from tessera.http.unserved import FIELDS
 from tessera.inject.carry import INJECTED
 from tessera.rows.span import UNAVAILABLE
-from tessera_patches.http_server import GENERATING
-from tessera_patches.unserved import SCORES, TEXT, VERTEX
+from tessera_patches.http.http_server import GENERATING
+from tessera_patches.http.unserved import SCORES, TEXT, VERTEX
 
 ANSWERED: dict[str, str] = {
     "return_embedding": "embedding",

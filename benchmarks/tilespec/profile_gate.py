@@ -16,7 +16,7 @@ from tilespec.plugins import told, wait_for
 
 GATE = "TILESPEC_GATE"
 _ARRIVED, _OPENED = "arrived", "opened"
-_TARGET = "tessera_patches.tilespec_profile.profile"
+_TARGET = "tessera_patches.tilespec.start.profile.profile"
 """Whatever is timed before a server serves is timed in there, a spot check of a profile from the cache included."""
 
 

@@ -116,7 +116,7 @@ def extend_offsets(device: str, *, ours: bool) -> Callable[[], object]:
     from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-    from tessera_patches.tilespec_extend import LastQueryTriton
+    from tessera_patches.tilespec.extend.offsets import LastQueryTriton
 
     kind = LastQueryTriton if ours else TritonAttnBackend
     table = torch.zeros((BS, LONGEST), dtype=torch.int32, device=device)

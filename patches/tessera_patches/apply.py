@@ -9,8 +9,9 @@ from typing import Any
 
 from tessera import config
 from tessera.errors import StartRefused
-from tessera_patches import inventory, lock
-from tessera_patches.seam import Phase, Seam
+from tessera_patches import inventory
+from tessera_patches.core import lock
+from tessera_patches.core.seam import Phase, Seam
 
 installed: list[Seam] = []
 """The seams in force in this process."""

@@ -87,7 +87,7 @@ class Settings:
         return self.rows or self.inject or self.tilespec
 
     def features(self) -> list[str]:
-        """Names of what is on, as `tessera_patches.seam.Seam.feature` has them."""
+        """Names of what is on, as `tessera_patches.core.seam.Seam.feature` has them."""
         return [name for name in FEATURES if getattr(self, name)]
 
 

@@ -182,6 +182,6 @@ def test_what_is_hooked_is_what_the_worker_calls() -> None:
     """By its name in its module, and nothing else there measures: a hook on another function would hold nobody."""
     cpu.enable()  # else SGLang's attention is not imported on a machine without a GPU
     module, name = profile_gate._TARGET.rsplit(".", 1)
-    worker = importlib.import_module("tessera_patches.tilespec_worker")
+    worker = importlib.import_module("tessera_patches.tilespec.worker")
     assert vars(worker)["tilespec_profile"] is importlib.import_module(module)
     assert f"tilespec_profile.{name}(self, " in inspect.getsource(worker.SizedWorker.profile)

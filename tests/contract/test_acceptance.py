@@ -25,9 +25,11 @@ def modules() -> tuple[Any, Any, Any, Any]:
     cpu.enable()
     from sglang.srt.speculative import eagle_utils
 
-    from tessera_patches import tilespec, tilespec_accept, tilespec_verify
+    from tessera_patches.tilespec import entry as tilespec
+    from tessera_patches.tilespec.verify import accept as tilespec_accept
+    from tessera_patches.tilespec.verify import pack
 
-    return eagle_utils, tilespec, tilespec_accept, tilespec_verify
+    return eagle_utils, tilespec, tilespec_accept, pack
 
 
 def chains_of(tokens: torch.Tensor, lens: torch.Tensor) -> SimpleNamespace:
@@ -50,7 +52,7 @@ def test_what_requests_add_to_logits(
     monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any, Any], kept: tuple[str, ...]
 ) -> None:
     """Biases are each request's own, penalties and masks each token's, whatever part of a draft is verified; greedy."""
-    eagle_utils, tilespec, tilespec_accept, tilespec_verify = modules
+    eagle_utils, tilespec, tilespec_accept, pack = modules
     from sglang.srt.constrained.base_grammar_backend import GrammarMask
     from sglang.srt.constrained.outlines_backend import OutlinesGrammar
 
@@ -101,7 +103,7 @@ def test_what_requests_add_to_logits(
     total = int(lens.sum())
     ours = chains_of(tokens, torch.full((BATCH,), WIDTH))
     rows = VerifyRows(*(torch.zeros(BATCH * WIDTH, dtype=torch.int64) for _ in range(3)))
-    tilespec_verify.Cut(plan, total, total, tilespec_verify.PlanViews(), rows).attach(ours)
+    pack.Cut(plan, total, total, pack.PlanViews(), rows).attach(ours)
     tilespec_accept.Chains(plan.qo_indptr, recent).attach(ours)
     sampling.tessera_penalties = penalties
     padded = torch.cat([logits[verified.flatten()], torch.full((9, VOCABULARY), torch.nan)])

@@ -16,7 +16,7 @@ from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
 from tessera import config
 from tessera.errors import ROWS_NOT_FINITE, TooLarge
-from tessera_patches.http_server import add_generate, answer_error
+from tessera_patches.http.http_server import add_generate, answer_error
 
 
 def output(reason: Any = None, **fields: Any) -> dict[str, Any]:

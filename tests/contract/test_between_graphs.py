@@ -9,9 +9,9 @@ import pytest
 from sglang.srt.environ import envs
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 
-from tessera_patches.tilespec_chains import unlinked
-from tessera_patches.tilespec_drafts import scored_chains, scored_trees
-from tessera_patches.tilespec_load_once import LoadedOnce, load_once
+from tessera_patches.tilespec.draft.chains import unlinked
+from tessera_patches.tilespec.draft.drafts import scored_chains, scored_trees
+from tessera_patches.tilespec.verify.load_once import LoadedOnce, load_once
 
 
 def batch(*, ready: bool) -> Any:

@@ -21,7 +21,7 @@ def modules() -> tuple[Any, Any]:
     cpu.enable()
     from sglang.srt.speculative import eagle_utils
 
-    from tessera_patches import tilespec_trees
+    from tessera_patches.tilespec.draft import trees as tilespec_trees
 
     return eagle_utils, tilespec_trees
 

@@ -12,7 +12,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.models.llama import LlamaAttention
 from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
 
-from tessera_patches.tilespec_last_rows import asks_once, last_rows_only
+from tessera_patches.tilespec.extend.last_rows import asks_once, last_rows_only
 
 WIDTH = 3
 

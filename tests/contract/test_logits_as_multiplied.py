@@ -10,7 +10,7 @@ import torch
 from sglang.srt.layers.logits_processor import LogitsMetadata, LogitsProcessor
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from tessera_patches.tilespec_logits import as_multiplied, drafting
+from tessera_patches.tilespec.verify.logits import as_multiplied, drafting
 
 ROWS, HIDDEN, VOCABULARY = 5, 16, 40
 

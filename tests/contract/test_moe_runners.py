@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from tessera.tilespec import cache
-from tessera_patches import source, tilespec_facts
+from tessera_patches.core import source
+from tessera_patches.tilespec.start import facts
 
 ROOT = Path(__file__).parents[2]
 RUNNERS: list[dict[str, Any]] = tomllib.loads((ROOT / "docs/moe_runners.toml").read_text())["runner"]
@@ -49,7 +50,7 @@ def test_what_an_entry_names_exists(runner: dict[str, Any]) -> None:
 
 def test_the_facts_of_a_profile_are_fields() -> None:
     """One that was renamed would be None for every server, and profiles of different servers would be mixed up."""
-    assert set(tilespec_facts._OPTIONS) <= set(source.parameters(source.find(SERVER_ARGS)))
+    assert set(facts._OPTIONS) <= set(source.parameters(source.find(SERVER_ARGS)))
 
 
 @pytest.mark.parametrize("option", ["moe_runner_backend", "speculative_moe_runner_backend"])
@@ -58,11 +59,11 @@ def test_another_runner_is_another_profile(option: str, monkeypatch: pytest.Monk
     device = SimpleNamespace(name="some GPU", multi_processor_count=132, total_memory=1, uuid="none")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
-    plain: dict[str, object] = dict.fromkeys(tilespec_facts._OPTIONS, "triton")
+    plain: dict[str, object] = dict.fromkeys(facts._OPTIONS, "triton")
     plain |= {"model_path": "target", "speculative_draft_model_path": "draft"}
     plain |= {"speculative_num_steps": 1, "speculative_eagle_topk": 1}
 
     def key(args: dict[str, object]) -> str:
-        return cache.key(tilespec_facts.facts(SimpleNamespace(**args), [0, 1], [1], []))
+        return cache.key(facts.facts(SimpleNamespace(**args), [0, 1], [1], []))
 
     assert key(plain) != key(plain | {option: "flashinfer_cutlass"})

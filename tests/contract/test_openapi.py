@@ -13,7 +13,7 @@ from tessera.fingerprint import sampling
 from tessera.http import claims
 from tessera.http.schema import document, request_fields
 from tessera.inject import matrices, options
-from tessera_patches import openai, request
+from tessera_patches.http import openai, request
 
 CHANGED = {"return_hidden_states"}
 """SGLang's fields that take more with us."""

@@ -13,7 +13,7 @@ from sglang.srt.sampling.penaltylib.orchestrator import BatchedPenalizerOrchestr
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from tessera.tilespec.penalties import Penalties
-from tessera_patches.tilespec_penalties import OutputCounts, count_outputs
+from tessera_patches.tilespec.verify.penalties import OutputCounts, count_outputs
 
 VOCABULARY, EOS = 50, 3
 

@@ -9,7 +9,7 @@ import torch
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
 from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_patches.tilespec_layout import PlannedLayout, PlanViews, layout_of
+from tessera_patches.tilespec.verify.layout import PlannedLayout, PlanViews, layout_of
 
 SLOTS, WIDTH = 16, 8
 TENSORS = ("verify_lens", "extend_start_loc", "qo_indptr_device")

@@ -12,8 +12,8 @@ from sglang.srt.managers import io_struct
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
 from tessera.errors import EngineRefused
-from tessera_patches import http_server
-from tessera_patches.whole_claims import check_claim
+from tessera_patches.fingerprints.whole_claims import check_claim
+from tessera_patches.http import http_server
 
 CONTEXT = 4096
 

@@ -13,7 +13,7 @@ from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
 
 from tessera.errors import RequestFailed, TesseraError, TooLarge
 from tessera.http.openai import Collector
-from tessera_patches.openai import _collected
+from tessera_patches.http.openai import _collected
 
 LARGE = TooLarge("return_hidden_states", "up to 9 bytes", "at most 8 bytes")
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import triton
 
-from tessera_patches.tilespec_profile import _kinds_of_tiers, _sizes
+from tessera_patches.tilespec.start.profile import _kinds_of_tiers, _sizes
 
 TIERS = [8, 16, 24, 32, 40, 48, 56, 64, *range(80, 257, 16), *range(288, 513, 32), *range(576, 1537, 64)]
 

@@ -13,7 +13,7 @@ from sglang.srt.speculative import spec_utils
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from tessera_patches import tilespec_relay
+from tessera_patches.tilespec import relay as tilespec_relay
 
 BUFFERS = ("output_tokens_buf", "topk_p_buf", "topk_index_buf", "hidden_states_buf", "draft_probs_buf")
 POOL, HIDDEN, VOCABULARY = 12, 16, 10

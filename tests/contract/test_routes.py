@@ -5,8 +5,8 @@ from __future__ import annotations
 from sglang.srt.entrypoints import http_server
 from starlette.routing import Route, WebSocketRoute
 
-from tessera_patches.http_server import GENERATING
-from tessera_patches.unserved import SCORES, TEXT
+from tessera_patches.http.http_server import GENERATING
+from tessera_patches.http.unserved import SCORES, TEXT
 
 EMBEDDING = {"/v1/embeddings", "/encode"}
 TOKENS = {"/tokenize", "/v1/tokenize", "/detokenize", "/v1/detokenize", "/v1/messages/count_tokens"}

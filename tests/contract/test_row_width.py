@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from sglang.srt.mem_cache.allocation_sizing import get_req_to_token_extra_context_len
 
-from tessera_patches.row_width import with_reserve
+from tessera_patches.guard.row_width import with_reserve
 
 
 def arguments(steps: int, topk: int, tokens: int, algorithm: str | None = "EAGLE") -> SimpleNamespace:

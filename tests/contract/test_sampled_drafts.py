@@ -13,7 +13,7 @@ from sglang.srt.speculative.spec_utils import select_top_k_tokens
 
 from tessera.tilespec.scores import Scores
 from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_patches.tilespec_chains import (
+from tessera_patches.tilespec.draft.chains import (
     chaining,
     continue_chain,
     in_a_row,
@@ -22,10 +22,10 @@ from tessera_patches.tilespec_chains import (
     pick_likeliest,
     unlinked,
 )
-from tessera_patches.tilespec_draft_vocabulary import draft_places, vocabulary
-from tessera_patches.tilespec_drafts import scored_chains
-from tessera_patches.tilespec_first_tokens import finding
-from tessera_patches.tilespec_proposals import noted, propose
+from tessera_patches.tilespec.draft.drafts import scored_chains
+from tessera_patches.tilespec.draft.first_tokens import finding
+from tessera_patches.tilespec.draft.proposals import noted, propose
+from tessera_patches.tilespec.draft.vocabulary import draft_places, vocabulary
 
 PROPOSED = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
 DRAWN = torch.tensor([[1], [2]])

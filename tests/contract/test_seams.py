@@ -17,9 +17,10 @@ from tessera.cli.seams import page
 from tessera.errors import StartRefused
 from tessera.inject import refusals as injection
 from tessera.rows.refusals import REFUSALS
-from tessera_patches import apply, lock, source
+from tessera_patches import apply
+from tessera_patches.core import lock, source
+from tessera_patches.core.seam import Guard, Phase, Seam
 from tessera_patches.inventory import SEAMS
-from tessera_patches.seam import Guard, Phase, Seam
 
 ROOT = Path(__file__).parents[2]
 

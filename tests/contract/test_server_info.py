@@ -7,7 +7,7 @@ import re
 
 from sglang.srt.server_args import ServerArgs
 
-from tessera_patches.http_server import REDACTED, SECRETS, redacted
+from tessera_patches.http.http_server import REDACTED, SECRETS, redacted
 
 
 def test_secrets_are_those_of_sglang() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tessera import config
 from tessera.errors import BadRequest
-from tessera_patches.request import GenerateReqInput
+from tessera_patches.http.request import GenerateReqInput
 
 ONE: dict[str, Any] = {"text": "a"}
 IDS: dict[str, Any] = {"input_ids": [5, 6]}

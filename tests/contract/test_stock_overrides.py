@@ -7,7 +7,7 @@ import torch
 from sglang.srt.managers.embed_types import PositionalEmbeds
 
 from tessera import config
-from tessera_patches.request import GenerateReqInput
+from tessera_patches.http.request import GenerateReqInput
 
 
 def scored() -> GenerateReqInput:

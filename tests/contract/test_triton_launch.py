@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction, KernelInterface
 
 import tessera_kernels
 from tessera_kernels.launch import Launcher
-from tessera_patches.tilespec_launches import KERNELS
+from tessera_patches.tilespec.start.launches import KERNELS
 
 SGLANG = Path(str(sglang.__file__)).parent
 

@@ -11,7 +11,8 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from tessera.admission import TOKEN_KEY, TOPLOC_KEY
 from tessera.fingerprint.options import FingerprintOptions
 from tessera.fingerprint.watch import Watch
-from tessera_patches import carried, results, runtime
+from tessera_patches.core import carried
+from tessera_patches.rows import results, runtime
 
 
 def test_a_retracted_request_is_read_once_it_is_prefilled_again(monkeypatch: pytest.MonkeyPatch) -> None:

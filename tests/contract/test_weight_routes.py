@@ -15,8 +15,8 @@ from sglang.srt.entrypoints import http_server as stock
 from sglang.srt.utils.auth import AuthLevel
 
 from tessera.errors import BadRequest
-from tessera_patches import weight_routes
-from tessera_patches.http_server import answer_error
+from tessera_patches.http import weight_routes
+from tessera_patches.http.http_server import answer_error
 
 pytestmark = pytest.mark.filterwarnings("ignore:ORJSONResponse is deprecated")  # SGLang's answers
 

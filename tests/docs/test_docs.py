@@ -27,7 +27,7 @@ from tessera.http.schema import document
 from tessera.inject import refusals as injection_refusals
 from tessera.rows.refusals import REFUSALS
 from tessera.testing.server import Server
-from tessera_patches import lock
+from tessera_patches.core import lock
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera_patches import source
+from tessera_patches.core import source
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/speculative-decoding.md").read_text()

@@ -110,7 +110,7 @@ def backends(sglang_imports: None) -> tuple[Any, Any]:
     """SGLang's backend and ours."""
     from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
-    from tessera_patches.tilespec_extend import FusedExtendTriton
+    from tessera_patches.tilespec.extend.offsets import FusedExtendTriton
 
     return TritonAttnBackend, FusedExtendTriton
 

@@ -26,7 +26,7 @@ def engine(sglang_imports: None) -> Any:
     from sglang.srt.layers.radix_attention import RadixAttention
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-    from tessera_patches import tilespec_extend
+    from tessera_patches.tilespec.extend import offsets as tilespec_extend
 
     return SimpleNamespace(
         attend_once=decode_attention_fwd,

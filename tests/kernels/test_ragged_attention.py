@@ -28,8 +28,8 @@ def engine(sglang_imports: None) -> Any:
     from sglang.srt.speculative.eagle_utils import TreeMaskMode
     from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
-    from tessera_patches import tilespec_trees
-    from tessera_patches.tilespec_triton import RaggedTriton
+    from tessera_patches.tilespec.attention.triton import RaggedTriton
+    from tessera_patches.tilespec.draft import trees as tilespec_trees
 
     return SimpleNamespace(
         attend=extend_attention_fwd,

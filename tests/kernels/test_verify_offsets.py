@@ -22,7 +22,7 @@ def engine(sglang_imports: None, device: str) -> Any:
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
     from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_ragged_target_verify_geometry
 
-    from tessera_patches.tilespec_flash import fuse_verify
+    from tessera_patches.tilespec.attention.flash import fuse_verify
 
     def layout(lens: list[int]) -> Any:
         """SGLang's layout of these lengths, which fill their graph."""

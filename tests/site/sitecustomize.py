@@ -14,14 +14,14 @@ from typing import Any
 
 def _version() -> None:
     """An SGLang that nobody reviewed."""
-    from tessera_patches import lock
+    from tessera_patches.core import lock
 
     lock.installed_version = lambda: "0.5.99"
 
 
 def _seam() -> None:
     """A function that differs from the reviewed one."""
-    from tessera_patches import lock
+    from tessera_patches.core import lock
 
     original = lock.current
 
@@ -63,9 +63,9 @@ def _tell_logits() -> None:
 
 def _tell_last_mlps() -> None:
     """How many rows the last layer's MLP of the draft model computes, and whether they were picked."""
-    from tessera_patches import tilespec_last_rows
+    from tessera_patches.tilespec.extend import last_rows
 
-    narrowed = tilespec_last_rows._narrowed
+    narrowed = last_rows._narrowed
 
     def told(original: Any, picked: Any) -> Any:
         def telling(x: Any) -> Any:
@@ -74,7 +74,7 @@ def _tell_last_mlps() -> None:
 
         return narrowed(telling, picked)
 
-    tilespec_last_rows._narrowed = told
+    last_rows._narrowed = told
 
 
 def _pick_as_on_gpu() -> None:
@@ -85,7 +85,7 @@ def _pick_as_on_gpu() -> None:
 
     def told(self: scores.Scores, *args: Any) -> None:
         sys.modules["sglang.srt.speculative.eagle_worker_v2"]._is_cuda = True  # type: ignore[attr-defined]
-        sys.modules["tessera_patches.tilespec_drafts"].is_cuda = lambda: True  # type: ignore[attr-defined]
+        sys.modules["tessera_patches.tilespec.draft.drafts"].is_cuda = lambda: True  # type: ignore[attr-defined]
         create(self, *args)
 
     scores.Scores.__init__ = told  # type: ignore[assignment, method-assign]

@@ -14,7 +14,7 @@ from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime import driver
 
 from tessera_kernels.launch import Launcher, hasten, power_of_2
-from tessera_patches import late_compiles
+from tessera_patches.tilespec.start import late_compiles
 
 
 class Jit:

@@ -22,7 +22,7 @@ from tessera.tilespec import calibration
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
-from tessera_patches.tilespec_proposals import certain
+from tessera_patches.tilespec.draft.proposals import certain
 
 VOCABULARY, DEPTHS, OUTPUT = 5, 3, 2
 REQUESTS = 30_000

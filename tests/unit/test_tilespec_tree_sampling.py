@@ -22,7 +22,7 @@ from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.scatter_verify import scatter_verify
-from tessera_patches.tilespec_trees import DraftTree, lay_out, order_nodes, ordering
+from tessera_patches.tilespec.draft.trees import DraftTree, lay_out, order_nodes, ordering
 
 VOCABULARY, TOPK, DEPTHS, NODES, OUTPUT = 4, 2, 3, 7, 3
 REQUESTS = 40_000

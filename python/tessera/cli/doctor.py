@@ -73,7 +73,7 @@ def _plugin() -> Iterator[Finding]:
 
 
 def _seams() -> Iterator[Finding]:
-    from tessera_patches import lock
+    from tessera_patches.core import lock
     from tessera_patches.inventory import SEAMS
 
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tessera_patches.seam import Seam
+    from tessera_patches.core.seam import Seam
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lock() -> Path:
-    from tessera_patches import lock
+    from tessera_patches.core import lock
 
     return lock.write()
 
@@ -51,8 +51,8 @@ def _lines() -> str:
 
 def page() -> str:
     """The page docs/seams.md."""
+    from tessera_patches.core.seam import Guard, Phase
     from tessera_patches.inventory import SEAMS
-    from tessera_patches.seam import Guard, Phase
 
     where = {
         Phase.LOAD: "every process, at load",
@@ -69,7 +69,7 @@ def page() -> str:
 
 
 def _feature(seam: Seam) -> str:
-    from tessera_patches.seam import Phase
+    from tessera_patches.core.seam import Phase
 
     return seam.feature or ("any feature" if seam.phase is Phase.SCHEDULER else "always")
 

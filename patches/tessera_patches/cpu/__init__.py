@@ -1,0 +1,1 @@
+"""Operators that SGLang's CPU engine lacks."""

@@ -1,0 +1,21 @@
+"""Verification: a claim is run whole."""
+
+from __future__ import annotations
+
+from tessera_patches.core.places import TOKENIZER, WORKER
+from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+
+SEAMS = (
+    Seam(
+        target=f"{TOKENIZER}._validate_one_request",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows",
+        handler="tessera_patches.fingerprints.whole_claims:check_claim",
+        guard=Guard.BODY,
+        why="A claim may be as long as the longest response, and is never cut. A refusal names its prompt.",
+        remove_when="SGLang takes prompts that fill the context where nothing is generated.",
+        callers=(f"{TOKENIZER}._tokenize_one_request", f"{TOKENIZER}._batch_tokenize_and_process"),
+        relied=(f"{WORKER}.get_worker_info",),  # what is kept for an answer
+    ),
+)

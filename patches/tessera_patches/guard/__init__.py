@@ -1,0 +1,1 @@
+"""Requests that would end SGLang's scheduler, or a neighbour's answer."""

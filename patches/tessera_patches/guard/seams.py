@@ -1,0 +1,75 @@
+"""Requests that would end the scheduler: installed with any feature."""
+
+from __future__ import annotations
+
+from tessera_patches.core.places import MANAGERS, PROCESSOR, SPECULATIVE
+from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+
+_LOGPROBS = "sglang.srt.layers.logprob_processor"
+_RESULTS = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
+
+_REQ = "sglang.srt.managers.schedule_batch.Req"
+
+SEAMS = (
+    Seam(
+        target=f"{_LOGPROBS}.get_token_ids_logprobs",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="",
+        handler="tessera_patches.guard.scheduler:with_tensors",
+        guard=Guard.BODY,
+        why="A request without token_ids_logprob beside one with it ends the scheduler (sglang #34719).",
+        remove_when="SGLang's result handlers take lists beside tensors (sglang PR 35052).",
+        callers=(f"{_LOGPROBS}.OutputLogprobProcessor.compute_logprobs", f"{_LOGPROBS}.compute_spec_v2_logprobs"),
+        relied=(f"{_RESULTS}._normalize_decode_outputs", f"{_RESULTS}.move_logprobs_to_cpu"),
+    ),
+    Seam(
+        target=f"{_REQ}._check_str_based_finish",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="",
+        handler="tessera_patches.guard.scheduler:in_time",
+        guard=Guard.BODY,
+        why="A stop_regex that backtracks without end stops the scheduler.",
+        remove_when="SGLang bounds how long it matches stop_regex.",
+        callers=(f"{_REQ}.update_finish_state",),
+    ),
+    Seam(
+        target="sglang.srt.managers.utils.validate_input_length",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="",
+        handler="tessera_patches.guard.scheduler:check_length",
+        guard=Guard.PARAMETERS,
+        why="A text without tokens is a 400, for its prefill would end the scheduler; claims are never cut.",
+        remove_when="SGLang refuses prompts without tokens, and takes ones that fill the context to generate nothing.",
+        callers=("sglang.srt.managers.scheduler.Scheduler.handle_generate_request",),
+    ),
+    Seam(
+        target="sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="rows, inject, tilespec, cpu_speculation",
+        handler="tessera_patches.guard.row_width:with_reserve",
+        guard=Guard.BODY,
+        why="Makes each request's row of slots as wide as what is reserved for drafts, or it runs into the next row.",
+        remove_when="SGLang does so for pages of one token, too.",
+        callers=("sglang.srt.mem_cache.kv_cache_configurator.KVCacheConfigurator._build_req_to_token_pool",),
+        relied=(
+            "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode",
+            f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_decode",
+        ),
+    ),
+    Seam(
+        target=f"{MANAGERS}.schedule_batch.Req.update_finish_state",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="speculative_stops",
+        handler="tessera_patches.guard.stops:end_token_by_token",
+        guard=Guard.BODY,
+        why="Ends an answer at the first stop among accepted drafts, or at its limit, as plain decoding does.",
+        remove_when="SGLang looks for what ends a request token by token (issue 31599).",
+        callers=(f"{PROCESSOR}.process_batch_result_decode",),
+        relied=(f"{MANAGERS}.schedule_batch.Req.output_ids_through_stop",),
+    ),
+)

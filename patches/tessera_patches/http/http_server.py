@@ -1,0 +1,307 @@
+"""The HTTP application: our routes, our errors as JSON, and a line that says what is on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import ORJSONResponse, Response
+from sglang.srt.managers import io_struct
+from sglang.srt.utils import kill_process_tree
+from sglang.srt.utils.json_response import orjson_response
+
+from tessera import __version__, config
+from tessera.answer_bytes import AnswerBudget, Shape
+from tessera.embed.options import EmbedOptions
+from tessera.errors import (
+    BadRequest,
+    Described,
+    EngineRefused,
+    RequestFailed,
+    StartRefused,
+    TesseraError,
+)
+from tessera.fingerprint.room import Room
+from tessera.http import embeddings
+from tessera.http.answer_room import AnswerRoom
+from tessera.http.body_limit import BodyLimit, Receive, Scope
+from tessera.http.embeddings import Embed, Model, Prompts
+from tessera.http.error_body import error_body
+from tessera.http.repeated_keys import UniqueFields
+from tessera.http.schema import document, merge
+from tessera.http.vectors import Body
+from tessera.limits import MAX_BODY_BYTES
+from tessera.metrics import Metrics
+from tessera.rows.span import UNAVAILABLE
+from tessera_patches import apply, inventory
+from tessera_patches.core.seam import Phase
+from tessera_patches.fingerprints import verify as toploc
+from tessera_patches.fingerprints.whole_claims import PromptRefused
+from tessera_patches.http import invalid, openai, stock_routes, unserved, weight_routes
+from tessera_patches.http.request import GenerateReqInput
+from tessera_patches.http.streams import begun
+from tessera_patches.inject import request as inject_request
+
+GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
+"""Routes that take vectors."""
+
+SECRETS = ("api_key", "admin_api_key", "ssl_keyfile_password")
+"""Options of SGLang's whose values are nobody's business."""
+REDACTED = "(redacted)"
+OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
+"""Routes that we answer ourselves."""
+
+logger = logging.getLogger(__name__)
+
+
+_children: list[int] = []
+"""Processes that SGLang has started."""
+
+
+@contextmanager
+def _or_end() -> Iterator[None]:
+    """As `apply.or_refuse`, and the children end too: Python waits for them before it ends this process."""
+    try:
+        with apply.or_refuse():
+            yield
+    except SystemExit:
+        for child in _children:
+            kill_process_tree(child)
+        raise
+
+
+def learn(manager: Any, started: Any, *_: Any) -> None:
+    """BEFORE ``Engine._set_startup_time``: every scheduler is ready, and whoever launched them has nothing yet."""
+    _children[:] = started.all_child_pids
+    with _or_end():
+        infos = started.scheduler_infos
+        if manager.server_args.dp_size == 1:  # of several replicas, SGLang's controller passes on what it knows alone
+            _check_schedulers([info.pop(config.ON, None) for info in infos])
+        if manager.server_args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
+            return
+        config.active.hidden_size = manager.model_config.hidden_size
+        config.active.vocabulary = manager.model_config.vocab_size
+        if manager.server_args.enable_metrics:
+            config.metrics = Metrics(manager.served_model_name)
+        if config.inbox is not None:
+            config.inbox.hide()  # every scheduler is connected
+            if config.metrics is not None:
+                config.inbox.watch = config.metrics.note
+        config.room = Room.of(infos[0], manager.server_args.page_size)
+        config.injection = inject_request.model(manager)
+
+
+def _check_schedulers(told: list[list[str] | None]) -> None:
+    """Whoever starts schedulers without SGLang's own function, in Ray actors for example, may load no plugin there."""
+    wanted = config.active.features()
+    if wanted and any(on != wanted for on in told):
+        raise StartRefused(
+            f"{', '.join(wanted)}: a scheduler runs without our hooks; load_plugins() was not called there"
+        )
+
+
+def prepare(state: Any) -> None:
+    """BEFORE ``http_server.set_global_state``, which comes before SGLang's application serves, whoever runs it."""
+    from sglang.srt.entrypoints import http_server
+
+    manager = state.tokenizer_manager
+    if manager.server_args.tokenizer_worker_num > 1:
+        return
+    with _or_end():
+        extend(http_server, manager)
+        if config.active.rows or config.active.inject:
+            publish_schema(http_server.app, adapters=bool(manager.server_args.enable_lora))
+    features = ", ".join(config.on()) or "nothing"
+    logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
+
+
+def extend(http_server: Any, manager: Any) -> None:
+    """Add limits, errors and routes to the app of SGLang's module ``http_server``."""
+    app = http_server.app
+    if config.active.rows or config.active.inject:
+        add_limits(app, manager)
+    app.add_exception_handler(TesseraError, answer_error)
+    stock = len(app.router.routes)
+    add_generate(app, http_server.generate_request)
+    add_server_info(app, http_server.server_info)
+    if config.active.guarded:
+        invalid.install(app, answer_error)
+        stock_routes.add_routes(app, http_server)
+        weight_routes.add_routes(app, http_server, manager.server_args)
+    unserved.guard(app)
+    openai.add_routes(app, http_server.validate_json_request)
+    if config.active.rows:
+        add_embedding_routes(app, manager)
+        toploc.add_routes(app, manager)
+    elif manager.is_generation:
+        add_refusals(app)
+    # Ours first: SGLang's own of the same path stay behind them.
+    routes = app.router.routes
+    routes[:] = routes[stock:] + routes[:stock]
+
+
+def add_limits(app: FastAPI, manager: Any) -> None:
+    """What comes in is bounded first, then what goes out."""
+    if config.active.rows:
+        config.answers = budget(manager)
+        if config.metrics is not None:
+            config.answers.room.watch = config.metrics.held
+        app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
+    names = (*GenerateReqInput.__annotations__, *EmbedOptions.__annotations__)
+    app.add_middleware(UniqueFields, paths=(*GENERATING, *unserved.TEXT, *unserved.SCORES), names=names)
+    app.add_middleware(BodyLimit, most=body_sizes(), seconds=config.flags.body_max_seconds)
+
+
+def body_sizes() -> dict[str, tuple[int, str]]:
+    """The most bytes of a request's body by route, and the option that raises it."""
+    ours = dict.fromkeys(OURS, (MAX_BODY_BYTES, "")) if config.active.rows else {}
+    if config.active.inject and config.injection is not None:
+        ours |= dict.fromkeys(GENERATING, (config.injection.max_bytes, "--injection-max-megabytes"))
+    return ours
+
+
+def budget(manager: Any) -> AnswerBudget:
+    """How large the answers of the model that a ``TokenizerManager`` serves may be."""
+    model = manager.model_config
+    shape = Shape(model.hidden_size, model.dtype.itemsize, manager.context_len, config.flags.toploc_verification_topk)
+    return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
+
+
+def _left(scope: Scope, receive: Receive) -> Callable[[], Awaitable[bool]]:
+    return Request(scope, receive).is_disconnected
+
+
+def add_generate(app: FastAPI, stock: Callable[..., Awaitable[Any]]) -> None:
+    """``/generate`` with our request: the route of an application that is older than our hooks reads SGLang's."""
+
+    async def generate(obj: GenerateReqInput, request: Request) -> Any:
+        answer = await stock(obj, request)
+        return await begun(answer) if config.active.guarded else answer
+
+    app.add_api_route("/generate", generate, methods=["POST", "PUT"], include_in_schema=False)
+
+
+def add_server_info(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    """``/server_info``: SGLang's answer without its secrets, and ours under the key ``tessera``."""
+
+    async def server_info() -> Response:
+        features = config.active.features()
+        seams = {
+            "main": [seam.target for seam in apply.installed],
+            "scheduler": [seam.target for seam in inventory.seams(Phase.SCHEDULER, features)] if features else [],
+        }
+        ours = {"version": __version__, "on": config.on(), "seams": seams}
+        if config.active.rows:
+            ours["embeddings"] = embedding_options()
+        return _respond({**redacted(await stock()), "tessera": ours})
+
+    for path in ("/server_info", "/get_server_info"):  # the second is SGLang's old name
+        app.add_api_route(path, server_info, methods=["GET"], include_in_schema=False)
+
+
+def redacted(value: Any) -> Any:
+    """The same without secrets: SGLang tells whoever has the user's key the administrator's, for each replica again."""
+    if isinstance(value, dict):
+        return {key: REDACTED if key in SECRETS and own else redacted(own) for key, own in value.items()}
+    return [redacted(own) for own in value] if isinstance(value, list) else value
+
+
+def embedding_options() -> dict[str, Any]:
+    """What ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
+    flags = config.flags
+    return {key: getattr(flags.embed_options, key) for key in embeddings.OPTIONS} | {
+        "text_only": flags.embeddings_text_only
+    }
+
+
+def add_embedding_routes(app: FastAPI, manager: Any) -> None:
+    """``/v1/embeddings`` and ``/encode``; SGLang's own can be answered by servers of embedding models only."""
+    shape = manager.model_config
+    flags = config.flags
+    if (flags.embeddings_dimensions or 0) > shape.hidden_size:
+        raise StartRefused(
+            f"--embeddings-dimensions {flags.embeddings_dimensions} is above {shape.hidden_size}, this model's"
+        )
+    names = (manager.served_model_name, shape.hidden_size, shape.vocab_size)
+    model = Model(*names, flags.embed_options, flags.embeddings_text_only, manager.lora_ref_cache)
+
+    async def v1_embeddings(request: Request) -> Response:
+        return _respond(await embeddings.openai(request, _embed(manager, request, "input"), model))
+
+    async def encode(request: Request) -> Response:
+        return _respond(await embeddings.encode(request, _embed(manager, request, "text"), model))
+
+    app.add_api_route("/v1/embeddings", v1_embeddings, methods=["POST"], include_in_schema=False)
+    app.add_api_route("/encode", encode, methods=["POST", "PUT"], include_in_schema=False)
+
+
+def add_refusals(app: FastAPI) -> None:
+    """On a server without rows our routes name the flag; SGLang's own name one for models of another kind."""
+
+    async def refuse(request: Request) -> Response:
+        flags = "only on a server started with --enable-return-hidden-states or --toploc-verification"
+        raise BadRequest(request.url.path, Described("a request"), flags)
+
+    for path in ("/v1/embeddings", "/encode", "/v1/toploc/verify"):
+        app.add_api_route(path, refuse, methods=["POST", "PUT"], include_in_schema=False)
+
+
+def publish_schema(app: FastAPI, *, adapters: bool) -> None:
+    """``/openapi.json``: SGLang's, with our routes and fields in it."""
+    stock = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            ours = document(config.active.hidden_size, config.active.vocabulary or None, adapters=adapters)
+            app.openapi_schema = merge(stock(), ours, routes=config.active.rows)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+
+
+def _embed(manager: Any, request: Request, field: str) -> Embed:
+    async def embed(prompts: Prompts, options: dict[str, Any]) -> list[dict[str, Any]]:
+        obj = io_struct.GenerateReqInput(
+            **prompts,
+            sampling_params={"max_new_tokens": 0},
+            return_embedding=options or True,
+            return_toploc_fingerprints=False,
+        )
+        try:
+            answers = await anext(manager.generate_request(obj, request))
+        except ValueError as error:
+            at = _place(error, prompts)
+            raise EngineRefused(str(error), None if at is None else f"{field}[{at}]") from error
+        metas = [answer["meta_info"] for answer in answers]
+        for meta in metas:
+            if meta["embedding"] is None:
+                raise RequestFailed(*meta[UNAVAILABLE].split(": ", 1))
+        return metas
+
+    return embed
+
+
+def _place(error: ValueError, prompts: Prompts) -> int | None:
+    """Which of the prompts SGLang refused: it does not say."""
+    if not isinstance(error, PromptRefused):
+        return None
+    each = prompts.get("input_ids") or prompts["text"]
+    return next((i for i, prompt in enumerate(each) if prompt is error.prompt), None)
+
+
+def _respond(answer: dict[str, Any] | Body) -> Response:
+    if isinstance(answer, Body):
+        return Response(answer.content, media_type=answer.media_type, headers=answer.headers)
+    response: Response = orjson_response(answer)
+    return response
+
+
+async def answer_error(request: Request, error: Exception) -> ORJSONResponse:
+    """An error of ours, with the status that it has."""
+    status = error.status if isinstance(error, TesseraError) else TesseraError.status
+    if config.metrics is not None:
+        config.metrics.failed(error.code if isinstance(error, TesseraError) else TesseraError.code)
+    return ORJSONResponse(error_body(error), status_code=status)

@@ -1,0 +1,118 @@
+"""HTTP: what a request may say, our routes and errors, and logs, records and dumps of requests."""
+
+from __future__ import annotations
+
+from tessera_patches.core.places import CHAT, MANAGERS, TOKENIZER
+from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+
+ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing"
+EXPORTER = "sglang.srt.observability.request_metrics_exporter"
+LOGGER = "sglang.srt.utils.request_logger.RequestLogger"
+
+
+def _seam(target: str, handler: str, why: str, *callers: str) -> Seam:
+    return Seam(
+        target=target,
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows, inject",
+        handler=f"tessera_patches.http.records:{handler}",
+        guard=Guard.PARAMETERS,
+        why=why,
+        remove_when="SGLang passes unknown request fields to plugins.",
+        callers=callers,
+    )
+
+
+SEAMS = (
+    Seam(
+        target=f"{ANTHROPIC}._error_response",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows, inject, tilespec",
+        handler="tessera_patches.http.invalid:of_anthropic",
+        guard=Guard.PARAMETERS,
+        why="A wrong value on /v1/messages is a 400 that names it, not a 500.",
+        remove_when="SGLang tells a client's mistakes from its own on that route.",
+        callers=(f"{ANTHROPIC}._handle_non_streaming",),
+    ),
+    Seam(
+        target=f"{MANAGERS}.io_struct.GenerateReqInput",
+        hook=Hook.REPLACE,
+        phase=Phase.MAIN,
+        feature="",
+        handler="tessera_patches.http.request:GenerateReqInput",
+        guard=Guard.BODY,
+        why="Gives the request our fields, which FastAPI would drop; answers return_hidden_states ourselves.",
+        remove_when="SGLang passes unknown request fields to plugins.",
+    ),
+    Seam(
+        target="sglang.srt.entrypoints.engine.Engine._set_startup_time",
+        hook=Hook.BEFORE,
+        phase=Phase.MAIN,
+        feature="",
+        handler="tessera_patches.http.http_server:learn",
+        guard=Guard.PARAMETERS,
+        why="Learns the model's sizes, with and without HTTP.",
+        remove_when="SGLang calls plugins when its schedulers are ready.",
+        callers=("sglang.srt.entrypoints.engine.Engine._launch_subprocesses",),
+    ),
+    Seam(
+        target="sglang.srt.entrypoints.http_server.set_global_state",
+        hook=Hook.BEFORE,
+        phase=Phase.MAIN,
+        feature="",
+        handler="tessera_patches.http.http_server:prepare",
+        guard=Guard.PARAMETERS,
+        why="Adds our routes, and answers our errors as JSON with status and code.",
+        remove_when="SGLang lets plugins register routes and error handlers.",
+        callers=("sglang.srt.entrypoints.http_server._setup_and_run_http_server",),
+    ),
+    Seam(
+        target=f"{TOKENIZER}.generate_request",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows, inject",
+        handler="tessera_patches.http.openai:collected",
+        guard=Guard.PARAMETERS,
+        why="Notes embeddings and raw states by choice: OpenAI's answers are built from what it yields, and drop them.",
+        remove_when="SGLang lets plugins add fields to the choices of OpenAI's answers.",
+        callers=(f"{CHAT}._handle_non_streaming_request", f"{CHAT}._generate_chat_stream"),
+    ),
+    _seam(
+        f"{EXPORTER}.RequestMetricsExporter._format_output_data",
+        "exported",
+        "A record is JSON: it has our fields, and not the vectors of injection.",
+        f"{EXPORTER}.FileRequestMetricsExporter.write_record",
+    ),
+    _seam(
+        f"{LOGGER}.log_received_request",
+        "logged",
+        "The log shows our fields, and no secret.",
+        f"{TOKENIZER}.generate_request",
+    ),
+    _seam(
+        f"{LOGGER}.log_finished_request",
+        "logged",
+        "The log shows our fields, and no secret.",
+        f"{TOKENIZER}._wait_one_response",
+    ),
+    _seam(
+        f"{LOGGER}.log_openai_received_request",
+        "logged_openai",
+        "The log shows our fields, and no secret.",
+        "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.handle_request",
+    ),
+    _seam(
+        f"{TOKENIZER}.dump_requests",
+        "dumped",
+        "A dumped request can be sent again.",
+        f"{TOKENIZER}._handle_batch_output",
+    ),
+    _seam(
+        f"{TOKENIZER}.record_request_for_crash_dump",
+        "dumped",
+        "A dumped request can be sent again.",
+        f"{TOKENIZER}._handle_batch_output",
+    ),
+)

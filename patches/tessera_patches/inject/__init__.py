@@ -1,0 +1,1 @@
+"""Vectors on their way into the prompt."""

@@ -1,0 +1,125 @@
+"""Injection: vectors take their places in the forward, and the prefix cache tells them apart. Scheduler process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+from tessera.inject.carry import KEY
+from tessera.inject.injection import Injection
+from tessera.inject.keys import KeyedIds
+from tessera.inject.place import Piece, place, plan
+from tessera.inject.refusals import unproven
+from tessera_patches.apply import unfit
+from tessera_patches.rows import runtime
+
+
+class Injected(NamedTuple):
+    """What a request of SGLang carries as ``tessera_injected``."""
+
+    injection: Injection
+    ids: KeyedIds
+
+
+def check_model(result: None, runner: Any) -> None:
+    """AFTER ``ModelRunner.load_model``. Ends the process where a model has no place for embeddings: minutes sooner."""
+    if runner.is_draft_worker:
+        return
+    if "input_embeds" not in inspect.signature(runner.model.forward).parameters:
+        raise unfit(unproven(type(runner.model).__name__, "its forward takes no input_embeds"))
+
+
+def attach(result: None, req: Any, *args: Any, **kwargs: Any) -> None:
+    """AFTER ``Req.__init__``: from here on the prompt shows keys where vectors go, so that every cache sees them."""
+    custom = req.sampling_params.custom_params
+    wire = custom.pop(KEY, None) if isinstance(custom, dict) else None
+    if wire is None:
+        return
+    injection = Injection.from_wire(wire)
+    ids = KeyedIds(injection, req.origin_input_ids)
+    req.origin_input_ids = req.origin_input_ids[:]  # the other name, origin_input_ids_unpadded, keeps the ids
+    ids.hide(req.origin_input_ids)
+    req.tessera_injected = Injected(injection, ids)
+
+
+def prepare(original: Callable[..., None], batch: Any) -> None:
+    """AROUND ``ScheduleBatch.prepare_for_extend``: the model gets the ids; the vectors set out for the device."""
+    injected = _injected(batch.reqs)
+    if not injected:
+        original(batch)
+        return
+    with _shown(injected):
+        original(batch)
+    offsets = accumulate(batch.extend_lens, initial=0)
+    batch.tessera_plan = plan(
+        [
+            Piece(own.injection, start, start + length, offset)
+            for req, start, length, offset in zip(
+                batch.reqs, batch.prefix_lens, batch.extend_lens, offsets, strict=False
+            )
+            if (own := getattr(req, "tessera_injected", None)) is not None
+        ],
+        batch.device,
+    )
+
+
+def attach_plan(forward_batch: Any, cls: type, batch: Any, model_runner: Any, **kwargs: Any) -> None:
+    """AFTER ``ForwardBatch.init_new``, on the forward stream: the target's prefill, and no other forward, injects."""
+    found = getattr(batch, "tessera_plan", None)
+    if found is None or model_runner.is_draft_worker:
+        return
+    batch.tessera_plan = None  # the batch may live on as the running one
+    if forward_batch.forward_mode not in (ForwardMode.EXTEND, ForwardMode.MIXED):
+        return
+    if found.vectors.is_cuda:
+        found.used_on(torch.cuda.current_stream())
+    forward_batch.tessera_plan = found
+    forward_batch.replace_embeds = found.vectors  # SGLang runs no graph for such a forward
+
+
+def place_vectors(
+    original: Callable[..., dict[str, Any]], runner: Any, forward_batch: Any, *args: Any
+) -> dict[str, Any]:
+    """AROUND ``ModelRunner._extend_forward_kwargs``: embed the tokens, put the vectors in their places."""
+    found = getattr(forward_batch, "tessera_plan", None)
+    if found is None:
+        return original(runner, forward_batch, *args)
+    forward_batch.replace_embeds = None  # SGLang would put them in place too, but knows no other way than that
+    kwargs = original(runner, forward_batch, *args)
+    kwargs["input_embeds"] = place(runtime.embedding(forward_batch.input_ids), found)
+    return kwargs
+
+
+def show_ids(original: Callable[..., None], processor: Any, req: Any, input_token_logprobs: Any) -> None:
+    """AROUND ``_process_input_token_logprobs``, which tells the client which tokens the prompt has."""
+    with _shown(_injected([req])):
+        original(processor, req, input_token_logprobs)
+
+
+def show_last_ids(original: Callable[..., None], batch: Any) -> None:
+    """AROUND ``cumulate_penalty_output_tokens``, which takes a prompt's last id where there is no output yet."""
+    with _shown(_injected(batch.reqs)):
+        original(batch)
+
+
+def _injected(reqs: Sequence[Any]) -> list[Any]:
+    return [req for req in reqs if hasattr(req, "tessera_injected")]
+
+
+@contextmanager
+def _shown(reqs: Sequence[Any]) -> Iterator[None]:
+    for req in reqs:
+        req.tessera_injected.ids.show(req.origin_input_ids)
+        req.tessera_injected.ids.show(req.full_untruncated_fill_ids)
+    try:
+        yield
+    finally:
+        for req in reqs:
+            req.tessera_injected.ids.hide(req.origin_input_ids)
+            req.tessera_injected.ids.hide(req.full_untruncated_fill_ids)

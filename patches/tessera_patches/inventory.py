@@ -1,0 +1,36 @@
+"""The inventory: every seam, once. The lock file, the checks, ``tessera seams`` and docs/seams.md come from it."""
+
+from __future__ import annotations
+
+from tessera_patches.core.seam import Phase, Seam
+from tessera_patches.cpu import seams as cpu
+from tessera_patches.fingerprints import seams as fingerprints
+from tessera_patches.guard import seams as guard
+from tessera_patches.http import seams as http
+from tessera_patches.inject import seams as inject
+from tessera_patches.launch import seams as launch
+from tessera_patches.rows import seams as rows
+from tessera_patches.tilespec import seams as tilespec
+from tessera_patches.tilespec.draft import seams as tilespec_draft
+from tessera_patches.tilespec.start import seams as tilespec_start
+from tessera_patches.tilespec.verify import seams as tilespec_verify
+
+SEAMS = (
+    *launch.SEAMS,
+    *http.SEAMS,
+    *guard.SEAMS,
+    *rows.SEAMS,
+    *fingerprints.SEAMS,
+    *tilespec.SEAMS,
+    *tilespec_start.SEAMS,
+    *tilespec_draft.SEAMS,
+    *tilespec_verify.SEAMS,
+    *inject.SEAMS,
+    *cpu.SEAMS,
+)
+
+
+def seams(phase: Phase, features: list[str]) -> list[Seam]:
+    """The seams to install in one phase for these features."""
+    on = {"", *features}
+    return [seam for seam in SEAMS if seam.phase is phase and not on.isdisjoint(seam.feature.split(", "))]

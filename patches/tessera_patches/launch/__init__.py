@@ -1,0 +1,1 @@
+"""How a server starts: our options, and SGLang's arguments with them."""

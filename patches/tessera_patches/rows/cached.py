@@ -1,0 +1,79 @@
+"""Requests that only read rows, all of which are there: answered at once, without a forward. Scheduler process.
+
+SGLang computes at least one token of every prompt, for it wants logits. Rows need none: those of a prompt that is
+cached whole lie in the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
+from sglang.srt.mem_cache.radix_cache import RadixKey
+
+from tessera.admission import EMBED_KEY, STATES_KEY, TOPLOC_KEY
+from tessera_patches.core import carried
+from tessera_patches.rows import results, runtime, weights
+
+logger = logging.getLogger(__name__)
+
+_MORE = (
+    "return_logprob",
+    "return_hidden_states",
+    "return_routed_experts",
+    "return_indexer_topk",
+    "return_sampling_mask",
+    "input_embeds",
+    "multimodal_inputs",
+    "positional_embed_overrides",
+    "session",
+    "session_id",
+    "priority",
+)
+"""What of a ``Req`` asks for more than rows, or for a place in a queue."""
+
+
+def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
+    """AROUND ``Scheduler._add_request_to_queue``. Every rank finds the same, for all hold the same tree."""
+    carried.take(req)
+    runtime.scheduler = scheduler
+    weights.begin(req)
+    try:
+        slots = _all_slots(scheduler, req) if _only_reads(req) else None
+    except Exception:  # the boundary to SGLang's scheduler: this only saves a forward
+        logger.exception("tessera: request %s is computed, though its rows may be there", req.rid)
+        slots = None
+    pool = scheduler.req_to_token_pool
+    if slots is None or pool.alloc([req]) is None:
+        original(scheduler, req, *args, **kwargs)
+        return
+    # The tree knows tokens from the moment their forward is launched: rows are read when it is done.
+    scheduler.device_module.current_stream().wait_stream(scheduler.forward_stream)
+    pool.write((req.req_pool_idx, slice(0, len(slots))), slots.to(torch.int32))
+    if runtime.service is not None:
+        runtime.service.settle()
+    req.cached_tokens = len(slots)
+    req.update_finish_state()
+    results.note_finished(None, req)
+    req.time_stats.set_wait_queue_entry_time()
+    req.time_stats.set_quick_finish_time()
+    # Launches the read; whatever is launched later and could overwrite these slots waits for it.
+    scheduler.output_streamer.stream_output([req], False)
+    pool.free(req)
+
+
+def _only_reads(req: Any) -> bool:
+    if req.sampling_params.max_new_tokens != 0:
+        return False
+    wanted = any(carried.of(req).get(key) for key in (EMBED_KEY, STATES_KEY, TOPLOC_KEY))
+    return wanted and req.to_finish is None and not req.is_retracted and not any(getattr(req, name) for name in _MORE)
+
+
+def _all_slots(scheduler: Any, req: Any) -> torch.Tensor | None:
+    """The KV slot of each of its tokens, ``[N]`` int64; None where one has none."""
+    key = RadixKey(token_ids=req.origin_input_ids, extra_key=req.extra_key)
+    slots: torch.Tensor = scheduler.tree_cache.match_prefix(MatchPrefixParams(key=key, req=req)).device_indices
+    return slots if len(slots) == len(req.origin_input_ids) else None

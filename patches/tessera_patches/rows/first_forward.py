@@ -1,0 +1,122 @@
+"""The first forwards of a model, before anything is served: what its rows are, and where vectors can be put.
+
+No list of architectures says either. One prompt is computed by its ids, while hooks note what the modules return. If
+vectors may be injected, the same embeddings are then put into the places of other ids: only where this gives the same
+rows does the model compute from its embedding layer, and from nothing else.
+
+Logits are a function of the rows and need no comparison of their own. Every tensor-parallel rank does the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.layers.logits_processor import LogitsProcessor
+from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+from sglang.srt.mem_cache.common import release_kv_cache
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch
+from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+from tessera import config
+from tessera.inject.place import Plan
+from tessera.inject.refusals import unproven
+from tessera.rows.forward_notes import ForwardNotes, distance, factor_of
+from tessera_patches.apply import unfit
+from tessera_patches.rows import runtime
+
+TOKENS = 8
+TOLERANCE = {torch.float32: 1e-4}
+"""How far rows of the same embeddings may be apart; both forwards run the same kernels."""
+TOLERANCE_16_BIT = 2e-2
+
+logger = logging.getLogger(__name__)
+
+
+def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[str, Any]:
+    """AROUND ``Scheduler.get_init_info``: all is loaded, nothing is served. Ends the process where a check fails.
+
+    The main process learns what is on here: a scheduler that was started without plugins says nothing.
+    """
+    if config.active.rows or config.active.inject:
+        _look(scheduler)
+    return original(scheduler) | {config.ON: config.active.features()}
+
+
+def _look(scheduler: Any) -> None:
+    model = scheduler.tp_worker.model_runner.model
+    vocabulary = scheduler.model_config.vocab_size
+    ids = [(1 + i) * vocabulary // (TOKENS + 1) for i in range(TOKENS)]
+    notes = _by_ids(scheduler, model, ids)
+    if runtime.rows is not None:
+        _note_scale(runtime.rows, notes, type(model).__name__)
+    if config.active.inject:
+        _prove_embeddings(scheduler, model, ids, notes)
+
+
+def _by_ids(scheduler: Any, model: Any, ids: list[int]) -> ForwardNotes:
+    with ForwardNotes(model, LogitsProcessor, ids, scheduler.model_config.hidden_size) as notes:
+        _forward(scheduler, ids, None)
+    return notes
+
+
+def _note_scale(store: Any, notes: ForwardNotes, name: str) -> None:
+    """Rows are the state after the last norm; what a model makes smaller before its head is made larger again."""
+    if notes.rows is None or notes.state is None:
+        return
+    factor = factor_of(notes.rows, notes.state)
+    if factor is None:
+        logger.warning("tessera: the rows of %s are what its head reads, which is not what its last norm gives", name)
+    elif factor != 1:
+        store.factor = 1 / factor
+        logger.info("tessera: %s multiplies by %.4g before its head; rows are the state before that", name, factor)
+
+
+def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: ForwardNotes) -> None:
+    name = type(model).__name__
+    if notes.embedding is None or notes.embeds is None:
+        raise unfit(unproven(name, "no module of it gives one embedding for each token id"))
+    runtime.embedding = notes.embedding
+    other = ids[::-1]
+    plan = Plan(torch.arange(TOKENS, device=notes.embeds.device), notes.embeds, None)
+    try:
+        with ForwardNotes(model, LogitsProcessor, other, scheduler.model_config.hidden_size) as injected:
+            _forward(scheduler, other, plan)
+    except Exception as error:  # whatever a model's code raises where it is given embeddings
+        raise unfit(unproven(name, f"it fails with embeddings: {error!r}")) from error
+    apart = distance(injected.rows, notes.rows)
+    if not apart <= TOLERANCE.get(scheduler.model_config.dtype, TOLERANCE_16_BIT):  # NaN is not
+        raise unfit(unproven(name, f"rows of the same embeddings are {apart:.1e} apart"))
+
+
+@torch.no_grad()
+def _forward(scheduler: Any, ids: list[int], plan: Plan | None) -> None:
+    """One prefill without a CUDA graph, whose hooks would not run, and with nothing left in any cache."""
+    runner, cache = scheduler.tp_worker.model_runner, scheduler.tree_cache
+    request = Req("tessera-first-forward", "", array("q", ids), SamplingParams(max_new_tokens=1, temperature=0))
+    request.init_next_round_input(cache)
+    request.logprob_start_len = -1
+    request.set_extend_range(0, len(ids))
+    batch = ScheduleBatch.init_new(
+        [request],
+        runner.req_to_token_pool,
+        runner.token_to_kv_pool_allocator,
+        cache,
+        runner.model_config,
+        enable_overlap=False,
+        spec_algorithm=SpeculativeAlgorithm.NONE,
+    )
+    batch.prepare_for_extend()
+    batch.input_ids = batch.prefill_input_ids_cpu.to(batch.device)
+    forward_batch = ForwardBatch.init_new(batch, runner, return_hidden_states_before_norm=False)
+    forward_batch.tessera_plan = plan
+    forward_batch.replace_embeds = torch.empty(0)  # without positions SGLang only sees that no graph can run
+    try:
+        runner.forward(forward_batch)
+    finally:
+        torch.get_device_module(runner.device).synchronize()
+        release_kv_cache(request, cache, is_insert=False)

@@ -1,0 +1,24 @@
+"""What the scheduler process keeps for its seams: one row store, what reads it and what sends that, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.delivery.outbox import Outbox
+from tessera.fingerprint.watch import Watch
+from tessera.rows.generations import Generations
+from tessera.rows.service import RowService
+from tessera.rows.store import RowStore
+
+rows: RowStore | None = None
+generations = Generations()
+scheduler: Any = None
+"""SGLang's ``Scheduler``, once a request came."""
+service: RowService | None = None
+outbox: Outbox | None = None
+watch: Watch[Any] | None = None
+"""Of SGLang's ``Req``, those that run and want fingerprints."""
+target_logits: frozenset[int] = frozenset()
+"""Identities of the target model's logits processors; draft models have their own."""
+embedding: Any = None
+"""The target model's embedding layer, by `tessera_patches.rows.first_forward`."""

@@ -1,0 +1,1 @@
+"""TileSpec in SGLang's speculative decoding."""

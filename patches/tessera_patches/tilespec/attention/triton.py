@@ -1,0 +1,65 @@
+"""Ragged drafts on SGLang's Triton attention.
+
+Its kernel takes any number of tokens of each request; only what fills the kernel's offsets knows one number for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import torch
+from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+
+from tessera_patches.tilespec.draft.trees import DraftTree
+
+
+class RaggedTriton(TritonAttnBackend):
+    """``TritonAttnBackend`` for CUDA graphs of ragged verifications, and for nothing else.
+
+    A chain's tree mask is causal attention, which the kernel does by itself: no mask is written or read. That of trees
+    is written into this backend's own buffer before a graph is replayed:
+    `tessera_patches.tilespec.draft.trees.lay_out`.
+
+    Attributes:
+        captures_no_layout: graphs read the offsets that are written here, not those of a ragged layout.
+    """
+
+    supports_ragged_verify_graph = True
+    captures_no_layout = True
+    _verify_mask: Any
+
+    def init_cuda_graph_state(self, max_bs: int, max_num_tokens: int, *args: Any, **kwargs: Any) -> None:
+        """Also a mask that is large enough for padding, of which one slot may have all tokens of a graph."""
+        super().init_cuda_graph_state(max_bs, max_num_tokens, *args, **kwargs)
+        padding = max_num_tokens * (max_num_tokens + self.get_cuda_graph_seq_len_fill_value())
+        if self.topk > 1 and self._verify_mask.buffer.numel() < padding:
+            buffer = torch.zeros(padding, dtype=torch.uint8, device=self.device)
+            self._verify_mask = msgspec.structs.replace(self._verify_mask, buffer=buffer)
+
+    def _update_target_verify_buffers(self, bs: int, seq_lens: Any, req_pool_indices: Any, spec_info: Any) -> None:
+        padded = spec_info.ragged_verify_layout.padded_to_bucket(padded_bs=bs)
+        self.qo_indptr[: bs + 1] = padded.qo_indptr_device
+        self._fill_kv_indptr_and_indices(bs, seq_lens, req_pool_indices, self.cuda_graph_kv_indices)
+        tree = DraftTree.of(spec_info)
+        if tree is not None and tree.mask_indptr is not None:
+            # Slots of padding look at the beginning of the mask: what they compute is not looked at.
+            self.mask_indptr[: bs + 1].zero_()
+            self.mask_indptr[: len(tree.mask_indptr)] = tree.mask_indptr
+
+    def _build_cuda_graph_forward_metadata(self, *args: Any, **kwargs: Any) -> Any:
+        metadata = super()._build_cuda_graph_forward_metadata(*args, **kwargs)
+        return metadata if self.topk > 1 else replace(metadata, custom_mask=None, mask_indptr=None)
+
+
+def can_be_ragged(backend: Any) -> bool:
+    """Whether `make_ragged` may have it: plain Triton attention, with no window and on an NVIDIA GPU's kernel."""
+    plain = type(backend) is TritonAttnBackend and not backend.use_verify_splitkv and backend.dcp_size == 1
+    return plain and (backend.sliding_window_size is None or backend.sliding_window_size <= 0)
+
+
+def make_ragged(backend: Any) -> None:
+    """Turn a backend that serves ragged graphs alone into one that can; others are left as they are."""
+    if can_be_ragged(backend):
+        backend.__class__ = RaggedTriton

@@ -1,0 +1,1 @@
+"""Drafting, with what each drafted token is worth."""

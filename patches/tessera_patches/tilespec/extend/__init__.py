@@ -1,0 +1,1 @@
+"""Draft-extends: what a draft model reads of what was verified."""

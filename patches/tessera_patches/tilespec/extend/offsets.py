@@ -1,0 +1,84 @@
+"""Draft-extends on SGLang's Triton attention: offsets from one kernel, and one query for each request."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+
+from tessera_kernels.extend_offsets import ExtendOffsets, extend_offsets
+from tessera_patches.tilespec.extend.last_rows import asks_once
+
+
+class FusedExtendTriton(TritonAttnBackend):
+    """``TritonAttnBackend`` for CUDA graphs of draft-extends, with offsets from one kernel in the place of ten."""
+
+    counts_accepted = False
+    """Whether a request's KV slots are also those of the tokens that were accepted of what is read."""
+
+    def _update_draft_extend_buffers(
+        self, bs: int, seq_lens: torch.Tensor, req_pool_indices: torch.Tensor, _: Any, spec_info: Any
+    ) -> Any:
+        extend_lens = getattr(spec_info, "extend_seq_lens_tensor", None)
+        if extend_lens is None:  # a capture: nothing is read
+            extend_lens = torch.zeros_like(seq_lens)
+        width = self.num_draft_tokens
+        accept_lens = spec_info.num_accept_tokens[:bs] if self.counts_accepted else None
+        lens = seq_lens[:bs], extend_lens[:bs], accept_lens
+        offsets = ExtendOffsets(self.qo_indptr[: bs + 1], self.kv_indptr[: bs + 1], self.cuda_graph_kv_indices)
+        extend_offsets(*lens, req_pool_indices[:bs], self.req_to_token, width, offsets)
+        return offsets.qo_indptr, offsets.kv_indptr, width
+
+
+class LastQueryTriton(FusedExtendTriton):
+    """The same for a draft model of one layer, where each request's last accepted token alone attends, as in decoding.
+
+    The others give the layer keys and values, and nobody looks at what they would see. SGLang's kernel for several
+    queries goes through a request's cache in one program for each head, whose products have room for many queries; that
+    of decoding shares a cache among programs, and reads it once for all heads of a group.
+    """
+
+    counts_accepted = True
+
+    def _build_cuda_graph_forward_metadata(self, bs: int, *args: Any, **kwargs: Any) -> Any:
+        """Also what decoding needs. Each cache is split into as many parts as SGLang has room for."""
+        found = super()._build_cuda_graph_forward_metadata(bs, *args, **kwargs)
+        return dataclasses.replace(
+            found,
+            attn_logits=self.cuda_graph_attn_logits,
+            attn_lse=self.cuda_graph_attn_lse,
+            num_kv_splits=self.cuda_graph_num_kv_splits,
+        )
+
+    def forward_extend(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        layer: Any,
+        forward_batch: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Keep keys and values of all rows, and attend for one of each request: ``[bs, heads * size]``.
+
+        Without a graph all attend: ``[rows, heads * size]``.
+        """
+        if self.forward_metadata.num_kv_splits is None or not forward_batch.forward_mode.is_draft_extend_v2():
+            return super().forward_extend(q, k, v, layer, forward_batch, *args, **kwargs)
+        picked = q[forward_batch.spec_info.select_index]
+        return self.forward_decode(picked, k, v, layer, forward_batch, *args, **kwargs)
+
+
+def fuse_extend(backend: Any, model: Any) -> None:
+    """Make a backend of ``model``'s draft-extends one of these, before its graphs are captured.
+
+    Others than plain ones on a GPU stay as they are.
+    """
+    if type(backend) is not TritonAttnBackend or torch.device(backend.device).type != "cuda":
+        return
+    plain = backend.sliding_window_size is None and backend.dcp_size == 1 and not backend.use_mla
+    once = plain and backend._translate_kv_loc is None and asks_once(model)
+    backend.__class__ = LastQueryTriton if once else FusedExtendTriton

@@ -1,0 +1,1 @@
+"""Before anything is served: graphs rehearsed, steps measured."""

@@ -1,0 +1,27 @@
+"""What trees change about a sized worker: they are drafted as a whole or not at all, and verified node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tessera.tilespec.tree_scores import TreeScores
+from tessera_kernels.allocate_verify import VerifyPlan
+from tessera_patches.tilespec.draft.drafts import scored_trees
+from tessera_patches.tilespec.draft.trees import DraftTree
+from tessera_patches.tilespec.worker import SizedWorker
+
+
+class SizedTrees(SizedWorker):
+    """A `SizedWorker` of trees."""
+
+    scores_class = TreeScores
+    scored = staticmethod(scored_trees)
+
+    def _learn(self: Any, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, _: Any) -> None:
+        tree = DraftTree.of(verify_input)
+        if tree is None or tree.accepted is None:
+            raise RuntimeError("tessera: a tree was verified and nobody saw what was accepted; this is a bug")
+        drafted = verify_input.draft_token_num - 1
+        self._scores.observe_paths(len(requests), drafted, requests, plan, tree.accepted)

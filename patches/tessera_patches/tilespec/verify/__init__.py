@@ -1,0 +1,1 @@
+"""Verification of drafts of different sizes, and what is accepted."""
