@@ -12,7 +12,6 @@ from tessera_patches.launch import seams as launch
 from tessera_patches.rows import seams as rows
 from tessera_patches.tilespec import seams as tilespec
 from tessera_patches.tilespec.draft import seams as tilespec_draft
-from tessera_patches.tilespec.start import seams as tilespec_start
 from tessera_patches.tilespec.verify import seams as tilespec_verify
 
 SEAMS = (
@@ -22,7 +21,6 @@ SEAMS = (
     *rows.SEAMS,
     *fingerprints.SEAMS,
     *tilespec.SEAMS,
-    *tilespec_start.SEAMS,
     *tilespec_draft.SEAMS,
     *tilespec_verify.SEAMS,
     *inject.SEAMS,

@@ -51,6 +51,17 @@ def test_the_handler_exists(seam: Seam) -> None:
     assert name in {node.name for node in tree.body if isinstance(node, source.Definition)}
 
 
+def test_a_seam_lies_beside_its_handler() -> None:
+    """Each folder of patches declares what it hooks in its ``seams.py``; together these are the inventory."""
+    declared: list[Seam] = []
+    for path in sorted((ROOT / "patches" / "tessera_patches").rglob("seams.py")):
+        package = ".".join(path.relative_to(ROOT / "patches").parts[:-1])
+        own = import_module(f"{package}.seams").SEAMS
+        assert {seam.handler.partition(":")[0].rpartition(".")[0] for seam in own} == {package}
+        declared += own
+    assert sorted(seam.target for seam in declared) == sorted(seam.target for seam in SEAMS)
+
+
 def test_a_changed_function_is_refused() -> None:
     """Parameters, body, a caller that went away: each is named."""
     bodies = next(seam for seam in SEAMS if seam.guard is Guard.BODY and seam.callers)

@@ -1,4 +1,4 @@
-"""TileSpec: the worker, what a step leaves for the next one, and counts for answers."""
+"""TileSpec: its worker, what is verified, what a step leaves for the next one, and counts for answers."""
 
 from __future__ import annotations
 
@@ -63,6 +63,55 @@ SEAMS = (
         relied=(
             f"{MANAGERS}.overlap_utils.FutureMap._lazy_init_forward_buf",
             f"{MANAGERS}.overlap_utils.RelayPayload",
+        ),
+    ),
+    Seam(
+        target=f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_verify",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.entry:prepare_verify",
+        guard=Guard.BODY,
+        why="Gives the target's forward the chosen tokens of each request instead of all.",
+        remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+        callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+    ),
+    Seam(
+        target=f"{SPECULATIVE}.eagle_utils.eagle_sample",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.entry:sample",
+        guard=Guard.BODY,
+        why="Accepts chains from the rows that were verified, or gives SGLang full drafts again, cut where they ended.",
+        remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+        callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+        relied=(f"{SPECULATIVE}.eagle_utils._verify_coins",),
+    ),
+    Seam(
+        target=f"{SPECULATIVE}.spec_utils.commit_mamba_states_after_verify",
+        hook=Hook.REPLACE,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.entry:commit_no_states",
+        guard=Guard.BODY,
+        why="Looks for states like Mamba's in no step, as SGLang does: models that have them are refused.",
+        remove_when="SGLang knows from the start whether a model has some.",
+        callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+    ),
+    Seam(
+        target=f"{SCHEDULER}.init_model_worker",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.entry:profile",
+        guard=Guard.PARAMETERS,
+        why="Measures what steps cost when every graph exists and before anything is served.",
+        remove_when="SGLang calls plugins when a scheduler is ready.",
+        callers=(f"{SCHEDULER}.__init__",),
+        relied=(
+            "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func",
+            "sglang.srt.mem_cache.allocation.alloc_for_spec_decode",
         ),
     ),
 )
