@@ -14,11 +14,10 @@ from tessera.fingerprint.chunks import count
 from tessera.limits import ANSWERS_IN_FLIGHT, LISTED_VALUE_BYTES
 from tessera.room import Room
 from tessera.rows.span import bounds
+from tessera.sampling import DEFAULT_NEW_TOKENS
 from tessera.states.options import FIELD as STATES_FIELD
 from tessera.states.options import Format, StateOptions
 
-DEFAULT_NEW_TOKENS = 128
-"""SGLang's ``max_new_tokens`` where a request has none."""
 _PROVEN_BYTES = 8
 """One value of a fingerprint: its place and bits, in base64."""
 

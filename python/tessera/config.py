@@ -49,6 +49,7 @@ class Settings:
         grammars: whether a grammar of a request is survived: SGLang's default backend ends a server without a GPU.
         hidden_size: H of the model; None until the model's configuration is known.
         vocabulary: how many token ids the model has; 0 until its configuration is known.
+        context: tokens of a prompt and its answer at most; likewise.
     """
 
     rows: bool = False
@@ -63,6 +64,7 @@ class Settings:
     grammars: bool = True
     hidden_size: int | None = None
     vocabulary: int = 0
+    context: int = 0
 
     @classmethod
     def from_server_args(cls, args: Any, flags: Flags) -> Settings:

@@ -14,16 +14,13 @@ from tessera import sampling
 from tessera.errors import BadRequest, Described, TooLarge
 from tessera.fields import boolean, integer, known_keys
 from tessera.limits import MAX_LOGPROBS, MAX_SAMPLES
-from tessera.sampling import INT32, INT64, Check, text, token_ids
+from tessera.sampling import DEFAULT_NEW_TOKENS, INT32, INT64, Check, text, token_ids
 
 INTERNAL = (
     *("lora_id", "http_worker_ipc", "received_time", "external_trace_header", "multi_item_delimiter_indices"),
     *("need_wait_for_mm_inputs", "num_items_assigned", "mm_data_mooncake", "encoder_urls"),
 )
 """Fields that SGLang's main process fills for itself; over HTTP they would go to the scheduler as they come."""
-
-DEFAULT_TOKENS = 128
-"""SGLang's ``max_new_tokens`` where a request has none."""
 
 _count = partial(integer, least=0, most=INT32)
 
@@ -75,12 +72,13 @@ def refuse_internal(body: Any) -> None:
             raise BadRequest(name, body[name], "nothing: the server fills it")
 
 
-def check(request: Any, vocabulary: int, *, grammars: bool = True) -> None:
+def check(request: Any, vocabulary: int, context: int, *, grammars: bool = True) -> None:
     """Check the fields of SGLang's ``GenerateReqInput``.
 
     Args:
         request: with its fields as attributes.
         vocabulary: how many token ids the model has; 0 where it is not known.
+        context: tokens of a prompt and its answer at most; 0 where it is not known.
         grammars: whether the server survives a grammar.
 
     Raises:
@@ -96,7 +94,7 @@ def check(request: Any, vocabulary: int, *, grammars: bool = True) -> None:
     for name, own in checks.items():
         _check_each(name, getattr(request, name), count, own)
     _check_token_ids(request.token_ids_logprob, count, vocabulary)
-    _check_logprobs(request, count)
+    _check_logprobs(request, count, context or INT32)
     for name, own in SINGLE.items():
         if (value := getattr(request, name)) is not None:
             own(name, value)
@@ -162,12 +160,17 @@ def one_each(name: str, value: Any, count: int | None) -> None:
 
 def _check_samples(params: Any, count: int | None) -> None:
     """SGLang multiplies all fields of the request by n before it looks at any."""
-    first = params[0] if isinstance(params, list) else params or {}
-    samples = (count or 1) * first.get("n", 1)
+    samples = _samples(params, count)
     if samples > MAX_SAMPLES:
         raise TooLarge(
             "sampling_params.n", Described(f"{samples} samples"), f"prompts times n of at most {MAX_SAMPLES}"
         )
+
+
+def _samples(params: Any, count: int | None) -> int:
+    first = params[0] if isinstance(params, list) else params or {}
+    samples: int = (count or 1) * first.get("n", 1)
+    return samples
 
 
 def _check_each(name: str, value: Any, count: int | None, own: Callable[[str, Any], object]) -> None:
@@ -185,7 +188,7 @@ def _check_token_ids(value: Any, count: int | None, vocabulary: int) -> None:
     if not value:
         return
     if not isinstance(value, list) or not isinstance(value[0], list):
-        _check_unique_ids(name, value if isinstance(value, list) else [value], vocabulary)
+        _check_unique_ids(name, _listed(value), vocabulary)
         return
     one_each(name, value, count)
     for i, ids in enumerate(value):
@@ -198,16 +201,16 @@ def _check_unique_ids(name: str, ids: Any, vocabulary: int) -> None:
         raise BadRequest(name, Described(f"{len(ids)} ids, some of them repeated"), "each id once")
 
 
-def _check_logprobs(request: Any, count: int | None) -> None:
+def _check_logprobs(request: Any, count: int | None, context: int) -> None:
     """How many of them all tokens of all answers can have; those of prompts are counted where their ids are known."""
     ids, top = request.token_ids_logprob, request.top_logprobs_num
     given = {"token_ids_logprob": _longest(ids), "top_logprobs_num": max(_listed(top), default=0)}
     name = max(given, key=lambda field: given[field])
-    params = [own or {} for own in _listed(request.sampling_params)] or [{}]
-    tokens = max(1, *(DEFAULT_TOKENS if (own := one.get("max_new_tokens")) is None else own for one in params))
+    limits = [own.get("max_new_tokens", DEFAULT_NEW_TOKENS) for own in _listed(request.sampling_params or {})]
+    tokens = max(1, *(context if limit is None else limit for limit in limits))
     if request.logprob_start_len not in (None, -1):
         tokens += _longest(request.input_ids)
-    total = given[name] * tokens * (count or 1) * params[0].get("n", 1)
+    total = given[name] * min(tokens, context) * _samples(request.sampling_params, count)
     if total > MAX_LOGPROBS:
         raise TooLarge(name, Described(f"up to {total} log-probabilities"), f"at most {MAX_LOGPROBS} in all answers")
 

@@ -24,6 +24,9 @@ LARGEST_LOGIT = 1e30
 SMALLEST_REPETITION = 1e-6
 """Logits divided by this and by the smallest temperature are still float32."""
 
+DEFAULT_NEW_TOKENS = 128
+"""SGLang's ``max_new_tokens`` where a request has none; with null there is no limit but the context."""
+
 GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
 """Parameters that constrain what is generated; one at most."""
 

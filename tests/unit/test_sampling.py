@@ -11,6 +11,7 @@ from tessera import request_fields, sampling
 from tessera.errors import BadRequest, TooLarge
 
 VOCABULARY = 1024
+CONTEXT = 2**15
 NAN = float("nan")
 
 WRONG: dict[str, tuple[Any, ...]] = {
@@ -183,11 +184,20 @@ def request(**fields: Any) -> SimpleNamespace:
 def test_fields_of_a_request(fields: dict[str, Any], named: str) -> None:
     """A list only beside as many prompts, each value of its type and within its bounds."""
     with pytest.raises(BadRequest) as caught:
-        request_fields.check(request(**fields), VOCABULARY)
+        request_fields.check(request(**fields), VOCABULARY, CONTEXT)
     assert caught.value.field == named
 
 
 MANY = list(range(1024))
+
+
+def test_logprobs_of_an_answer_without_a_limit() -> None:
+    """It ends with the context: so many are counted for null, and no more for a limit beyond."""
+    for limit in (None, 2**31 - 1):
+        asked = request(**ONE, token_ids_logprob=MANY, sampling_params={"max_new_tokens": limit})
+        request_fields.check(asked, VOCABULARY, 2**14)
+        with pytest.raises(TooLarge, match="log-probabilities"):
+            request_fields.check(asked, VOCABULARY, 2**14 + 1)
 
 
 @pytest.mark.parametrize(
@@ -206,10 +216,10 @@ def test_how_many_logprobs_an_answer_can_have(most: Any, more: Any, name: str) -
     if name == "logprob_start_len":
         asked["logprob_start_len"] = 0
     prompts, params = most
-    request_fields.check(request(**prompts, **asked, sampling_params=params), VOCABULARY)
+    request_fields.check(request(**prompts, **asked, sampling_params=params), VOCABULARY, CONTEXT)
     prompts, params = more
     with pytest.raises(TooLarge, match="log-probabilities"):
-        request_fields.check(request(**prompts, **asked, sampling_params=params), VOCABULARY)
+        request_fields.check(request(**prompts, **asked, sampling_params=params), VOCABULARY, CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -229,14 +239,14 @@ def test_how_many_logprobs_an_answer_can_have(most: Any, more: Any, name: str) -
 )
 def test_right_fields_pass(fields: dict[str, Any]) -> None:
     """As SGLang takes them."""
-    request_fields.check(request(**fields), VOCABULARY)
+    request_fields.check(request(**fields), VOCABULARY, CONTEXT)
 
 
 def test_samples_have_a_limit() -> None:
     """Prompts times n: SGLang makes an object for each before it looks at any."""
     with pytest.raises(TooLarge):
-        request_fields.check(request(**TWO, sampling_params={"n": 8193}), VOCABULARY)
-    request_fields.check(request(**TWO, sampling_params={"n": 8192}), VOCABULARY)
+        request_fields.check(request(**TWO, sampling_params={"n": 8193}), VOCABULARY, CONTEXT)
+    request_fields.check(request(**TWO, sampling_params={"n": 8192}), VOCABULARY, CONTEXT)
 
 
 def test_internal_fields_are_not_for_clients() -> None:

@@ -84,6 +84,7 @@ def learn(manager: Any, started: Any, *_: Any) -> None:
             return
         config.active.hidden_size = manager.model_config.hidden_size
         config.active.vocabulary = manager.model_config.vocab_size
+        config.active.context = manager.context_len
         if manager.server_args.enable_metrics:
             config.metrics = Metrics(manager.served_model_name)
         if config.inbox is not None:

@@ -82,7 +82,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
             self._admit()
             if settings.guarded:  # now that vectors have become prompts
                 check_prompts("input_ids", self.input_ids, settings.vocabulary)
-                request_fields.check(self, settings.vocabulary, grammars=settings.grammars)
+                request_fields.check(self, settings.vocabulary, settings.context, grammars=settings.grammars)
                 self._try_stream()
         except BadRequest as error:
             if settings.guarded:
