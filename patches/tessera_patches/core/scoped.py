@@ -1,4 +1,4 @@
-"""What the code of a context hands to functions of SGLang's that are called deep inside it and know no worker."""
+"""What the code of a context hands to SGLang's functions that are called deep inside it and know no worker."""
 
 from __future__ import annotations
 

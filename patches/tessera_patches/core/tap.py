@@ -1,4 +1,4 @@
-"""See what a method of SGLang's returns, where nothing hands it on."""
+"""See what one of SGLang's methods returns, where nothing passes it on."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tessera.admission import asked
 
 
 class PromptRefused(ValueError):
-    """What SGLang refuses because of its length: a 400, as any ``ValueError``.
+    """A prompt that SGLang refuses, as a rule because of its length: a 400, as any ``ValueError``.
 
     Attributes:
         prompt: the text or token ids, the same object that the request has.
@@ -47,5 +47,5 @@ def _with_own_length(message: str, count: int, reserved: int) -> str:
     if not reserved:
         return message
     own = f"{count} tokens and {reserved} reserved for drafts"
-    told = message.replace(f"({count + reserved} tokens)", f"({own})")
-    return told.replace(f"{count + reserved} tokens from the input", f"{own} from the input")
+    shown = message.replace(f"({count + reserved} tokens)", f"({own})")
+    return shown.replace(f"{count + reserved} tokens from the input", f"{own} from the input")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import MANAGERS, PROCESSOR, SPECULATIVE
+from tessera_patches.core.places import MANAGERS, PROCESSOR, SCHEDULER, SPECULATIVE
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
 _LOGPROBS = "sglang.srt.layers.logprob_processor"
-_RESULTS = "sglang.srt.managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
-
-_REQ = "sglang.srt.managers.schedule_batch.Req"
+_REQ = f"{MANAGERS}.schedule_batch.Req"
 
 SEAMS = (
     Seam(
@@ -21,7 +19,7 @@ SEAMS = (
         why="A request without token_ids_logprob beside one with it ends the scheduler (sglang #34719).",
         remove_when="SGLang's result handlers take lists beside tensors (sglang PR 35052).",
         callers=(f"{_LOGPROBS}.OutputLogprobProcessor.compute_logprobs", f"{_LOGPROBS}.compute_spec_v2_logprobs"),
-        relied=(f"{_RESULTS}._normalize_decode_outputs", f"{_RESULTS}.move_logprobs_to_cpu"),
+        relied=(f"{PROCESSOR}._normalize_decode_outputs", f"{PROCESSOR}.move_logprobs_to_cpu"),
     ),
     Seam(
         target=f"{_REQ}._check_str_based_finish",
@@ -35,7 +33,7 @@ SEAMS = (
         callers=(f"{_REQ}.update_finish_state",),
     ),
     Seam(
-        target="sglang.srt.managers.utils.validate_input_length",
+        target=f"{MANAGERS}.utils.validate_input_length",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="",
@@ -43,7 +41,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="A text without tokens is a 400, for its prefill would end the scheduler; claims are never cut.",
         remove_when="SGLang refuses prompts without tokens, and takes ones that fill the context to generate nothing.",
-        callers=("sglang.srt.managers.scheduler.Scheduler.handle_generate_request",),
+        callers=(f"{SCHEDULER}.handle_generate_request",),
     ),
     Seam(
         target="sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",
@@ -61,7 +59,7 @@ SEAMS = (
         ),
     ),
     Seam(
-        target=f"{MANAGERS}.schedule_batch.Req.update_finish_state",
+        target=f"{_REQ}.update_finish_state",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="speculative_stops",
@@ -70,6 +68,6 @@ SEAMS = (
         why="Ends an answer at the first stop among accepted drafts, or at its limit, as plain decoding does.",
         remove_when="SGLang looks for what ends a request token by token (issue 31599).",
         callers=(f"{PROCESSOR}.process_batch_result_decode",),
-        relied=(f"{MANAGERS}.schedule_batch.Req.output_ids_through_stop",),
+        relied=(f"{_REQ}.output_ids_through_stop",),
     ),
 )

@@ -27,11 +27,8 @@ from tessera.inject.options import FIELD
 from tessera.sampling import text
 
 
-class ChatCompletionRequest(protocol.ChatCompletionRequest):
-    """With our fields, which pydantic would drop; `tessera.http.openai.admit` checks them.
-
-    ``output_ids`` follow ``input_ids`` whose fingerprints are verified.
-    """
+class _Fields(BaseModel):
+    """Our fields, which pydantic would drop; `tessera.http.openai.admit` checks them."""
 
     return_embedding: Any = None
     return_hidden_states: Any = False
@@ -48,33 +45,24 @@ class ChatCompletionRequest(protocol.ChatCompletionRequest):
     @model_validator(mode="before")
     @classmethod
     def _no_matrices(cls, body: Any) -> Any:
-        return _without_matrices(body)
+        """Fields of /generate that pydantic would drop, and with them the vectors that were to be the prompt."""
+        for name in ("input_embeds", BASE64_FIELD):
+            if isinstance(body, dict) and body.get(name) is not None:
+                raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")
+        return body
 
 
-class CompletionRequest(protocol.CompletionRequest):
-    """As `ChatCompletionRequest`; ``output_ids`` follow a ``prompt`` of token ids."""
+class ChatCompletionRequest(_Fields, protocol.ChatCompletionRequest):
+    """``output_ids`` follow ``input_ids`` whose fingerprints are verified."""
 
-    return_embedding: Any = None
-    return_hidden_states: Any = False
-    hidden_states_format: Any = None
-    input_embed_overrides: Any = None
-    return_toploc_fingerprints: Any = None
-    toploc_verification_fingerprint_to_validate: Any = None
-    toploc_nonce: Any = None
-    output_ids: Any = None
-    return_input_ids: Any = None
-    return_output_ids: Any = None
-    return_row_hashes: Any = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_matrices(cls, body: Any) -> Any:
-        return _without_matrices(body)
+class CompletionRequest(_Fields, protocol.CompletionRequest):
+    """``output_ids`` follow a ``prompt`` of token ids."""
 
     @field_validator("max_tokens")
     @classmethod
     def validate_max_tokens_positive(cls, value: int | None) -> int | None:
-        """In the place of SGLang's, which refuses 0: `_at_least_one_token` does where the answer would be empty."""
+        """Replaces SGLang's, which refuses 0: `_at_least_one_token` does where the answer would be empty."""
         return value
 
     @model_validator(mode="after")
@@ -84,14 +72,6 @@ class CompletionRequest(protocol.CompletionRequest):
         if self.max_tokens is not None and self.max_tokens < least:
             raise ValueError("max_tokens must be positive")
         return self
-
-
-def _without_matrices(body: Any) -> Any:
-    """Fields of /generate that pydantic would drop, and with them the vectors that were to be the prompt."""
-    for name in ("input_embeds", BASE64_FIELD):
-        if isinstance(body, dict) and body.get(name) is not None:
-            raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")
-    return body
 
 
 def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Routes of SGLang's that hand a client's values on unchecked: checked first, while a feature of ours is on."""
+"""SGLang's routes that pass a client's values on unchecked: while a feature is on, these are checked first."""
 
 from __future__ import annotations
 

@@ -54,6 +54,6 @@ def _refusal(chunk: Any) -> tuple[str, int] | None:
         return event["error"]["message"], event["error"].get("code") or HTTPStatus.BAD_REQUEST
     reason = event["meta_info"]["finish_reason"] or {}
     status = reason.get("status_code")
-    if "index" in event or status is None or reason["err_type"] in OF_ROWS:  # of rows: computed, and told at its end
+    if "index" in event or status is None or reason["err_type"] in OF_ROWS:  # of rows: its last chunk says so
         return None
     return reason["message"], status

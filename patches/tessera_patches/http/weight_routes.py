@@ -1,4 +1,4 @@
-"""Routes of SGLang's that change weights: what would end its scheduler is refused, while a feature of ours is on."""
+"""SGLang's routes that change weights: while a feature is on, what would end the scheduler is refused."""
 
 from __future__ import annotations
 

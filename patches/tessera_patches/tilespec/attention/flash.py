@@ -1,4 +1,4 @@
-"""Verifications on SGLang's FlashAttention whose offsets one kernel fills, in the place of up to fifteen."""
+"""Verifications on SGLang's FlashAttention whose offsets one kernel fills, instead of up to fifteen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Penalties that count tokens instead of steps, in the place of SGLang's. Scheduler process.
+"""Penalties that count tokens instead of steps, instead of SGLang's. Scheduler process.
 
 SGLang feeds its penalizers the last token that the host knows, once in each step. Here they get all that it learnt
 since, and the device adds what the host does not know yet.
