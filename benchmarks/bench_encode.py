@@ -1,4 +1,4 @@
-r"""What an encode costs: the figures of docs/embeddings.md that bench_embeddings.py does not measure. One piece a run.
+r"""What an encode costs: what bench_embeddings.py does not measure of measurements/embeddings.md. One piece a run.
 
   throughput   /encode of 512 tokens, 64 clients, over plain one-token /generate of the same texts on the same server
                and on the stock one, and over the host's matrix ceiling

@@ -49,7 +49,7 @@ from provenance import note, provenance
 from rig import Fleet, new_server
 from tessera.testing.server import Server, ServerStartError
 
-RUNNERS = Path(__file__).parents[1] / "docs/moe_runners.toml"
+RUNNERS = Path(__file__).parents[1] / "docs/reference/moe_runners.toml"
 CASES: dict[str, dict[str, Any]] = {
     "stock": {},
     "idle": {},

@@ -3,7 +3,7 @@
     SGLANG_URL=http://127.0.0.1:30000 python examples/minimal_fingerprints.py
 
 The server needs --toploc-verification or --enable-return-hidden-states. Here it verifies its own response; elsewhere a
-second server of the same model does. See docs/fingerprints.md.
+second server of the same model does. See docs/guide/fingerprints.md.
 """
 
 from __future__ import annotations

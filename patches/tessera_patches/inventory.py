@@ -1,4 +1,4 @@
-"""The inventory: every seam, once. The lock file, the checks, ``tessera seams`` and docs/seams.md come from it."""
+"""The inventory: every seam, once. Lock file, checks, ``tessera seams`` and docs/reference/seams.md come from it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tessera_patches.core import source
 from tessera_patches.tilespec.start import facts
 
 ROOT = Path(__file__).parents[2]
-RUNNERS: list[dict[str, Any]] = tomllib.loads((ROOT / "docs/moe_runners.toml").read_text())["runner"]
+RUNNERS: list[dict[str, Any]] = tomllib.loads((ROOT / "docs/reference/moe_runners.toml").read_text())["runner"]
 SERVER_ARGS = "sglang.srt.server_args.ServerArgs"
 
 

@@ -99,8 +99,8 @@ def test_hash_sees_code_and_nothing_else() -> None:
 
 
 def test_the_generated_page_is_up_to_date() -> None:
-    """docs/seams.md is what ``tessera seams docs`` prints."""
-    assert (ROOT / "docs" / "seams.md").read_text() == page() + "\n"
+    """docs/reference/seams.md is what ``tessera seams docs`` prints."""
+    assert (ROOT / "docs" / "reference" / "seams.md").read_text() == page() + "\n"
 
 
 def test_the_list_has_each_seam_with_its_guard_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ def shown() -> Iterator[str]:
     """Commands of all help texts, and of code blocks of all pages."""
     for one in parsers(parser()):
         yield from commands(one.epilog or "")
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for block in re.findall(r"```(?:bash|sh|console)?\n(.*?)```", page.read_text(), re.DOTALL):
             yield from commands(block)
 

@@ -31,8 +31,8 @@ from tessera_patches.core import lock
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted(path for path in (ROOT / "README.md", *DOCS.glob("*.md")) if path.is_file())
-SOURCES = ("python/tessera", "patches/tessera_patches", "sgl-kernel/tessera_kernels")
+LOG = DOCS / "design" / "log"
+PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if LOG not in path.parents)]
 FOLDERS = ("python", "patches", "sgl-kernel", "tests", "benchmarks", "docs", ".ci")
 
 ADDRESS = "http://127.0.0.1:30000"
@@ -106,7 +106,7 @@ def matches(shown: Any, found: Any) -> bool:
 
 def test_every_example_of_the_page_is_run() -> None:
     """A block that looks like an example and talks to no server would be left out."""
-    blocks = FENCE.findall((DOCS / "embeddings.md").read_text())
+    blocks = FENCE.findall((DOCS / "guide/embeddings.md").read_text())
     run = [example.code for example in EXAMPLES if example.place.startswith("embeddings.md")]
     assert [code for language, code in blocks if language in {"python", "bash"}] == run
 
@@ -129,7 +129,7 @@ def injection() -> str:
 
 def runners() -> str:
     """One line for each value of SGLang's enum of MoE runners."""
-    entries = tomllib.loads((DOCS / "moe_runners.toml").read_text())["runner"]
+    entries = tomllib.loads((DOCS / "reference/moe_runners.toml").read_text())["runner"]
     keys = ("hardware", "parallelism", "quantization", "state", "measured")
     head = ("`--moe-runner-backend`", "what it is for", *keys[:3], "state in SGLang 0.5.17", "our figures")
     return table(head, *((f"`{one['name']}`", one["what"], *(one[key] for key in keys)) for one in entries))
@@ -138,7 +138,7 @@ def runners() -> str:
 def versions() -> str:
     """Supported SGLang versions: those that have a lock file."""
     rows = [
-        (version, f"[{version}.json](../patches/tessera_patches/locks/{version}.json)", str(len(lock.load(version))))
+        (version, f"[{version}.json](../../patches/tessera_patches/locks/{version}.json)", str(len(lock.load(version))))
         for version in lock.supported_versions()
     ]
     return table(("SGLang", "lock file", "functions and classes in it"), *rows)
@@ -159,20 +159,11 @@ def limits() -> str:
     return table(("limit", "value", "why"), *rows)
 
 
-def modules() -> str:
-    """One line for each module: the first of its docstring."""
-    paths = [path for source in SOURCES for path in sorted((ROOT / source).rglob("*.py")) if path.stem != "__init__"]
-    docs = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in paths}
-    rows = [(f"`{path.relative_to(ROOT)}`", doc.splitlines()[0]) for path, doc in docs.items()]
-    return table(("module", "what"), *rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "refusals": refusals,
     "injection": injection,
     "versions": versions,
     "limits": limits,
-    "modules": modules,
     "runners": runners,
 }
 
@@ -197,7 +188,7 @@ def test_every_table_has_its_page() -> None:
 
 def test_options() -> None:
     """The table of options has each key, its default, and each allowed value."""
-    options = (DOCS / "embeddings.md").read_text().split("| key | default |")[1].split("\n\n")[0]
+    options = (DOCS / "guide/embeddings.md").read_text().split("| key | default |")[1].split("\n\n")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+)$", options, re.MULTILINE))
     types = get_type_hints(EmbedOptions)
     assert list(rows) == [field.name for field in fields(EmbedOptions)]
@@ -214,7 +205,7 @@ def test_error_codes() -> None:
     codes = {kind.code: kind.status for kind in kinds if issubclass(kind, errors.TesseraError)}
     constants = [value for name, value in vars(errors).items() if name.isupper() and isinstance(value, str)]
     codes |= {code: errors.RequestFailed(code, "").status for code in constants}
-    rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", (DOCS / "errors.md").read_text(), re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", (DOCS / "reference/errors.md").read_text(), re.MULTILINE))
     assert rows.pop("start_refused") == "none"  # it never travels over HTTP
     assert rows == {code: str(status) for code, status in codes.items() if code != "start_refused"}
 
@@ -252,23 +243,23 @@ def test_paths(page: Path) -> None:
 
 
 def test_metrics() -> None:
-    """docs/metrics.md has each metric, and none that is gone."""
+    """docs/reference/metrics.md has each metric, and none that is gone."""
     source = "".join((ROOT / "python/tessera" / name).read_text() for name in ("metrics.py", "tilespec/tally.py"))
     named = {f"tessera:{name}" for name in re.findall(r'(?:counter|gauge)\(\s*"(\w+)"', source)}
-    assert set(re.findall(r"^\| `(tessera:\w+)` \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)) == named
+    assert set(re.findall(r"^\| `(tessera:\w+)` \|", (DOCS / "reference/metrics.md").read_text(), re.MULTILINE)) == named
 
 
 def openapi() -> str:
-    """The page docs/openapi.json."""
+    """The page docs/reference/openapi.json."""
     return json.dumps(document(), indent=1) + "\n"
 
 
 def test_openapi() -> None:
-    """docs/openapi.json says what the schemas of the options say."""
-    assert (DOCS / "openapi.json").read_text() == openapi()
+    """docs/reference/openapi.json says what the schemas of the options say."""
+    assert (DOCS / "reference/openapi.json").read_text() == openapi()
 
 
 if __name__ == "__main__":
-    (DOCS / "openapi.json").write_text(openapi())
+    (DOCS / "reference/openapi.json").write_text(openapi())
     for path in PAGES:
         path.write_text(generated(path.read_text()))

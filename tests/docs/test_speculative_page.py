@@ -1,4 +1,4 @@
-"""docs/speculative-decoding.md: what it names is in the installed SGLang or in our tree; what it calls gone is gone."""
+"""The page design/speculative-decoding.md: what it names exists in SGLang or in our tree; what it calls gone is gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tessera_patches.core import source
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/speculative-decoding.md").read_text()
+PAGE = (ROOT / "docs/design/speculative-decoding.md").read_text()
 ROOTS = {"tessera": "python", "tessera_patches": "patches", "tessera_kernels": "sgl-kernel"}
 NAMES = sorted(set(re.findall(r"`((?:sglang|tessera|tessera_patches|tessera_kernels)(?:\.\w+)+)`", PAGE)))
 DIAGRAM = re.findall(r"<br/>([\w.]+)\"\]", PAGE)

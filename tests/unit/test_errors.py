@@ -24,7 +24,7 @@ from tessera.inject.projections import Projections
 from tessera.states.options import StateOptions
 
 FOLDERS = [Path(str(package.__file__)).parent for package in (tessera, tessera_patches)]
-PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "errors.md").read_text()
 """What says which limits are which status."""
 KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BadRequest)}
 

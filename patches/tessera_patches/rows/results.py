@@ -87,7 +87,7 @@ def _wants_fingerprints(req: Any) -> bool:
 
 
 def _note_progress(service: RowService, req: Any) -> None:
-    """The rows of all but the last generated token are complete; see docs/structure.md, point 1."""
+    """The rows of all but the last generated token are complete; see docs/design/architecture.md, point 1."""
     asked, proven, output_tokens = carried.of(req), getattr(req, PROVEN, 0), len(req.output_ids)
     key, prompt_tokens = asked[TOKEN_KEY] + req.rid, len(req.origin_input_ids)
     if weights.outdated(req):

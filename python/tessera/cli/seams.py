@@ -19,7 +19,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         choices=("list", "lock", "docs"),
         default="list",
         help="list: each with its reason (default); lock: write the lock file of the installed SGLang, to be reviewed "
-        "before it is committed; docs: print the page docs/seams.md",
+        "before it is committed; docs: print the page docs/reference/seams.md",
     )
     parser.set_defaults(run=run)
 
@@ -50,7 +50,7 @@ def _lines() -> str:
 
 
 def page() -> str:
-    """The page docs/seams.md."""
+    """The page docs/reference/seams.md."""
     from tessera_patches.core.seam import Guard, Phase
     from tessera_patches.inventory import SEAMS
 
@@ -80,7 +80,7 @@ def _relied(paths: tuple[str, ...]) -> str:
 
 
 _INTRODUCTION = """\
-<!-- Generated: tessera seams docs > docs/seams.md. A test compares. -->
+<!-- Generated: tessera seams docs > docs/reference/seams.md. A test compares. -->
 # Seams
 
 Every place where Tessera touches SGLang. Each is compared with the lock file of the installed SGLang version before it

@@ -12,7 +12,7 @@ from tessera.client.status import FLAG
 
 PROXY = (
     "a proxy in front of the server drops fields that it does not know, as sglang-router does: give the address of the "
-    "server itself, or see docs/client.md, Behind a proxy"
+    "server itself, or see docs/guide/client.md, Behind a proxy"
 )
 """The likely cause, and what to do."""
 APPLIED = "embedding_options"

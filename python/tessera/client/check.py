@@ -22,7 +22,7 @@ MOST_ERROR = 0.01
 """Relative; between two ways to one vector on one server. The noise of bfloat16 is a tenth of it."""
 
 
-BEHIND = "Give the address of the server itself, or see docs/client.md, Behind a proxy"
+BEHIND = "Give the address of the server itself, or see docs/guide/client.md, Behind a proxy"
 
 
 class Finding(NamedTuple):

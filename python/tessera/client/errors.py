@@ -51,7 +51,7 @@ class StatusError(ClientError):
 
     Attributes:
         status: the HTTP status.
-        code: the server's stable code (docs/errors.md), None where it has none.
+        code: the server's stable code (docs/reference/errors.md), None where it has none.
         field: the field of the request that is wrong, None if not known.
     """
 

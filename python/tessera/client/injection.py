@@ -1,4 +1,4 @@
-"""Vectors to be put into the embeddings of a prompt (docs/injection.md): numpy in, binary out."""
+"""Vectors to be put into the embeddings of a prompt (docs/guide/injection.md): numpy in, binary out."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Inference(Protocol):
         """
 
     def verify(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """Whether each claim was computed by this model, with one prefill for each (docs/toploc.md)."""
+        """Whether each claim was computed by this model, with one prefill for each (docs/guide/fingerprints.md)."""
 
     def health_check(self) -> None:
         """Return if a token can be generated now, with this key; raise at once, without another try, if not."""

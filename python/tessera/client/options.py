@@ -34,7 +34,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class PoolingOptions(TypedDict, total=False):
-    """How a vector is made of the rows of a prompt (docs/embeddings.md)."""
+    """How a vector is made of the rows of a prompt (docs/guide/embeddings.md)."""
 
     pooling: Literal["mean", "last", "max", "first"]
     normalize: bool
@@ -51,7 +51,7 @@ class GenerateOptions(SamplingOptions, total=False):
     """Options of ``generate`` and ``stream``.
 
     ``logprobs`` asks for the log-probability of each generated token, ``hidden_states`` for raw rows
-    (docs/hidden-states.md), ``fingerprints`` for what ``verify`` needs, with the verifier's ``nonce`` if it gave
+    (docs/guide/hidden-states.md), ``fingerprints`` for what ``verify`` needs, with the verifier's ``nonce`` if it gave
     one. ``inject`` puts vectors into the embeddings of the prompt, ``lora_path`` names an adapter that the server has
     loaded. ``timeout`` is in seconds, for this call.
     """

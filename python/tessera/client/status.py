@@ -20,7 +20,7 @@ LONGEST_WAIT = 3600.0
 """Seconds of a ``Retry-After`` that are believed."""
 _HINTS: Mapping[int, str] = {
     HTTPStatus.NOT_FOUND: "; is the URL that of the server itself, and not of a proxy, and has it sglang-tessera?",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "; a proxy takes less than the server itself (docs/client.md, Behind a proxy)",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "; a proxy takes less than the server (docs/guide/client.md, Behind a proxy)",
 }
 
 

@@ -1,6 +1,6 @@
 """The OpenAPI of what is ours: routes of our own, and our fields on SGLang's requests.
 
-Made of the option schemas, so that it cannot say anything else than they do. ``docs/openapi.json`` is this document
+Made of the option schemas, so that it cannot say anything else than they do. ``docs/reference/openapi.json`` is this
 without a model's limits; a server has it, with them, in its ``/openapi.json``.
 """
 
