@@ -246,7 +246,8 @@ def test_metrics() -> None:
     """docs/reference/metrics.md has each metric, and none that is gone."""
     source = "".join((ROOT / "python/tessera" / name).read_text() for name in ("metrics.py", "tilespec/tally.py"))
     named = {f"tessera:{name}" for name in re.findall(r'(?:counter|gauge)\(\s*"(\w+)"', source)}
-    assert set(re.findall(r"^\| `(tessera:\w+)` \|", (DOCS / "reference/metrics.md").read_text(), re.MULTILINE)) == named
+    page = (DOCS / "reference/metrics.md").read_text()
+    assert set(re.findall(r"^\| `(tessera:\w+)` \|", page, re.MULTILINE)) == named
 
 
 def openapi() -> str:

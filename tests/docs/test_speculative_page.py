@@ -1,4 +1,4 @@
-"""The page design/speculative-decoding.md: what it names exists in SGLang or in our tree; what it calls gone is gone."""
+"""The page on speculative decoding: what it names exists in SGLang or in our tree; what it calls gone is gone."""
 
 from __future__ import annotations
 
