@@ -28,7 +28,7 @@ $(STAMP): setup.py pyproject.toml
 	@touch "$(STAMP)"
 
 demo: venv ## start a real server, send real requests, show what comes back
-	@$(RUN) -m tessera.testing.demo
+	@$(RUN) examples/demo.py
 
 test: lint test-unit test-kernels test-rest ## lint, then every test that needs no GPU
 

@@ -76,7 +76,7 @@ setup(
     packages=packages(),
     package_dir=ROOTS,
     package_data={
-        "tessera": ["py.typed", "testing/models/**"],
+        "tessera": ["py.typed"],
         "tessera_kernels": ["py.typed"],
         "tessera_patches": ["py.typed", "**/*.json"],
     },

@@ -22,7 +22,7 @@ from gpu_trace import GpuTime, read_trace
 from load import Load, random_prompts, turns
 from provenance import note, provenance, tell
 from rig import VARIANTS, Fleet, new_server
-from tessera.testing.launch import gpu_present
+from tessera.launching.command import gpu_present
 from tilespec import plugins, progress
 from tilespec.decode import Decoding, Place, decode
 from tilespec.tracing import STEPS, trace

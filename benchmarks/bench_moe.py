@@ -47,7 +47,7 @@ from load import Cases, Load, load_of, take_turns, warm_up
 from plot_moe import records, write
 from provenance import note, provenance
 from rig import Fleet, new_server
-from tessera.testing.server import Server, ServerStartError
+from tessera.launching.server import Server, ServerStartError
 
 RUNNERS = Path(__file__).parents[1] / "docs/reference/moe_runners.toml"
 CASES: dict[str, dict[str, Any]] = {

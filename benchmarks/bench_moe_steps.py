@@ -21,7 +21,7 @@ from typing import Any
 
 from load import load_of, run
 from provenance import provenance, tell
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 from tessera.tilespec.replay import Agreement, replay
 from tessera.tilespec.trace import Trace
 

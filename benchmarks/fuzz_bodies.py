@@ -18,9 +18,9 @@ from typing import Any
 
 from hostile.campaign import Report, ServerFailedError, fuzz
 from provenance import provenance
-from tessera.testing.drafts import chain, drafting
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Server
+from tessera_testing.drafts import chain, drafting
+from tessera_testing.tiny import TINY
 
 GRAMMARS = ("--grammar-backend", "llguidance")  # SGLang's default ends a server without a GPU
 SMALL = ("--context-length", "256", *GRAMMARS)

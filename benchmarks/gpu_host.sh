@@ -8,5 +8,5 @@ if [[ ! -d $site/sglang ]]; then
 fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 meta=$(mktemp -d)
-export PYTHONPATH="$site:$root/python:$root/patches:$root/sgl-kernel:$root/benchmarks:$root/benchmarks/models:$meta" HF_HUB_OFFLINE=1
+export PYTHONPATH="$site:$root/python:$root/patches:$root/sgl-kernel:$root/tests/support:$root/benchmarks:$root/benchmarks/models:$meta" HF_HUB_OFFLINE=1
 (cd "$root" && python3 setup.py -q egg_info --egg-base "$meta")

@@ -121,7 +121,7 @@ small() {
 # Which share of honest responses fails, and of cheats passes: of the tiny model, for there are no weights of a larger one.
 # Cut off, it goes on where it was: the responses are kept in $out.
 calibrate() {
-  local tiny=python/tessera/testing/models
+  local tiny=tests/support/models
   local common="--attention-backend fa3 --sampling-backend pytorch --grammar-backend none --dtype bfloat16
     --cuda-graph-backend-prefill=disabled --mem-fraction-static 0.5 --max-total-tokens 60000"
   local drafts="--speculative-algorithm EAGLE --speculative-draft-model-path $tiny/tiny-eagle
@@ -166,7 +166,7 @@ experts() { # NAME RESULTS OPTION...: the runners of a model of Qwen3-30B-A3B's 
 }
 
 tiny_moe() {
-  expert_bench --model python/tessera/testing/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads "${expert_server[@]}"
+  expert_bench --model tests/support/models/tiny-moe --out "$out/tiny-moe.jsonl" --loads "${expert_server[@]}"
 }
 
 moe_gone() { rm -rf /tmp/m30b-*; } # they fill the disk

@@ -17,9 +17,9 @@ import httpx
 import numpy as np
 
 from load import FIRST_ID, LAST_ID
-from tessera.fingerprint import calibration
+from tessera.fingerprint.calibration import prover
+from tessera.fingerprint.calibration.distances import accepted, thresholds
 from tessera.fingerprint.thresholds import Thresholds
-from tessera.testing import prover
 
 PROMPTS, LONGEST = 48, 512
 CLAIMS, CLAIM_TOKENS = 96, 64
@@ -100,12 +100,12 @@ def _fingerprints(url: str, backend: str, folder: Path) -> dict[str, Any]:
         responses = [prover.Response(**one) for one in json.loads(path.read_text())]
         httpx.post(f"{url}/flush_cache?timeout=30", timeout=SECONDS).raise_for_status()
         distances = prover.check(url, responses)
-        limits = calibration.thresholds(distances[::2])
+        limits = thresholds(distances[::2])
         judged = distances[1::2]
         found[path.name.removesuffix("-claims.json")] = {
             "thresholds": {name: round(value, 5) for name, value in asdict(limits).items()},
-            "passed": calibration.accepted(judged, limits),
-            "passed_by_the_paper": calibration.accepted(judged, Thresholds()),
+            "passed": accepted(judged, limits),
+            "passed_by_the_paper": accepted(judged, Thresholds()),
             "of": len(judged),
         }
     return found

@@ -7,7 +7,7 @@ All 48 layers take 57 GiB in bfloat16; six servers side by side on one H200, as 
 
 The weights have a real model's scale and its routers preferences (`random_weights.py`); with SGLang's ``--load-format
 dummy`` all tokens wake the same experts, and the rows of all runners are the same. For agreement of a trained model
-serve `python/tessera/testing/models/tiny-moe`.
+serve `tests/support/models/tiny-moe`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import random_weights
-from tessera.testing.tiny import TINY_MOE
+from tessera_testing.tiny import TINY_MOE
 
 SHAPE: dict[str, Any] = {
     "architectures": ["Qwen3MoeForCausalLM"],

@@ -27,8 +27,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tessera.testing.processes import ProcessFamily
-from tessera.testing.server import Server
+from tessera.launching.processes import ProcessFamily
+from tessera.launching.server import Server
 
 STATE = Path(f"/tmp/tessera-rig-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}.json")  # noqa: S108 - a borrowed machine
 STAGGER_SECONDS = 4.0

@@ -1,7 +1,7 @@
 """Every feature at once, for as long as you like: no answer may be wrong, and no process may grow.
 
 The server keeps rows, injects, fingerprints every response, speculates with drafts that dice size, and retracts
-requests every few steps. It answers canaries (`tessera.testing.canary`), claims and batches of texts, each compared
+requests every few steps. It answers canaries (`tessera_testing.canary`), claims and batches of texts, each compared
 with Hugging Face. Meanwhile every process of it is stopped and continued, thousands of requests come at once, and some
 clients read one byte a second. At the end each process is killed, one after the other, and a new server takes the same
 port. Example:
@@ -28,13 +28,13 @@ from provenance import provenance
 from soaking.readers import SLOW_READERS, slow_readers
 from soaking.tally import MAIN, Tally, memory, processes, report
 from tessera.client import Client
-from tessera.testing.canary import canaries, fly, judge
-from tessera.testing.claims import claim_of, proven, verdicts
-from tessera.testing.drafts import chain, drafting, retracting
-from tessera.testing.launch import free_port
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
+from tessera.launching.ports import free_port
+from tessera.launching.server import Server
+from tessera_testing.canary import canaries, fly, judge
+from tessera_testing.claims import claim_of, proven, verdicts
+from tessera_testing.drafts import chain, drafting, retracting
+from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.tiny import TINY
 
 SITE = Path(__file__).parent.parent / "tests" / "site"
 OPTIONS = (

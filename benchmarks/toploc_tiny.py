@@ -19,14 +19,15 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from provenance import provenance
-from tessera.fingerprint import cheats, codec
-from tessera.fingerprint.calibration import Measured, report
+from tessera.fingerprint import codec
+from tessera.fingerprint.calibration import cheats
+from tessera.fingerprint.calibration.distances import Measured, report
+from tessera.fingerprint.calibration.histograms import draw
+from tessera.fingerprint.calibration.prover import Response, prompts, tampered
 from tessera.fingerprint.chunks import layout
 from tessera.fingerprint.codec import Points
-from tessera.fingerprint.histograms import draw
 from tessera.fingerprint.verifier import distances
-from tessera.testing.prover import Response, prompts, tampered
-from tessera.testing.tiny import TINY
+from tessera_testing.tiny import TINY
 
 TOPK = 128
 

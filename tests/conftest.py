@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.testing.pool import ServerPool
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.pool import ServerPool
 
 # Folders whose every test starts the real server.
 ENGINE_FOLDERS = ("engine_cpu", "faults", "fuzz")

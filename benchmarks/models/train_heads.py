@@ -22,7 +22,7 @@ from tiny_training.vocabulary import document
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tessera.testing.tiny import TINY
+from tessera_testing.tiny import TINY
 
 #: Draft steps that are trained, and measured.
 STEPS = 3

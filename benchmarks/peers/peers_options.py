@@ -17,7 +17,7 @@ OURS = ("--toploc-verification", "--enable-injection")
 TILE_SPEC = "--tile-spec"
 HIDDEN = "--enable-return-hidden-states"
 
-MODELS = Path(__file__).resolve().parents[2] / "python/tessera/testing/models"
+MODELS = Path(__file__).resolve().parents[2] / "tests/support/models"
 TINY = MODELS / "tiny"
 MODEL = Path(os.environ.get("PEERS_MODEL", TINY))
 ADAPTER = MODEL.with_name("tiny-adapter")

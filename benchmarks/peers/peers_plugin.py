@@ -100,7 +100,7 @@ def _replace_servers() -> None:
     from sglang.srt import utils
     from sglang.srt.utils import common
 
-    from tessera.testing.launch import free_port
+    from tessera.launching.ports import free_port
 
     context = int(os.environ["PEERS_CONTEXT"])
     _servers = Servers(

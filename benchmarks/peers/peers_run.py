@@ -25,9 +25,9 @@ from typing import Any
 from peers_options import ADAPTER, EVERYTHING, OURS, SIDES, STOCK, TINY
 from peers_report import PASSED, Side, load, report
 
-from tessera.testing import adapters
-from tessera.testing.processes import ProcessFamily
-from tessera.testing.weights import with_other_weights
+from tessera.launching.processes import ProcessFamily
+from tessera_testing import adapters
+from tessera_testing.weights import with_other_weights
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

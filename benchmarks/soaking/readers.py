@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from tessera.testing.launch import HOST
-from tessera.testing.server import Server
+from tessera.launching.ports import HOST
+from tessera.launching.server import Server
 
 SLOW_READERS = 20
 

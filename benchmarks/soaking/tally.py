@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tessera.testing.processes import ProcessFamily
-from tessera.testing.server import Server
+from tessera.launching.processes import ProcessFamily
+from tessera.launching.server import Server
 
 MOST_ERROR = 1e-5
 """Relative, in float32."""

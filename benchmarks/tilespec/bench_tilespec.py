@@ -28,8 +28,8 @@ from frozen import freeze
 from processors import processor_time, stolen_since
 from provenance import note, provenance
 from rig import end
-from tessera.testing.launch import gpu_present
-from tessera.testing.server import Server, ServerStartError
+from tessera.launching.command import gpu_present
+from tessera.launching.server import Server, ServerStartError
 from tilespec import forced, plugins, profile_gate, progress, shared_weights, thread_profile
 from tilespec.decode import Decoded, Decoding, Place, decode, send
 from tilespec.prompts import Prompts, read_prompts

@@ -19,7 +19,7 @@ from statistics import median
 import torch
 
 from provenance import note, provenance, tell
-from tessera.testing.verified import HOWS, VOCABULARY, VerifiedChains
+from tessera_testing.verified import HOWS, VOCABULARY, VerifiedChains
 
 SHAPES = ((1, 4), (8, 4), (32, 4), (64, 4), (64, 8), (128, 4))
 """Requests, tokens of each."""

@@ -25,8 +25,6 @@ import numpy.typing as npt
 import torch
 
 from provenance import note, provenance, tell
-from tessera.testing.attention import extending
-from tessera.testing.verified import VerifiedChains
 from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.decider import Decider
@@ -35,6 +33,8 @@ from tessera_kernels.accept_chains import AcceptedChains, accept_chains
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.scatter_verify import scatter_verify
+from tessera_testing.attention import extending
+from tessera_testing.verified import VerifiedChains
 
 STEPS = (0, 1, 2, 3, 5, 7)
 BS, DEPTH, TOKENS, HIDDEN, LONGEST, VOCABULARY = 64, 7, 256, 4096, 8192, 128_256

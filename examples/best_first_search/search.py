@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from problem import State, next_line, refused, solved
 from tessera.client import Inference, connect
-from tessera.testing.tiny import TINY
+from tessera_testing.tiny import TINY
 from value import ValueHead, embed
 
 PROBLEMS = (

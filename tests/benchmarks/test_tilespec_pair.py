@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tiny_training.shapes import TARGET
 from transformers import AutoModelForCausalLM
 
-from tessera.testing.tiny import TINY
+from tessera_testing.tiny import TINY
 from tilespec import draw_pair, pad_target, plot_tilespec, prompts, train_pair
 from tilespec.decode import Decoding, together
 from tilespec.heads import Head

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.testing.reference import cut
 from tessera.tilespec.penalties import Penalties, RecentTokens
 from tessera_kernels import cpu
 from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import VerifyRows
+from tessera_testing.reference import cut
 
 BATCH, WIDTH, VOCABULARY = 60, 4, 2  # every second draft is right
 PENALTIES, BIAS, GRAMMAR = "penalties", "bias", "grammar"

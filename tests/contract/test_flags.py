@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tessera.testing.drafts import TREE, chain, drafting
-from tessera.testing.launch import environment
-from tessera.testing.tiny import TINY
+from tessera.launching.command import environment
+from tessera_testing.drafts import TREE, chain, drafting
+from tessera_testing.tiny import TINY
 
 # Imports the engine once, which takes seconds, and forks for each line of arguments.
 PROGRAM = """

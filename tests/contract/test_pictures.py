@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tessera.cli import main
-from tessera.fingerprint.calibration import Measured, report
-from tessera.fingerprint.histograms import draw
+from tessera.fingerprint.calibration.distances import Measured, report
+from tessera.fingerprint.calibration.histograms import draw
 from tessera.fingerprint.verifier import Distance
 from tessera.tilespec import cache
 from tessera.tilespec.cache import Profile

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tessera.testing.processes import ProcessFamily
+from tessera.launching.processes import ProcessFamily
 
 EXIT = {"x86_64": 60, "aarch64": 93}[platform.machine()]
 """The number of exit(2), which ends one thread."""

@@ -12,10 +12,10 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from transformers import AutoTokenizer
 
 from tessera.admission import EMBED_KEY, TOKEN_KEY
-from tessera.testing.tiny import TINY
 from tessera_patches.core import carried
 from tessera_patches.guard import scheduler as guard
 from tessera_patches.guard.stops import end_token_by_token
+from tessera_testing.tiny import TINY
 
 STOCK = Req.update_finish_state
 EOS = 3

@@ -25,8 +25,8 @@ from tessera import errors
 from tessera.embed.options import EmbedOptions
 from tessera.http.schema import document
 from tessera.inject import refusals as injection_refusals
+from tessera.launching.server import Server
 from tessera.rows.refusals import REFUSALS
-from tessera.testing.server import Server
 from tessera_patches.core import lock
 
 ROOT = Path(__file__).parents[2]

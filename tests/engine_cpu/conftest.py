@@ -7,12 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tessera.testing import adapters
-from tessera.testing.drafts import retracting
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Server
+from tessera_testing import adapters
+from tessera_testing.drafts import retracting
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace
+from tessera_testing.tiny import TINY
 
 HIDDEN = "--enable-return-hidden-states"
 

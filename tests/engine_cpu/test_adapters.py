@@ -12,10 +12,10 @@ import pytest
 
 from tessera.cli import main
 from tessera.client import Claim, Client
-from tessera.testing import adapters
-from tessera.testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing import adapters
+from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
+from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
 NAMES = [None, "own", "other"]

@@ -14,11 +14,11 @@ import httpx
 import numpy as np
 import pytest
 
-from tessera.testing.endpoints import flush_cache
-from tessera.testing.generate import fresh_prompt
-from tessera.testing.prover import ask, check
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.fingerprint.calibration.prover import ask, check
+from tessera.launching.server import Server
+from tessera_testing.endpoints import flush_cache
+from tessera_testing.generate import fresh_prompt
+from tessera_testing.reference import HuggingFace, relative_error
 
 prompt_of = partial(fresh_prompt, "cached encodes")
 

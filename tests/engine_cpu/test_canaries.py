@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import httpx
 import pytest
 
-from tessera.testing.canary import canaries, fly, judge
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.canary import canaries, fly, judge
+from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
 

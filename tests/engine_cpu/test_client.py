@@ -26,9 +26,9 @@ from tessera.client import (
 from tessera.client.check import findings
 from tessera.client.extract import first_line
 from tessera.client.options import GenerateWithEmbeddingOptions, Prompt
-from tessera.testing.reference import HuggingFace, Vector, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace, Vector, relative_error
+from tessera_testing.tiny import TINY
 
 FLOAT32_ERROR = 1e-5
 PROMPT = "class Stack:\n    def __init__(self):\n"

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace, relative_error
 
 IDS = [321, 538, 266, 810]
 

@@ -12,10 +12,10 @@ import httpx
 import numpy as np
 import pytest
 
-from tessera.testing.canary import OVERS, POOLINGS
-from tessera.testing.generate import fresh_prompt, generate
-from tessera.testing.reference import HuggingFace, cosine, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.canary import OVERS, POOLINGS
+from tessera_testing.generate import fresh_prompt, generate
+from tessera_testing.reference import HuggingFace, cosine, relative_error
 
 prompt_of = partial(fresh_prompt, "embeddings")
 

@@ -15,9 +15,9 @@ import openai
 import pytest
 from safetensors.numpy import load
 
-from tessera.testing.reference import HuggingFace, Vector, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace, Vector, relative_error
+from tessera_testing.tiny import TINY
 
 FLOAT32_ERROR = 1e-5
 TEXTS = ["def add(a, b):\n    return a + b\n", "import os", "class Stack:\n    pass\n"]

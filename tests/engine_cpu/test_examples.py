@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

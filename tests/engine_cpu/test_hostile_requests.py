@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tessera.testing.reference import HuggingFace
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace
 
 GREEDY: dict[str, Any] = {"max_new_tokens": 4, "temperature": 0}
 PROMPT = [5, 6, 7]

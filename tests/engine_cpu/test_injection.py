@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from tessera.testing.injected import (
+from tessera.launching.server import Server
+from tessera_testing.injected import (
     FLOAT32_ERROR,
     H,
     Matrix,
@@ -27,8 +28,7 @@ from tessera.testing.injected import (
     rows_of,
     vectors_of,
 )
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera_testing.reference import HuggingFace, relative_error
 
 
 def test_replace_and_the_prefix_cache(injecting: Server, hf: HuggingFace) -> None:

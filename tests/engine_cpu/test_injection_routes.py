@@ -12,7 +12,8 @@ import pytest
 
 from tessera.client import Claim, Injection, connect
 from tessera.client.options import GenerateOptions
-from tessera.testing.injected import (
+from tessera.launching.server import Server
+from tessera_testing.injected import (
     FLOAT32_ERROR,
     H,
     ask,
@@ -24,8 +25,7 @@ from tessera.testing.injected import (
     rows_of,
     vectors_of,
 )
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera_testing.reference import HuggingFace, relative_error
 
 
 def test_the_client(injecting: Server, hf: HuggingFace) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tessera.testing.endpoints import metrics
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.endpoints import metrics
+from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
 SECONDS = 60.0

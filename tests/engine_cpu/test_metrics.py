@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-from tessera.testing.endpoints import metrics
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.endpoints import metrics
 
 
 def read(server: Server) -> dict[str, float]:

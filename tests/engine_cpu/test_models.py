@@ -16,12 +16,13 @@ import torch
 from toploc.poly import build_proofs_base64
 
 from tessera.fingerprint.answer import FINGERPRINTS
-from tessera.testing.claims import verdicts
-from tessera.testing.injected import ask, check, override, prompt_of, replaced, vectors_of
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace
-from tessera.testing.server import Server, expect_refusal
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Server
+from tessera_testing.claims import verdicts
+from tessera_testing.injected import ask, check, override, prompt_of, replaced, vectors_of
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace
+from tessera_testing.refusal import expect_refusal
+from tessera_testing.tiny import TINY
 
 OPTIONS = ("--toploc-verification", "--enable-injection", "--chunked-prefill-size", "32")
 SHAPE: dict[str, Any] = {

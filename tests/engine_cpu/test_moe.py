@@ -16,16 +16,16 @@ import torch
 from toploc.poly import build_proofs_base64
 
 from tessera.fingerprint.answer import FINGERPRINTS
-from tessera.testing.claims import verdicts
-from tessera.testing.drafts import chain, code_and_noise, drafting, retracting
-from tessera.testing.endpoints import flush_cache
-from tessera.testing.generate import generate
-from tessera.testing.injected import rows_of
-from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY_MOE
+from tessera.launching.server import Server
+from tessera_testing.claims import verdicts
+from tessera_testing.drafts import chain, code_and_noise, drafting, retracting
+from tessera_testing.endpoints import flush_cache
+from tessera_testing.generate import generate
+from tessera_testing.injected import rows_of
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
+from tessera_testing.tiny import TINY_MOE
 
 FLOAT32_ERROR = 1e-5
 ENV = {"TESSERA_TEST_FAULT": "dice", **retracting(7)}

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 
 GOOD = 128
 THREE = {"max_new_tokens": 3, "temperature": 0}

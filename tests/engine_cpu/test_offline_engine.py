@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tessera.testing.claims import FINGERPRINTS
-from tessera.testing.launch import environment
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.tiny import TINY
+from tessera.launching.command import environment
+from tessera_testing.claims import FINGERPRINTS
+from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.tiny import TINY
 
 SCRIPT = """
 import json, sys

@@ -12,8 +12,8 @@ import numpy as np
 import openai
 import pytest
 
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
 STATES = "hidden_states"

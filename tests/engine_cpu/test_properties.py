@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
-from tessera.testing.canary import OVERS, POOLINGS
-from tessera.testing.endpoints import flush_cache
-from tessera.testing.reference import HuggingFace, Vector, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.canary import OVERS, POOLINGS
+from tessera_testing.endpoints import flush_cache
+from tessera_testing.reference import HuggingFace, Vector, relative_error
 
 FLOAT32_ERROR = 1e-5
 ROW_ERROR = 1e-4

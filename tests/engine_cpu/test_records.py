@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 
 SECONDS = 30.0
 SAMPLING = {"max_new_tokens": 3, "temperature": 0}

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tessera.testing.canary import canaries, fly, judge
-from tessera.testing.claims import claim_of, proven, verdicts
-from tessera.testing.drafts import chain, code_and_noise, drafting, retracting
-from tessera.testing.endpoints import flush_cache, metrics
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.canary import canaries, fly, judge
+from tessera_testing.claims import claim_of, proven, verdicts
+from tessera_testing.drafts import chain, code_and_noise, drafting, retracting
+from tessera_testing.endpoints import flush_cache, metrics
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace
 
 FLOAT32_ERROR = 1e-5
 OPTIONS = ("--enable-return-hidden-states", "--enable-injection", *drafting("STANDALONE", chain(5)), "--tile-spec")

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace, relative_error
 
 BAD: list[tuple[Any, str, str]] = [
     (5, "return_embedding", "true, false, or an object"),

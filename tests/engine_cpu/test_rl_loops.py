@@ -19,15 +19,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tessera.testing.claims import FINGERPRINTS, claim_of, post, proven, verdicts
-from tessera.testing.endpoints import flush_cache, metrics
-from tessera.testing.generate import fresh_prompt, generate
-from tessera.testing.launch import hold_port, port_of
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
-from tessera.testing.weights import with_other_weights
+from tessera.launching.ports import hold_port, port_of
+from tessera.launching.server import Server
+from tessera_testing.claims import FINGERPRINTS, claim_of, post, proven, verdicts
+from tessera_testing.endpoints import flush_cache, metrics
+from tessera_testing.generate import fresh_prompt, generate
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.tiny import TINY
+from tessera_testing.weights import with_other_weights
 
 FLOAT32_ERROR = 1e-5
 LONG = 300

@@ -12,10 +12,10 @@ import pytest
 
 from tessera.cli import main
 from tessera.client import AsyncClient, Client, HiddenStatesUnsupported, Injection, NotApplied, RequestRefused, connect
-from tessera.testing.injected import Matrix, replaced, vectors_of
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.router import router
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.injected import Matrix, replaced, vectors_of
+from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.router import router
 
 FLOAT32_ERROR = 1e-5
 TEXT = "def add(a, b):\n    return a + b\n"

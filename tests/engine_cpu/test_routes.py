@@ -8,8 +8,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tessera.testing.claims import FINGERPRINTS
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.claims import FINGERPRINTS
 
 MESSAGES = [{"role": "user", "content": "def f("}]
 TEXT: dict[str, dict[str, Any]] = {

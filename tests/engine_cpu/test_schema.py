@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from tessera.http.schema import STOCK_REQUESTS, document, request_fields
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 
 
 def test_the_server_publishes_it(server: Server) -> None:

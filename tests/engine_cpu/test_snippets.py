@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace, relative_error
 
 COUNT = 200
 LONGEST = 2500

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tessera.testing.canary import canaries, fly, judge
-from tessera.testing.claims import verdicts
-from tessera.testing.drafts import TREE, chain, code_and_noise, drafting, retracting
-from tessera.testing.endpoints import flush_cache
-from tessera.testing.generate import generate
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.canary import canaries, fly, judge
+from tessera_testing.claims import verdicts
+from tessera_testing.drafts import TREE, chain, code_and_noise, drafting, retracting
+from tessera_testing.endpoints import flush_cache
+from tessera_testing.generate import generate
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
 # SGLang's own C++ of the n-gram corpus is compiled at start, and lacks an include that GCC 12 asks for.

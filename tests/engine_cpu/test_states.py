@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load
 
-from tessera.testing.generate import fresh_prompt, generate
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.generate import fresh_prompt, generate
+from tessera_testing.reference import HuggingFace, relative_error
 
 prompt_of = partial(fresh_prompt, "states")
 

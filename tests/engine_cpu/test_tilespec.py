@@ -13,17 +13,17 @@ import httpx
 import numpy as np
 import pytest
 
-from tessera.testing.chances import sampled_as
-from tessera.testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting, write_knowing_most
-from tessera.testing.endpoints import metrics
-from tessera.testing.generate import generate
-from tessera.testing.launch import RANKS_ON_CPUS, TWO_RANKS
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, cut, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Server
 from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Record, Trace
+from tessera_testing.chances import sampled_as
+from tessera_testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting, write_knowing_most
+from tessera_testing.endpoints import metrics
+from tessera_testing.generate import generate
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, cut, relative_error
+from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
+from tessera_testing.tiny import TINY
 
 HIDDEN = "--enable-return-hidden-states"
 GRAMMARS = ("--grammar-backend", "llguidance")  # the default one wants memory that a GPU can read

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tessera.testing.drafts import chain, drafting, write_knowing_most
-from tessera.testing.generate import generate
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.trace import Trace
+from tessera_testing.drafts import chain, drafting, write_knowing_most
+from tessera_testing.generate import generate
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace
 
 STANDALONE, EAGLE3 = drafting("STANDALONE", chain(5)), drafting("EAGLE3", chain(5))
 STEPS = (0, 1, 2, 3, 5)

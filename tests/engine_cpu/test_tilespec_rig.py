@@ -13,8 +13,8 @@ import pytest
 from safetensors.torch import load_file
 from tiny_training.shapes import TARGET, Shape
 
-from tessera.testing.reference import HuggingFace
-from tessera.testing.tiny import TINY, TINY_EAGLE3
+from tessera_testing.reference import HuggingFace
+from tessera_testing.tiny import TINY, TINY_EAGLE3
 from tilespec import bench_tilespec, time_launches
 from tilespec.decode import Decoding, Place
 from tilespec.pad_target import write_wide_head, write_wide_model

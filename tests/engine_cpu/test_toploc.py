@@ -21,11 +21,11 @@ from tessera.fingerprint.chunks import layout
 from tessera.fingerprint.codec import Points
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.fingerprint.verifier import Distance
-from tessera.testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace
-from tessera.testing.server import Server
-from tessera.testing.weights import with_other_weights
+from tessera.launching.server import Server
+from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace
+from tessera_testing.weights import with_other_weights
 
 
 def validate(server: Server, meta: Any, claim: Any) -> Any:

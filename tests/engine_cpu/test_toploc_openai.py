@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from tessera.testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, verdicts
-from tessera.testing.endpoints import flush_cache
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, verdicts
+from tessera_testing.endpoints import flush_cache
 
 MESSAGES = [{"role": "user", "content": "def push(self, item):"}]
 

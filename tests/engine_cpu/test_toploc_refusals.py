@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from tessera.testing.claims import CLAIM, claim_of, post, prompt_of, proven, verdicts
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.claims import CLAIM, claim_of, post, prompt_of, proven, verdicts
 
 
 def test_without_the_flags(bare: Server) -> None:

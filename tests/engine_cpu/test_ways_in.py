@@ -12,10 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tessera.testing.claims import claim_of, post, proven, verdicts
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server, expect_refusal
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Server
+from tessera_testing.claims import claim_of, post, proven, verdicts
+from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.refusal import expect_refusal
+from tessera_testing.tiny import TINY
 
 SCRIPT = str(Path(__file__).parents[1] / "support" / "as_libraries_do.py")
 OURS = {"TESSERA_ARGS": "--toploc-verification --enable-injection"}

@@ -10,9 +10,9 @@ import pytest
 
 from tessera.cli import main
 from tessera.client import Claim, Client
-from tessera.testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
+from tessera_testing.reference import HuggingFace, relative_error
 
 WIDE = 4096
 """The context of `server`; that of `narrow` is 64."""

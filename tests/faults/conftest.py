@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.testing.pool import ServerPool
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.pool import ServerPool
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tessera.testing.endpoints import flush_cache
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
-from tessera.testing.weights import with_other_weights
+from tessera.launching.server import Server
+from tessera_testing.endpoints import flush_cache
+from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.tiny import TINY
+from tessera_testing.weights import with_other_weights
 
 FLOAT32_ERROR = 1e-5
 PROMPT = list(range(100, 150))

@@ -31,13 +31,13 @@ from tessera.client import (
     Timeouts,
     Unauthorized,
 )
-from tessera.testing import unreliable
-from tessera.testing.launch import free_port
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
-from tessera.testing.unreliable import Answered, Fault, UnreliableProxy, cut_within, rewritten, status, truncated
+from tessera.launching.ports import free_port
+from tessera.launching.server import Server
+from tessera_testing import unreliable
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.tiny import TINY
+from tessera_testing.unreliable import Answered, Fault, UnreliableProxy, cut_within, rewritten, status, truncated
 
 HIDDEN = "--enable-return-hidden-states"
 FLOAT32_ERROR = 1e-5

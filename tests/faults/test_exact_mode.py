@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx
 
-from tessera.testing.endpoints import flush_cache
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.endpoints import flush_cache
 
 PROMPT_TOKENS, GENERATED = 50, 71
 GREEDY = {"temperature": 0}

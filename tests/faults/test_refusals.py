@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tessera.testing.drafts import chain, drafting
-from tessera.testing.launch import command, environment, free_port
-from tessera.testing.server import expect_refusal
-from tessera.testing.tiny import TINY
+from tessera.launching.command import command, environment
+from tessera.launching.ports import free_port
+from tessera_testing.drafts import chain, drafting
+from tessera_testing.refusal import expect_refusal
+from tessera_testing.tiny import TINY
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 FAULTS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from provenance import provenance
-from tessera.testing.tally import Tally
+from tessera_testing.tally import Tally
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tessera.testing.hostile_claims import CRASHING, JUNK, known_claims, mutated, random_claim
-from tessera.testing.server import Server
-from tessera.testing.tally import Tally
+from tessera.launching.server import Server
+from tessera_testing.hostile_claims import CRASHING, JUNK, known_claims, mutated, random_claim
+from tessera_testing.tally import Tally
 
 BODIES = int(os.environ.get("TESSERA_FUZZ_BODIES", "300"))
 BLOCK = 50

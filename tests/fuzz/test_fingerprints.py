@@ -16,7 +16,7 @@ from tessera.fingerprint import codec
 from tessera.fingerprint.codec import Points
 from tessera.fingerprint.verifier import distances
 from tessera.http import claims
-from tessera.testing.hostile_claims import JUNK, fingerprint, known_claims, mutated, random_claim
+from tessera_testing.hostile_claims import JUNK, fingerprint, known_claims, mutated, random_claim
 
 INPUTS = 20_000
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 
 from hostile.campaign import fuzz
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 
 BODIES = int(os.environ.get("TESSERA_FUZZ_BODIES", "400"))
 

@@ -22,10 +22,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera.testing.reference import HuggingFace, Vector, relative_error
-from tessera.testing.server import Server
-from tessera.testing.tally import Tally
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace, Vector, relative_error
+from tessera_testing.tally import Tally
+from tessera_testing.tiny import TINY
 
 H = 256
 CONTEXT = 4096

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera.testing.launch import TWO_RANKS, Ranks
-from tessera.testing.reference import HuggingFace
-from tessera.testing.tiny import TINY
+from tessera_testing.reference import HuggingFace
+from tessera_testing.starts import TWO_RANKS, Ranks
+from tessera_testing.tiny import TINY
 
 
 @pytest.fixture(scope="session")

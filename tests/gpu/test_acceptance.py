@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera.testing.verified import HOWS, How, VerifiedChains
+from tessera_testing.verified import HOWS, How, VerifiedChains
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.testing.launch import SMALL
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, cosine
-from tessera.testing.tiny import TINY
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, cosine
+from tessera_testing.starts import SMALL
+from tessera_testing.tiny import TINY
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.testing import adapters
-from tessera.testing.launch import SMALL
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, Vector, relative_error
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing import adapters
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, Vector, relative_error
+from tessera_testing.starts import SMALL
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,13 +9,13 @@ import httpx
 import pytest
 import torch
 
-from tessera.testing.endpoints import flush_cache
-from tessera.testing.generate import fresh_prompt, generate
-from tessera.testing.launch import SMALL
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, cosine
-from tessera.testing.server import Server
-from tessera.testing.weights import with_other_weights
+from tessera.launching.server import Server
+from tessera_testing.endpoints import flush_cache
+from tessera_testing.generate import fresh_prompt, generate
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, cosine
+from tessera_testing.starts import SMALL
+from tessera_testing.weights import with_other_weights
 
 pytestmark = [
     pytest.mark.gpu,

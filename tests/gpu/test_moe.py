@@ -13,11 +13,11 @@ from statistics import median
 import pytest
 import torch
 
-from tessera.testing.canary import canaries, fly, judge
-from tessera.testing.launch import SMALL
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace
-from tessera.testing.tiny import TINY_MOE
+from tessera_testing.canary import canaries, fly, judge
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace
+from tessera_testing.starts import SMALL
+from tessera_testing.tiny import TINY_MOE
 
 pytestmark = [
     pytest.mark.gpu,

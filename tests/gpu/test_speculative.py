@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera.testing.canary import canaries, fly, judge
-from tessera.testing.drafts import TREE, chain, drafting, retracting
-from tessera.testing.launch import SMALL
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace
+from tessera_testing.canary import canaries, fly, judge
+from tessera_testing.drafts import TREE, chain, drafting, retracting
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace
+from tessera_testing.starts import SMALL
 
 pytestmark = [
     pytest.mark.gpu,

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.fingerprint.calibration import accepted
+from tessera.fingerprint.calibration.distances import accepted
+from tessera.fingerprint.calibration.prover import ask, check
 from tessera.fingerprint.thresholds import Thresholds
-from tessera.testing.generate import generate
-from tessera.testing.launch import SMALL, Ranks
-from tessera.testing.pool import ServerPool
-from tessera.testing.prover import ask, check
-from tessera.testing.reference import cosine
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY, TINY_MOE
+from tessera.launching.server import Server
+from tessera_testing.generate import generate
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import cosine
+from tessera_testing.starts import SMALL, Ranks
+from tessera_testing.tiny import TINY, TINY_MOE
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from tessera.testing.chances import sampled_as
-from tessera.testing.drafts import CODE, TREE, chain, drafting, retracting, write_knowing_most
-from tessera.testing.generate import generate
-from tessera.testing.launch import SMALL, Ranks
-from tessera.testing.pool import ServerPool
-from tessera.testing.reference import HuggingFace, cut
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.chances import sampled_as
+from tessera_testing.drafts import CODE, TREE, chain, drafting, retracting, write_knowing_most
+from tessera_testing.generate import generate
+from tessera_testing.pool import ServerPool
+from tessera_testing.reference import HuggingFace, cut
+from tessera_testing.starts import SMALL, Ranks
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,15 +9,15 @@ import httpx
 import pytest
 import torch
 
-from tessera.fingerprint.calibration import accepted
+from tessera.fingerprint.calibration.distances import accepted
+from tessera.fingerprint.calibration.prover import ask, check, prompts
 from tessera.fingerprint.chunks import ALL_ROWS, values_proven
 from tessera.fingerprint.thresholds import Thresholds
-from tessera.testing.drafts import retracting
-from tessera.testing.launch import SMALL
-from tessera.testing.pool import ServerPool
-from tessera.testing.prover import ask, check, prompts
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 from tessera_kernels.top_rows import Chunk, Workspace, top_rows
+from tessera_testing.drafts import retracting
+from tessera_testing.pool import ServerPool
+from tessera_testing.starts import SMALL
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera.testing.attention import extending
+from tessera_testing.attention import extending
 
 HEADS, KV_HEADS, SIZE, SCALING, WIDTH, SPLITS = 4, 2, 16, 0.3, 4, 3
 SLOTS, POOL, POSITIONS = 700, 8, 80

@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tessera.cli import toploc, verify
-from tessera.fingerprint import cheats
-from tessera.fingerprint.calibration import Measured, accepted, rate_below, report, thresholds
+from tessera.fingerprint.calibration import cheats
+from tessera.fingerprint.calibration.distances import Measured, accepted, rate_below, report, thresholds
+from tessera.fingerprint.calibration.prover import Response, prompts, tampered
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.fingerprint.verifier import Distance
-from tessera.testing.prover import Response, prompts, tampered
 
 
 def response(*distances: tuple[int, float, float], values: int = 128) -> Measured:

@@ -10,7 +10,7 @@ import pytest
 from tessera.model_paths import is_local, missing
 
 
-@pytest.mark.parametrize("path", ["/models/a", "./a", "../a", "~/a", "python/tessera/testing/models/tinyy"])
+@pytest.mark.parametrize("path", ["/models/a", "./a", "../a", "~/a", "tests/support/models/tinyy"])
 def test_these_can_only_be_paths(path: str) -> None:
     """Absolute, relative with a dot, or deeper than a hub's names are."""
     assert is_local(path)

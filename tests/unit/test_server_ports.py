@@ -6,14 +6,15 @@ import socket
 
 import pytest
 
-from tessera.testing import launch
-from tessera.testing.launch import HOST, free_port, has_replicas, hold_port, port_of
+from tessera.launching import ports
+from tessera.launching.command import has_replicas
+from tessera.launching.ports import HOST, free_port, hold_port, port_of
 
 
 def test_a_held_port_is_given_to_nobody_else_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one port in all."""
     port = free_port()
-    monkeypatch.setattr(launch, "_PORTS", range(port, port + 1))
+    monkeypatch.setattr(ports, "_PORTS", range(port, port + 1))
     with hold_port():
         for ask in (hold_port, free_port):
             with pytest.raises(RuntimeError, match="no free port"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.testing.server import ServerStartError
+from tessera.launching.server import ServerStartError
 
 CAUSE = ["[12:00:01] Scheduler hit an exception: Traceback (most recent call last):", "ValueError: no room"]
 AFTERWARDS = ["Traceback (most recent call last):", "EOFError"]

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.testing.tilespec import promised
 from tessera.tilespec import calibration
 from tessera.tilespec.calibration import BINS, MAX_LOGIT, Calibration
 from tessera.tilespec.gain import Survivals
@@ -17,6 +16,7 @@ from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
 from tessera_kernels.histogram import PROMISED_UNIT
 from tessera_kernels.observe_acceptance import observe_acceptance
+from tessera_testing.tilespec import promised
 
 DEPTHS = 3
 

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tessera.testing.tilespec import random_costs, simple_costs
 from tessera.tilespec.costs import COMMON_RATE, RATE, SURPRISE, Correction, CostTable, Curve
 from tessera.tilespec.whole_steps import completed
+from tessera_testing.tilespec import random_costs, simple_costs
 
 
 def factors(correction: Correction) -> list[float]:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera.testing.tilespec import chain, histogram_of, promised, simple_costs, told
 from tessera.tilespec.calibration import Calibration
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
 from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_testing.tilespec import chain, histogram_of, promised, simple_costs, told
 
 
 def test_what_compiled_code_would_write_elsewhere_is_refused() -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tessera.testing.tilespec import chain, histogram_of, random_costs, simple_costs, told
 from tessera.tilespec import policy as policies
 from tessera.tilespec.costs import FIRST, Curve
 from tessera.tilespec.policy import Choice, Held, Policy
 from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_testing.tilespec import chain, histogram_of, random_costs, simple_costs, told
 
 CENTERS = (np.arange(HISTOGRAM_BINS) + 0.5) / HISTOGRAM_BINS
 

@@ -17,12 +17,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tessera.testing.chances import chi_squared
 from tessera.tilespec import calibration
 from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
 from tessera_kernels.acceptance_model import AcceptanceModel
 from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
 from tessera_patches.tilespec.draft.proposals import certain
+from tessera_testing.chances import chi_squared
 
 VOCABULARY, DEPTHS, OUTPUT = 5, 3, 2
 REQUESTS = 30_000

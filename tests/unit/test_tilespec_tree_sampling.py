@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-from tessera.testing.chances import chi_squared
 from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.acceptance_model import AcceptanceModel
@@ -23,6 +22,7 @@ from tessera_kernels.allocate_verify import VerifyPlan
 from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.scatter_verify import scatter_verify
 from tessera_patches.tilespec.draft.trees import DraftTree, lay_out, order_nodes, ordering
+from tessera_testing.chances import chi_squared
 
 VOCABULARY, TOPK, DEPTHS, NODES, OUTPUT = 4, 2, 3, 7, 3
 REQUESTS = 40_000

@@ -8,7 +8,7 @@ from pathlib import Path
 from tiny_training.shapes import POSITIONS
 
 HERE = Path(__file__).resolve().parents[1]
-MODELS = HERE.parents[1] / "python/tessera/testing/models"
+MODELS = HERE.parents[1] / "tests/support/models"
 
 
 def arguments(description: str | None) -> argparse.Namespace:

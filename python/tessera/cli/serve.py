@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tessera.testing.launch import gpu_present
+from tessera.launching.command import gpu_present
 
 WITHOUT_GPU = ("--device", "cpu", "--attention-backend", "torch_native", "--max-total-tokens", "8192")
 

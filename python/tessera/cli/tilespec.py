@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.testing.launch import gpu_present
+from tessera.launching.command import gpu_present
 
 if TYPE_CHECKING:
     from tessera.tilespec.cache import Profile
@@ -74,7 +74,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
-    from tessera.testing.server import Server, ServerStartError
+    from tessera.launching.server import Server, ServerStartError
     from tessera.tilespec import cache
 
     if not gpu_present():

@@ -11,10 +11,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from tessera.fingerprint import calibration, cheats
-from tessera.fingerprint.calibration import Measured
-from tessera.testing.campaign import VERIFIER, Campaign, Prover
-from tessera.testing.prover import TAMPERED, Response, tampered
+from tessera.fingerprint.calibration import cheats, distances
+from tessera.fingerprint.calibration.campaign import VERIFIER, Campaign, Prover
+from tessera.fingerprint.calibration.distances import Measured
+from tessera.fingerprint.calibration.prover import TAMPERED, Response, tampered
 
 AS_VERIFIER = "as the verifier"
 DEFAULT_CHEATS = (*cheats.PRECISIONS, "skipped layer", *TAMPERED)
@@ -81,8 +81,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     calibrate.add_argument(
         "--margin",
         type=float,
-        default=calibration.MARGIN,
-        help=f"thresholds are the largest honest distances times this (default: {calibration.MARGIN})",
+        default=distances.MARGIN,
+        help=f"thresholds are the largest honest distances times this (default: {distances.MARGIN})",
     )
     calibrate.add_argument(
         "--keep", type=Path, metavar="FILE", help="keep responses here, and do not ask again for those that it has"
@@ -125,8 +125,8 @@ def _wrong(options: argparse.Namespace) -> str:
     unknown = set(options.cheats) - set(DEFAULT_CHEATS)
     if unknown:
         return f"no cheat {', '.join(sorted(unknown))}; there are {', '.join(DEFAULT_CHEATS)}"
-    if options.responses < calibration.LEAST:
-        return f"--responses must be at least {calibration.LEAST}: half give the thresholds, and the rest judge them"
+    if options.responses < distances.LEAST:
+        return f"--responses must be at least {distances.LEAST}: half give the thresholds, and the rest judge them"
     if options.at_once > 1 and "--max-total-tokens" not in options.server_args:
         return "--at-once above 1 needs --max-total-tokens among --server-args, or the servers fight for memory"
     if options.plot is not None and find_spec("matplotlib") is None:
@@ -148,7 +148,7 @@ def _cheat(options: argparse.Namespace, name: str) -> Prover:
 
 def write(options: argparse.Namespace, good: Distances, bad: Distances) -> None:
     """The thresholds by honest distances, and what they are worth, into a file and on the terminal."""
-    report = calibration.report(good, bad, topk=_topk(good), margin=options.margin)
+    report = distances.report(good, bad, topk=_topk(good), margin=options.margin)
     about = {
         "model": str(options.model_path),
         "sglang": version("sglang"),
@@ -162,7 +162,7 @@ def write(options: argparse.Namespace, good: Distances, bad: Distances) -> None:
         print(f"warning: too few honest responses to say that less than {ENOUGH:.0%} fail; use more --responses")
     print(f"written: {options.output}")
     if options.plot is not None:
-        from tessera.fingerprint.histograms import draw
+        from tessera.fingerprint.calibration.histograms import draw
 
         draw(good, bad, report["thresholds"], options.plot)
         print(f"drawn: {options.plot}")

@@ -1,4 +1,4 @@
-"""Where the tiny real models are: package data, so no download is needed.
+"""Where the tiny real models are: in the repository, so no download is needed.
 
 Models of Python code, made by `benchmarks/models/train_tiny.py`. All share
 one vocabulary of 1024 tokens and 4096 positions, and are bfloat16 on disk.
@@ -6,7 +6,7 @@ one vocabulary of 1024 tokens and 4096 positions, and are bfloat16 on disk.
 
 from pathlib import Path
 
-_MODELS = Path(__file__).resolve().parent / "models"
+_MODELS = Path(__file__).resolve().parents[1] / "models"
 
 #: The model that tests and the demo serve: 4 layers, hidden size 256, 4 MiB.
 TINY: Path = _MODELS / "tiny"

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tessera.fingerprint.calibration import Measured
-from tessera.testing.prover import Response, ask, check
-from tessera.testing.server import Server
-from tessera.testing.several import serving
+from tessera.fingerprint.calibration.distances import Measured
+from tessera.fingerprint.calibration.prover import Response, ask, check
+from tessera.launching.server import Server
+from tessera.launching.several import serving
 
 Say = Callable[[str], None]
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from tessera.testing.launch import HOST
+from tessera.launching.ports import HOST
 
 _SECONDS = 600.0
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "date", "server"}

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tessera.testing.server import Progress, Server
-from tessera.testing.tiny import TINY
+from tessera.launching.server import Progress, Server
+from tessera_testing.tiny import TINY
 
 _Key = tuple[Path, tuple[str, ...], tuple[tuple[str, str], ...]]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from tessera.testing.launch import HOST, hold_port, port_of
-from tessera.testing.processes import ProcessFamily
+from tessera.launching.ports import HOST, hold_port, port_of
+from tessera.launching.processes import ProcessFamily
 
 START_SECONDS = 300.0
 STOP_SECONDS = 5.0

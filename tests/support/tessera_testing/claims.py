@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from tessera.testing.generate import fresh_prompt, generate
-from tessera.testing.server import Server
+from tessera.launching.server import Server
+from tessera_testing.generate import fresh_prompt, generate
 
 prompt_of = partial(fresh_prompt, "toploc")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tessera.fingerprint.answer import FINGERPRINTS
-from tessera.fingerprint.calibration import Measured
+from tessera.fingerprint.calibration.distances import Measured
 from tessera.fingerprint.codec import parse
 from tessera.fingerprint.verifier import Distance
 from tessera.limits import MAX_TOPK
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the command line is imported where no client is installed
 
 Progress = Callable[[int], object]
 
-_SOURCES = Path(__file__).resolve().parents[1]
+_SOURCES = Path(__file__).resolve().parents[2]
 _PROMPT_CHARACTERS = (200, 600, 1500)
 _AT_ONCE = (1, 8, 64)
 """Responses are made in batches of these sizes, for the noise depends on them."""
@@ -40,7 +40,7 @@ class Response(NamedTuple):
 def prompts(count: int, seed: int = 0) -> list[str]:
     """Pieces of this package's own source, of different lengths, each another."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(_SOURCES.rglob("*.py")))
-    chooser = random.Random(seed)
+    chooser = random.Random(seed)  # noqa: S311 - no secrets
     lengths = [chooser.choice(_PROMPT_CHARACTERS) for _ in range(count)]
     return [text[(start := chooser.randrange(len(text) - length)) : start + length] for length in lengths]
 

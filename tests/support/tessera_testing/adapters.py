@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from tessera.testing.reference import HuggingFace
-from tessera.testing.tiny import TINY
+from tessera_testing.reference import HuggingFace
+from tessera_testing.tiny import TINY
 
 LAYERS, H, RANK = 4, 256, 4
 WIDTHS = {"q_proj": 256, "k_proj": 128, "v_proj": 128}

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from tessera.testing.reference import HuggingFace, cosine, relative_error
+from tessera_testing.reference import HuggingFace, cosine, relative_error
 
 POOLINGS = ("mean", "last", "max", "first")
 OVERS = ("prompt", "output", "all")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 
 
 @contextmanager

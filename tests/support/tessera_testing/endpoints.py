@@ -7,7 +7,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 
 
 def flush_cache(server: Server) -> None:

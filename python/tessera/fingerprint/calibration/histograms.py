@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tessera.fingerprint.calibration import Measured
+from tessera.fingerprint.calibration.distances import Measured
 
 
 def draw(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera.testing.tiny import TINY
+from tessera_testing.tiny import TINY
 
 
 def with_other_weights(folder: Path, seed: int = 0) -> Path:

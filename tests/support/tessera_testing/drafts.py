@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tessera.testing.tiny import TINY, TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
+from tessera_testing.tiny import TINY, TINY_DRAFT, TINY_EAGLE, TINY_EAGLE3
 
 MODELS = {"EAGLE": TINY_EAGLE, "EAGLE3": TINY_EAGLE3, "STANDALONE": TINY_DRAFT}
 CODE = [

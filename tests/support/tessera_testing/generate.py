@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tessera.testing.server import Server
+from tessera.launching.server import Server
 
 
 def generate(server: Server, prompt: Any, tokens: int, sampling: dict[str, Any] | None = None, **fields: Any) -> Any:

@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from tessera.testing.launch import gpu_present
-from tessera.testing.reference import HuggingFace, cosine
-from tessera.testing.server import Server
-from tessera.testing.tiny import TINY
+from tessera.launching.command import gpu_present
+from tessera.launching.server import Server
+from tessera_testing.reference import HuggingFace, cosine
+from tessera_testing.tiny import TINY
 
 PROMPT = '''\
 class Stack:

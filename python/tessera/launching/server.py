@@ -18,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tessera.testing.launch import HOST, LAUNCHER, command, environment, has_replicas, hold_port, is_healthy, port_of
-from tessera.testing.processes import ProcessFamily
+from tessera.launching.command import LAUNCHER, command, environment, has_replicas, is_healthy
+from tessera.launching.ports import HOST, hold_port, port_of
+from tessera.launching.processes import ProcessFamily
 
 START_SECONDS = 300.0
 """How long a start may take: 15 s on an idle machine with two cores, ten times that on a busy one."""
@@ -47,10 +48,6 @@ class ServerStartError(RuntimeError):
         super().__init__(f"{reason}; of its log:\n{_excerpt(log)}")
         self.log = log
         self.exit_code = exit_code
-
-
-class RefusalExpectedError(RuntimeError):
-    """A server that must refuse to start serves."""
 
 
 class _Running(NamedTuple):
@@ -211,32 +208,6 @@ class Server:
     def _report(self, line: str) -> None:
         if self._progress is not None:
             self._progress(line)
-
-
-def expect_refusal(
-    model: Path,
-    *args: str,
-    env: Mapping[str, str] | None = None,
-    launched_by: tuple[str, ...] = LAUNCHER,
-    seconds: float = START_SECONDS,
-) -> str:
-    """Start a server that must refuse to start. Return its log.
-
-    Raises:
-        ServerStartError: it exited with 0, was killed by a signal, or was neither up nor gone after `seconds`.
-        RefusalExpectedError: it serves.
-    """
-    server = Server(model, *args, env=env, launched_by=launched_by)
-    server.start()
-    try:
-        server.wait_ready(seconds)
-    except ServerStartError as error:
-        if error.exit_code is None or error.exit_code <= 0:
-            raise
-        return error.log
-    finally:
-        server.stop()
-    raise RefusalExpectedError(f"the server with {' '.join(args) or 'no arguments'} should have refused to start")
 
 
 def _temporary_log() -> Path:

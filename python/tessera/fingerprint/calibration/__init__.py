@@ -1,0 +1,1 @@
+"""``tessera toploc calibrate``: thresholds from honest responses and known cheats. No server imports it."""

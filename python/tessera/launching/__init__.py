@@ -1,0 +1,1 @@
+"""Starts the stock SGLang launcher in a process of its own, and stops it again."""

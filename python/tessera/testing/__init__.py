@@ -1,1 +1,0 @@
-"""Real servers and real tiny models for tests: ours and those of users."""

@@ -1,0 +1,24 @@
+"""Options of servers that share a GPU with others, and of servers of several ranks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SMALL = (
+    *("--mem-fraction-static", "0.5", "--max-total-tokens", "60000"),
+    *("--cuda-graph-bs-prefill", "16", "64", "512"),
+)
+"""Options of a server that shares a GPU with others that start meanwhile: the second one bounds what it takes, the
+third one makes its start half as long."""
+
+TWO_RANKS = ("--tp-size", "2")
+"""Options of a server whose model is split over two processes. Without a GPU, SGLang wants `RANKS_ON_CPUS` too."""
+RANKS_ON_CPUS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+
+
+class Ranks(NamedTuple):
+    """How a server of several ranks is started: options, environment, names of the tests' faults that it needs."""
+
+    options: tuple[str, ...]
+    env: dict[str, str]
+    faults: tuple[str, ...]
