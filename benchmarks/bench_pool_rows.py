@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 
 from provenance import provenance, tell
-from tessera_kernels.pool_rows import Reduce, Span, pool_rows_torch
-from tessera_kernels.pool_rows_triton import TILE, Tile, pool_rows_triton
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows_torch
+from tessera_kernels.triton.rows.pool_rows import TILE, Tile, pool_rows_triton
 
 GOAL = 0.7
 

@@ -24,9 +24,9 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.gain import Stamp, Survivals
 from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.scores import NO_DRAFT
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
-from tessera_kernels.observe_acceptance import observe_acceptance
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 
 Floats = npt.NDArray[np.float64]
 

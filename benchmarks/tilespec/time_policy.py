@@ -29,10 +29,10 @@ from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.scores import Scores
-from tessera_kernels.accept_chains import AcceptedChains, accept_chains
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
-from tessera_kernels.scatter_verify import scatter_verify
+from tessera_kernels.ops.accept.accept_chains import AcceptedChains, accept_chains
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
+from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_testing.attention import extending
 from tessera_testing.verified import VerifiedChains
 

@@ -11,8 +11,8 @@ import torch
 
 from tessera.tilespec.penalties import Penalties, RecentTokens
 from tessera_kernels import cpu
-from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_kernels.pack_verify import VerifyRows
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+from tessera_kernels.ops.verify.pack_verify import VerifyRows
 from tessera_testing.reference import cut
 
 BATCH, WIDTH, VOCABULARY = 60, 4, 2  # every second draft is right

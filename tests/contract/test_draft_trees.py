@@ -10,7 +10,7 @@ import torch
 from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels import cpu
-from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 
 BATCH, TOPK, NODES = 5, 3, 9
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
-from tessera_kernels.allocate_verify import VerifyPlan
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.tilespec.verify.layout import PlannedLayout, PlanViews, layout_of
 
 SLOTS, WIDTH = 16, 8
@@ -16,7 +16,7 @@ TENSORS = ("verify_lens", "extend_start_loc", "qo_indptr_device")
 
 
 def plan_of(lens: list[int]) -> VerifyPlan:
-    """As `tessera_kernels.allocate_verify` writes it."""
+    """As `tessera_kernels.ops.verify.allocate_verify` writes it."""
     plan = VerifyPlan.create(SLOTS, WIDTH - 1, WIDTH - 1, "cpu")
     plan.verify_lens.zero_()
     plan.verify_lens[: len(lens)] = torch.tensor(lens)

@@ -12,7 +12,7 @@ from sglang.srt.speculative.eagle_utils import per_step_draft_out_cache_loc
 from sglang.srt.speculative.spec_utils import select_top_k_tokens
 
 from tessera.tilespec.scores import Scores
-from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_patches.tilespec.draft.chains import (
     chaining,
     continue_chain,

@@ -13,8 +13,8 @@ import sys
 import numpy as np
 import torch
 from tessera.fingerprint.chunks import ALL_ROWS, values_proven
-from tessera_kernels.top_rows import Chunk, Workspace, top_rows_torch
-from tessera_kernels.top_rows_triton import top_rows_triton
+from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows_torch
+from tessera_kernels.triton.rows.top_rows import top_rows_triton
 
 hidden_size, topk, dtype = int(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3])
 generator = torch.Generator().manual_seed(7)

@@ -1,4 +1,4 @@
-"""What `tessera_kernels.launch` leaves out of Triton's way to a compiled kernel, and what it keeps."""
+"""What `tessera_kernels.triton.device.launch` leaves out of Triton's way to a compiled kernel, and what it keeps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from triton.backends.nvidia.driver import CudaLauncher, make_launcher
 from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction, KernelInterface
 
-import tessera_kernels
-from tessera_kernels.launch import Launcher
+from tessera_kernels import triton
+from tessera_kernels.triton.device.launch import Launcher
 from tessera_patches.tilespec.start.launches import KERNELS
 
 SGLANG = Path(str(sglang.__file__)).parent
@@ -101,10 +101,8 @@ def test_the_driver_knows_the_current_stream() -> None:
 
 def test_every_kernel_has_a_launcher() -> None:
     """Triton's own search takes 15 to 45 µs of the scheduler's thread; two kernels had none, and nobody saw it."""
-    names = [
-        module.name for module in pkgutil.iter_modules(tessera_kernels.__path__) if module.name.endswith("_triton")
-    ]
-    modules = [importlib.import_module(f"tessera_kernels.{name}") for name in names]
+    names = [module.name for module in pkgutil.walk_packages(triton.__path__, "tessera_kernels.triton.")]
+    modules = [importlib.import_module(name) for name in names]
     kernels = [kernel for module in modules for name, kernel in vars(module).items() if name.endswith("_kernel")]
     assert len(kernels) >= 20
     assert all(isinstance(kernel, Launcher) for kernel in kernels)

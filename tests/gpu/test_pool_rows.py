@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera_kernels.pool_rows import Reduce, Span, pool_rows, pool_rows_torch
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows, pool_rows_torch
 
 pytestmark = [
     pytest.mark.gpu,

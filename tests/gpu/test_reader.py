@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tessera.rows.reader import RowReader, Selection
-from tessera_kernels.pool_rows import Reduce, Span
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span
 
 pytestmark = [
     pytest.mark.gpu,

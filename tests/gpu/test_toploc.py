@@ -14,7 +14,7 @@ from tessera.fingerprint.calibration.prover import ask, check, prompts
 from tessera.fingerprint.chunks import ALL_ROWS, values_proven
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.launching.server import Server
-from tessera_kernels.top_rows import Chunk, Workspace, top_rows
+from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
 from tessera_testing.drafts import retracting
 from tessera_testing.pool import ServerPool
 from tessera_testing.starts import SMALL

@@ -11,16 +11,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels import accept_chains_triton as kernels
-from tessera_kernels.accept_chains import (
+from tessera_kernels.ops.accept.accept_chains import (
     AcceptedChains,
     ChainSampling,
     Observation,
     accept_chains,
     accept_chains_torch,
 )
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.observe_acceptance import observe_acceptance_torch
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance_torch
+from tessera_kernels.triton.accept import accept_chains as kernels
 
 SMALL = 64
 POISON = -(2**30)

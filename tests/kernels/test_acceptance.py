@@ -10,17 +10,17 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.draft_confidence import draft_confidence_torch
-from tessera_kernels.draft_confidence_triton import COLUMNS_PER_SPLIT, draft_confidence_triton
-from tessera_kernels.histogram import PROMISED_UNIT
-from tessera_kernels.observe_acceptance import (
+from tessera_kernels.ops.draft.draft_confidence import draft_confidence_torch
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.histogram import PROMISED_UNIT
+from tessera_kernels.ops.learning.observe_acceptance import (
     OFFSET_KEPT,
     OFFSET_LIMIT,
     OFFSET_RATE,
     observe_acceptance_torch,
 )
-from tessera_kernels.observe_acceptance_triton import observe_acceptance_triton
+from tessera_kernels.triton.draft.draft_confidence import COLUMNS_PER_SPLIT, draft_confidence_triton
+from tessera_kernels.triton.learning.observe_acceptance import observe_acceptance_triton
 
 several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 INF, NAN = float("inf"), float("nan")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera_kernels.chain_rows import chain_rows_torch
-from tessera_kernels.chain_rows_triton import chain_rows_triton
+from tessera_kernels.ops.draft.chain_rows import chain_rows_torch
+from tessera_kernels.triton.draft.chain_rows import chain_rows_triton
 
 POISON = -5
 

@@ -90,23 +90,23 @@ def type_name(value: Any) -> str:
 
 def launch_everything() -> None:
     """Each launcher with the dtypes, and the extreme sizes, that it will meet."""
-    from tessera_kernels.acceptance_model import AcceptanceModel
-    from tessera_kernels.allocate_verify import VerifyPlan
-    from tessera_kernels.allocate_verify_triton import allocate_verify_triton
-    from tessera_kernels.chain_rows_triton import chain_rows_triton
-    from tessera_kernels.draft_confidence_triton import draft_confidence_triton
-    from tessera_kernels.draft_proposal_triton import draft_proposal_triton
-    from tessera_kernels.observe_acceptance_triton import observe_acceptance_triton
-    from tessera_kernels.observe_tree_triton import observe_tree_triton
-    from tessera_kernels.pack_verify import KVSlots, VerifyRows
-    from tessera_kernels.pack_verify_triton import pack_verify_triton
-    from tessera_kernels.pool_rows import Reduce, Span
-    from tessera_kernels.pool_rows_triton import pool_rows_triton
-    from tessera_kernels.scatter_verify_triton import scatter_verify_triton
-    from tessera_kernels.top_rows import Chunk
-    from tessera_kernels.top_rows_triton import top_rows_triton
-    from tessera_kernels.verify_offsets import VerifyOffsets
-    from tessera_kernels.verify_offsets_triton import verify_offsets_triton
+    from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+    from tessera_kernels.ops.rows.pool_rows import Reduce, Span
+    from tessera_kernels.ops.rows.top_rows import Chunk
+    from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+    from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows
+    from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets
+    from tessera_kernels.triton.draft.chain_rows import chain_rows_triton
+    from tessera_kernels.triton.draft.draft_confidence import draft_confidence_triton
+    from tessera_kernels.triton.draft.draft_proposal import draft_proposal_triton
+    from tessera_kernels.triton.learning.observe_acceptance import observe_acceptance_triton
+    from tessera_kernels.triton.learning.observe_tree import observe_tree_triton
+    from tessera_kernels.triton.rows.pool_rows import pool_rows_triton
+    from tessera_kernels.triton.rows.top_rows import top_rows_triton
+    from tessera_kernels.triton.verify.allocate_verify import allocate_verify_triton
+    from tessera_kernels.triton.verify.pack_verify import pack_verify_triton
+    from tessera_kernels.triton.verify.scatter_verify import scatter_verify_triton
+    from tessera_kernels.triton.verify.verify_offsets import verify_offsets_triton
 
     ints, longs = torch.empty(600, dtype=torch.int32), torch.empty((2, 64), dtype=torch.int64)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
@@ -148,8 +148,8 @@ def launch_everything() -> None:
 
 def launch_trees(ints: torch.Tensor, longs: torch.Tensor) -> None:
     """Links of trees: few nodes and many."""
-    from tessera_kernels.ragged_tree import RaggedTree
-    from tessera_kernels.ragged_tree_triton import ragged_tree_triton
+    from tessera_kernels.ops.draft.ragged_tree import RaggedTree
+    from tessera_kernels.triton.draft.ragged_tree import ragged_tree_triton
 
     for nodes in (2, 8, 64):
         index = torch.empty((3, 2, nodes), dtype=torch.int64)
@@ -160,10 +160,10 @@ def launch_trees(ints: torch.Tensor, longs: torch.Tensor) -> None:
 
 def launch_between_graphs(ints: torch.Tensor, longs: torch.Tensor) -> None:
     """Drafts with states and without, tokens of prefills and of verifications; batches of one and of many."""
-    from tessera_kernels.extend_offsets import ExtendOffsets
-    from tessera_kernels.extend_offsets_triton import extend_offsets_triton
-    from tessera_kernels.stash_drafts import DraftRows
-    from tessera_kernels.stash_drafts_triton import stash_drafts_triton
+    from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets
+    from tessera_kernels.ops.draft.stash_drafts import DraftRows
+    from tessera_kernels.triton.draft.extend_offsets import extend_offsets_triton
+    from tessera_kernels.triton.draft.stash_drafts import stash_drafts_triton
 
     for dtype, hidden_size in ((torch.bfloat16, 4096), (torch.float16, 7168), (torch.float32, 64), (None, 0)):
         states = None if dtype is None else torch.empty((64, hidden_size), dtype=dtype)
@@ -180,11 +180,11 @@ def launch_between_graphs(ints: torch.Tensor, longs: torch.Tensor) -> None:
 
 def launch_acceptance(ints: torch.Tensor) -> None:
     """Chains: one token and many, greedy and sampled."""
-    from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation
-    from tessera_kernels.accept_chains_triton import accept_chains_triton
-    from tessera_kernels.acceptance_model import AcceptanceModel
-    from tessera_kernels.sampling_cutoffs import SamplingLimits
-    from tessera_kernels.sampling_cutoffs_triton import sampling_cutoffs_triton
+    from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, Observation
+    from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits
+    from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+    from tessera_kernels.triton.accept.accept_chains import accept_chains_triton
+    from tessera_kernels.triton.accept.sampling_cutoffs import sampling_cutoffs_triton
 
     for dtype, width in ((torch.float32, 1), (torch.float32, 8), (torch.bfloat16, 16)):
         logits, chains = torch.empty((64, 128_256), dtype=dtype), torch.empty((4, width), dtype=torch.int64)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tessera_kernels import draft_proposal_triton as kernels
-from tessera_kernels.draft_proposal import draft_proposal, draft_proposal_torch
+from tessera_kernels.ops.draft.draft_proposal import draft_proposal, draft_proposal_torch
+from tessera_kernels.triton.draft import draft_proposal as kernels
 
 SMALL = 64
 INF, NAN = math.inf, math.nan

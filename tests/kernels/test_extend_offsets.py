@@ -11,8 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.extend_offsets import ExtendOffsets, extend_offsets_torch
-from tessera_kernels.extend_offsets_triton import COLUMNS, PROGRAMS, ROWS, extend_offsets_triton
+from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets_torch
+from tessera_kernels.triton.draft.extend_offsets import COLUMNS, PROGRAMS, ROWS, extend_offsets_triton
 from tessera_testing.attention import extending
 
 POOL, POSITIONS = 160, 300

@@ -9,7 +9,7 @@ import torch
 import triton
 from triton import language as tl
 
-from tessera_kernels.launch import hasten
+from tessera_kernels.triton.device.launch import hasten
 
 
 @triton.jit  # type: ignore[untyped-decorator]

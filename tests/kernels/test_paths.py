@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tessera.tilespec.scores import NO_DRAFT
 from tessera.tilespec.tree_scores import UNDRAFTED, TreeScores
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify_torch
-from tessera_kernels.allocate_verify_triton import allocate_verify_triton
-from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT, PROMISED_UNIT
-from tessera_kernels.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
-from tessera_kernels.observe_tree import observe_tree_torch
-from tessera_kernels.observe_tree_triton import observe_tree_triton
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT, PROMISED_UNIT
+from tessera_kernels.ops.learning.observe_acceptance import OFFSET_KEPT, OFFSET_LIMIT, OFFSET_RATE
+from tessera_kernels.ops.learning.observe_tree import observe_tree_torch
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify_torch
+from tessera_kernels.triton.learning.observe_tree import observe_tree_triton
+from tessera_kernels.triton.verify.allocate_verify import allocate_verify_triton
 
 EDGES = [0.125, 0.25, 0.5, 0.625, 0.75, 0.875, 0.96875]  # exact in float32
 REQUESTS = 48

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tessera_kernels.pool_rows import Reduce, Span, pool_rows_torch
-from tessera_kernels.pool_rows_triton import pool_rows_triton
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows_torch
+from tessera_kernels.triton.rows.pool_rows import pool_rows_triton
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 200)
 """Around the edges of a tile of 64 rows."""

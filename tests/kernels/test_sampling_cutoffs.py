@@ -11,10 +11,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels import accept_chains_triton
-from tessera_kernels import sampling_cutoffs_triton as kernel
-from tessera_kernels.accept_chains_triton import CHUNK
-from tessera_kernels.sampling_cutoffs import SamplingLimits, sampling_cutoffs, sampling_cutoffs_torch
+from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs, sampling_cutoffs_torch
+from tessera_kernels.triton.accept import accept_chains as row_chunks
+from tessera_kernels.triton.accept import sampling_cutoffs as kernel
+from tessera_kernels.triton.accept.accept_chains import CHUNK
 
 SMALL = 32
 POISON = 1e30
@@ -26,7 +26,7 @@ Cut = Callable[..., None]
 @pytest.fixture(params=[SMALL, SMALL // 8], ids=["room", "no room"])
 def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Plain loops over large vocabularies take long. With room for the candidates of most rows, and of few."""
-    for module in (kernel, accept_chains_triton):
+    for module in (kernel, row_chunks):
         monkeypatch.setattr(module, "CHUNK", SMALL)
     monkeypatch.setattr(kernel, "ROOM", request.param)
     monkeypatch.setattr(kernel, "BLOCK", SMALL)

@@ -7,8 +7,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.stash_drafts import DraftRows, stash_drafts_torch
-from tessera_kernels.stash_drafts_triton import MAX_COLUMNS, stash_drafts_triton
+from tessera_kernels.ops.draft.stash_drafts import DraftRows, stash_drafts_torch
+from tessera_kernels.triton.draft.stash_drafts import MAX_COLUMNS, stash_drafts_triton
 
 POOL = 140
 several = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera_kernels.cpu.draft_tree import build_tree_kernel_efficient_cpu
-from tessera_kernels.ragged_tree import RaggedTree, ragged_tree_torch
-from tessera_kernels.ragged_tree_triton import ragged_tree_triton
+from tessera_kernels.ops.draft.ragged_tree import RaggedTree, ragged_tree_torch
+from tessera_kernels.triton.draft.ragged_tree import ragged_tree_triton
 
 several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 SHAPES = [(1, 1, 2), (1, 7, 8), (4, 1, 4), (2, 3, 6), (4, 3, 9), (3, 5, 16)]

@@ -7,14 +7,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify, allocate_verify_torch
-from tessera_kernels.allocate_verify_triton import allocate_verify_triton
-from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
-from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify_torch
-from tessera_kernels.pack_verify_triton import pack_verify_triton
-from tessera_kernels.scatter_verify import scatter_verify_torch
-from tessera_kernels.scatter_verify_triton import MAX_COLUMNS, scatter_verify_triton
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify, allocate_verify_torch
+from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify_torch
+from tessera_kernels.ops.verify.scatter_verify import scatter_verify_torch
+from tessera_kernels.triton.verify.allocate_verify import allocate_verify_triton
+from tessera_kernels.triton.verify.pack_verify import pack_verify_triton
+from tessera_kernels.triton.verify.scatter_verify import MAX_COLUMNS, scatter_verify_triton
 
 BINS = 32
 POISON = -(2**30)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tessera_kernels.verify_offsets import VerifyOffsets, verify_offsets_torch
-from tessera_kernels.verify_offsets_triton import verify_offsets_triton
+from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets_torch
+from tessera_kernels.triton.verify.verify_offsets import verify_offsets_triton
 
 WIDTH = 8
 SIZES = [1, 2, 13, 64, 130, 300]

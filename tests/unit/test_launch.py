@@ -13,7 +13,7 @@ from triton import language as tl
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime import driver
 
-from tessera_kernels.launch import Launcher, hasten, power_of_2
+from tessera_kernels.triton.device.launch import Launcher, hasten, power_of_2
 from tessera_patches.tilespec.start import late_compiles
 
 

@@ -7,7 +7,7 @@ import torch
 
 from tessera.rows.reader import Fetched, Read, RowReader, Selection
 from tessera.rows.store import RowStore, row_bytes
-from tessera_kernels.pool_rows import Reduce, Span
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span
 
 H = 8
 

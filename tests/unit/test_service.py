@@ -15,8 +15,8 @@ from tessera.rows.reader import Fetched, Read, Selection
 from tessera.rows.service import Finished, RowService, chunks_of, selection_of, span_of
 from tessera.rows.span import Over
 from tessera.states.options import Format, StateOptions
-from tessera_kernels.pool_rows import Reduce, Span
-from tessera_kernels.top_rows import Chunk
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span
+from tessera_kernels.ops.rows.top_rows import Chunk
 
 
 def finished(rid: str = "a", prompt: int = 10, output: int = 5, request: int = 3, **options: object) -> Finished:

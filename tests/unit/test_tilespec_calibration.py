@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tessera.tilespec import calibration
 from tessera.tilespec.calibration import BINS, MAX_LOGIT, Calibration
 from tessera.tilespec.gain import Survivals
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
-from tessera_kernels.histogram import PROMISED_UNIT
-from tessera_kernels.observe_acceptance import observe_acceptance
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.histogram import PROMISED_UNIT
+from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 from tessera_testing.tilespec import promised
 
 DEPTHS = 3

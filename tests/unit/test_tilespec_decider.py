@@ -24,8 +24,8 @@ from tessera.tilespec.scores import NO_DRAFT, Scores
 from tessera.tilespec.stopwatch import Stopwatch
 from tessera.tilespec.tiers import tiers
 from tessera.tilespec.trace import Trace
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS
 
 DEPTHS = 5
 REQUESTS = 64

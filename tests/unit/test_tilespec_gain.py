@@ -14,7 +14,7 @@ import pytest
 from tessera.tilespec.calibration import Calibration
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
-from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS
 from tessera_testing.tilespec import chain, histogram_of, promised, simple_costs, told
 
 

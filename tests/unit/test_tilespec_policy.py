@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tessera.tilespec import policy as policies
 from tessera.tilespec.costs import FIRST, Curve
 from tessera.tilespec.policy import Choice, Held, Policy
-from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS
 from tessera_testing.tilespec import chain, histogram_of, random_costs, simple_costs, told
 
 CENTERS = (np.arange(HISTOGRAM_BINS) + 0.5) / HISTOGRAM_BINS

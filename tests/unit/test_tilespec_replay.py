@@ -16,7 +16,7 @@ from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
 from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Mean, Record, Seen, Trace, TraceWriter
-from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 
 STEPS = [0, 1, 3]
 COSTS = CostTable(

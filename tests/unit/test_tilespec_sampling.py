@@ -1,6 +1,6 @@
 """Cutting drafts off does not change what is sampled: chi-squared tests on a small vocabulary, against the target.
 
-The rules of acceptance (`tessera_kernels.accept_chains.accept_chains`):
+The rules of acceptance (`tessera_kernels.ops.accept.accept_chains.accept_chains`):
 
 - target-only: drafts are arg-max tokens; one is accepted with the target's probability of it, else the target without
   it is sampled;
@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from tessera.tilespec import calibration
-from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
+from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, accept_chains
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 from tessera_patches.tilespec.draft.proposals import certain
 from tessera_testing.chances import chi_squared
 

@@ -17,10 +17,10 @@ import torch
 
 from tessera.tilespec.calibration import Calibration, edges
 from tessera.tilespec.tree_scores import TreeScores
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
-from tessera_kernels.scatter_verify import scatter_verify
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
+from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_patches.tilespec.draft.trees import DraftTree, lay_out, order_nodes, ordering
 from tessera_testing.chances import chi_squared
 

@@ -17,7 +17,7 @@ from tessera.tilespec.decider import Decider
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.trace import Trace
 from tessera.tilespec.tree_scores import UNDRAFTED, TreeScores
-from tessera_kernels.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 
 NODES = 7
 REQUESTS = 64

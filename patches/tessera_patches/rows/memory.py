@@ -18,8 +18,8 @@ from tessera.fingerprint.watch import Watch
 from tessera.rows.reader import RowReader
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
-from tessera_kernels.pool_rows import Reduce, Span
-from tessera_kernels.top_rows import Chunk
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span
+from tessera_kernels.ops.rows.top_rows import Chunk
 from tessera_patches.rows import results, runtime
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tessera_kernels.stash_drafts import DraftRows, stash_drafts
+from tessera_kernels.ops.draft.stash_drafts import DraftRows, stash_drafts
 
 
 def stash(original: Callable[..., None], future_map: Any, future_indices: torch.Tensor, payload: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tessera.tilespec.tree_scores import TreeScores
-from tessera_kernels.allocate_verify import VerifyPlan
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.tilespec.draft.drafts import scored_trees
 from tessera_patches.tilespec.draft.trees import DraftTree
 from tessera_patches.tilespec.worker import SizedWorker

@@ -24,8 +24,8 @@ from tessera.tilespec.policy import Choice
 from tessera.tilespec.refusals import likeliest_only
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import VerifyPlan
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.apply import unfit
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.draft.drafts import scored_chains

@@ -14,7 +14,7 @@ import torch
 from tessera.errors import ROWS_NOT_FINITE
 from tessera.fingerprint.codec import Points
 from tessera.rows.reader import Fetched
-from tessera_kernels.top_rows import INDEX_BYTES, VALUE_BYTES
+from tessera_kernels.ops.rows.top_rows import INDEX_BYTES, VALUE_BYTES
 
 Vectors = npt.NDArray[np.float32]
 Ids = Sequence[int] | npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.pool_rows import Span, pool_rows
-from tessera_kernels.top_rows import Chunk, Workspace, top_rows
+from tessera_kernels.ops.rows.pool_rows import Span, pool_rows
+from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
 
 _NOTHING = torch.empty((0, 0))
 
@@ -29,8 +29,8 @@ class Fetched(NamedTuple):
     Attributes:
         vectors: pooled, ``[n, H]`` float32, on the host from the beginning.
         rows: raw rows ``[rows, H]`` of each selection, model dtype.
-        tops: values of largest magnitude of each chunk, ``[n, bytes]``: see `tessera_kernels.top_rows.top_rows`; on the
-            host from the beginning.
+        tops: values of largest magnitude of each chunk, ``[n, bytes]``: see
+            `tessera_kernels.ops.rows.top_rows.top_rows`; on the host from the beginning.
     """
 
     vectors: torch.Tensor

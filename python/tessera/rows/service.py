@@ -16,8 +16,8 @@ from tessera.limits import MAX_PLACES
 from tessera.rows.reader import Read, Selection
 from tessera.rows.span import bounds
 from tessera.states.options import StateOptions
-from tessera_kernels.pool_rows import Reduce, Span
-from tessera_kernels.top_rows import Chunk
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span
+from tessera_kernels.ops.rows.top_rows import Chunk
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """How likely a draft token is accepted, by depth and confidence: learnt while serving, from censored counts.
 
-The device counts trials, successes, and what survivals promised (`tessera_kernels.observe_acceptance`); this fits the
-table that it looks up (`tessera_kernels.acceptance_model`). Shapes: ``S`` depths, ``BINS`` bins of confidence. Trees
-have one row for all nodes, by the score of their paths.
+The device counts trials, successes, and what survivals promised (`tessera_kernels.ops.learning.observe_acceptance`);
+this fits the table that it looks up (`tessera_kernels.ops.learning.acceptance_model`). Shapes: ``S`` depths, ``BINS``
+bins of confidence. Trees have one row for all nodes, by the score of their paths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import Array
-from tessera_kernels.histogram import PROMISED_UNIT
+from tessera_kernels.ops.learning.histogram import PROMISED_UNIT
 
 BINS = 32
 """Bins of confidence, equal in its logit: drafts are often sure, and 0.99 is not 0.999."""

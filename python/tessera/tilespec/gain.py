@@ -1,7 +1,7 @@
 """How many draft tokens a step may expect to have accepted, by how many it verifies.
 
 Shapes: ``S`` depths (of a tree: drafted nodes, the likeliest first), ``BINS`` bins of survival (the probability that a
-draft token and all that it continues are accepted), as `tessera_kernels.allocate_verify` counts them.
+draft token and all that it continues are accepted), as `tessera_kernels.ops.verify.allocate_verify` counts them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import Array, Integers
-from tessera_kernels.histogram import HISTOGRAM_BINS as BINS
-from tessera_kernels.histogram import HISTOGRAM_UNIT
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS as BINS
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_UNIT
 
 Histogram = npt.NDArray[np.int32]
 
@@ -170,8 +170,9 @@ class Survivals:
         """Take in the histogram of some steps.
 
         Args:
-            histogram: int32 ``[2, S, BINS]``, what was added to that of `tessera_kernels.allocate_verify.VerifyPlan`.
-                Requests that had no draft are not in it; one without any says nothing.
+            histogram: int32 ``[2, S, BINS]``, what was added to that of
+                `tessera_kernels.ops.verify.allocate_verify.VerifyPlan`. Requests that had no draft are not in it; one
+                without any says nothing.
             drafted: their draft steps, at least 1. Deeper ones are extrapolated from the last that was drafted.
             young: of its `stamp`.
             now: it `is_of_now`. The last steps of a wave say nothing of the next one.

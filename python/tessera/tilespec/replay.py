@@ -19,7 +19,7 @@ from tessera.tilespec.costs import Array
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.trace import Record, Trace
-from tessera_kernels.histogram import HISTOGRAM_BINS
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS
 
 
 @dataclass

@@ -7,11 +7,11 @@ import numpy.typing as npt
 import torch
 
 from tessera.tilespec.calibration import Traffic
-from tessera_kernels.accept_chains import Observation
-from tessera_kernels.acceptance_model import AcceptanceModel
-from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
-from tessera_kernels.draft_confidence import draft_confidence
-from tessera_kernels.observe_acceptance import observe_acceptance
+from tessera_kernels.ops.accept.accept_chains import Observation
+from tessera_kernels.ops.draft.draft_confidence import draft_confidence
+from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 
 NO_DRAFT = -1.0
 """The confidence of a first token that nobody drafted."""
@@ -30,7 +30,8 @@ class Scores:
     Attributes:
         models: by `tessera.tilespec.calibration.Traffic`; they share the requests' offsets.
         model: the one in force.
-        histogram: what all plans add to, int32 ``[2, depths, 64]``: see `tessera_kernels.allocate_verify.VerifyPlan`.
+        histogram: what all plans add to, int32 ``[2, depths, 64]``: see
+            `tessera_kernels.ops.verify.allocate_verify.VerifyPlan`.
         anchors: int32 ``[requests + 1]``: where each request's row begins if its anchor alone is verified.
     """
 
@@ -81,7 +82,7 @@ class Scores:
         return probability, token
 
     def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
-        """Whose drafted tokens to verify: `tessera_kernels.allocate_verify.allocate_verify`.
+        """Whose drafted tokens to verify: `tessera_kernels.ops.verify.allocate_verify.allocate_verify`.
 
         The plan is overwritten by the next call, on the current stream. It has room for ``slots`` requests
         at least.
@@ -101,11 +102,11 @@ class Scores:
         return next(plan for slots, plan in self._plans.items() if slots >= least)
 
     def observation(self, bs: int, steps: int, requests: torch.Tensor) -> Observation:
-        """What is to be learnt where chains are accepted: `tessera_kernels.accept_chains`, instead of `observe`."""
+        """What `tessera_kernels.ops.accept.accept_chains` is to learn where it accepts chains, instead of `observe`."""
         return Observation(self._drafted(bs, steps), requests, self.model)
 
     def observe(self, bs: int, steps: int, requests: torch.Tensor, plan: VerifyPlan, accept_lens: torch.Tensor) -> None:
-        """Learn from the outcome of a step: `tessera_kernels.observe_acceptance.observe_acceptance`."""
+        """Learn from the outcome of a step: `tessera_kernels.ops.learning.observe_acceptance.observe_acceptance`."""
         observe_acceptance(self._drafted(bs, steps), requests, plan.verify_lens, accept_lens, self.model)
 
     def reset(self) -> None:

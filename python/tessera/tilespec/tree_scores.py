@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from tessera.tilespec.scores import NO_DRAFT, Scores
-from tessera_kernels.allocate_verify import VerifyPlan, allocate_verify
-from tessera_kernels.observe_tree import observe_tree
+from tessera_kernels.ops.learning.observe_tree import observe_tree
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 
 UNDRAFTED = 2.0**-40
 """The probability of first nodes that nobody drafted: above 0, so that scores still fall along paths, and below that of
@@ -46,7 +46,7 @@ class TreeScores(Scores):
         return index[:, :nodes].contiguous()
 
     def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
-        """Whose nodes to verify: `tessera_kernels.allocate_verify.allocate_verify`, by paths."""
+        """Whose nodes to verify: `tessera_kernels.ops.verify.allocate_verify.allocate_verify`, by paths."""
         plan = self._plan(max(bs, slots))
         allocate_verify(self._drafted(bs, steps), requests, self.model, tokens, plan, paths=True)
         return plan
@@ -54,5 +54,5 @@ class TreeScores(Scores):
     def observe_paths(
         self, bs: int, steps: int, requests: torch.Tensor, plan: VerifyPlan, accept_index: torch.Tensor
     ) -> None:
-        """Learn from the outcome of a step: `tessera_kernels.observe_tree.observe_tree`."""
+        """Learn from the outcome of a step: `tessera_kernels.ops.learning.observe_tree.observe_tree`."""
         observe_tree(self._drafted(bs, steps), requests, plan.verify_lens, accept_index, self.model)

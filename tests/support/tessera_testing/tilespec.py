@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.gain import Survivals
-from tessera_kernels.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
+from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 
 Floats = npt.NDArray[np.float64]
 _TIMES, _OFTEN = 5, 1000

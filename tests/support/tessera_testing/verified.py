@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 import torch
 
-from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, accept_chains
-from tessera_kernels.sampling_cutoffs import SamplingLimits, sampling_cutoffs
+from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, accept_chains
+from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 
 VOCABULARY = 128_256
 How = Literal["greedy", "temperature", "truncated"]

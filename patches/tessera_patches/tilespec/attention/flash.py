@@ -8,7 +8,7 @@ import torch
 from sglang.kernels.ops.kvcache.trtllm_mha_page_table import build_trtllm_mha_page_table
 from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend
 
-from tessera_kernels.verify_offsets import VerifyOffsets, verify_offsets
+from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets
 
 
 class FusedFlash(FlashAttentionBackend):

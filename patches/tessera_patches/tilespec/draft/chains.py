@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from sglang.srt.environ import envs
 
-from tessera_kernels.chain_rows import chain_rows
-from tessera_kernels.draft_confidence import draft_confidence
+from tessera_kernels.ops.draft.chain_rows import chain_rows
+from tessera_kernels.ops.draft.draft_confidence import draft_confidence
 from tessera_patches.core.scoped import Scoped
 from tessera_patches.tilespec.draft.proposals import noted
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tessera_kernels.draft_proposal import draft_proposal
+from tessera_kernels.ops.draft.draft_proposal import draft_proposal
 from tessera_patches.core.scoped import Scoped
 
 _COLD = 1e-4

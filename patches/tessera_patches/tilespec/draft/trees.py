@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from tessera.tilespec.tree_scores import TreeScores
-from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_kernels.ragged_tree import RaggedTree, ragged_tree
+from tessera_kernels.ops.draft.ragged_tree import RaggedTree, ragged_tree
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.core.scoped import Scoped
 from tessera_patches.tilespec.verify.attachment import Attachment
 

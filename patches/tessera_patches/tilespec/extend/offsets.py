@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
-from tessera_kernels.extend_offsets import ExtendOffsets, extend_offsets
+from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_patches.tilespec.extend.last_rows import asks_once
 
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import torch
 
-from tessera_kernels.launch import hasten
+from tessera_kernels.triton.device.launch import hasten
 
 _OPS = "sglang.kernels.ops"
 KERNELS = (

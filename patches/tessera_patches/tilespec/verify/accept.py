@@ -19,9 +19,9 @@ from sglang.srt.speculative import eagle_utils
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from tessera.tilespec.penalties import RecentTokens
-from tessera_kernels.accept_chains import AcceptedChains, ChainSampling, Observation, accept_chains
-from tessera_kernels.sampling_cutoffs import SamplingLimits, sampling_cutoffs
-from tessera_kernels.scatter_verify import scatter_verify
+from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, Observation, accept_chains
+from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs
+from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_patches.tilespec.verify import penalties as tilespec_penalties
 from tessera_patches.tilespec.verify.attachment import Attachment
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
-from tessera_kernels.allocate_verify import VerifyPlan
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 
 
 class PlanViews:

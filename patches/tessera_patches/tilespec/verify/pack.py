@@ -11,8 +11,8 @@ from typing import Any
 
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 
-from tessera_kernels.allocate_verify import VerifyPlan
-from tessera_kernels.pack_verify import KVSlots, VerifyRows, pack_verify
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_patches.tilespec.draft.trees import DraftTree, lay_out
 from tessera_patches.tilespec.verify.accept import dense
 from tessera_patches.tilespec.verify.attachment import Attachment

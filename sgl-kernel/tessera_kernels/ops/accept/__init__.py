@@ -1,0 +1,1 @@
+"""Acceptance of verified draft tokens."""

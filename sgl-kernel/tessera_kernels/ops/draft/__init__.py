@@ -1,0 +1,1 @@
+"""Draft tokens: chosen, laid out, and kept for the next step."""

@@ -1,0 +1,71 @@
+"""Where the rows and the KV slots of each request begin when a draft model reads the tokens that were verified."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class ExtendOffsets(NamedTuple):
+    """What SGLang's Triton attention reads of a draft-extend; all contiguous, written in place."""
+
+    qo_indptr: torch.Tensor
+    """int64 ``[bs + 1]``, where each request's rows begin."""
+    kv_indptr: torch.Tensor
+    """int32 ``[bs + 1]``, where each request's KV slots begin."""
+    kv_indices: torch.Tensor
+    """int64 ``[capacity]``, the KV slots of all contexts, one request behind the other; none is written beyond."""
+
+
+def extend_offsets(
+    seq_lens: torch.Tensor,
+    extend_lens: torch.Tensor,
+    accept_lens: torch.Tensor | None,
+    requests: torch.Tensor,
+    req_to_token: torch.Tensor,
+    width: int,
+    offsets: ExtendOffsets,
+) -> None:
+    """Fill the offsets of a batch in which each request has ``width`` rows.
+
+    A request's context is what came before the tokens that the draft model reads: ``seq_lens - extend_lens``, and
+    nothing for slots of padding, of which the first is the smaller. With ``accept_lens`` the first so many of those
+    that it reads belong to it: it ends with the last accepted token.
+
+    One launch on a GPU, on the current stream, without a host sync; `extend_offsets_torch` elsewhere.
+
+    Args:
+        seq_lens: int32 or int64 ``[bs]``, contiguous, tokens of each request.
+        extend_lens: int32 or int64 ``[bs]``, contiguous, how many of them the draft model reads now.
+        accept_lens: int32 or int64 ``[bs]``, contiguous, or None.
+        requests: int32 or int64 ``[bs]``, contiguous, each request's row in the table.
+        req_to_token: int32 ``[rows of the pool, positions]``, rows contiguous: the KV slot of each position.
+        width: rows of each request.
+        offsets: what to fill.
+    """
+    if seq_lens.is_cuda:
+        from tessera_kernels.triton.draft.extend_offsets import extend_offsets_triton
+
+        extend_offsets_triton(seq_lens, extend_lens, accept_lens, requests, req_to_token, width, offsets)
+    else:
+        extend_offsets_torch(seq_lens, extend_lens, accept_lens, requests, req_to_token, width, offsets)
+
+
+def extend_offsets_torch(
+    seq_lens: torch.Tensor,
+    extend_lens: torch.Tensor,
+    accept_lens: torch.Tensor | None,
+    requests: torch.Tensor,
+    req_to_token: torch.Tensor,
+    width: int,
+    offsets: ExtendOffsets,
+) -> None:
+    """The torch twin of the Triton kernel: same arguments, same result."""
+    lens = (seq_lens - extend_lens).clamp(min=0) + (0 if accept_lens is None else accept_lens)
+    offsets.qo_indptr.copy_(torch.arange(len(lens) + 1, device=lens.device) * width)
+    offsets.kv_indptr[:1] = 0
+    offsets.kv_indptr[1:] = lens.cumsum(0)
+    within = torch.arange(req_to_token.shape[1], device=lens.device) < lens.unsqueeze(1)
+    slots = req_to_token[requests][within][: len(offsets.kv_indices)]
+    offsets.kv_indices[: len(slots)] = slots

@@ -1,0 +1,103 @@
+"""Lay out draft trees of which each request keeps its own number of nodes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from tessera_kernels.cpu import draft_tree
+
+
+class RaggedTree(NamedTuple):
+    """Outputs of `ragged_tree`, written in place. ``N``: the most nodes of a request, the root included."""
+
+    node_index: torch.Tensor
+    """int64 ``[bs, N]``: the node's dense index ``request * N + node``; -1 for a node that is not kept."""
+    first_child: torch.Tensor
+    """int64 ``[bs, N]``, -1 where there is none."""
+    next_sibling: torch.Tensor
+    """int64 ``[bs, N]``, -1 where there is none."""
+    positions: torch.Tensor
+    """int64 ``[bs * N]``: sequence length plus depth; 0 for a node that is not kept."""
+    mask: torch.Tensor
+    """bool, flat: at ``mask_indptr[b]`` one row for each kept node, with its prefix columns first if they are in it.
+    Only the columns of the tree are written; the prefix, all true, is the caller's, as it is with SGLang's kernel."""
+
+
+def ragged_tree(
+    parent_list: torch.Tensor,
+    selected_index: torch.Tensor,
+    seq_lens: torch.Tensor,
+    verify_lens: torch.Tensor,
+    mask_indptr: torch.Tensor,
+    topk: int,
+    depth: int,
+    prefix_in_mask: bool,
+    tree: RaggedTree,
+) -> None:
+    """Describe the kept part of every draft tree: links, positions and attention mask (in place).
+
+    With ``verify_lens`` of N everywhere this is SGLang's ``build_tree_kernel_efficient``. It runs as one launch, one
+    program for a request, on the current stream, without a host sync; `ragged_tree_torch` elsewhere.
+
+    Args:
+        parent_list: int64 ``[bs, topk * (depth - 1) + 1]``, or ``[bs, 0]`` where depth is 1: by group of ``topk``
+            candidates, the candidate that they continue.
+        selected_index: int64 ``[bs, N - 1]``: the candidates kept as nodes 1 to n-1, in any order, in front; what is
+            behind them is ignored. A node whose parent is not kept is linked to nothing.
+        seq_lens: ``[bs]`` int32 or int64, accepted length of each sequence.
+        verify_lens: int32 ``[bs]`` or longer, nodes to keep, the root included: 1 to N.
+        mask_indptr: int64 ``[bs]`` or longer, where each request's mask begins: the running sum of
+            ``n * (seq_len + n)`` with the prefix, of ``n * n`` without.
+        topk: candidates in a group.
+        depth: the most steps from the root to a node.
+        prefix_in_mask: whether rows of the mask begin with the prefix (SGLang's ``FULL_MASK``, else ``QLEN_ONLY``).
+        tree: written.
+    """
+    arguments = (
+        parent_list,
+        selected_index,
+        seq_lens,
+        verify_lens,
+        mask_indptr,
+        topk,
+        depth,
+        prefix_in_mask,
+        tree,
+    )
+    if selected_index.is_cuda:
+        from tessera_kernels.triton.draft.ragged_tree import ragged_tree_triton
+
+        ragged_tree_triton(*arguments)
+    else:
+        ragged_tree_torch(*arguments)
+
+
+def ragged_tree_torch(
+    parent_list: torch.Tensor,
+    selected_index: torch.Tensor,
+    seq_lens: torch.Tensor,
+    verify_lens: torch.Tensor,
+    mask_indptr: torch.Tensor,
+    topk: int,
+    depth: int,
+    prefix_in_mask: bool,
+    tree: RaggedTree,
+) -> None:
+    """The torch twin of the Triton kernel: same arguments, same result."""
+    bs, nodes = tree.node_index.shape
+    node = torch.arange(nodes)
+    lens = verify_lens[:bs].unsqueeze(1)
+    kept = node < lens
+    parent = draft_tree.parents(parent_list, selected_index.where(kept[:, 1:], 0), topk)
+    parent = parent.where(kept & (parent < lens), -1)
+    links = draft_tree.links(parent)
+    for output, values in zip(tree, (torch.arange(bs * nodes).view(bs, nodes), *links), strict=False):
+        output.copy_(values.where(kept, -1))
+    attends, steps = draft_tree.ancestors(parent, depth)
+    tree.positions.copy_((seq_lens.unsqueeze(1) + steps).where(kept, 0).flatten())
+    prefix = seq_lens.unsqueeze(1).unsqueeze(2) if prefix_in_mask else 0
+    row_start = mask_indptr[:bs].unsqueeze(1).unsqueeze(2) + node.unsqueeze(1) * (prefix + lens.unsqueeze(2))
+    both_kept = kept.unsqueeze(1) & kept.unsqueeze(2)
+    tree.mask[(row_start + prefix + node)[both_kept]] = attends[both_kept]

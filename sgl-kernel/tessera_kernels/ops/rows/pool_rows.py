@@ -1,0 +1,61 @@
+"""Pool spans of the row store: one launch for every request that finished in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+
+
+class Reduce(IntEnum):
+    """How the rows of a span become one vector."""
+
+    MEAN = 0
+    MAX = 1
+
+
+class Span(NamedTuple):
+    """Positions ``start .. end-1`` of the request in row ``request`` of ``req_to_token``. Never empty."""
+
+    request: int
+    start: int
+    end: int
+    reduce: Reduce
+
+
+def pool_rows(
+    rows: torch.Tensor,
+    req_to_token: torch.Tensor,
+    spans: Sequence[Span],
+    stream: torch.cuda.Stream | None = None,
+) -> torch.Tensor:
+    """Pool each span of rows with fp32 accumulation. NaN in any row of a span gives NaN.
+
+    Runs the Triton kernel on a GPU and `pool_rows_torch` elsewhere.
+
+    Args:
+        rows: ``[slots, H]`` float tensor, contiguous.
+        req_to_token: ``[requests, context]`` int32, KV slot of each position of each request.
+        spans: what to pool.
+        stream: where the kernel runs; None is the current one.
+
+    Returns:
+        ``[len(spans), H]`` float32 on the host. Of rows on a GPU it is pinned memory, which the kernel itself fills: it
+        is complete once the stream got there. Keep it until then.
+    """
+    if rows.is_cuda:
+        from tessera_kernels.triton.rows.pool_rows import pool_rows_triton
+
+        return pool_rows_triton(rows, req_to_token, spans, stream=stream)
+    return pool_rows_torch(rows, req_to_token, spans)
+
+
+def pool_rows_torch(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
+    """The torch twin of the Triton kernel: same arguments, same result up to the order of the sum, complete at once."""
+    out = torch.empty((len(spans), rows.shape[1]), dtype=torch.float32)
+    for i, (request, start, end, reduce) in enumerate(spans):
+        span = rows[req_to_token[request, start:end].long()].float()
+        out[i] = span.amax(0) if reduce is Reduce.MAX else span.mean(0)
+    return out

@@ -1,0 +1,1 @@
+"""The rows of a verification: which, packed, and spread out again."""

@@ -1,0 +1,1 @@
+"""The Triton kernels of the ops, and what they share."""

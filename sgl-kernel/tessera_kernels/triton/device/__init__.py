@@ -1,0 +1,1 @@
+"""What kernels share: functions of the device, and how kernels are launched."""

@@ -1,0 +1,1 @@
+"""Kernels that update the acceptance model."""

@@ -1,0 +1,1 @@
+"""Kernels that read the row store."""

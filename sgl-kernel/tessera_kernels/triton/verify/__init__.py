@@ -1,0 +1,1 @@
+"""Kernels of the rows of a verification."""
