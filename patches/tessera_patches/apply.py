@@ -11,10 +11,11 @@ from tessera import config
 from tessera.errors import StartRefused
 from tessera_patches import inventory
 from tessera_patches.core import lock
+from tessera_patches.core.registry import once_applied
 from tessera_patches.core.seam import Phase, Seam
 
 installed: list[Seam] = []
-"""The seams in force in this process."""
+"""The hooks in force in this process."""
 
 
 def refusing(why: object) -> str:
@@ -41,11 +42,17 @@ def or_refuse() -> Iterator[None]:
         raise SystemExit(refusing(error)) from error
 
 
-def install() -> None:
-    """Install what every process needs; called from the plugin's entry point, before SGLang applies hooks."""
+def install(*, on_cpu: bool) -> None:
+    """Install what every process needs; called from the plugin's entry point, before SGLang applies hooks.
+
+    Args:
+        on_cpu: whether this process was made ready to serve without a GPU.
+    """
+    if on_cpu:
+        check(inventory.seams(Phase.CPU, []))
     wanted = inventory.seams(Phase.LOAD, [])
     _register(wanted)
-    _verify_once_applied(wanted)
+    once_applied(lambda: _verified_or_refused(wanted))
 
 
 def install_main() -> None:
@@ -77,7 +84,7 @@ def _register(wanted: list[Seam]) -> None:
 
     check(wanted)
     source = HookSource("tessera", "sglang-tessera")
-    for seam in wanted:
+    for seam in _registered(wanted):
         if seam.target in HookRegistry._patched:
             raise StartRefused(f"another plugin has already patched {seam.target}; SGLang would ignore our hook")
         HookRegistry.register(seam.target, handler(seam), HookType(seam.hook.value), source=source)
@@ -105,25 +112,20 @@ def handler(seam: Seam) -> Callable[..., Any]:
     return found
 
 
-def _verify_once_applied(wanted: list[Seam]) -> None:
-    """SGLang applies hooks after `install` has returned, and only logs what fails: look after it did."""
-    from sglang.srt.plugins.hook_registry import HookRegistry
-
-    original = HookRegistry.apply_hooks
-
-    def apply_then_verify() -> None:
-        HookRegistry.apply_hooks = original
-        original()
-        with or_refuse():
-            _verify(wanted)
-
-    HookRegistry.apply_hooks = apply_then_verify
+def _verified_or_refused(wanted: list[Seam]) -> None:
+    with or_refuse():
+        _verify(wanted)
 
 
 def _verify(wanted: list[Seam]) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry
 
-    missing = [seam.target for seam in wanted if seam.target not in HookRegistry._patched]
+    hooks = _registered(wanted)
+    missing = [seam.target for seam in hooks if seam.target not in HookRegistry._patched]
     if missing:
         raise StartRefused("SGLang did not apply our hooks on " + ", ".join(missing))
-    installed.extend(wanted)
+    installed.extend(hooks)
+
+
+def _registered(seams: list[Seam]) -> list[Seam]:
+    return [seam for seam in seams if seam.registered]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tessera_patches.core import seams as core
 from tessera_patches.core.seam import Phase, Seam
 from tessera_patches.cpu import seams as cpu
 from tessera_patches.fingerprints import seams as fingerprints
@@ -11,10 +12,14 @@ from tessera_patches.inject import seams as inject
 from tessera_patches.launch import seams as launch
 from tessera_patches.rows import seams as rows
 from tessera_patches.tilespec import seams as tilespec
+from tessera_patches.tilespec.attention import seams as tilespec_attention
 from tessera_patches.tilespec.draft import seams as tilespec_draft
+from tessera_patches.tilespec.extend import seams as tilespec_extend
+from tessera_patches.tilespec.start import seams as tilespec_start
 from tessera_patches.tilespec.verify import seams as tilespec_verify
 
 SEAMS = (
+    *core.SEAMS,
     *launch.SEAMS,
     *http.SEAMS,
     *guard.SEAMS,
@@ -23,12 +28,20 @@ SEAMS = (
     *tilespec.SEAMS,
     *tilespec_draft.SEAMS,
     *tilespec_verify.SEAMS,
+    *tilespec_extend.SEAMS,
+    *tilespec_attention.SEAMS,
+    *tilespec_start.SEAMS,
     *inject.SEAMS,
     *cpu.SEAMS,
 )
 
 
 def seams(phase: Phase, features: list[str]) -> list[Seam]:
-    """The seams to install in one phase for these features."""
+    """The seams of one phase for these features."""
     on = {"", *features}
     return [seam for seam in SEAMS if seam.phase is phase and not on.isdisjoint(seam.feature.split(", "))]
+
+
+def hooks(phase: Phase, features: list[str]) -> list[Seam]:
+    """Those of them that SGLang's hook registry installs."""
+    return [seam for seam in seams(phase, features) if seam.registered]

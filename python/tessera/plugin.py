@@ -22,8 +22,8 @@ def _install() -> None:
     from tessera import config
 
     # Not a hook: without it SGLang does not even import on a machine without a GPU. Elsewhere it does nothing.
-    tessera_kernels.cpu.enable()
+    on_cpu = tessera_kernels.cpu.enable()
     if not config.disabled():
         from tessera_patches import apply
 
-        apply.install()
+        apply.install(on_cpu=on_cpu)

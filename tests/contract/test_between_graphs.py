@@ -10,7 +10,7 @@ from sglang.srt.environ import envs
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 
 from tessera_patches.tilespec.draft.chains import unlinked
-from tessera_patches.tilespec.draft.drafts import scored_chains, scored_trees
+from tessera_patches.tilespec.draft.drafts import score_chains, score_trees
 from tessera_patches.tilespec.verify.load_once import LoadedOnce, load_once
 
 
@@ -41,8 +41,8 @@ def test_only_sglangs_own_runner_loads_once() -> None:
     assert type(other) is other_class
 
 
-@pytest.mark.parametrize("scored", [scored_chains, scored_trees])
-def test_draft_forwards_are_captured_without_copies_of_their_inputs(scored: Any) -> None:
+@pytest.mark.parametrize("score", [score_chains, score_trees])
+def test_draft_forwards_are_captured_without_copies_of_their_inputs(score: Any) -> None:
     """In the whole capture, and in no other forward."""
 
     class Drafts:
@@ -57,7 +57,9 @@ def test_draft_forwards_are_captured_without_copies_of_their_inputs(scored: Any)
             seen.append(envs.SGLANG_EAGER_INPUT_NO_COPY.get())
 
     seen: list[bool] = []
-    scored(Drafts)()._capture_cuda_graphs()
+    drafts = Drafts()
+    score(drafts)
+    drafts._capture_cuda_graphs()
     assert seen == [True]
     assert not envs.SGLANG_EAGER_INPUT_NO_COPY.get()
 
@@ -75,7 +77,8 @@ def test_chains_have_no_links_where_nobody_follows_them(reads_no_mask: bool, has
         def draft(self, _: Any) -> bool | None:
             return unlinked.value
 
-    drafts: Any = scored_chains(Drafts)()
+    drafts: Any = Drafts()
+    score_chains(drafts)
     backend = SimpleNamespace(reads_no_mask=True) if reads_no_mask else SimpleNamespace()
     drafts.target_worker = SimpleNamespace(model_runner=SimpleNamespace(attn_backend=backend))
     sampling = SimpleNamespace(is_any_greedy=True)

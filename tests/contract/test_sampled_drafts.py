@@ -13,6 +13,7 @@ from sglang.srt.speculative.spec_utils import select_top_k_tokens
 
 from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+from tessera_patches.core.changes import extended
 from tessera_patches.tilespec.draft.chains import (
     chaining,
     continue_chain,
@@ -22,8 +23,8 @@ from tessera_patches.tilespec.draft.chains import (
     pick_likeliest,
     unlinked,
 )
-from tessera_patches.tilespec.draft.drafts import scored_chains
-from tessera_patches.tilespec.draft.first_tokens import finding
+from tessera_patches.tilespec.draft.drafts import score_chains
+from tessera_patches.tilespec.draft.first_tokens import Finding
 from tessera_patches.tilespec.draft.proposals import noted, propose
 from tessera_patches.tilespec.draft.vocabulary import draft_places, vocabulary
 
@@ -44,7 +45,8 @@ def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token() -> None:
     seen: list[torch.Tensor] = []
     warm = torch.tensor([[0.8], [1.0]])
     asked = SimpleNamespace(temperatures=warm, top_ks=torch.tensor([50, 1]), is_any_greedy=True)
-    drafts: Any = scored_chains(Drafts)()
+    drafts: Any = Drafts()
+    score_chains(drafts)
     found = drafts._draft_extend_for_prefill(SimpleNamespace(sampling_info=asked))
     assert torch.equal(found.topk_p, torch.tensor([[0.7], [0.6]]))
     assert torch.equal(found.topk_index, DRAWN)
@@ -140,7 +142,7 @@ def test_first_tokens_come_with_their_confidence() -> None:
             )
 
     seen: list[Any] = []
-    drafts: Any = finding(Drafts)()
+    drafts: Any = extended(Drafts, Finding)()
     model = AcceptanceModel.create(torch.rand(3), torch.zeros(1, 4), 2, "cpu")
     drafts.scores = Scores(2, 1, "cpu", model)
     result: Any = SimpleNamespace()

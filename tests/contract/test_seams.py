@@ -7,7 +7,9 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,20 +36,28 @@ def test_matches_the_lock(seam: Seam) -> None:
 @pytest.mark.parametrize("version", lock.supported_versions())
 def test_the_lock_holds_the_inventory_and_no_more(version: str) -> None:
     """A seam that went away leaves no entry."""
-    assert set(lock.load(version)) == {path for seam in SEAMS for path in (seam.target, *seam.relied)}
+    assert set(lock.load(version)) == {path for seam in SEAMS for path in seam.guards}
 
 
 def test_one_module_owns_one_target() -> None:
     """SGLang silently drops a second hook on a target that is already patched."""
-    targets = [seam.target for seam in SEAMS]
+    targets = [seam.target for seam in SEAMS if seam.registered]
     assert len(set(targets)) == len(targets)
+
+
+def test_a_place_is_changed_once_by_each() -> None:
+    """Two entries of one handler on one target would be the same one twice."""
+    places = [(seam.target, seam.handler, seam.hook) for seam in SEAMS]
+    assert len(set(places)) == len(places)
 
 
 @pytest.mark.parametrize("seam", SEAMS, ids=lambda seam: seam.handler)
 def test_the_handler_exists(seam: Seam) -> None:
     """Its module defines it."""
     module, name = seam.handler.split(":")
-    tree = ast.parse((ROOT / "patches" / Path(*module.split("."))).with_suffix(".py").read_text())
+    spec = find_spec(module)
+    assert spec is not None
+    tree = ast.parse(Path(str(spec.origin)).read_text())
     assert name in {node.name for node in tree.body if isinstance(node, source.Definition)}
 
 
@@ -57,9 +67,22 @@ def test_a_seam_lies_beside_its_handler() -> None:
     for path in sorted((ROOT / "patches" / "tessera_patches").rglob("seams.py")):
         package = ".".join(path.relative_to(ROOT / "patches").parts[:-1])
         own = import_module(f"{package}.seams").SEAMS
-        assert {seam.handler.partition(":")[0].rpartition(".")[0] for seam in own} == {package}
+        packages = {seam.handler.partition(":")[0].rpartition(".")[0] for seam in own}
+        assert {found for found in packages if found.startswith("tessera_patches.")} == {package}
         declared += own
-    assert sorted(seam.target for seam in declared) == sorted(seam.target for seam in SEAMS)
+    assert sorted(map(repr, declared)) == sorted(map(repr, SEAMS))
+
+
+def test_a_field_that_is_set_elsewhere_is_refused() -> None:
+    """What sets it is named; and so is a field that is gone, and a function that no longer reads it."""
+    seam = next(seam for seam in SEAMS if seam.guard is Guard.FIELD and seam.callers)
+    entries = lock.current(seam)
+    (line,) = lock.mismatches(seam, {**entries, seam.target: {"set_by": ["other"]}})
+    assert line.startswith(f"{seam.target}: set_by was ['other'], is [")
+    (line,) = lock.mismatches(replace(seam, target=f"{seam.target}_gone"), entries)
+    assert line.startswith(f"{seam.target}_gone is not there")
+    silent = "sglang.srt.plugins.load_plugins"
+    assert lock.mismatches(replace(seam, callers=(silent,)), entries) == [f"{silent} no longer reads {seam.target}"]
 
 
 def test_a_changed_function_is_refused() -> None:
@@ -150,7 +173,7 @@ def hooks(environment: dict[str, str]) -> list[str]:
 def test_loaded_and_disabled() -> None:
     """The hooks of the options until these are known; with ``TESSERA_DISABLE=1`` none at all."""
     assert hooks({"TESSERA_DISABLE": "1"}) == []
-    assert set(hooks({})) == {seam.target for seam in SEAMS if seam.phase is Phase.LOAD}
+    assert set(hooks({})) == {seam.target for seam in SEAMS if seam.phase is Phase.LOAD and seam.registered}
 
 
 def test_imports_point_one_way() -> None:

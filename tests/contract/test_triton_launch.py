@@ -63,7 +63,7 @@ def test_a_kernel_is_compiled_anew_for_no_more_than_we_look_at() -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_sglangs_kernels_are_given_numbers_by_place(kernel: str) -> None:
     """Where the one or other was given by its name, Triton would launch."""
-    module, name = kernel.split(":")
+    module, _, name = kernel.rpartition(".")
     found = getattr(importlib.import_module(module), name)
     assert isinstance(found, JITFunction)
     changing = {parameter.name for parameter in found.params if not parameter.is_constexpr}

@@ -15,11 +15,12 @@ LOCKS = Path(__file__).parents[1] / "locks"
 
 
 class Entry(TypedDict, total=False):
-    """What is locked for one target."""
+    """What is locked for one target: ``set_by`` for a field alone, ``body`` alone for a module's variable."""
 
     parameters: list[str]
     is_async: bool
     body: str
+    set_by: list[str]
 
 
 class VersionUnsupported(Exception):
@@ -61,12 +62,15 @@ def current(seam: Seam) -> dict[str, Entry]:
     Raises:
         SourceMissing: one of them is gone.
     """
-    guards = {seam.target: seam.guard, **dict.fromkeys(seam.relied, Guard.BODY)}
-    return {path: _entry(path, guard) for path, guard in guards.items()}
+    return {path: _entry(path, guard) for path, guard in seam.guards.items()}
 
 
 def _entry(path: str, guard: Guard) -> Entry:
-    definition = source.find(path)
+    if guard is Guard.FIELD:
+        return Entry(set_by=source.setters(path))
+    definition = source.statement(path)
+    if isinstance(definition, source.Variable):
+        return Entry(body=source.body_hash(definition))
     entry = Entry(parameters=source.parameters(definition), is_async=source.is_async(definition))
     if guard is Guard.BODY:
         entry["body"] = source.body_hash(definition)
@@ -77,7 +81,7 @@ def mismatches(seam: Seam, locked: dict[str, Entry]) -> list[str]:
     """Why this seam does not fit the installed SGLang; empty where it does."""
     try:
         found = current(seam)
-        silent = [caller for caller in seam.callers if not _calls(caller, seam)]
+        silent = [caller for caller in seam.callers if not _reaches(caller, seam)]
     except source.SourceMissing as error:
         return [str(error)]
     unlocked = [f"{path} is not in the lock file; run: tessera seams lock" for path in found if path not in locked]
@@ -89,11 +93,13 @@ def mismatches(seam: Seam, locked: dict[str, Entry]) -> list[str]:
         for key, value in entry.items()
         if locked[path].get(key) != value
     ]
-    return differing + [f"{caller} no longer calls {seam.target}" for caller in silent]
+    doing = "reads" if seam.guard is Guard.FIELD else "calls"
+    return differing + [f"{caller} no longer {doing} {seam.target}" for caller in silent]
 
 
-def _calls(caller: str, seam: Seam) -> bool:
-    return source.calls(source.find(caller), seam.target.rsplit(".", 1)[1])
+def _reaches(caller: str, seam: Seam) -> bool:
+    reaches = source.reads if seam.guard is Guard.FIELD else source.calls
+    return reaches(source.find(caller), seam.target.rsplit(".", 1)[1])
 
 
 def write() -> Path:

@@ -1,4 +1,4 @@
-"""What a seam is: one place in SGLang that Tessera hooks, why, and what must hold there."""
+"""What a seam is: one place in SGLang that Tessera changes, how, why, and what must hold there."""
 
 from __future__ import annotations
 
@@ -7,17 +7,43 @@ from enum import StrEnum
 
 
 class Hook(StrEnum):
-    """How SGLang's hook registry wraps the target (``sglang.srt.plugins.hook_registry.HookType``)."""
+    """How a place is changed.
+
+    The first four are those of SGLang's hook registry (``sglang.srt.plugins.hook_registry.HookType``). It has nothing
+    for the others: the handler makes these changes, with the functions of `tessera_patches.core.changes`.
+    """
 
     BEFORE = "before"
     AFTER = "after"
     AROUND = "around"
     REPLACE = "replace"
+    METHOD = "method"
+    """Some objects get another function for this method, for good or for a block."""
+    CLASS = "class"
+    """Some objects of this class become objects of a subclass."""
+    SUBCLASS = "subclass"
+    """SGLang gets objects of a subclass where it would have made its own."""
+    VALUE = "value"
+    """A field or an environment variable gets another value, for good or for a block."""
+    OBJECT = "object"
+    """An object that a module of SGLang's holds is added to, or taken from."""
+    TENSOR = "tensor"
+    """This function gets a subclass of ``torch.Tensor``, for which one of its operations does something else."""
+    KERNEL = "kernel"
+    """This Triton kernel is launched by our function."""
+    OPERATOR = "operator"
+    """The torch operator that this function calls is ours."""
+
+
+REGISTERED = frozenset({Hook.BEFORE, Hook.AFTER, Hook.AROUND, Hook.REPLACE})
+"""Those that SGLang's hook registry installs."""
 
 
 class Phase(StrEnum):
-    """When a seam is installed."""
+    """When a seam is installed; one that no registry installs: when it is compared with the lock file."""
 
+    CPU = "cpu"
+    """In every process that loads plugins on a machine without a GPU."""
     LOAD = "load"
     """In every process that loads plugins, before arguments are parsed."""
     MAIN = "main"
@@ -33,23 +59,29 @@ class Guard(StrEnum):
     """The names of its parameters: enough where a function is only wrapped."""
     BODY = "body"
     """A hash of its syntax tree as well: where we replace it, or rely on what it does inside."""
+    FIELD = "field"
+    """Which methods of its class set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """One hook.
+    """One place.
 
     Attributes:
-        target: dotted path of the function, method or class in SGLang.
-        hook: how it is wrapped.
+        target: dotted path of the function, method, class or module's variable in SGLang; with `Guard.FIELD` of a
+            class's field.
+        hook: how it is changed.
         phase: in which process, and when.
         feature: the feature that needs it, or several with ", " between them; "" is needed by all.
-        handler: ``module:name`` of ours, imported only when the seam is installed.
+        handler: ``module:name`` of ours, imported only when the seam is installed: what the registry calls, else what
+            makes the change, or the class.
         guard: what is compared with the lock file.
         why: what it is for.
         remove_when: the upstream change that would make it unnecessary.
-        callers: dotted paths in SGLang that must still call the target, or it would never run.
+        callers: dotted paths in SGLang that must still call the target, or read the field, or the change would do
+            nothing.
         relied: dotted paths of what the handler extends, or whose inner workings it needs; locked with their bodies.
+        writes: dotted paths of fields that the handler, or what it calls, sets on the objects that it is handed.
     """
 
     target: str
@@ -62,3 +94,15 @@ class Seam:
     remove_when: str
     callers: tuple[str, ...] = ()
     relied: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    @property
+    def registered(self) -> bool:
+        """Whether SGLang's hook registry installs it."""
+        return self.hook in REGISTERED
+
+    @property
+    def guards(self) -> dict[str, Guard]:
+        """Everything of SGLang's that it needs as it is, by dotted path."""
+        relied = dict.fromkeys(self.relied, Guard.BODY)
+        return {self.target: self.guard, **relied, **dict.fromkeys(self.writes, Guard.FIELD)}

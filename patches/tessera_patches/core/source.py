@@ -1,4 +1,4 @@
-"""Read the installed SGLang's source without importing it: signatures, callers, hashes of syntax trees."""
+"""Read the installed SGLang's source without importing it: signatures, callers, fields, hashes of syntax trees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Variable = ast.Assign | ast.AnnAssign
+"""Of a module."""
+Definition = Function | ast.ClassDef
+_Scope = ast.Module | Definition
 
 
 class SourceMissing(Exception):
@@ -32,15 +36,31 @@ def find(target: str) -> Definition:
     """The definition behind a dotted path such as ``sglang.srt.server_args.ServerArgs.__post_init__``.
 
     Raises:
-        SourceMissing: no such module or definition.
+        SourceMissing: no such module, function or class.
+    """
+    found = statement(target)
+    if isinstance(found, Variable):
+        raise SourceMissing(f"{target} is a variable")
+    return found
+
+
+def statement(target: str) -> Definition | Variable:
+    """The same, or the statement that sets a module's variable.
+
+    Raises:
+        SourceMissing: no such module or name in it.
     """
     package, *parts = target.split(".")
     path = _package_root(package)
     while parts and (path / parts[0]).is_dir():
         path /= parts.pop(0)
-    if not parts or not (path / f"{parts[0]}.py").is_file():
+    if parts and (path / f"{parts[0]}.py").is_file():
+        path /= f"{parts.pop(0)}.py"
+    elif parts and (path / "__init__.py").is_file():
+        path /= "__init__.py"
+    else:
         raise SourceMissing(f"no module for {target}")
-    scope: ast.Module | Definition = _module(path / f"{parts.pop(0)}.py")
+    scope: _Scope | Variable = _module(path)
     for part in parts:
         scope = _child(scope, part, target)
     if isinstance(scope, ast.Module):
@@ -48,13 +68,47 @@ def find(target: str) -> Definition:
     return scope
 
 
-def _child(scope: ast.Module | Definition, name: str, target: str) -> Definition:
-    for node in scope.body:
-        if isinstance(node, Definition) and node.name == name:
+def _child(scope: _Scope | Variable, name: str, target: str) -> Definition | Variable:
+    for node in () if isinstance(scope, Variable) else scope.body:
+        if isinstance(node, Definition | Variable) and name in _names(node):
             return node
     if name == "__init__" and isinstance(scope, ast.ClassDef) and _is_dataclass(scope):
         return _CONSTRUCTOR
     raise SourceMissing(f"{target} is not there (no {name})")
+
+
+def _names(node: Definition | Variable) -> list[str]:
+    """What a statement defines."""
+    if isinstance(node, Variable):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [target.id for target in targets if isinstance(target, ast.Name)]
+    return [node.name]
+
+
+def setters(field: str) -> list[str]:
+    """Which methods of a class set a field, in order, and first the class itself where it declares it.
+
+    Args:
+        field: the class's dotted path, and the field's name.
+
+    Raises:
+        SourceMissing: no such module or class, or nothing in it sets such a field.
+    """
+    owner, name = field.rsplit(".", 1)
+    scope = find(owner)
+    if not isinstance(scope, ast.ClassDef):
+        raise SourceMissing(f"{owner} is no class")
+    declared = [scope.name for node in scope.body if isinstance(node, Variable) and name in _names(node)]
+    methods = [node for node in scope.body if isinstance(node, Function)]
+    found = [*declared[:1], *(method.name for method in methods if _sets(method, name))]
+    if not found:
+        raise SourceMissing(f"{field} is not there (nothing in {scope.name} sets it)")
+    return found
+
+
+def _sets(method: Function, name: str) -> bool:
+    nodes = (node for node in ast.walk(method) if isinstance(node, ast.Attribute) and node.attr == name)
+    return any(isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self" for node in nodes)
 
 
 _CONSTRUCTOR = cast("ast.FunctionDef", ast.parse("def __init__(self, **fields): ...").body[0])
@@ -84,12 +138,20 @@ def is_async(definition: Definition) -> bool:
 
 
 def calls(definition: Definition, name: str) -> bool:
-    """Whether the body calls something named ``name`` (``f(...)`` or ``x.f(...)``)."""
+    """Whether the body calls something named ``name``: ``f(...)``, ``x.f(...)``, or a kernel, ``f[grid](...)``."""
     called = (node.func for node in ast.walk(definition) if isinstance(node, ast.Call))
-    return any(name == (f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", None)) for f in called)
+    names = (f.value if isinstance(f, ast.Subscript) else f for f in called)
+    return any(name == (f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", None)) for f in names)
 
 
-def body_hash(definition: Definition) -> str:
+def reads(definition: Definition, name: str) -> bool:
+    """Whether the body reads a field named ``name`` of something."""
+    nodes = (node for node in ast.walk(definition) if isinstance(node, ast.Attribute) and node.attr == name)
+    return any(isinstance(node.ctx, ast.Load) for node in nodes)
+
+
+@cache
+def body_hash(definition: Definition | Variable) -> str:
     """SHA-256 of the syntax tree without docstrings, comments and layout; the same under every Python version."""
     return hashlib.sha256(_dump(definition).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Models that SGLang's CPU engine does not serve, or computes wrongly: experts over ranks, and latent KV (MLA)."""
+"""SGLang's CPU engine: what it lacks beside the CUDA wheel of ``sgl_kernel``, and models that it computes wrongly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,54 @@ def _draft_backend(method: str, handler: str) -> Seam:
     )
 
 
+def _operator(name: str, function: str = "", module: str = "speculative") -> Seam:
+    return Seam(
+        target=f"sgl_kernel.{module}.{function or name}",
+        hook=Hook.OPERATOR,
+        phase=Phase.CPU,
+        feature="",
+        handler="tessera_kernels.cpu.ops:register",
+        guard=Guard.BODY,
+        why=f"The CUDA wheel of sgl_kernel calls {name} on a CPU, and has none.",
+        remove_when="The CUDA wheel of sgl_kernel has its operators for CPUs.",
+    )
+
+
+def _variable(name: str, reader: str, why: str, remove_when: str) -> Seam:
+    return Seam(
+        target=reader,
+        hook=Hook.VALUE,
+        phase=Phase.CPU,
+        feature="",
+        handler="tessera_kernels.cpu:enable",
+        guard=Guard.BODY,
+        why=f"{name}: {why}",
+        remove_when=remove_when,
+    )
+
+
 SEAMS = (
+    _variable(
+        "SGLANG_USE_CPU_ENGINE",
+        "sglang.srt.utils.common.is_cpu",
+        "SGLang runs its code for CPUs only where it is told to.",
+        "SGLang does so where there is no GPU.",
+    ),
+    _variable(
+        "SGLANG_NCCL_SO_PATH",
+        "sglang.srt.distributed.device_communicators.pynccl_wrapper.find_nccl_library",
+        "Ranks on CPUs talk through gloo, but where NCCL loads SGLang wants GPUs for it.",
+        "SGLang loads NCCL for GPUs alone.",
+    ),
+    _operator("copy_all_layer_kv_cache_cpu", module="kvcacheio"),
+    _operator("assign_req_to_token_pool_cpu"),
+    _operator("assign_extend_cache_locs_cpu"),
+    _operator("assign_draft_cache_locs_contiguous_cpu"),
+    _operator("build_tree_kernel_efficient_cpu"),
+    _operator("reconstruct_indices_from_tree_mask_cpu", "reconstruct_indices_from_tree_mask"),
+    _operator("verify_tree_greedy_cpu"),
+    _operator("fill_bonus_tokens_cpu"),
+    _operator("fill_accept_out_cache_loc_cpu"),
     Seam(
         target="sglang.srt.layers.moe.fused_moe_native.moe_forward_native",
         hook=Hook.AROUND,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import MANAGERS, PROCESSOR, SCHEDULER, SPECULATIVE
+from tessera_patches.core.places import MANAGERS, PROCESSOR, REQ, SCHEDULER, SPECULATIVE
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
 _LOGPROBS = "sglang.srt.layers.logprob_processor"
-_REQ = f"{MANAGERS}.schedule_batch.Req"
 
 SEAMS = (
     Seam(
@@ -22,7 +21,7 @@ SEAMS = (
         relied=(f"{PROCESSOR}._normalize_decode_outputs", f"{PROCESSOR}.move_logprobs_to_cpu"),
     ),
     Seam(
-        target=f"{_REQ}._check_str_based_finish",
+        target=f"{REQ}._check_str_based_finish",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="",
@@ -30,7 +29,8 @@ SEAMS = (
         guard=Guard.BODY,
         why="A stop_regex that backtracks without end stops the scheduler.",
         remove_when="SGLang bounds how long it matches stop_regex.",
-        callers=(f"{_REQ}.update_finish_state",),
+        callers=(f"{REQ}.update_finish_state",),
+        writes=(f"{REQ}.finished_reason",),
     ),
     Seam(
         target=f"{MANAGERS}.utils.validate_input_length",
@@ -59,7 +59,7 @@ SEAMS = (
         ),
     ),
     Seam(
-        target=f"{_REQ}.update_finish_state",
+        target=f"{REQ}.update_finish_state",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="speculative_stops",
@@ -68,6 +68,7 @@ SEAMS = (
         why="Ends an answer at the first stop among accepted drafts, or at its limit, as plain decoding does.",
         remove_when="SGLang looks for what ends a request token by token (issue 31599).",
         callers=(f"{PROCESSOR}.process_batch_result_decode",),
-        relied=(f"{_REQ}.output_ids_through_stop",),
+        relied=(f"{REQ}.output_ids_through_stop",),
+        writes=(f"{REQ}.finished_reason", f"{REQ}.finished_len", f"{REQ}.grammar"),
     ),
 )

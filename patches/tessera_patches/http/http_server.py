@@ -37,6 +37,7 @@ from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.rows.span import UNAVAILABLE
 from tessera_patches import apply, inventory
+from tessera_patches.core.changes import put_first, replace_method
 from tessera_patches.core.seam import Phase
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.fingerprints.whole_claims import PromptRefused
@@ -140,8 +141,7 @@ def extend(http_server: Any, manager: Any) -> None:
     elif manager.is_generation:
         add_refusals(app)
     # Ours first: SGLang's own of the same path stay behind them.
-    routes = app.router.routes
-    routes[:] = routes[stock:] + routes[:stock]
+    put_first(app.router.routes, stock)
 
 
 def add_limits(app: FastAPI, manager: Any) -> None:
@@ -192,7 +192,7 @@ def add_server_info(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]
         features = config.active.features()
         seams = {
             "main": [seam.target for seam in apply.installed],
-            "scheduler": [seam.target for seam in inventory.seams(Phase.SCHEDULER, features)] if features else [],
+            "scheduler": [seam.target for seam in inventory.hooks(Phase.SCHEDULER, features)] if features else [],
         }
         ours = {"version": __version__, "on": config.on(), "seams": seams}
         if config.active.rows:
@@ -260,7 +260,7 @@ def publish_schema(app: FastAPI, *, adapters: bool) -> None:
             app.openapi_schema = merge(stock(), ours, routes=config.active.rows)
         return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+    replace_method(app, "openapi", openapi)  # FastAPI's documented way
 
 
 def _embed(manager: Any, request: Request, field: str) -> Embed:

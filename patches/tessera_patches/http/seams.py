@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import CHAT, MANAGERS, TOKENIZER
+from tessera_patches.core.places import CHAT, MANAGERS, REQUEST, TOKENIZER
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
 ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing"
+SERVER = "sglang.srt.entrypoints.http_server"
+PROTOCOL = "sglang.srt.entrypoints.openai.protocol"
 EXPORTER = "sglang.srt.observability.request_metrics_exporter"
 LOGGER = "sglang.srt.utils.request_logger.RequestLogger"
 
 
-def _seam(target: str, handler: str, why: str, *callers: str) -> Seam:
+def _seam(target: str, handler: str, why: str, *callers: str, writes: tuple[str, ...] = ()) -> Seam:
     return Seam(
         target=target,
         hook=Hook.AROUND,
@@ -21,6 +23,7 @@ def _seam(target: str, handler: str, why: str, *callers: str) -> Seam:
         why=why,
         remove_when="SGLang passes unknown request fields to plugins.",
         callers=callers,
+        writes=writes,
     )
 
 
@@ -37,7 +40,7 @@ SEAMS = (
         callers=(f"{ANTHROPIC}._handle_non_streaming",),
     ),
     Seam(
-        target=f"{MANAGERS}.io_struct.GenerateReqInput",
+        target=REQUEST,
         hook=Hook.REPLACE,
         phase=Phase.MAIN,
         feature="",
@@ -58,7 +61,7 @@ SEAMS = (
         callers=("sglang.srt.entrypoints.engine.Engine._launch_subprocesses",),
     ),
     Seam(
-        target="sglang.srt.entrypoints.http_server.set_global_state",
+        target=f"{SERVER}.set_global_state",
         hook=Hook.BEFORE,
         phase=Phase.MAIN,
         feature="",
@@ -66,7 +69,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Adds our routes, and answers our errors as JSON with status and code.",
         remove_when="SGLang lets plugins register routes and error handlers.",
-        callers=("sglang.srt.entrypoints.http_server._setup_and_run_http_server",),
+        callers=(f"{SERVER}._setup_and_run_http_server",),
     ),
     Seam(
         target=f"{TOKENIZER}.generate_request",
@@ -79,6 +82,53 @@ SEAMS = (
         remove_when="SGLang lets plugins add fields to the choices of OpenAI's answers.",
         callers=(f"{CHAT}._handle_non_streaming_request", f"{CHAT}._generate_chat_stream"),
     ),
+    Seam(
+        target=f"{SERVER}.app",
+        hook=Hook.OBJECT,
+        phase=Phase.MAIN,
+        feature="",
+        handler="tessera_patches.http.http_server:extend",
+        guard=Guard.BODY,
+        why="Our routes come before SGLang's, with our limits on bodies and our answers to errors.",
+        remove_when="SGLang lets plugins register routes and error handlers.",
+    ),
+    Seam(
+        target=f"{SERVER}.app",
+        hook=Hook.METHOD,
+        phase=Phase.MAIN,
+        feature="rows, inject",
+        handler="tessera_patches.http.http_server:publish_schema",
+        guard=Guard.BODY,
+        why="Its schema has our fields and routes.",
+        remove_when="SGLang lets plugins register routes and error handlers.",
+    ),
+    Seam(
+        target=f"{SERVER}.app",
+        hook=Hook.METHOD,
+        phase=Phase.MAIN,
+        feature="",
+        handler="tessera_patches.http.unserved:guard",
+        guard=Guard.BODY,
+        why="Its routes that have no place for our fields refuse them.",
+        remove_when="SGLang passes unknown request fields to plugins.",
+    ),
+    *(
+        Seam(
+            target=f"{PROTOCOL}.{name}",
+            hook=Hook.SUBCLASS,
+            phase=Phase.MAIN,
+            feature="",
+            handler=f"tessera_patches.http.openai:{name}",
+            guard=Guard.BODY,
+            why="Has our fields, which pydantic would drop.",
+            remove_when="SGLang passes unknown request fields to plugins.",
+            writes=tuple(f"{PROTOCOL}.{name}.{field}" for field in fields),
+        )
+        for name, fields in (
+            ("ChatCompletionRequest", ("continue_final_message", "custom_params", "input_ids", "return_hidden_states")),
+            ("CompletionRequest", ("custom_params", "prompt", "return_hidden_states")),
+        )
+    ),
     _seam(
         f"{EXPORTER}.RequestMetricsExporter._format_output_data",
         "exported",
@@ -90,6 +140,7 @@ SEAMS = (
         "logged",
         "The log shows our fields, and no secret.",
         f"{TOKENIZER}.generate_request",
+        writes=(f"{REQUEST}.text", f"{REQUEST}.sampling_params"),
     ),
     _seam(
         f"{LOGGER}.log_finished_request",
@@ -108,6 +159,7 @@ SEAMS = (
         "dumped",
         "A dumped request can be sent again.",
         f"{TOKENIZER}._handle_batch_output",
+        writes=(f"{MANAGERS}.tokenizer_manager.ReqState.obj",),
     ),
     _seam(
         f"{TOKENIZER}.record_request_for_crash_dump",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from fastapi import FastAPI
 
 from tessera import config
 from tessera.http.unserved import Unserved
+from tessera_patches.core.changes import replace_method
 
 VERTEX = os.environ.get("AIP_PREDICT_ROUTE", "/vertex_generate")
 """As SGLang reads it. Its ``parameters`` take our fields, and its predictions are answers of /generate."""
@@ -26,13 +28,10 @@ def guard(app: FastAPI) -> None:
     """Let these routes refuse our fields."""
     proven = config.flags.toploc_verification
     for route in app.router.routes:
-        path = getattr(route, "path", None)
+        stock: Any = route
+        path = getattr(stock, "path", None)
         if path in (*TEXT, *SCORES):
-            route.app = Unserved(route.app, proven=proven and path in TEXT)  # type: ignore[attr-defined]
+            replace_method(stock, "app", Unserved(stock.app, proven=proven and path in TEXT))
         elif path == VERTEX:
-            route.app = Unserved(  # type: ignore[attr-defined]
-                route.app,  # type: ignore[attr-defined]
-                proven=False,
-                batch="instances",
-                instead='"parameters"',
-            )
+            whole = Unserved(stock.app, proven=False, batch="instances", instead='"parameters"')
+            replace_method(stock, "app", whole)

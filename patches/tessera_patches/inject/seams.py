@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import BATCH, FORWARD_BATCH, LOGPROBS, MANAGERS, RUNNER, TOKENIZER, WORKER
+from tessera_patches.core.places import BATCH, FORWARD_BATCH, LOGPROBS, REQ, REQUEST, RUNNER, TOKENIZER, WORKER
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
 SEAMS = (
@@ -15,6 +15,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The first moment at which a prompt's tokens are known: positions are checked, or found by a token.",
         remove_when="SGLang takes embeddings by position on /generate.",
+        writes=(f"{REQUEST}.sampling_params",),
         callers=(f"{TOKENIZER}._tokenize_one_request", f"{TOKENIZER}._batch_tokenize_and_process"),
     ),
     Seam(
@@ -29,7 +30,7 @@ SEAMS = (
         callers=(f"{RUNNER}.initialize",),
     ),
     Seam(
-        target=f"{MANAGERS}.schedule_batch.Req.__init__",
+        target=f"{REQ}.__init__",
         hook=Hook.AFTER,
         phase=Phase.SCHEDULER,
         feature="inject",
@@ -37,6 +38,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Shows the prefix cache a hash of the vector where a vector goes, so that KV is shared up to there.",
         remove_when="SGLang keys its cache by embeddings as well (it caches such requests under their plain ids).",
+        writes=(f"{REQ}.origin_input_ids",),
     ),
     Seam(
         target=f"{BATCH}.prepare_for_extend",
@@ -57,6 +59,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Hands the vectors to the target's prefill alone; SGLang's own would stay in the batch while it decodes.",
         remove_when="SGLang clears replace_embeds after a prefill, and adds vectors as well as replacing.",
+        writes=(f"{FORWARD_BATCH}.replace_embeds",),
         callers=(f"{WORKER}.forward_batch_generation",),
     ),
     Seam(

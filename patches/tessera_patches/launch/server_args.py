@@ -6,7 +6,6 @@ are made, and switched on when a server is started with them.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from tessera import config, cpu_speculation
@@ -17,6 +16,7 @@ from tessera.inject import refusals as injection
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches import apply
+from tessera_patches.core.changes import set_environment
 
 _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
@@ -47,7 +47,7 @@ def switch_on(args: Any) -> None:
         flags = args._tessera_flags
         settings = Settings.from_server_args(args, flags)
         if settings.tilespec:
-            os.environ[_SKIP_EXTEND] = "1"
+            set_environment(_SKIP_EXTEND, "1")
             if tilespec.likeliest_only(args, unwanted=flags.tile_spec_no_rejection_sampling) is None:
                 args.override("tessera", speculative_use_rejection_sampling=True)
         args._tessera_handed = config.switch_on(settings, flags)

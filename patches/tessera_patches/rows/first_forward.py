@@ -26,6 +26,7 @@ from tessera import config
 from tessera.inject.place import Plan
 from tessera.inject.refusals import unproven
 from tessera.rows.forward_notes import ForwardNotes, distance, factor_of
+from tessera.rows.store import RowStore
 from tessera_patches.apply import unfit
 from tessera_patches.rows import runtime
 
@@ -64,7 +65,7 @@ def _by_ids(scheduler: Any, model: Any, ids: list[int]) -> ForwardNotes:
     return notes
 
 
-def _note_scale(store: Any, notes: ForwardNotes, name: str) -> None:
+def _note_scale(store: RowStore, notes: ForwardNotes, name: str) -> None:
     """Rows are the state after the last norm; what a model makes smaller before its head is made larger again."""
     if notes.rows is None or notes.state is None:
         return

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import (
+    BATCH,
+    FORWARD_BATCH,
     LOGITS,
+    LOGITS_OUTPUT,
     MANAGERS,
     PROCESSOR,
+    REQ,
     RUNNER,
     SCHEDULER,
     STREAMER,
@@ -49,11 +53,22 @@ SEAMS = (
         callers=(f"{MANAGERS}.scheduler.run_scheduler_process",),
         # Batches and forward are made as SGLang makes those of requests.
         relied=(
-            f"{MANAGERS}.schedule_batch.Req.init_next_round_input",
-            f"{MANAGERS}.schedule_batch.ScheduleBatch.init_new",
+            f"{REQ}.init_next_round_input",
+            f"{BATCH}.init_new",
             "sglang.srt.mem_cache.common.release_kv_cache",
             "sglang.srt.model_executor.runner.prefill_cuda_graph_runner.PrefillCudaGraphRunner.can_replay_locally",
         ),
+        writes=(f"{REQ}.logprob_start_len", f"{BATCH}.input_ids", f"{FORWARD_BATCH}.replace_embeds"),
+    ),
+    Seam(
+        target=f"{LOGITS}.forward",
+        hook=Hook.METHOD,
+        phase=Phase.SCHEDULER,
+        feature="rows, inject",
+        handler="tessera.rows.forward_notes:ForwardNotes",
+        guard=Guard.PARAMETERS,
+        why="Torch's own hooks note what the model's modules compute in the first forward; none is left afterwards.",
+        remove_when="SGLang says of each model what its hidden states and its embedding layer are.",
     ),
     Seam(
         target=f"{TOKENIZER}._validate_and_resolve_lora",
@@ -111,6 +126,7 @@ SEAMS = (
         why="Stores the hidden states of every target forward at its KV slots, on the forward stream.",
         remove_when="SGLang keeps hidden states with the KV cache.",
         callers=(f"{WORKER}.forward_batch_generation",),
+        writes=(f"{FORWARD_BATCH}.capture_hidden_mode", f"{LOGITS_OUTPUT}.hidden_states"),
         # Cuts what a graph's padding computed off the states.
         relied=("sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.execute",),
     ),
@@ -135,6 +151,7 @@ SEAMS = (
         remove_when="SGLang carries a plugin's parameters apart, and lets requests that sample nothing end at once.",
         callers=(f"{SCHEDULER}.handle_generate_request",),
         relied=("sglang.srt.mem_cache.radix_cache.RadixCache.match_prefix",),
+        writes=(f"{REQ}.cached_tokens", f"{REQ}.extra_key"),
     ),
     Seam(
         target=f"{PROCESSOR}._maybe_collect_routed_experts",

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import LOGITS, MANAGERS, SCHEDULER, SPECULATIVE, TOKENIZER
+from tessera_patches.core.places import (
+    BATCH,
+    DRAFT_INPUT,
+    LOGITS_OUTPUT,
+    MANAGERS,
+    RUNNER,
+    SCHEDULER,
+    SPECULATIVE,
+    TOKENIZER,
+    VERIFY_INPUT,
+    WORKERS,
+)
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+
+RESERVED = "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode"
 
 SEAMS = (
     Seam(
@@ -16,28 +29,56 @@ SEAMS = (
         why="Drafts and verifies a number of tokens that is chosen in every step.",
         remove_when="SGLang lets plugins choose the worker (get_platform_worker_cls in 0.5.23).",
         callers=(f"{SCHEDULER}.maybe_init_draft_worker",),
-        relied=(
-            f"{SPECULATIVE}.eagle_worker_v2.EAGLEWorkerV2",
-            f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker",
-            f"{SPECULATIVE}.standalone_worker_v2.StandaloneWorkerV2",
-            f"{SPECULATIVE}.standalone_worker_v2.StandaloneDraftWorker",
-            f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",
-            f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
-            "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner",
-            f"{SPECULATIVE}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner",
-            f"{SPECULATIVE}.eagle_draft_extend_cuda_graph_runner.EAGLEDraftExtendCudaGraphRunner",
-            "sglang.srt.layers.logits_processor.LogitsMetadata.from_forward_batch",
-            f"{LOGITS}._get_pruned_states",
-            f"{LOGITS}._copy_logits_to_buffer",
-            f"{LOGITS}._get_logits",
-            f"{LOGITS}._compute_lm_head",
-            "sglang.srt.layers.attention.triton_backend.TritonAttnBackend",
-            "sglang.srt.layers.attention.flashattention_backend.FlashAttentionBackend._apply_cuda_graph_metadata",
-            "sglang.kernels.ops.kvcache.trtllm_mha_page_table.build_trtllm_mha_page_table",
-            "sglang.srt.layers.attention.verify_mask.VerifyMask",
-            "sglang.srt.models.llama.LlamaAttention",
-            "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode",
-        ),
+        relied=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify", RESERVED),
+    ),
+    *(
+        Seam(
+            target=worker,
+            hook=Hook.SUBCLASS,
+            phase=Phase.SCHEDULER,
+            feature="tilespec",
+            handler="tessera_patches.tilespec.worker:sized",
+            guard=Guard.BODY,
+            why="The worker, with a number of drafted and of verified tokens that changes every step.",
+            remove_when="SGLang lets plugins choose these numbers in its adaptive mode.",
+            relied=(f"{SPECULATIVE}.adaptive_runtime_state.AdaptiveController",),
+            writes=(f"{MANAGERS}.utils.GenerationBatchResult.cap_lens", f"{DRAFT_INPUT}.draft_probs"),
+        )
+        for worker in (f"{WORKERS}.EAGLEWorkerV2", f"{SPECULATIVE}.standalone_worker_v2.StandaloneWorkerV2")
+    ),
+    Seam(
+        target=f"{WORKERS}.EAGLEWorkerV2.adaptive_controller",
+        hook=Hook.VALUE,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.worker:SizedWorker",
+        guard=Guard.FIELD,
+        why="While graphs are captured: SGLang builds what each number of drafted tokens needs for a controller.",
+        remove_when="SGLang lets plugins choose these numbers in its adaptive mode.",
+        callers=(f"{WORKERS}.EAGLEWorkerV2.init_cuda_graphs",),
+    ),
+    Seam(
+        target="sglang.srt.runtime_context.RuntimeContext._overrides_log",
+        hook=Hook.OBJECT,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.worker:States",
+        guard=Guard.FIELD,
+        why="Forgets a line for each step that drafts another number of tokens than the one before: SGLang keeps all.",
+        remove_when="SGLang keeps the last one alone.",
+        callers=("sglang.srt.runtime_context.RuntimeContext.override",),
+        relied=(f"{WORKERS}.EAGLEWorkerV2.apply_runtime_state",),
+    ),
+    Seam(
+        target=f"{WORKERS}.logger",
+        hook=Hook.OBJECT,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.worker:SizedWorker",
+        guard=Guard.BODY,
+        why="Leaves out the line that SGLang logs whenever the number of drafted tokens changes.",
+        remove_when="SGLang logs it for debugging alone.",
+        relied=(f"{WORKERS}.EAGLEWorkerV2.apply_runtime_state",),
     ),
     Seam(
         target=f"{TOKENIZER}._calculate_spec_decoding_metrics",
@@ -75,6 +116,15 @@ SEAMS = (
         why="Gives the target's forward the chosen tokens of each request instead of all.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+        writes=(
+            f"{SPECULATIVE}.spec_info.SpecInput.ragged_verify_layout",
+            f"{VERIFY_INPUT}.positions",
+            f"{VERIFY_INPUT}.seq_lens_cpu",
+            f"{VERIFY_INPUT}.seq_lens_sum",
+            f"{BATCH}.input_ids",
+            f"{BATCH}.out_cache_loc",
+            f"{BATCH}.forward_mode",
+        ),
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_sample",
@@ -87,6 +137,7 @@ SEAMS = (
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
         relied=(f"{SPECULATIVE}.eagle_utils._verify_coins",),
+        writes=(f"{LOGITS_OUTPUT}.next_token_logits", f"{LOGITS_OUTPUT}.hidden_states"),
     ),
     Seam(
         target=f"{SPECULATIVE}.spec_utils.commit_mamba_states_after_verify",
@@ -113,5 +164,6 @@ SEAMS = (
             "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func",
             "sglang.srt.mem_cache.allocation.alloc_for_spec_decode",
         ),
+        writes=(f"{RUNNER}.war_fastpath_read_done_event", f"{DRAFT_INPUT}.bonus_tokens"),
     ),
 )

@@ -8,7 +8,7 @@ import torch
 
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
-from tessera_patches.tilespec.draft.drafts import scored_trees
+from tessera_patches.tilespec.draft.drafts import score_trees
 from tessera_patches.tilespec.draft.trees import DraftTree
 from tessera_patches.tilespec.worker import SizedWorker
 
@@ -17,9 +17,10 @@ class SizedTrees(SizedWorker):
     """A `SizedWorker` of trees."""
 
     scores_class = TreeScores
-    scored = staticmethod(scored_trees)
+    score_drafts = staticmethod(score_trees)
+    _scores: TreeScores
 
-    def _learn(self: Any, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, _: Any) -> None:
+    def _learn(self, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, _: Any) -> None:
         tree = DraftTree.of(verify_input)
         if tree is None or tree.accepted is None:
             raise RuntimeError("tessera: a tree was verified and nobody saw what was accepted; this is a bug")

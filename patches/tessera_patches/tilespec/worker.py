@@ -27,8 +27,9 @@ from tessera.tilespec.tally import Tally
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.apply import unfit
+from tessera_patches.core.changes import Mixin, Values, cut_list, extended, leave_out_of_log
 from tessera_patches.tilespec.attention.flash import fuse_verify
-from tessera_patches.tilespec.draft.drafts import scored_chains
+from tessera_patches.tilespec.draft.drafts import score_chains
 from tessera_patches.tilespec.draft.proposals import certain
 from tessera_patches.tilespec.draft.vocabulary import draft_places, vocabulary
 from tessera_patches.tilespec.extend.last_rows import last_rows_only
@@ -84,10 +85,10 @@ class States:
             log = get_context()._overrides_log
             before = len(log)
             self._worker.apply_runtime_state(self.built[steps])
-            del log[before:]  # SGLang keeps a line for each switch, for ever
+            cut_list(log, before)  # SGLang keeps a line for each switch, for ever
 
 
-class SizedWorker:
+class SizedWorker(Mixin):
     """What TileSpec adds to an ``EAGLEWorkerV2`` or ``StandaloneWorkerV2``; mixed in by `sized`.
 
     The draft's probabilities, the table that turns them into chances of acceptance, and the outcome stay on the device
@@ -96,13 +97,15 @@ class SizedWorker:
 
     Attributes:
         scores_class: what keeps the draft's side.
-        scored: makes SGLang's draft worker fill it.
+        score_drafts: makes SGLang's draft worker fill it.
     """
 
-    scores_class = Scores
-    scored = staticmethod(scored_chains)
+    scores_class: type[Scores] = Scores
+    score_drafts = staticmethod(score_chains)
+    _decider: Any
+    _graphs: tilespec_graphs.RaggedGraphs | None
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.adaptive_controller = None
         shape = DraftShape(self.speculative_num_steps, self.topk, self.speculative_num_draft_tokens)
@@ -112,17 +115,17 @@ class SizedWorker:
         self._traffic = Traffic.GREEDY
         self._views = PlanViews()
 
-    def alloc_memory_pool(self: Any, **kwargs: Any) -> None:
+    def alloc_memory_pool(self, **kwargs: Any) -> None:
         """Also the scores, which the draft's graphs write."""
         # SGLang's workers create their draft worker themselves: it becomes one of ours afterwards.
         drafts = self._draft_worker
-        drafts.__class__ = self.scored(type(drafts))
-        super().alloc_memory_pool(**kwargs)  # type: ignore[misc]
+        self.score_drafts(drafts)
+        super().alloc_memory_pool(**kwargs)
         requests, depths = self.req_to_token_pool.req_to_token.shape[0], max(self._states.steps)
         table = torch.from_numpy(self._new_calibration().logits())
         model = AcceptanceModel.create(torch.from_numpy(edges()), table, requests, self.device)
         self._scores = self.scores_class(requests, depths, self.device, model)
-        drafts.scores = self._scores
+        drafts.score(self._scores)
         self._recent = RecentTokens(requests, depths + 1)
         hasten_sglang(self.device)
         last_rows_only(drafts.draft_runner.model, drafts.read)
@@ -131,21 +134,18 @@ class SizedWorker:
             as_multiplied(drafts.draft_runner.model, drafting)
         self._draft_places = draft_places(drafts) if self.server_args.speculative_use_rejection_sampling else None
 
-    def init_cuda_graphs(self: Any) -> None:
+    def init_cuda_graphs(self) -> None:
         """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
-        self.adaptive_controller = self._states
-        try:
+        with Values(self, adaptive_controller=self._states):
             with _or_refuse("capturing graphs", _HINT):
-                super().init_cuda_graphs()  # type: ignore[misc]
+                super().init_cuda_graphs()
                 self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, self._states.shape)
             for state in self._states.built.values():
                 fuse_verify(state.target_attn_backend)
                 load_once(state.target_graph_runner)
-        finally:
-            self.adaptive_controller = None
-        logging.getLogger(_SGLANG).addFilter(lambda record: _SWITCH not in record.getMessage())
+        leave_out_of_log(_SGLANG, _SWITCH)
 
-    def profile(self: Any) -> None:
+    def profile(self) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
         if get_tp_group().rank_in_group == 0:
             _say_how_drafts_are_chosen(self.server_args)
@@ -165,7 +165,11 @@ class SizedWorker:
         tell = None if ranks.world_size == 1 else ranks.broadcast_object
         self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, keep, tell)
 
-    def forward_batch_generation(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+    def decide_by(self, decider: Any) -> None:
+        """Have another one decide than `tessera.tilespec.decider.Decider`."""
+        self._decider = decider
+
+    def forward_batch_generation(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """One step of the scheduler: a prefill, or draft, verify and extend."""
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self._scores.forget(batch.req_pool_indices)
@@ -173,24 +177,24 @@ class SizedWorker:
         else:  # the device knows the lengths of now; the host knows those of a step ago
             self._kv_tokens = sum(request.kv_committed_len for request in batch.reqs)
             self._traffic = Traffic.GREEDY if batch.sampling_info.is_all_greedy else Traffic.SAMPLED
-        return super().forward_batch_generation(batch, *args, **kwargs)  # type: ignore[misc]
+        return super().forward_batch_generation(batch, *args, **kwargs)
 
-    def activate_step_by_batch(self: Any, batch_size: int) -> None:
+    def activate_step_by_batch(self, batch_size: int) -> None:
         """SGLang calls this before each draft."""
         self._choice = self._decider.choose(batch_size, self._kv_tokens, self._traffic)
         self._states.activate(self._choice.steps)
 
-    def verify(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+    def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Verify what was chosen, and learn from what was accepted."""
         choice, verify_input = self._choice, batch.spec_info
         if batch.forward_mode.is_idle() or choice is None:
-            return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
+            return super().verify(batch, *args, **kwargs)
         if choice.steps == 0:
             Chains(self._scores.anchors, self._recent).attach(verify_input)
-            return super().verify(batch, *args, **kwargs)  # type: ignore[misc]
+            return super().verify(batch, *args, **kwargs)
         bs, steps, requests = batch.seq_lens.shape[0], choice.steps, batch.req_pool_indices
         graphs = None if choice.tier is None else self._graphs
-        slots = 0 if graphs is None else graphs.slots(choice.tier)
+        slots = 0 if graphs is None or choice.tier is None else graphs.slots(choice.tier)
         plan = self._scores.allocate(bs, steps, requests, choice.tokens, slots)
         self._cut(verify_input, choice, plan, graphs)
         chains = None
@@ -199,7 +203,7 @@ class SizedWorker:
             chains = Chains(plan.qo_indptr, self._recent, observation, self._draft_places)
             chains.attach(verify_input)
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
-            result = super().verify(batch, *args, **kwargs)  # type: ignore[misc]
+            result = super().verify(batch, *args, **kwargs)
         if chains is None or chains.observation is not None:
             self._learn(verify_input, requests, plan, result.accept_lens)
         self._decider.drafted(steps)
@@ -207,7 +211,7 @@ class SizedWorker:
         result.cap_lens = self._views.first(plan, bs)["verify_lens"].clone()
         return result
 
-    def _cut(self: Any, verify_input: Any, choice: Choice, plan: VerifyPlan, graphs: Any) -> None:
+    def _cut(self, verify_input: Any, choice: Choice, plan: VerifyPlan, graphs: Any) -> None:
         """Have part of the drafts verified, or all in a ragged graph, where a greater size can be cheaper."""
         if graphs is not None and choice.tier is not None:
             Cut(plan, choice.tokens, choice.tier, self._views).attach(verify_input)
@@ -215,19 +219,19 @@ class SizedWorker:
             tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
             Cut(plan, choice.tokens, choice.tokens, self._views).attach(verify_input)
 
-    def _stub_skipped_draft_extend(self: Any, batch: Any, batch_output: Any) -> None:
+    def _stub_skipped_draft_extend(self, batch: Any, batch_output: Any) -> None:
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""
-        super()._stub_skipped_draft_extend(batch, batch_output)  # type: ignore[misc]
+        super()._stub_skipped_draft_extend(batch, batch_output)
         drafts = batch_output.next_draft_input
         self._scores.undraft(drafts.topk_p, drafts.topk_index)
         if self.server_args.speculative_use_rejection_sampling:
             drafts.draft_probs = certain(drafts.topk_index, vocabulary(self._draft_worker))
 
-    def _new_calibration(self: Any) -> Calibration:
+    def _new_calibration(self) -> Calibration:
         """What is known of acceptance before anything was tried."""
         return Calibration(max(self._states.steps), trees=self._states.shape.trees)
 
-    def _learn(self: Any, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, accept_lens: Any) -> None:
+    def _learn(self, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, accept_lens: Any) -> None:
         steps = verify_input.draft_token_num - 1
         self._scores.observe(len(requests), steps, requests, plan, accept_lens)
 
@@ -258,4 +262,4 @@ def _or_refuse(doing: str, hint: str = "") -> Iterator[None]:
 
 def sized(worker: type, mixin: type[SizedWorker]) -> type:
     """``worker`` with TileSpec on top."""
-    return type(f"Sized{worker.__name__}", (mixin, worker), {})
+    return extended(worker, mixin)

@@ -9,6 +9,7 @@ from sglang.kernels.ops.kvcache.trtllm_mha_page_table import build_trtllm_mha_pa
 from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend
 
 from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets
+from tessera_patches.core.changes import change_class
 
 
 class FusedFlash(FlashAttentionBackend):
@@ -56,4 +57,4 @@ class FusedFlash(FlashAttentionBackend):
 def fuse_verify(backend: Any) -> None:
     """Turn a target's backend into a `FusedFlash`; what is not plain FlashAttention of chains is left as it is."""
     if type(backend) is FlashAttentionBackend and backend.topk <= 1 and not backend.use_sliding_window_kv_pool:
-        backend.__class__ = FusedFlash
+        change_class(backend, FusedFlash)

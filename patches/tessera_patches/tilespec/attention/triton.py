@@ -12,6 +12,7 @@ import msgspec
 import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
+from tessera_patches.core.changes import change_class
 from tessera_patches.tilespec.draft.trees import DraftTree
 
 
@@ -62,4 +63,4 @@ def can_be_ragged(backend: Any) -> bool:
 def make_ragged(backend: Any) -> None:
     """Turn a backend that serves ragged graphs alone into one that can; others are left as they are."""
     if can_be_ragged(backend):
-        backend.__class__ = RaggedTriton
+        change_class(backend, RaggedTriton)

@@ -11,6 +11,7 @@ from sglang.srt.environ import envs
 
 from tessera_kernels.ops.draft.chain_rows import chain_rows
 from tessera_kernels.ops.draft.draft_confidence import draft_confidence
+from tessera_patches.core.changes import Values
 from tessera_patches.core.scoped import Scoped
 from tessera_patches.tilespec.draft.proposals import noted
 
@@ -57,12 +58,8 @@ def numbered(worker: Any, drafts: Any) -> Iterator[None]:
     if known is None or envs.SGLANG_ENABLE_ASYNC_ASSERT.get():  # which asserts that numbers are the draft's
         yield
         return
-    worker.hot_token_id, drafts.topk_index = None, known[first]
-    try:
-        with numbers.holding(known):
-            yield
-    finally:
-        worker.hot_token_id, drafts.topk_index = known, first
+    with Values(worker, hot_token_id=None), Values(drafts, topk_index=known[first]), numbers.holding(known):
+        yield
 
 
 def in_a_row(slots: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:

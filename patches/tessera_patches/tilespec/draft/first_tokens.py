@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tessera.tilespec.scores import Scores
-from tessera_patches.core.tap import Tap
+from tessera_patches.core.changes import Mixin, Tap
 
 
 class _Picked(torch.Tensor):
@@ -38,70 +38,62 @@ class _Read(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
-def picking(kind: Any) -> Any:
-    """SGLang's draft worker ``kind``, whose model computes the rows alone that are looked at (`last_rows_only`)."""
+class Picking(Mixin):
+    """A draft worker whose model computes the rows alone that are looked at (`last_rows_only`)."""
 
-    class Picking(kind):
-        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
-            """Runs the draft model over the verified tokens, and picks the first token of the next draft."""
-            graphs = self.cuda_graph_runner_for_draft_extend
-            bs = batch.seq_lens.shape[0]
+    def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+        """Runs the draft model over the verified tokens, and picks the first token of the next draft."""
+        graphs = self.cuda_graph_runner_for_draft_extend
+        bs = batch.seq_lens.shape[0]
 
-            def extended(output: Any) -> None:
-                self._extended(output, bs)
+        def extended(output: Any) -> None:
+            self._extended(output, bs)
 
-            with Tap(self.draft_runner, "forward", extended), Tap(graphs, "execute", extended):
-                super()._draft_extend_for_decode(batch, batch_result)
+        with Tap(self.draft_runner, "forward", extended), Tap(graphs, "execute", extended):
+            super()._draft_extend_for_decode(batch, batch_result)
 
-        def _extended(self, output: Any, bs: int) -> None:
-            """Called with what the draft model computed, padding included: picks the rows of ``bs`` requests."""
-            output.next_token_logits = self._picked(output.next_token_logits, bs)
-            if output.hidden_states is not None:  # stay for the next step, and may lie in a graph's memory
-                output.hidden_states = output.hidden_states[:bs].clone().as_subclass(_Picked)
+    def _extended(self, output: Any, bs: int) -> None:
+        """Called with what the draft model computed, padding included: picks the rows of ``bs`` requests."""
+        output.next_token_logits = self._picked(output.next_token_logits, bs)
+        if output.hidden_states is not None:  # stay for the next step, and may lie in a graph's memory
+            output.hidden_states = output.hidden_states[:bs].clone().as_subclass(_Picked)
 
-        def read(self, logits: torch.Tensor | None) -> torch.Tensor | None:
-            """Called with the logits ``[rows, V]`` that are picked, where they are computed: inside captured graphs."""
-            return logits
+    def read(self, logits: torch.Tensor | None) -> torch.Tensor | None:
+        """Called with the logits ``[rows, V]`` that are picked, where they are computed: inside captured graphs."""
+        return logits
 
-        def _picked(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
-            """The same of their logits ``[rows, V]``."""
-            return logits[:bs].as_subclass(_Picked)
-
-    return Picking
+    def _picked(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
+        """The same of their logits ``[rows, V]``."""
+        return logits[:bs].as_subclass(_Picked)
 
 
-def finding(kind: Any) -> Any:
+class Finding(Picking):
     """The same for chains, whose tokens come with the draft's confidence in them, from one read of the logits.
 
     SGLang's arg-max would read them a second time. Where drafts are sampled nothing is left to find.
     """
-    base: Any = picking(kind)
 
-    class Finding(base):
-        scores: Scores
-        _first: tuple[torch.Tensor, torch.Tensor] | None = None
+    scores: Scores
+    _first: tuple[torch.Tensor, torch.Tensor] | None = None
 
-        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
-            super()._draft_extend_for_decode(batch, batch_result)
-            if self._first is not None:
-                drafts = batch_result.next_draft_input
-                drafts.topk_p, drafts.topk_index = self._first
-                self._first = None
+    def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+        super()._draft_extend_for_decode(batch, batch_result)
+        if self._first is not None:
+            drafts = batch_result.next_draft_input
+            drafts.topk_p, drafts.topk_index = self._first
+            self._first = None
 
-        def read(self, logits: torch.Tensor | None) -> torch.Tensor | None:
-            """What is found lies in the graph's memory: it is drafted from, or relayed, before another draft-extend."""
-            if logits is None or self.server_args.speculative_use_rejection_sampling:
-                return logits
-            confidence, tokens = self.scores.first(logits)
-            read = logits.as_subclass(_Read)
-            read.confidence, read.tokens = confidence, tokens
-            return read
+    def read(self, logits: torch.Tensor | None) -> torch.Tensor | None:
+        """What is found lies in the graph's memory: it is drafted from, or relayed, before another draft-extend."""
+        if logits is None or self.server_args.speculative_use_rejection_sampling:
+            return logits
+        confidence, tokens = self.scores.first(logits)
+        read = logits.as_subclass(_Read)
+        read.confidence, read.tokens = confidence, tokens
+        return read
 
-        def _picked(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
-            if isinstance(logits, _Read):
-                self._first = logits.confidence[:bs], logits.tokens[:bs]
-                return logits
-            picked: torch.Tensor = super()._picked(logits, bs)
-            return picked
-
-    return Finding
+    def _picked(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
+        if isinstance(logits, _Read):
+            self._first = logits.confidence[:bs], logits.tokens[:bs]
+            return logits
+        return super()._picked(logits, bs)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tessera_kernels.ops.draft.draft_proposal import draft_proposal
+from tessera_patches.core.changes import Mixin, Values
 from tessera_patches.core.scoped import Scoped
 
 _COLD = 1e-4
@@ -39,8 +40,7 @@ def certain(tokens: torch.Tensor, vocabulary: int) -> torch.Tensor:
     return zeros.scatter_(1, tokens, 1.0)
 
 
-@contextlib.contextmanager
-def cooled(asked: Any) -> Iterator[None]:
+def cooled(asked: Any) -> Values:
     """Have greedy requests draft their likeliest tokens.
 
     SGLang samples their drafts too, as if at temperature 1, and few are right. What drafts were sampled from is handed
@@ -50,39 +50,32 @@ def cooled(asked: Any) -> Iterator[None]:
         asked: SGLang's ``SamplingBatchInfo``; changed meanwhile.
     """
     warm = asked.temperatures
-    asked.temperatures = warm.masked_fill(asked.top_ks.view_as(warm) == 1, _COLD)
-    try:
-        yield
-    finally:
-        asked.temperatures = warm
+    return Values(asked, temperatures=warm.masked_fill(asked.top_ks.view_as(warm) == 1, _COLD))
 
 
-def proposing(kind: Any) -> Any:
-    """SGLang's draft worker ``kind``: greedy requests draft what is likeliest, and scores do not look at samples.
+class Proposing(Mixin):
+    """A draft worker whose greedy requests draft what is likeliest, and whose scores do not look at samples.
 
     Without rejection sampling it is as it was.
     """
 
-    class Proposing(kind):
-        def draft(self, batch: Any) -> Any:
-            """Draft for a batch."""
-            with self._cooled(batch):
-                return super().draft(batch)
+    def draft(self, batch: Any) -> Any:
+        """Draft for a batch."""
+        with self._cooled(batch):
+            return super().draft(batch)
 
-        def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
-            with self._cooled(batch):
-                super()._draft_extend_for_decode(batch, batch_result)
+    def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+        with self._cooled(batch):
+            super()._draft_extend_for_decode(batch, batch_result)
 
-        def _draft_extend_for_prefill(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-            """The first draft of a prompt. Of a sampled token SGLang notes how likely that one was."""
-            with self._cooled(batch):
-                drafts = super()._draft_extend_for_prefill(batch, *args, **kwargs)
-            if drafts.draft_probs is not None:
-                drafts.topk_p = drafts.draft_probs.amax(1, keepdim=True)
-            return drafts
+    def _draft_extend_for_prefill(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """The first draft of a prompt. Of a sampled token SGLang notes how likely that one was."""
+        with self._cooled(batch):
+            drafts = super()._draft_extend_for_prefill(batch, *args, **kwargs)
+        if drafts.draft_probs is not None:
+            drafts.topk_p = drafts.draft_probs.amax(1, keepdim=True)
+        return drafts
 
-        def _cooled(self, batch: Any) -> contextlib.AbstractContextManager[None]:
-            samples = self.server_args.speculative_use_rejection_sampling and batch.sampling_info.is_any_greedy
-            return cooled(batch.sampling_info) if samples else contextlib.nullcontext()
-
-    return Proposing
+    def _cooled(self, batch: Any) -> contextlib.AbstractContextManager[None]:
+        samples = self.server_args.speculative_use_rejection_sampling and batch.sampling_info.is_any_greedy
+        return cooled(batch.sampling_info) if samples else contextlib.nullcontext()

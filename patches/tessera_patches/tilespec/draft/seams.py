@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import SPECULATIVE
+from tessera_patches.core.places import (
+    BATCH_SAMPLING,
+    DRAFT_INPUT,
+    ENVIRONMENT,
+    LOGITS_OUTPUT,
+    RUNNER,
+    SERVER_ARGS,
+    SPECULATIVE,
+    VERIFY_INPUT,
+    WORKERS,
+)
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+
+_STANDALONE = f"{SPECULATIVE}.standalone_worker_v2"
+_EXTEND = f"{WORKERS}.EagleDraftWorker._draft_extend_for_decode"
 
 SEAMS = (
     Seam(
@@ -15,7 +28,8 @@ SEAMS = (
         guard=Guard.BODY,
         why="Orders the nodes of a draft tree by the probability of their paths, so that it can be cut anywhere.",
         remove_when="SGLang returns the scores of the nodes that it keeps.",
-        callers=(f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker.draft_forward",),
+        callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
+        writes=(f"{VERIFY_INPUT}.custom_mask",),
     ),
     Seam(
         target=f"{SPECULATIVE}.spec_utils.select_top_k_tokens",
@@ -26,7 +40,7 @@ SEAMS = (
         guard=Guard.BODY,
         why="Continues a chain by its last token, instead of choosing it among one.",
         remove_when="SGLang does so for draft models with a map of tokens, and for sampled drafts.",
-        callers=(f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker.draft_forward",),
+        callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
         relied=(f"{SPECULATIVE}.spec_utils._select_top_k_tokens_later",),
     ),
     Seam(
@@ -39,7 +53,7 @@ SEAMS = (
         why="Lays out a chain with one kernel, instead of a tree, its links and its mask.",
         remove_when="SGLang builds no trees for chains.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.build_eagle_verify_input",),
-        relied=(f"{SPECULATIVE}.eagle_info.EagleVerifyInput",),
+        relied=(VERIFY_INPUT,),
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.per_step_draft_out_cache_loc",
@@ -50,7 +64,7 @@ SEAMS = (
         guard=Guard.BODY,
         why="Has draft forwards in a graph read its buffers: without copies of them, KV slots would not lie in a row.",
         remove_when="SGLang captures draft forwards without copying their inputs.",
-        callers=(f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker.draft_forward",),
+        callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
         relied=("sglang.srt.model_executor.runner.eager_runner.EagerRunner.load_batch",),
     ),
     Seam(
@@ -62,7 +76,7 @@ SEAMS = (
         guard=Guard.BODY,
         why="Notes how sure the draft is of each token that it picks, from the same read of its logits.",
         remove_when="SGLang keeps the probability of a chain's tokens.",
-        callers=(f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker.draft_forward",),
+        callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
     ),
     Seam(
         target=f"{SPECULATIVE}.spec_utils.sample_draft_proposal",
@@ -74,8 +88,156 @@ SEAMS = (
         why="Samples drafts with two kernels instead of eight, and notes how sure the draft was.",
         remove_when="SGLang samples drafts in one kernel that returns the greatest probability.",
         callers=(
-            f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker.draft_forward",
-            f"{SPECULATIVE}.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode",
+            f"{WORKERS}.EagleDraftWorker.draft_forward",
+            _EXTEND,
         ),
+    ),
+    *(
+        Seam(
+            target=worker,
+            hook=Hook.CLASS,
+            phase=Phase.SCHEDULER,
+            feature="tilespec",
+            handler=f"tessera_patches.tilespec.draft.drafts:{handler}",
+            guard=Guard.BODY,
+            why=f"The draft worker of {kind} says how sure it is of each token; SGLang's worker makes it by itself.",
+            remove_when="SGLang keeps the probabilities of drafted tokens.",
+            callers=(f"{maker}.__init__",),
+        )
+        for handler, kind in (("score_chains", "chains"), ("score_trees", "trees"))
+        for worker, maker in (
+            (f"{WORKERS}.EagleDraftWorker", f"{WORKERS}.EAGLEWorkerV2"),
+            (f"{_STANDALONE}.StandaloneDraftWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
+        )
+    ),
+    Seam(
+        target=f"{RUNNER}.forward",
+        hook=Hook.METHOD,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.drafts:ScoredChains",
+        guard=Guard.PARAMETERS,
+        why="The draft model's, while it drafts without CUDA: reads how sure it is of each token.",
+        remove_when="SGLang keeps the probability of a chain's tokens.",
+        callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
+    ),
+    Seam(
+        target=f"{SPECULATIVE}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner.execute",
+        hook=Hook.METHOD,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.drafts:ScoredTrees",
+        guard=Guard.BODY,
+        why="While a tree is drafted: keeps its candidates, for nobody passes them on.",
+        remove_when="SGLang returns the scores of the nodes that it keeps.",
+        callers=(f"{WORKERS}.EagleDraftWorker.draft",),
+    ),
+    Seam(
+        target=f"{RUNNER}.forward",
+        hook=Hook.METHOD,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.first_tokens:Picking",
+        guard=Guard.PARAMETERS,
+        why="The draft model's, while it reads what was verified: its rows were picked already.",
+        remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
+        callers=(_EXTEND,),
+        writes=(
+            f"{LOGITS_OUTPUT}.next_token_logits",
+            f"{LOGITS_OUTPUT}.hidden_states",
+            f"{DRAFT_INPUT}.topk_p",
+            f"{DRAFT_INPUT}.topk_index",
+        ),
+    ),
+    Seam(
+        target=f"{SPECULATIVE}.eagle_draft_extend_cuda_graph_runner.EAGLEDraftExtendCudaGraphRunner.execute",
+        hook=Hook.METHOD,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.first_tokens:Picking",
+        guard=Guard.PARAMETERS,
+        why="The same in a CUDA graph.",
+        remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
+        callers=(_EXTEND,),
+        relied=(f"{SPECULATIVE}.eagle_draft_extend_cuda_graph_runner.EAGLEDraftExtendCudaGraphRunner",),
+    ),
+    Seam(
+        target=_EXTEND,
+        hook=Hook.TENSOR,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.first_tokens:_Picked",
+        guard=Guard.BODY,
+        why="Its index of accepted rows gives rows that were picked already as they are.",
+        remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
+    ),
+    Seam(
+        target=_EXTEND,
+        hook=Hook.TENSOR,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.first_tokens:_Read",
+        guard=Guard.BODY,
+        why="Its arg-max of logits that were read already gives what was found, without reading them again.",
+        remove_when="SGLang keeps the probability of a chain's tokens.",
+    ),
+    *(
+        Seam(
+            target=field,
+            hook=Hook.VALUE,
+            phase=Phase.SCHEDULER,
+            feature="tilespec",
+            handler="tessera_patches.tilespec.draft.chains:numbered",
+            guard=Guard.FIELD,
+            why="While a chain is drafted: its tokens get the target's ids where they are picked.",
+            remove_when="SGLang writes a chain's tokens in place where the draft model has a map of tokens.",
+            callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
+        )
+        for field in (f"{WORKERS}.EagleDraftWorker.hot_token_id", f"{DRAFT_INPUT}.topk_index")
+    ),
+    Seam(
+        target=f"{BATCH_SAMPLING}.temperatures",
+        hook=Hook.VALUE,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.proposals:cooled",
+        guard=Guard.FIELD,
+        why="While drafts are sampled: those of greedy requests are the likeliest tokens.",
+        remove_when="SGLang drafts the likeliest tokens for greedy requests beside others that are sampled.",
+        callers=(f"{WORKERS}.EagleDraftWorker.draft_forward", _EXTEND),
+    ),
+    Seam(
+        target="sglang.srt.configs.model_config.ModelConfig.vocab_size",
+        hook=Hook.VALUE,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.vocabulary:KnowingSome",
+        guard=Guard.FIELD,
+        why="While graphs of drafts are captured: probabilities have the size of the draft's own vocabulary.",
+        remove_when="SGLang samples drafts of models that have a part of the target's vocabulary.",
+        callers=(f"{SPECULATIVE}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner.__init__",),
+        relied=(f"{SPECULATIVE}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner",),
+    ),
+    Seam(
+        target=f"{SERVER_ARGS}.speculative_num_draft_tokens",
+        hook=Hook.VALUE,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.drafts:Sized",
+        guard=Guard.FIELD,
+        why="While graphs of drafts are captured: draft-extends have a width of their own for each number of tokens.",
+        remove_when="SGLang captures draft-extends of the width of each adaptive state.",
+        relied=(f"{SERVER_ARGS}.override",),
+    ),
+    Seam(
+        target=f"{ENVIRONMENT}.SGLANG_EAGER_INPUT_NO_COPY",
+        hook=Hook.VALUE,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.draft.drafts:Sized",
+        guard=Guard.FIELD,
+        why="While graphs of drafts are captured: a draft model's forwards read the graph's buffers.",
+        remove_when="SGLang captures draft forwards without copying their inputs.",
+        callers=("sglang.srt.model_executor.runner.eager_runner.EagerRunner.load_batch",),
     ),
 )

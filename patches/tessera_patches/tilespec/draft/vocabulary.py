@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from tessera_patches.core.changes import Mixin, Values
+
 
 def vocabulary(drafts: Any) -> int:
     """Tokens that a draft worker's model knows: fewer than the target, where it has a map."""
@@ -31,31 +33,23 @@ def draft_places(drafts: Any) -> torch.Tensor | None:
     return places
 
 
-def knowing_some(kind: Any) -> Any:
-    """SGLang's draft worker ``kind``, which may be sampled from whatever it knows. All others are as they were."""
+class KnowingSome(Mixin):
+    """A draft worker that may be sampled from whatever it knows. All others are as they were."""
 
-    class KnowingSome(kind):
-        hot_token_id: torch.Tensor | None
-        _known: torch.Tensor | None
+    hot_token_id: torch.Tensor | None
+    _known: torch.Tensor | None
 
-        def alloc_memory_pool(self, **kwargs: Any) -> None:
-            """SGLang refuses to sample from a draft model that knows fewer tokens: its acceptance wants all."""
-            super().alloc_memory_pool(**kwargs)
-            self.hot_token_id = self._known
+    def alloc_memory_pool(self, **kwargs: Any) -> None:
+        """SGLang refuses to sample from a draft model that knows fewer tokens: its acceptance wants all."""
+        super().alloc_memory_pool(**kwargs)
+        self.hot_token_id = self._known
 
-        def init_lm_head(self) -> None:
-            """Reads what is known, before `alloc_memory_pool` looks whether it is all."""
-            super().init_lm_head()
-            self._known, self.hot_token_id = self.hot_token_id, None
+    def init_lm_head(self) -> None:
+        """Reads what is known, before `alloc_memory_pool` looks whether it is all."""
+        super().init_lm_head()
+        self._known, self.hot_token_id = self.hot_token_id, None
 
-        def _capture_cuda_graphs(self) -> None:
-            """SGLang sizes the graphs' buffers of probabilities by the target's vocabulary."""
-            config = self.draft_runner.model_config
-            whole = config.vocab_size
-            config.vocab_size = vocabulary(self)
-            try:
-                super()._capture_cuda_graphs()
-            finally:
-                config.vocab_size = whole
-
-    return KnowingSome
+    def _capture_cuda_graphs(self) -> None:
+        """SGLang sizes the graphs' buffers of probabilities by the target's vocabulary."""
+        with Values(self.draft_runner.model_config, vocab_size=vocabulary(self)):
+            super()._capture_cuda_graphs()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from sglang.srt.models.llama import LlamaAttention
 
+from tessera_patches.core.changes import replace_method
 from tessera_patches.core.scoped import Scoped
 
 
@@ -47,10 +48,10 @@ def last_rows_only(model: Any, read: Callable[[Any], Any] = lambda logits: logit
     picked = Scoped[_Picked]()
     mlp = _last_mlp(model)
     if mlp is not None:
-        mlp.forward = _narrowed(mlp.forward, picked)
+        replace_method(mlp, "forward", _narrowed(mlp.forward, picked))
     if asks_once(model):
         projection = model.model.layers[0].self_attn.o_proj
-        projection.forward = _widened(projection.forward, picked)
+        replace_method(projection, "forward", _widened(projection.forward, picked))
 
     @functools.wraps(original)
     def forward(input_ids: torch.Tensor, positions: torch.Tensor, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +76,7 @@ def last_rows_only(model: Any, read: Callable[[Any], Any] = lambda logits: logit
             output.hidden_states = states[drafts.select_index]
         return output
 
-    model.forward = forward
+    replace_method(model, "forward", forward)
 
 
 def _layers(model: Any) -> Any:

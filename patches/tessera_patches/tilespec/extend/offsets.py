@@ -9,6 +9,7 @@ import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
+from tessera_patches.core.changes import change_class
 from tessera_patches.tilespec.extend.last_rows import asks_once
 
 
@@ -81,4 +82,4 @@ def fuse_extend(backend: Any, model: Any) -> None:
         return
     plain = backend.sliding_window_size is None and backend.dcp_size == 1 and not backend.use_mla
     once = plain and backend._translate_kv_loc is None and asks_once(model)
-    backend.__class__ = LastQueryTriton if once else FusedExtendTriton
+    change_class(backend, LastQueryTriton if once else FusedExtendTriton)

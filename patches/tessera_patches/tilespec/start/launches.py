@@ -6,21 +6,12 @@ from importlib import import_module
 
 import torch
 
-from tessera_kernels.triton.device.launch import hasten
+from tessera_patches.core.changes import launch_directly
+from tessera_patches.core.seam import Hook
+from tessera_patches.tilespec.start.seams import SEAMS
 
-_OPS = "sglang.kernels.ops"
-KERNELS = (
-    f"{_OPS}.attention.metadata:get_num_kv_splits_triton",
-    f"{_OPS}.attention.position:compute_position_kernel",
-    f"{_OPS}.kvcache.kv_indices:create_flashinfer_kv_indices_triton",
-    f"{_OPS}.kvcache.trtllm_mha_page_table:create_trtllm_mha_kv_indices_triton",
-    f"{_OPS}.speculative.cache_locs:assign_draft_cache_locs_contiguous",
-    f"{_OPS}.speculative.cache_locs:assign_extend_cache_locs",
-    f"{_OPS}.speculative.cache_locs:assign_extend_cache_locs_uniform",
-    f"{_OPS}.speculative.cache_locs:generate_draft_decode_kv_indices",
-    f"{_OPS}.speculative.eagle:fill_bonus_tokens",
-)
-"""What a step launches besides its graphs, as module and name."""
+KERNELS = tuple(seam.target for seam in SEAMS if seam.hook is Hook.KERNEL)
+"""What a step launches besides its graphs, by dotted path."""
 
 
 def hasten_sglang(device: str) -> None:
@@ -28,5 +19,5 @@ def hasten_sglang(device: str) -> None:
     if torch.device(device).type != "cuda":
         return
     for kernel in KERNELS:
-        module, name = kernel.split(":")
-        hasten(getattr(import_module(module), name))
+        module, name = kernel.rsplit(".", 1)
+        launch_directly(getattr(import_module(module), name))

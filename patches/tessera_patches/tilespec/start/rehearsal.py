@@ -45,14 +45,19 @@ class Asks(Enum):
     LOGPROBS = "by temperature, with log-probabilities"
 
 
-class Told:
-    """Stands where the decider will: chooses what it is told and learns nothing."""
+class FixedChoice:
+    """Stands where the decider will: every step gets the same choice, and nothing is learnt."""
 
-    choice: Choice | None = None
+    def __init__(self) -> None:
+        self._choice: Choice | None = None
+
+    def fix(self, choice: Choice) -> None:
+        """Choose this from now on."""
+        self._choice = choice
 
     def choose(self, *_: int) -> Choice | None:
         """See `tessera.tilespec.decider.Decider.choose`."""
-        return self.choice
+        return self._choice
 
     def drafted(self, *_: Any) -> None:
         """See `tessera.tilespec.decider.Decider.drafted`."""
@@ -70,8 +75,8 @@ class Rehearsal:
 
     def __init__(self, worker: Any, bs: int, context: int, asks: Asks) -> None:
         self._worker, self._bs = worker, bs
-        self._told = Told()
-        worker._decider = self._told
+        self._decider = FixedChoice()
+        worker.decide_by(self._decider)
         self._fields = _fields(worker, bs, context, asks)
         self._next = _first_draft(worker, bs)
         tilespec_relay.rehearse(self._next)
@@ -82,11 +87,12 @@ class Rehearsal:
         The next one begins at the same length with what this one drafted.
         """
         full = self._bs * (steps + 1)
-        self._told.choice = Choice(steps, tier, min(tokens or tier or full, full), 0.0, 1.0, 1.0, 0)
+        choice = Choice(steps, tier, min(tokens or tier or full, full), 0.0, 1.0, 1.0, 0)
+        self._decider.fix(choice)
         batch = ScheduleBatch(**self._fields, forward_mode=ForwardMode.DECODE, spec_info=self._next)
         result = self._worker.forward_batch_generation(batch)
         if result.accept_lens.is_cuda and not result.can_run_cuda_graph:
-            raise RuntimeError(f"--tile-spec: a verification of {self._told.choice} ran without its CUDA graph")
+            raise RuntimeError(f"--tile-spec: a verification of {choice} ran without its CUDA graph")
         self._next = result.next_draft_input
         # As SGLang's relay from step to step hands it on; without drafts it is the whole verification.
         self._next.bonus_tokens = self._next.bonus_tokens.long()

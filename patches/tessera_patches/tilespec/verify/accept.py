@@ -22,8 +22,9 @@ from tessera.tilespec.penalties import RecentTokens
 from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, Observation, accept_chains
 from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
+from tessera_patches.core.attachment import Attachment
+from tessera_patches.core.changes import Values
 from tessera_patches.tilespec.verify import penalties as tilespec_penalties
-from tessera_patches.tilespec.verify.attachment import Attachment
 
 
 @dataclass(slots=True)
@@ -170,11 +171,11 @@ def cut_as_sampled(verify_input: Any, batch: Any, logits_output: Any, grammar_ma
     if cuts:
         unlikely = logits < _cutoffs(asked, logits, qo_indptr, width).unsqueeze(1)
         logits_output.next_token_logits = logits.masked_fill(unlikely, -torch.inf)
-    batch.sampling_info = _done(asked)
-    try:
-        yield None
-    finally:
-        batch.sampling_info, logits_output.next_token_logits = asked, logits
+    with Values(batch, sampling_info=_done(asked)):
+        try:
+            yield None
+        finally:
+            logits_output.next_token_logits = logits
 
 
 def _done(asked: Any) -> Any:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
 
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.tiers import tiers
+from tessera_patches.core.changes import Values
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.attention.triton import can_be_ragged, make_ragged
 from tessera_patches.tilespec.verify.load_once import LoadedOnce
@@ -59,13 +59,8 @@ class RaggedGraphs(LoadedOnce):
 
     def capture(self) -> None:
         """Capture each tier: SGLang's loop, over sizes that are tokens and not requests."""
-        own: Any = self
-        sizes, width = own.capture_bs, own.captured_req_width
-        self.capture_bs, self.captured_req_width = self.capture_num_tokens, 1
-        try:
+        with Values(self, capture_bs=self.capture_num_tokens, captured_req_width=1):
             super().capture()
-        finally:
-            self.capture_bs, self.captured_req_width = sizes, width
 
     def _stage_ragged_verify_layout(self, ragged_layout: Any, graph_size_key: int) -> None:
         """Copies a layout to where captured kernels read it, if any do."""
@@ -100,11 +95,8 @@ def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
         what = "whole trees or none" if shape.trees else "chains of one length, which it chooses"
         logger.warning("tessera: %s: --tile-spec verifies %s", reason, what)
         return None
-    before = model_runner.init_new_workspace
-    try:
+    with Values(model_runner, init_new_workspace=model_runner.init_new_workspace):  # which the next line sets
         backend = model_runner._get_attention_backend(init_new_workspace=True)
-    finally:
-        model_runner.init_new_workspace = before
     make_ragged(backend)
     fuse_verify(backend)
     return RaggedGraphs(model_runner, backend, shape)
@@ -132,15 +124,8 @@ def _of_one_size(model_runner: Any, shape: DraftShape) -> str | None:
     return None
 
 
-@contextlib.contextmanager
-def in_force(graphs: RaggedGraphs | None, model_runner: Any) -> Iterator[None]:
+def in_force(graphs: RaggedGraphs | None, model_runner: Any) -> contextlib.AbstractContextManager[None]:
     """The target runs on ``graphs`` for one verification; on its own where there are none."""
     if graphs is None:
-        yield
-        return
-    own = model_runner.decode_cuda_graph_runner, model_runner.attn_backend
-    model_runner.decode_cuda_graph_runner, model_runner.attn_backend = graphs, graphs.attn_backend
-    try:
-        yield
-    finally:
-        model_runner.decode_cuda_graph_runner, model_runner.attn_backend = own
+        return contextlib.nullcontext()
+    return Values(model_runner, decode_cuda_graph_runner=graphs, attn_backend=graphs.attn_backend)

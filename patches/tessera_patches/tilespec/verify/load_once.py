@@ -10,6 +10,8 @@ from typing import Any
 
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 
+from tessera_patches.core.changes import change_class
+
 
 class LoadedOnce(DecodeCudaGraphRunner):
     """SGLang's runner of decode graphs; the batch that it loaded last is not loaded again before its replay."""
@@ -28,4 +30,4 @@ class LoadedOnce(DecodeCudaGraphRunner):
 def load_once(runner: Any) -> None:
     """Turn a runner into a `LoadedOnce`; there may be none."""
     if type(runner) is DecodeCudaGraphRunner:
-        runner.__class__ = LoadedOnce
+        change_class(runner, LoadedOnce)

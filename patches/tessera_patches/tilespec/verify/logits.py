@@ -14,6 +14,8 @@ import torch
 from sglang.srt.environ import envs
 from sglang.srt.layers.logits_processor import should_apply_lm_head_quant_method
 
+from tessera_patches.core.changes import replace_method
+
 
 def as_multiplied(model: Any, wanted: Callable[[Any], bool]) -> None:
     """Have a model's logits ``[n, V]`` in the type of its weights in some modes (in place); as ever where more is done.
@@ -42,7 +44,7 @@ def as_multiplied(model: Any, wanted: Callable[[Any], bool]) -> None:
         out = None if room is None or room.shape != shape else _narrow(room, hidden_states.dtype)
         return torch.matmul(hidden_states, lm_head.weight.T, out=out)
 
-    processor._get_logits = get_logits
+    replace_method(processor, "_get_logits", get_logits)
 
 
 def drafting(mode: Any) -> bool:

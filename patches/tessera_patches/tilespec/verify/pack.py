@@ -13,9 +13,9 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
+from tessera_patches.core.attachment import Attachment
 from tessera_patches.tilespec.draft.trees import DraftTree, lay_out
 from tessera_patches.tilespec.verify.accept import dense
-from tessera_patches.tilespec.verify.attachment import Attachment
 from tessera_patches.tilespec.verify.layout import PlanViews, layout_of
 
 

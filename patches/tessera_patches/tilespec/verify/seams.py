@@ -1,8 +1,19 @@
-"""Verification: penalties that count tokens."""
+"""Verification: graphs and layouts of drafts of different sizes, logits, penalties that count tokens."""
 
 from __future__ import annotations
 
-from tessera_patches.core.places import SAMPLING, SCHEDULER, SPECULATIVE
+from tessera_patches.core.places import (
+    BATCH,
+    BATCH_SAMPLING,
+    LOGITS,
+    LOGITS_OUTPUT,
+    RUNNER,
+    SAMPLING,
+    SCHEDULER,
+    SPECULATIVE,
+    TARGET_GRAPHS,
+    VERIFY_INPUT,
+)
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
 SEAMS = (
@@ -16,8 +27,7 @@ SEAMS = (
         why="Penalties count every token that a request has, whatever steps they came in.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
         relied=(
-            f"{SAMPLING}.sampling_batch_info.SamplingBatchInfo.from_schedule_batch",
-            f"{SAMPLING}.penaltylib.orchestrator._BatchedPenalizer",
+            f"{BATCH_SAMPLING}.from_schedule_batch",
             f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.cumulate_output_tokens",
             f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.filter",
             f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.merge",
@@ -25,7 +35,7 @@ SEAMS = (
         ),
     ),
     Seam(
-        target=f"{SAMPLING}.sampling_batch_info.SamplingBatchInfo.copy_for_forward",
+        target=f"{BATCH_SAMPLING}.copy_for_forward",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="tilespec",
@@ -34,10 +44,11 @@ SEAMS = (
         why="Gives a forward the counts, for each draft token has penalties of its own.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
         callers=(f"{SCHEDULER}._forward_isolation",),
-        relied=(f"{SAMPLING}.sampling_batch_info.SamplingBatchInfo.update_penalties",),
+        relied=(f"{BATCH_SAMPLING}.update_penalties",),
+        writes=(f"{BATCH_SAMPLING}.acc_additive_penalties",),
     ),
     Seam(
-        target=f"{SAMPLING}.sampling_batch_info.SamplingBatchInfo.apply_logits_bias",
+        target=f"{BATCH_SAMPLING}.apply_logits_bias",
         hook=Hook.AROUND,
         phase=Phase.SCHEDULER,
         feature="tilespec",
@@ -45,6 +56,108 @@ SEAMS = (
         guard=Guard.BODY,
         why="The same penalties for the token after a prompt, also of a request that was retracted.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
-        callers=("sglang.srt.model_executor.model_runner.ModelRunner._preprocess_logits",),
+        callers=(f"{RUNNER}._preprocess_logits",),
+    ),
+    Seam(
+        target=f"{SAMPLING}.penaltylib.orchestrator._BatchedPenalizer",
+        hook=Hook.SUBCLASS,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.verify.penalties:OutputCounts",
+        guard=Guard.BODY,
+        why="One penalizer, which counts every token, for SGLang's four.",
+        remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
+    ),
+    Seam(
+        target=TARGET_GRAPHS,
+        hook=Hook.CLASS,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.verify.load_once:load_once",
+        guard=Guard.BODY,
+        why="A verification's batch is loaded once before its graph is replayed.",
+        remove_when="SGLang does not load a batch again that it has prepared.",
+    ),
+    Seam(
+        target=TARGET_GRAPHS,
+        hook=Hook.SUBCLASS,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.verify.graphs:RaggedGraphs",
+        guard=Guard.BODY,
+        why="Graphs of verifications whose requests have different numbers of tokens.",
+        remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+        relied=(f"{SPECULATIVE}.ragged_verify.build_capture_verify_lens",),
+        writes=(f"{SPECULATIVE}.spec_info.SpecInput.ragged_verify_layout",),
+    ),
+    *(
+        Seam(
+            target=f"{RUNNER}.{field}",
+            hook=Hook.VALUE,
+            phase=Phase.SCHEDULER,
+            feature="tilespec",
+            handler="tessera_patches.tilespec.verify.graphs:in_force",
+            guard=Guard.FIELD,
+            why="While such a verification runs: those graphs, with attention of their own, instead of the target's.",
+            remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+            callers=(f"{RUNNER}._forward_raw",),
+        )
+        for field in ("decode_cuda_graph_runner", "attn_backend")
+    ),
+    Seam(
+        target=f"{RUNNER}.init_new_workspace",
+        hook=Hook.VALUE,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.verify.graphs:capture",
+        guard=Guard.FIELD,
+        why="While attention for those graphs is made, as SGLang does for its own: to make it sets this.",
+        remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+    ),
+    Seam(
+        target=f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
+        hook=Hook.SUBCLASS,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.verify.layout:PlannedLayout",
+        guard=Guard.BODY,
+        why="Which rows are whose, from the plan that says it already, instead of six kernels.",
+        remove_when="SGLang makes no layout anew for a batch that fills its graph.",
+    ),
+    Seam(
+        target=f"{LOGITS}._get_logits",
+        hook=Hook.METHOD,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.verify.logits:as_multiplied",
+        guard=Guard.BODY,
+        why="The target's and the draft's logits that our kernels alone read stay in the type of the weights.",
+        remove_when="SGLang lets its callers say that they take logits in 16 bits.",
+        callers=(f"{LOGITS}.forward",),
+        relied=(
+            "sglang.srt.layers.logits_processor.LogitsMetadata.from_forward_batch",
+            f"{LOGITS}._copy_logits_to_buffer",
+            f"{LOGITS}._compute_lm_head",
+            "sglang.srt.layers.logits_processor.should_apply_lm_head_quant_method",
+        ),
+    ),
+    Seam(
+        target=f"{BATCH}.sampling_info",
+        hook=Hook.VALUE,
+        phase=Phase.SCHEDULER,
+        feature="tilespec",
+        handler="tessera_patches.tilespec.verify.accept:cut_as_sampled",
+        guard=Guard.FIELD,
+        why="While SGLang accepts sampled trees: what is left to be done, where ours has penalized and cut logits.",
+        remove_when="SGLang accepts drafts by the distribution that its sampler has.",
+        callers=(f"{SPECULATIVE}.eagle_utils.eagle_sample",),
+        writes=(
+            f"{LOGITS_OUTPUT}.next_token_logits",
+            f"{BATCH_SAMPLING}.need_top_k_sampling",
+            f"{BATCH_SAMPLING}.need_top_p_sampling",
+            f"{BATCH_SAMPLING}.logit_bias",
+            f"{VERIFY_INPUT}.retrieve_next_token",
+        ),
+        relied=(f"{SPECULATIVE}.eagle_utils.verify_tree_greedy_func",),
     ),
 )

@@ -1,0 +1,20 @@
+"""The hook registry itself."""
+
+from __future__ import annotations
+
+from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+
+SEAMS = (
+    Seam(
+        target="sglang.srt.plugins.hook_registry.HookRegistry.apply_hooks",
+        hook=Hook.METHOD,
+        phase=Phase.LOAD,
+        feature="",
+        handler="tessera_patches.core.registry:once_applied",
+        guard=Guard.BODY,
+        why="Learns whether the hooks on options were applied: SGLang does it after plugins, and only logs what fails.",
+        remove_when="SGLang ends a start whose hooks cannot be applied.",
+        callers=("sglang.srt.plugins.load_plugins",),
+        relied=("sglang.srt.plugins.hook_registry.HookRegistry.register",),
+    ),
+)

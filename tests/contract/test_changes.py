@@ -1,0 +1,219 @@
+"""Every change of SGLang's objects that stands in our code is in the inventory, and nothing else is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tessera_kernels.cpu import ops
+from tessera_patches.core import source
+from tessera_patches.core.seam import Hook, Seam
+from tessera_patches.inventory import SEAMS
+from tessera_testing.patch_source import (
+    MARKS,
+    Place,
+    called,
+    constant,
+    definition,
+    extends_sglang,
+    is_copy,
+    is_mark,
+    is_sglangs,
+    modules,
+    origins,
+    places,
+    root,
+)
+
+ROOT = Path(__file__).parents[2]
+CHANGES = {
+    "replace_method": Hook.METHOD,
+    "Tap": Hook.METHOD,
+    "change_class": Hook.CLASS,
+    "Values": Hook.VALUE,
+    "set_environment": Hook.VALUE,
+    "override": Hook.VALUE,
+    "leave_out_of_log": Hook.OBJECT,
+    "cut_list": Hook.OBJECT,
+    "put_first": Hook.OBJECT,
+    "launch_directly": Hook.KERNEL,
+}
+"""What makes changes: functions of `tessera_patches.core.changes`, and ``override`` of SGLang's options."""
+BY_HAND = {
+    *("setattr", "delattr", "__setattr__", "MethodType", "globals", "hasten"),
+    *("addFilter", "setLevel", "register_forward_hook", "register_forward_pre_hook"),
+}
+"""What could make some as well."""
+NAMESPACES = ("os.environ", "sys.modules", "vars(")
+RESPONSES = {"body_iterator"}
+"""Fields of what SGLang answers with that is Starlette's."""
+
+Found = tuple[Place, Hook, str]
+
+
+def folder(handler: str) -> str:
+    """The package of a handler."""
+    return handler.partition(":")[0].rpartition(".")[0]
+
+
+def last(path: str) -> str:
+    """The name at the end of a dotted path."""
+    return path.rpartition(".")[2]
+
+
+def name_of(seam: Seam) -> str:
+    """What a change says of its target: of a value its name."""
+    return last(seam.target) if seam.hook is Hook.VALUE else ""
+
+
+def changes() -> Iterator[Found]:
+    """Each call that changes something, how, and of a value its name."""
+    for place in places():
+        node = place.node
+        if not isinstance(node, ast.Call) or called(node) not in CHANGES:
+            continue
+        hook = CHANGES[called(node)]
+        if called(node) == "set_environment":
+            yield place, hook, constant(place.module, ast.unparse(node.args[0]))
+        elif isinstance(node.func, ast.Attribute) and root(node.func) == "envs":
+            yield place, hook, last(ast.unparse(node.func.value))
+        elif hook is Hook.VALUE:
+            yield from ((place, hook, str(keyword.arg)) for keyword in node.keywords)
+        else:
+            yield place, hook, ""
+
+
+def stores() -> Iterator[tuple[Place, ast.Attribute]]:
+    """Each field that is set or deleted, ours and SGLang's."""
+    for place in places():
+        if isinstance(place.node, ast.Attribute) and not isinstance(place.node.ctx, ast.Load):
+            yield place, place.node
+
+
+def test_every_change_is_listed() -> None:
+    """With the function or class that makes it. What an object of our own class sets of itself for a block need not."""
+    listed = {(seam.handler, seam.hook, name_of(seam)) for seam in SEAMS}
+    written = {(folder(seam.handler), last(path)) for seam in SEAMS for path in seam.writes}
+    unlisted = [
+        str(place)
+        for place, hook, name in changes()
+        if (place.handler, hook, name) not in listed
+        and (folder(place.handler), name) not in written
+        and not ast.unparse(place.node).startswith("Values(self,")
+    ]
+    assert unlisted == []
+
+
+def test_every_field_that_is_set_is_listed() -> None:
+    """As one that a seam of the same folder sets, or of one above it."""
+    written = {(folder(seam.handler), last(path)) for seam in SEAMS for path in seam.writes}
+    unlisted = [
+        str(place)
+        for place, field in stores()
+        if is_sglangs(place, field) and not field.attr.startswith(MARKS) and field.attr not in RESPONSES
+        if not any(folder(place.handler).startswith(own) and name == field.attr for own, name in written)
+    ]
+    assert unlisted == []
+
+
+@pytest.mark.parametrize("seam", [seam for seam in SEAMS if seam.writes], ids=lambda seam: seam.target)
+def test_every_field_that_is_listed_is_set(seam: Seam) -> None:
+    """In the handler's folder or in one below it."""
+    found = {(folder(place.handler), field.attr) for place, field in stores() if is_sglangs(place, field)}
+    found |= {(folder(place.handler), name) for place, _, name in changes()}
+    own = {name for below, name in found if below.startswith(folder(seam.handler))}
+    assert {last(path) for path in seam.writes} <= own
+
+
+def test_nothing_is_changed_by_hand() -> None:
+    """Outside of core: no object gets another class or method, and by their names only fields of ours are set."""
+    assert [str(place) for place in places() if _by_hand(place)] == []
+
+
+def _by_hand(place: Place) -> bool:
+    node = place.node
+    if isinstance(node, ast.Call) and called(node) in BY_HAND:
+        on_itself = called(node) == "setattr" and ast.unparse(node.args[0]) == "self"
+        return not (on_itself or (called(node) == "setattr" and is_mark(place, node.args[1])))
+    if isinstance(node, ast.Attribute):
+        return node.attr in {"__class__", "__dict__"}
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        return ast.unparse(node.value).startswith(NAMESPACES)
+    if isinstance(node, ast.Call) and called(node) in {"update", "setdefault", "pop"}:
+        owner = ast.unparse(node.func)
+        copied = isinstance(node.func, ast.Attribute) and is_copy(place, owner.removeprefix("vars(").partition(")")[0])
+        return owner.startswith(NAMESPACES) and not copied and not (node.args and is_mark(place, node.args[0]))
+    return False
+
+
+def test_every_class_that_extends_one_of_sglangs_is_listed() -> None:
+    """By itself, or it extends one that is, or objects become its own by a handler beside it."""
+    listed = {seam.handler for seam in SEAMS}
+    swapped = {
+        (place.module, ast.unparse(name))
+        for place in places()
+        if called(place.node) == "change_class"
+        for name in ast.walk(place.node)
+        if isinstance(name, ast.Name)
+    }
+    unlisted = []
+    for place in places():
+        node = place.node
+        if not isinstance(node, ast.ClassDef):
+            continue
+        stock = any(extends_sglang(place.module, base) or ast.unparse(base) == "torch.Tensor" for base in node.bases)
+        above = {f"{origins(place.module).get(root(base))}:{ast.unparse(base)}" for base in node.bases}
+        if stock and (place.module, node.name) not in swapped and not {f"{place.module}:{node.name}", *above} & listed:
+            unlisted.append(str(place))
+    assert unlisted == []
+
+
+def test_classes_are_extended_by_handlers() -> None:
+    """Of which each is listed with a class of SGLang's."""
+    found = {place.handler for place in places() if called(place.node) == "extended"}
+    assert found <= {seam.handler for seam in SEAMS if seam.hook in {Hook.CLASS, Hook.SUBCLASS}}
+
+
+MADE = [seam for seam in SEAMS if not seam.registered and seam.handler.partition(":")[0] in modules()]
+
+
+@pytest.mark.parametrize("seam", MADE, ids=lambda seam: f"{seam.hook}-{last(seam.target)}-{seam.handler}")
+def test_every_listed_change_is_made(seam: Seam) -> None:
+    """By its handler."""
+    handler = definition(seam.handler)
+    bases = handler.bases if isinstance(handler, ast.ClassDef) else []
+    if seam.hook is Hook.TENSOR:
+        assert [ast.unparse(base) for base in bases] == ["torch.Tensor"]
+    elif seam.hook is Hook.SUBCLASS and bases:
+        assert any(extends_sglang(seam.handler.partition(":")[0], base) for base in bases)
+    elif seam.hook is Hook.SUBCLASS:
+        assert any(called(node) == "extended" for node in ast.walk(handler))
+    else:
+        made = {(place.handler, hook, name) for place, hook, name in changes()}
+        assert (seam.handler, seam.hook, name_of(seam)) in made
+
+
+def test_handlers_outside_of_the_patches() -> None:
+    """Logic gets no object of SGLang's to change, but for the module that is listed; and neither do kernels."""
+    found = {
+        ".".join(path.relative_to(base).with_suffix("").parts)
+        for base in (ROOT / "python", ROOT / "sgl-kernel")
+        for path in base.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if called(node) in {"delattr", "MethodType", "register_forward_hook", "register_forward_pre_hook", "addFilter"}
+        or (isinstance(node, ast.Attribute) and node.attr == "__class__" and not isinstance(node.ctx, ast.Load))
+    }
+    listed = {seam.handler.partition(":")[0] for seam in SEAMS}
+    assert found == {module for module in listed if module.startswith("tessera.")}
+
+
+def test_every_operator_is_listed() -> None:
+    """Those for machines without a GPU, each with the one function that calls it."""
+    operators = {function.__name__ for function, _ in ops._OPERATORS}
+    entries = [source.find(seam.target) for seam in SEAMS if seam.hook is Hook.OPERATOR]
+    calls = [{name for name in operators if source.calls(entry, name)} for entry in entries]
+    assert all(len(names) == 1 for names in calls)
+    assert set().union(*calls) == operators

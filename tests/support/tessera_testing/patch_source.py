@@ -1,0 +1,162 @@
+"""What our patches change of SGLang's objects, read from their source.
+
+Objects have no types here, so what is a field of SGLang's is found by where the object comes from: all are but those of
+``self``, of a module or an annotated class that is not SGLang's, and of what a class or function of ours returns.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tessera_patches.core.source import Definition, Function
+
+PATCHES = Path(__file__).parents[3] / "patches"
+MARKS = ("tessera_", "_tessera_")
+"""How fields begin that SGLang's objects carry for us; it has none of these names."""
+_LOGIC = {"tessera", "tessera_kernels"}
+"""Packages whose functions return objects of ours; those of the patches may return SGLang's."""
+
+
+class Place(NamedTuple):
+    """A node of a module, and what it is in.
+
+    Attributes:
+        module: its dotted path.
+        outermost: the function or class of the module that it is in, "" if none.
+        function: the function or method that it is in, the outermost one.
+        node: itself.
+    """
+
+    module: str
+    outermost: str
+    function: ast.FunctionDef | ast.AsyncFunctionDef | None
+    node: ast.AST
+
+    @property
+    def handler(self) -> str:
+        """As `tessera_patches.core.seam.Seam.handler` names it."""
+        return f"{self.module}:{self.outermost}"
+
+    def __str__(self) -> str:
+        return f"{self.module}:{getattr(self.node, 'lineno', 0)}: {ast.unparse(self.node):.120}"
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of the patches outside of core, by its dotted path."""
+    paths = [path for path in (PATCHES / "tessera_patches").rglob("*.py") if path.parent.name != "core"]
+    return {".".join(path.relative_to(PATCHES).with_suffix("").parts): ast.parse(path.read_text()) for path in paths}
+
+
+@cache
+def places() -> list[Place]:
+    """Every node of them."""
+    return [place for module, tree in modules().items() for place in _below(Place(module, "", None, tree))]
+
+
+def _below(place: Place) -> Iterator[Place]:
+    for node in ast.iter_child_nodes(place.node):
+        outermost = place.outermost or (node.name if isinstance(node, Definition) else "")
+        function = place.function or (node if isinstance(node, Function) else None)
+        child = Place(place.module, outermost, function, node)
+        yield child
+        yield from _below(child)
+
+
+def definition(handler: str) -> Definition:
+    """The function or class that ``module:name`` is."""
+    module, name = handler.split(":")
+    return next(node for node in modules()[module].body if isinstance(node, Definition) and node.name == name)
+
+
+def called(node: ast.AST) -> str:
+    """The last name of what a call calls; "" of anything else."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def root(node: ast.expr) -> str:
+    """The name that a chain of attributes begins with; "" where it is no name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@cache
+def origins(module: str) -> dict[str, str]:
+    """Which module each name of a module is from; of its own classes itself."""
+    found = {node.name: module for node in modules()[module].body if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(modules()[module]):
+        if isinstance(node, ast.ImportFrom):
+            found |= {name.asname or name.name: str(node.module) for name in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {name.asname or name.name.split(".")[0]: name.name for name in node.names}
+    return found
+
+
+def constant(module: str, name: str) -> str:
+    """The text that a module's constant is, or one that it imports from the patches; "" if it is none."""
+    tree = modules().get(origins(module).get(name, module))
+    for node in tree.body if tree else ():
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and ast.unparse(node.targets[0]) == name
+        ):
+            return str(node.value.value)
+    return ""
+
+
+def is_mark(place: Place, name: ast.expr) -> bool:
+    """Whether the name of a field, written out or a constant, is one of ours on an object of SGLang's."""
+    text = str(name.value) if isinstance(name, ast.Constant) else constant(place.module, ast.unparse(name))
+    return text.startswith(MARKS)
+
+
+def extends_sglang(module: str, base: ast.expr) -> bool:
+    """Whether a base class is SGLang's, or a class of the patches that extends one."""
+    where = origins(module).get(root(base), "")
+    if where in modules():
+        own = definition(f"{where}:{ast.unparse(base)}")
+        return isinstance(own, ast.ClassDef) and any(extends_sglang(where, above) for above in own.bases)
+    return where.partition(".")[0] == "sglang"
+
+
+def is_sglangs(place: Place, field: ast.Attribute) -> bool:
+    """Whether an object whose field is set, or may be, is SGLang's."""
+    name = root(field)
+    if name in {"self", "cls"}:
+        return not isinstance(field.value, ast.Name)
+    origin = origins(place.module).get(name) or _made_by(place, name)
+    return origin.partition(".")[0] in {"", "sglang"}
+
+
+def _made_by(place: Place, name: str) -> str:
+    """The module whose class a name of a function is annotated with, or an object of; "" where nothing says so."""
+    names = origins(place.module)
+    for node in ast.walk(place.function) if place.function else ():
+        if isinstance(node, ast.arg) and node.arg == name and node.annotation is not None:
+            parts = [part for part in ast.walk(node.annotation) if isinstance(part, ast.Name) and part.id != "Any"]
+            return next((_above(place.module, part) for part in parts if part.id in names), "")
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.Call):
+            made = node.value.args[0] if called(node.value) == "as_subclass" else node.value.func
+            origin = names.get(root(made), "")
+            is_class = root(made).lstrip("_")[:1].isupper()
+            return origin if is_class or origin.partition(".")[0] in _LOGIC else ""
+    return ""
+
+
+def _above(module: str, name: ast.Name) -> str:
+    """The module of a class, or that of SGLang's class which it extends."""
+    return "sglang" if extends_sglang(module, name) else origins(module)[name.id]
+
+
+def is_copy(place: Place, name: str) -> bool:
+    """Whether a name of a function is a copy, which SGLang does not have."""
+    made = [node for node in ast.walk(place.function) if isinstance(node, ast.Assign)] if place.function else []
+    return any(ast.unparse(node.targets[0]) == name and called(node.value) == "copy" for node in made)

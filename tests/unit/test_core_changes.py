@@ -1,0 +1,113 @@
+"""How SGLang's objects are changed: what a change refuses, and what is left of one that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+
+import pytest
+
+from tessera_patches.core import changes
+
+
+class Stock:
+    """As one of SGLang's."""
+
+    size = 3
+
+    def run(self) -> str:
+        """What is changed."""
+        return "stock"
+
+
+class First(changes.Mixin):  # type: ignore[misc]  # which is Any to mypy
+    """The last one to be asked, and the first to answer."""
+
+    def run(self) -> str:
+        """Before the others."""
+        return f"first, {super().run()}"
+
+
+class Second(changes.Mixin):  # type: ignore[misc]
+    """The same, behind `First`."""
+
+    def run(self) -> str:
+        """Before SGLang's."""
+        return f"second, {super().run()}"
+
+
+def test_an_extended_class() -> None:
+    """The methods of an earlier mixin come first, SGLang's last; the object stays the same."""
+    worker = Stock()
+    kind = changes.extended(Stock, First, Second)
+    changes.change_class(worker, kind)
+    assert worker.run() == "first, second, stock"
+    assert type(worker).__name__ == "FirstStock"
+
+
+def test_an_object_cannot_become_anything() -> None:
+    """But one of a subclass."""
+    worker = Stock()
+    with pytest.raises(TypeError, match="a Stock cannot become a First, which does not extend it"):
+        changes.change_class(worker, First)
+    assert worker.run() == "stock"
+
+
+def test_a_method_that_is_not_there_is_not_replaced() -> None:
+    """Nobody would call it."""
+    worker, other = Stock(), Stock()
+    with pytest.raises(AttributeError):
+        changes.replace_method(worker, "walk", lambda: "ours")
+    changes.replace_method(worker, "run", lambda: "ours")
+    assert (worker.run(), other.run()) == ("ours", "stock")
+
+
+def test_values_are_those_from_before_again() -> None:
+    """Also after an error; and one that is not there is an error that changes nothing."""
+    worker = Stock()
+    seen: list[int] = []
+    with contextlib.suppress(ValueError), changes.Values(worker, size=5):
+        seen.append(worker.size)
+        raise ValueError
+    assert seen == [5]
+    assert worker.size == 3
+    with pytest.raises(AttributeError), changes.Values(worker, size=5, width=7):
+        pass
+    assert worker.size == 3
+    assert not hasattr(worker, "width")
+
+
+def test_a_tap() -> None:
+    """Sees each output, and what it keeps of the last; afterwards the method is the class's again."""
+    worker = Stock()
+    seen: list[str] = []
+    with changes.Tap(worker, "run", seen.append) as tapped:
+        worker.run()
+        assert worker.run() == "stock"
+    assert seen == ["stock"] * 2
+    assert tapped.last == "stock"
+    assert vars(worker) == {}
+    with changes.Tap(None, "run") as nothing:
+        pass
+    assert nothing.last is None
+
+
+def test_a_line_is_left_out_of_a_log() -> None:
+    """Others are not."""
+    changes.leave_out_of_log("tessera.test_core_changes", "Switch")
+    logger, lines = logging.getLogger("tessera.test_core_changes"), io.StringIO()
+    logger.addHandler(logging.StreamHandler(lines))
+    logger.warning("Switch %d", 3)
+    logger.warning("Build %d", 3)
+    assert lines.getvalue() == "Build 3\n"
+
+
+def test_lists_of_sglang() -> None:
+    """What was appended is forgotten, or put first; the list stays the same object."""
+    kept = [1, 2, 3, 4]
+    same = kept
+    changes.put_first(kept, 3)
+    assert same == [4, 1, 2, 3]
+    changes.cut_list(kept, 2)
+    assert same == [4, 1]
