@@ -6,9 +6,9 @@ Two panels over the same loads: throughput, and p99 latency, each as a ratio to 
   orange embed   the same server, return_embedding on every request
 
 A small mark is one round, the large dot the median of the rounds; the line at 1.0 is the stock server. A load with too
-few rounds is left out and named below the picture. Example (writes embeddings-3.png beside the results):
+few rounds is left out and named below the picture. Example (writes embeddings-5.png beside the results):
 
-  python benchmarks/plot_embeddings.py benchmarks/results/2026-11-21-h200/embeddings-3.jsonl
+  python benchmarks/plot_embeddings.py benchmarks/results/current/2026-11-22-h200/embeddings-5.jsonl
 
 Needs matplotlib, which the extra "dev" brings.
 """

@@ -3,7 +3,7 @@
 The prover decodes token by token with a KV cache, the verifier runs one prefill; `tessera toploc calibrate` does the
 same with real servers. Takes two minutes. Example:
 
-  python benchmarks/toploc_tiny.py --out benchmarks/results/2026-11-21-cpu/toploc-tiny.json --plot docs/toploc-tiny.png
+  python benchmarks/toploc_tiny.py --out toploc-tiny.json --plot toploc-tiny.png
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ tokens are accepted after four steps and 4.5 after sixteen. A window that ended 
 2026-11-25, ended earlier where drafts are longer, and had the worse part of all other texts.
 
 Steps and tokens are those that the server's scheduler has noted (`progress.py`). Lengths in streamed events, which
-were used before, were up to 18 % wrong where events are rare (`LOG.md`, 2026-11-25, evening).
+were used before, were up to 18 % wrong where events are rare (`docs/design/log/2026-11-25.md`, evening).
 """
 
 import asyncio

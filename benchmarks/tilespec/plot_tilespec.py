@@ -1,6 +1,6 @@
 """Draw TileSpec against the best fixed setting by concurrency, and print the issue's figures as a Markdown table.
 
-    python -m tilespec.plot_tilespec benchmarks/results/2026-11-21-h200/tilespec-*.jsonl --out tilespec.png
+    python -m tilespec.plot_tilespec benchmarks/results/current/2026-11-26-h200/tilespec-*.jsonl --out tilespec.png
 
 Ratios are taken within one file only, between servers that took turns; the best fixed setting at a load is the one that
 TileSpec has the smallest ratio to, over all files. One line for each kind of prompts and temperature. TileSpec with

@@ -176,7 +176,7 @@ def test_profile_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert "CUDA graphs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks/results").glob("*/tilespec-profile*.json")))
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks/results/current").glob("*/tilespec-profile*.json")))
 def test_published_profiles(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that the docs link can be shown."""
     assert main(["tilespec", "show", str(file)]) == 0

@@ -110,7 +110,7 @@ def candidates(
     """``generate_candidates_batch``: one request for all; the answer is the flat list of prompts x n.
 
     The copies are asked for with SGLang's ``n``, not by repeating the prompt: SGLang then computes each prompt once and
-    takes it from its cache n times. Repeated prompts of one request are each computed (benchmarks/LOG.md).
+    takes it from its cache n times. Repeated prompts of one request are each computed (docs/design/log/2026-11-21.md).
 
     Raises:
         ValueError: n is below 1, or texts and token ids are mixed.

@@ -26,7 +26,7 @@ class Outbox:
 
     No thread of its own waits for copies and sends them: it would have to ask the scheduler's thread for the
     interpreter's lock some twenty times for each read, and get it after 5 ms each time, for that thread is busy also
-    when the server is idle (benchmarks/LOG.md, 2026-11-22).
+    when the server is idle (docs/design/log/2026-11-22.md).
 
     Args:
         address: ZeroMQ address of the main process's `tessera.delivery.inbox.Inbox`.

@@ -160,7 +160,7 @@ class Calibration:
 
         A survival multiplies chances as if each confidence told of its own token only, and a request's offset follows
         slowly. Of a trained head's eighth to eleventh token 2 to 25 % more were accepted than promised
-        (`benchmarks/LOG.md`, 2026-11-25).
+        (`docs/design/log/2026-11-25.md`).
         """
         found: list[float] = []
         share = 1.0

@@ -46,7 +46,7 @@ TRIAL_INTERVAL = 4
 """Steps between two trials of what was never timed, at least: times come two steps late."""
 PROMISE = 0.95
 """The goodput that must be expected of a trial, of the best option's. Profiles are hardly further off: with less,
-more is lost in trials than is found (`benchmarks/results/2026-11-25-cpu/tilespec-simulation.txt`)."""
+more is lost in trials than is found (`benchmarks/results/current/2026-11-25-cpu/tilespec-simulation.txt`)."""
 MOST_SAVED = 0.5
 """What may be saved up for trials, in steps."""
 BURST = 8
