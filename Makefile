@@ -16,7 +16,7 @@ TWO := -p xdist.plugin -n 2 --dist loadgroup
 test-unit test-kernels test-rest: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers clean
+.PHONY: help venv demo test docs lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,12 @@ lint: venv ## ruff check, ruff format --check, mypy --strict
 	@$(RUN) -m ruff format --check
 	@echo "== mypy (the first run takes about a minute)"
 	@$(RUN) -m mypy
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: SITE ?= $(shell mktemp -d)
+docs: venv ## build the documentation as a site (SITE=folder; else a temporary one)
+	@$(RUN) -m mkdocs build --strict --quiet --site-dir '$(SITE)'
+	@echo '$(SITE)/index.html'
 
 bench-embeddings: venv ## the figures of the embeddings page (needs a GPU; ARGS='--model DIR --out FILE -- SERVER OPTIONS')
 	@$(RUN) benchmarks/bench_embeddings.py $(ARGS)

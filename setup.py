@@ -35,6 +35,8 @@ EXTRAS = {
         *CLIENT,
         "hypothesis>=6.100",
         "matplotlib>=3.9",
+        "mkdocs==1.6.1",
+        "mkdocs-material==9.8.2",
         "mypy==2.4.1",
         "pytest>=9,<9.2",  # from 9.2 on pytest-xdist 3.8 ignores groups (pytest-dev/pytest-xdist#1386)
         "pytest-timeout>=2.4",

@@ -1,98 +1,115 @@
-"""README.md and docs/: the examples run, the generated tables are up to date, and what is named exists.
-
-``python tests/docs/test_docs.py`` writes the generated tables anew.
-"""
+"""README.md and docs/: the examples run, what is generated is up to date, and what is named exists."""
 
 from __future__ import annotations
 
-import ast
-import itertools
 import json
 import re
 import shutil
 import subprocess
 import sys
-import tomllib
-from collections.abc import Callable, Iterator
 from dataclasses import fields
 from enum import EnumType
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
 from tessera import errors
 from tessera.embed.options import EmbedOptions
-from tessera.http.schema import document
-from tessera.inject import refusals as injection_refusals
+from tessera.launching.command import environment
 from tessera.launching.server import Server
-from tessera.rows.refusals import REFUSALS
-from tessera_patches.core import lock
+from tessera_testing.page_tables import OPENAPI, SNIPPET, TABLES, generated, openapi
+from tessera_testing.pages import DOCS, FENCE, GENERATED, PAGES, ROOT, Block, anchors, blocks, by_hand, prose
+from tessera_testing.tiny import TINY
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-LOG = DOCS / "design" / "log"
-PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if LOG not in path.parents)]
-FOLDERS = ("python", "patches", "sgl-kernel", "tests", "benchmarks", "docs", ".ci")
+SITUATIONS = ROOT / "tests" / "engine_cpu"
+"""Where the tests lie that docs/reference/exactness.md names without a folder."""
+FOLDERS = ("python", "patches", "sgl-kernel", "tests", "benchmarks", "docs", "examples", ".ci")
 
 ADDRESS = "http://127.0.0.1:30000"
 """What examples talk to; a test puts its own server in its place."""
-OWN_SERVERS = {"injection.md": "injecting"}
+MODEL = '"MODEL"'
+"""What stands for a model in Python; the tiny one is put in its place."""
+OWN_SERVERS = {"docs/guide/injection.md": "injecting"}
 """The fixture with the server that the examples of a page need, where the plain one will not do."""
+NOT_RUN = {"docs/guide/tools.md": "needs each tool"}
+"""Pages whose examples are compiled only, and why; those for `ADDRESS` are run."""
+LANGUAGES = {"", "bash", "console", "javascript", "json", "python", "shell", "text"}
+"""``bash`` and ``python`` are run; ``shell`` and ``console`` are parsed (test_commands.py); the others are shown."""
 CUT = "…"
 """Stands for anything in an answer that a page shows."""
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-GENERATED = re.compile(r"(?<=<!-- generated: )(\w+) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
+WORDS, README_LINES, ARCHITECTURE_LINES = 18_000, 120, 200
+"""The most that is written by hand, code included; what is generated, and the log, come on top."""
+
+every_page = pytest.mark.parametrize("page", PAGES.values(), ids=list(PAGES))
 
 
-class Example(NamedTuple):
-    """A block of a page that talks to a server, and the block behind it that shows what comes back."""
-
-    place: str
-    language: str
-    code: str
-    shown_as: str
-    shown: str
+EXAMPLES = list(blocks("bash", "python"))
+RUN = [example for example in EXAMPLES if example.page not in NOT_RUN or ADDRESS in example.code]
 
 
-def examples(page: Path) -> Iterator[Example]:
-    """The examples of a page, in order."""
-    text = page.read_text()
-    blocks = list(FENCE.finditer(text))
-    for block, behind in itertools.zip_longest(blocks, blocks[1:]):
-        language, code = block.groups()
-        if language in {"python", "bash"} and ADDRESS in code:
-            follows = behind is not None and not text[block.end() : behind.start()].strip()
-            shown_as, shown = behind.groups() if follows and behind else ("", "")
-            place = f"{page.name}:{text.count(chr(10), 0, block.start()) + 1}"
-            yield Example(place, language, code, *((shown_as, shown) if shown_as in {"json", "text"} else ("", "")))
+def run(example: Block, address: str, folder: Path) -> str:
+    """What an example prints; it runs as it stands, but for the address of the server and the model."""
+    if example.language == "bash" and not shutil.which("curl"):
+        pytest.skip("needs curl")
+    command = [sys.executable, "-c"] if example.language == "python" else ["bash", "-euo", "pipefail", "-c"]
+    code = example.code.replace(ADDRESS, address).replace(MODEL, repr(str(TINY)))
+    if "import sglang" in code:  # spawns processes that import this file; and a machine without a GPU needs more
+        code = code.replace("import sglang\n", _WITHOUT_GPU).replace("Engine(", "Engine(**CPU, ")
+        (folder / "script.py").write_text(code)
+        command, code = [sys.executable], "script.py"
+    ended = subprocess.run(
+        [*command, code], cwd=folder, env=environment({}), capture_output=True, text=True, timeout=280, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return ended.stdout
 
 
-EXAMPLES = [example for page in PAGES for example in examples(page)]
+_WITHOUT_GPU = """\
+from sglang.srt.plugins import load_plugins
+load_plugins()
+import sglang
+CPU = {"device": "cpu", "attention_backend": "torch_native", "mem_fraction_static": 0.9, "max_total_tokens": 8192}
+"""
+
+
+def check(example: Block, printed: str) -> None:
+    """It is what the page says."""
+    if example.shown_as == "text":
+        assert printed == example.shown
+    elif example.shown_as == "json":
+        found = json.loads(printed)
+        assert matches(json.loads(example.shown), found), f"the page shows\n{example.shown}\nthe server says\n{found}"
+    elif example.language == "bash":
+        assert "error" not in json.loads(printed), printed
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
     ("example", "which"),
-    [pytest.param(one, OWN_SERVERS.get(one.place.split(":")[0], "server"), id=one.place) for one in EXAMPLES],
+    [pytest.param(one, OWN_SERVERS.get(one.page, "server"), id=one.place) for one in RUN if ADDRESS in one.code],
 )
-def test_example(example: Example, which: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_example(example: Block, which: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """It runs as it stands, and gives what the page says."""
     server: Server = request.getfixturevalue(which)
-    if example.language == "bash" and not shutil.which("curl"):
-        pytest.skip("needs curl")
-    command = [sys.executable, "-c"] if example.language == "python" else ["bash", "-euo", "pipefail", "-c"]
-    code = example.code.replace(ADDRESS, server.url)
-    run = subprocess.run([*command, code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert run.returncode == 0, run.stderr
-    if example.shown_as == "text":
-        assert run.stdout == example.shown
-    elif example.shown_as == "json":
-        found = json.loads(run.stdout)
-        assert matches(json.loads(example.shown), found), f"the page shows\n{example.shown}\nthe server says\n{found}"
-    elif example.language == "bash":
-        assert "error" not in json.loads(run.stdout), run.stdout
+    check(example, run(example, server.url, tmp_path))
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("example", [pytest.param(one, id=one.place) for one in RUN if ADDRESS not in one.code])
+def test_example_without_a_server(example: Block, tmp_path: Path) -> None:
+    """The same for those that need none."""
+    output = run(example, ADDRESS, tmp_path)
+    if example.shown_as:
+        check(example, output)
+
+
+@pytest.mark.parametrize("example", [pytest.param(one, id=one.place) for one in EXAMPLES if one not in RUN])
+def test_example_compiles(example: Block) -> None:
+    """What cannot be run is at least Python."""
+    assert example.language == "python"
+    compile(example.code, example.place, "exec")
 
 
 def matches(shown: Any, found: Any) -> bool:
@@ -104,86 +121,32 @@ def matches(shown: Any, found: Any) -> bool:
     return bool(shown in (CUT, found) or (isinstance(shown, float) and isinstance(found, float)))
 
 
-def test_every_example_of_the_page_is_run() -> None:
-    """A block that looks like an example and talks to no server would be left out."""
-    blocks = FENCE.findall((DOCS / "guide/embeddings.md").read_text())
-    run = [example.code for example in EXAMPLES if example.place.startswith("embeddings.md")]
-    assert [code for language, code in blocks if language in {"python", "bash"}] == run
+@every_page
+def test_blocks(page: Path) -> None:
+    """Every block has a language of which it is known whether it is run."""
+    assert {language for _, language, _ in FENCE.findall(page.read_text())} <= LANGUAGES
 
 
-def table(*rows: tuple[str, ...]) -> str:
-    """A Markdown table; the first row is its head."""
-    head, *body = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-    return "\n".join([head, "|---" * len(rows[0]) + "|", *body]) + "\n"
+def test_what_is_written_by_hand() -> None:
+    """Nobody reads more."""
+    words = sum(len(re.findall(r"\S*[A-Za-z0-9]\S*", by_hand(page))) for page in PAGES.values())
+    assert words <= WORDS, f"{words:,} words"
+    assert len(PAGES["README.md"].read_text().splitlines()) <= README_LINES
+    assert len(PAGES["docs/design/architecture.md"].read_text().splitlines()) <= ARCHITECTURE_LINES
 
 
-def refusals() -> str:
-    """Options that are refused at start."""
-    return table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in REFUSALS))
-
-
-def injection() -> str:
-    """Options that are refused beside injection."""
-    return table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in injection_refusals.REFUSALS))
-
-
-def runners() -> str:
-    """One line for each value of SGLang's enum of MoE runners."""
-    entries = tomllib.loads((DOCS / "reference/moe_runners.toml").read_text())["runner"]
-    keys = ("hardware", "parallelism", "quantization", "state", "measured")
-    head = ("`--moe-runner-backend`", "what it is for", *keys[:3], "state in SGLang 0.5.17", "our figures")
-    return table(head, *((f"`{one['name']}`", one["what"], *(one[key] for key in keys)) for one in entries))
-
-
-def versions() -> str:
-    """Supported SGLang versions: those that have a lock file."""
-    rows = [
-        (version, f"[{version}.json](../../patches/tessera_patches/locks/{version}.json)", str(len(lock.load(version))))
-        for version in lock.supported_versions()
-    ]
-    return table(("SGLang", "lock file", "functions and classes in it"), *rows)
-
-
-def limits() -> str:
-    """Maxima with their reasons, which are the docstrings behind them."""
-    source = (ROOT / "python/tessera/limits.py").read_text()
-    values: dict[str, Any] = {}
-    exec(compile(source, "limits.py", "exec"), values)  # noqa: S102 - the file as it is, not as it was imported
-    body = ast.parse(source).body
-    rows = [
-        (f"`{target.id}`", f"{values[target.id]:,}", " ".join(str(reason.value.value).split()))
-        for assignment, reason in itertools.pairwise(body)
-        if isinstance(assignment, ast.Assign) and isinstance(target := assignment.targets[0], ast.Name)
-        if isinstance(reason, ast.Expr) and isinstance(reason.value, ast.Constant)
-    ]
-    return table(("limit", "value", "why"), *rows)
-
-
-TABLES: dict[str, Callable[[], str]] = {
-    "refusals": refusals,
-    "injection": injection,
-    "versions": versions,
-    "limits": limits,
-    "runners": runners,
-}
-
-
-def generated(text: str) -> str:
-    """The page with its generated tables as they must be."""
-    return GENERATED.sub(lambda match: f"{match[1]} -->\n{TABLES[match[1]]()}", text)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_generated_tables(page: Path) -> None:
-    """What is generated is up to date; ``python tests/docs/test_docs.py`` writes it anew."""
+@every_page
+def test_generated(page: Path) -> None:
+    """What is generated is up to date; ``python -m tessera_testing.page_tables`` writes it anew."""
     text = page.read_text()
     assert text == generated(text)
 
 
-def test_every_table_has_its_page() -> None:
+def test_everything_generated_has_its_page() -> None:
     """A marker that was misspelt would never be filled."""
-    found = [match[1] for page in PAGES for match in GENERATED.finditer(page.read_text())]
-    assert sorted(found) == sorted(TABLES)
+    found = [match[1] for page in PAGES.values() for match in GENERATED.finditer(page.read_text())]
+    assert sorted(name for name in found if not name.startswith(SNIPPET)) == sorted(TABLES)
+    assert sum(page.read_text().count("\n<!-- generated: ") for page in PAGES.values()) == len(found)
 
 
 def test_options() -> None:
@@ -210,18 +173,7 @@ def test_error_codes() -> None:
     assert rows == {code: str(status) for code, status in codes.items() if code != "start_refused"}
 
 
-def prose(page: Path) -> str:
-    """A page without its blocks of code."""
-    return FENCE.sub("", page.read_text())
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_links(page: Path) -> None:
     """Every relative link leads to a file, and its anchor to a heading."""
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
@@ -232,35 +184,19 @@ def test_links(page: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_paths(page: Path) -> None:
     """Every file that is named in backticks exists, and every test in it."""
+    path = Path()
     for named in re.findall(r"`([^`\s]+)`", prose(page)):
-        path, _, test = named.partition("::")
-        if path.split("/")[0] in FOLDERS and "/" in path:
-            assert (ROOT / path).exists(), named
-            assert not test or f"def {test}(" in (ROOT / path).read_text(), named
-
-
-def test_metrics() -> None:
-    """docs/reference/metrics.md has each metric, and none that is gone."""
-    source = "".join((ROOT / "python/tessera" / name).read_text() for name in ("metrics.py", "tilespec/tally.py"))
-    named = {f"tessera:{name}" for name in re.findall(r'(?:counter|gauge)\(\s*"(\w+)"', source)}
-    page = (DOCS / "reference/metrics.md").read_text()
-    assert set(re.findall(r"^\| `(tessera:\w+)` \|", page, re.MULTILINE)) == named
-
-
-def openapi() -> str:
-    """The page docs/reference/openapi.json."""
-    return json.dumps(document(), indent=1) + "\n"
+        file, _, test = named.partition("::")
+        if file:
+            path = SITUATIONS / file if re.fullmatch(r"test_\w+\.py", file) else ROOT / file
+        if path.parent == SITUATIONS or (file.split("/")[0] in FOLDERS and "/" in file) or test:
+            assert path.exists(), named
+            assert not test or f"def {test}(" in path.read_text(), named
 
 
 def test_openapi() -> None:
-    """docs/reference/openapi.json says what the schemas of the options say."""
-    assert (DOCS / "reference/openapi.json").read_text() == openapi()
-
-
-if __name__ == "__main__":
-    (DOCS / "reference/openapi.json").write_text(openapi())
-    for path in PAGES:
-        path.write_text(generated(path.read_text()))
+    """The page says what the schemas of the options say."""
+    assert OPENAPI.read_text() == openapi()

@@ -1,0 +1,208 @@
+"""What is generated in the pages of the documentation. ``python -m tessera_testing.page_tables`` writes it anew."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import itertools
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from tessera.cli import parser
+from tessera.flags import Flags, name_of
+from tessera.http.schema import STOCK_REQUESTS, document, request_fields
+from tessera.inject import refusals as injection
+from tessera.refusal import Refusal
+from tessera.rows import refusals as rows
+from tessera.tilespec import refusals as tilespec
+from tessera_patches.core import lock
+from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT
+
+OPENAPI = DOCS / "reference" / "openapi.json"
+RUNNERS = DOCS / "reference" / "moe_runners.toml"
+SNIPPET = "snippet "
+"""Begins the name of a part that is a file, shown as a block of code."""
+_PYTHON_FOLDERS = ("python/tessera", "patches/tessera_patches")
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    """A Markdown table; the first row is its head."""
+    head, *body = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return "\n".join([head, "|---" * len(rows[0]) + "|", *body]) + "\n"
+
+
+def _refused(refusals: tuple[Refusal, ...]) -> Callable[[], str]:
+    return lambda: table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in refusals))
+
+
+def _runners() -> str:
+    """One line for each value of SGLang's enum of MoE runners."""
+    entries = tomllib.loads(RUNNERS.read_text())["runner"]
+    keys = ("hardware", "parallelism", "quantization", "state", "measured")
+    head = ("`--moe-runner-backend`", "what it is for", *keys[:3], "state in SGLang 0.5.17", "our figures")
+    return table(head, *((f"`{one['name']}`", one["what"], *(one[key] for key in keys)) for one in entries))
+
+
+def _versions() -> str:
+    """Supported SGLang versions: those that have a lock file."""
+    found = [
+        (version, f"[{version}.json](../../patches/tessera_patches/locks/{version}.json)", str(len(lock.load(version))))
+        for version in lock.supported_versions()
+    ]
+    return table(("SGLang", "lock file", "functions and classes in it"), *found)
+
+
+def _limits() -> str:
+    """Maxima with their reasons, which are the docstrings behind them."""
+    source = (ROOT / "python/tessera/limits.py").read_text()
+    values: dict[str, Any] = {}
+    exec(compile(source, "limits.py", "exec"), values)  # noqa: S102 - the file as it is, not as it was imported
+    found = [
+        (f"`{target.id}`", f"{values[target.id]:,}", " ".join(str(reason.value.value).split()))
+        for assignment, reason in itertools.pairwise(ast.parse(source).body)
+        if isinstance(assignment, ast.Assign) and isinstance(target := assignment.targets[0], ast.Name)
+        if isinstance(reason, ast.Expr) and isinstance(reason.value, ast.Constant)
+    ]
+    return table(("limit", "value", "why"), *found)
+
+
+def _metrics() -> str:
+    """Every counter and gauge of ours, with the text that ``/metrics`` has."""
+    found = [
+        (f"`tessera:{name}`", call.func.id, text, ", ".join(f"`{label}`" for label in labels))
+        for folder in _PYTHON_FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in {"counter", "gauge"}
+        for name, text, *labels in [[ast.literal_eval(argument) for argument in call.args]]
+    ]
+    return table(("metric", "kind", "what", "labels"), *sorted(found))
+
+
+def _flags() -> str:
+    """Our options, as ``--help`` has them."""
+    found = [
+        (f"`{' '.join(filter(None, [name_of(one), one.metadata['metavar']]))}`", one.metadata["help"])
+        for one in fields(Flags)
+    ]
+    return table(("option", "meaning"), *found)
+
+
+def _commands() -> str:
+    """The help of every command, in a width that does not depend on the terminal."""
+    os.environ["COLUMNS"] = "112"
+    return "".join(f"\n## `{one.prog}`\n\n```text\n{one.format_help()}```\n" for one in _parsers(parser()))
+
+
+def _parsers(one: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Itself and those of its commands."""
+    yield one
+    for action in one._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _parsers(below)
+
+
+def _fields() -> str:
+    """Our request bodies, objects inside of them, and our fields on SGLang's requests."""
+    ours = {name: request_fields(name) for name in STOCK_REQUESTS}
+    every = {field: schema for own in ours.values() for field, schema in own.items()}
+    lacking = {field: [name for name, own in ours.items() if field not in own] for field in every}
+    for field, names in lacking.items():
+        if names:
+            says = every[field].get("description", "")
+            every[field] = {**every[field], "description": f"{says}; not on {' and '.join(names)}".removeprefix("; ")}
+    shown = [f"\n## On {', '.join(f'`{name}`' for name in ours)}\n\n{_properties(every, [])}"]
+    for name, schema in document()["components"]["schemas"].items():
+        shown += [
+            f"\n## `{name}`\n\n{_properties(one['properties'], one.get('required', []))}"
+            for one in ([schema] if "properties" in schema else schema.get("anyOf", []))
+            if "properties" in one
+        ]
+    return "".join(shown)
+
+
+def _properties(properties: Mapping[str, Any], required: list[str]) -> str:
+    found = [
+        (
+            f"`{name}`",
+            "required" if name in required else f"`{json.dumps(schema['default'])}`" if "default" in schema else "",
+            _kind(schema),
+            schema.get("description", ""),
+        )
+        for name, schema in properties.items()
+    ]
+    return table(("field", "default", "allowed", "meaning"), *found)
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """What a value may be, in words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return ", or ".join(dict.fromkeys(_kind(one) for one in schema["anyOf"]))
+    if "const" in schema or "enum" in schema:
+        return ", ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"list of {_kind(schema.get('items', {}))}{_range(schema, 'Items')}"
+    if kind == "object":
+        names = ", ".join(f"`{name}`" for name in schema.get("properties", {}))
+        return f"object{f' of {names}' if names else ''}"
+    return f"{kind if isinstance(kind, str) else ' or '.join(kind)}{_range(schema, 'imum')}"
+
+
+def _range(schema: Mapping[str, Any], of: str) -> str:
+    least, most = schema.get(f"min{of}"), schema.get(f"max{of}")
+    if most is not None:
+        return f" ({least or 0:,} to {most:,})"
+    return f" (at least {least})" if least not in (None, 0, 1) or (least == 1 and of == "imum") else ""
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "refusals": _refused(rows.REFUSALS),
+    "injection": _refused(injection.REFUSALS),
+    "tilespec": _refused(tilespec.REFUSALS),
+    "versions": _versions,
+    "limits": _limits,
+    "runners": _runners,
+    "metrics": _metrics,
+    "flags": _flags,
+    "fields": _fields,
+    "commands": _commands,
+}
+
+
+def generated(text: str) -> str:
+    """A page with what is generated as it must be."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        if name.startswith(SNIPPET):
+            code = (ROOT / name.removeprefix(SNIPPET)).read_text()
+            return f"{name} -->\n\n```python\n{code}```\n\n"
+        return f"{name} -->\n{TABLES[name]()}"
+
+    return GENERATED.sub(fill, text)
+
+
+def openapi() -> str:
+    """The page docs/reference/openapi.json."""
+    return json.dumps(document(), indent=1) + "\n"
+
+
+def main() -> None:
+    """Write all of it."""
+    OPENAPI.write_text(openapi())
+    for page in PAGES.values():
+        page.write_text(generated(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()
