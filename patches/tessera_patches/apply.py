@@ -11,35 +11,36 @@ from tessera import config
 from tessera.errors import StartRefused
 from tessera_patches import inventory
 from tessera_patches.core import lock
-from tessera_patches.core.registry import once_applied
+from tessera_patches.core.registry import after_hooks_applied
 from tessera_patches.core.seam import Phase, Seam
 
 installed: list[Seam] = []
 """The hooks in force in this process."""
 
 
-def refusing(why: object) -> str:
-    """The line with which a process ends that must not start."""
+def refusal_line(why: object) -> str:
+    """The message of a process that refuses to start."""
     return f"tessera: refusing to start: {why}"
 
 
-def unfit(why: object) -> BaseException:
-    """What to raise in a scheduler's process that must not serve: it ends with one line, and so does the start.
+def start_error(why: object) -> BaseException:
+    """The exception to raise in a scheduler process that must not serve; the whole start ends with its one line.
 
-    SGLang's controller of replicas waits for a scheduler that exits for ever; of an error it is told.
+    With several replicas it is no ``SystemExit``: SGLang's data-parallel controller notices errors, and waits forever
+    for a scheduler that exits.
     """
     from sglang.srt.runtime_context import get_server_args
 
-    return StartRefused(refusing(why)) if get_server_args().dp_size > 1 else SystemExit(refusing(why))
+    return StartRefused(refusal_line(why)) if get_server_args().dp_size > 1 else SystemExit(refusal_line(why))
 
 
 @contextmanager
-def or_refuse() -> Iterator[None]:
-    """Turn any failure of ours at start into the end of the process, with one line; SGLang would only log some."""
+def exit_on_error() -> Iterator[None]:
+    """End the process with one line where the block fails. SGLang would only log some of these errors."""
     try:
         yield
     except Exception as error:
-        raise SystemExit(refusing(error)) from error
+        raise SystemExit(refusal_line(error)) from error
 
 
 def install(*, on_cpu: bool) -> None:
@@ -52,7 +53,7 @@ def install(*, on_cpu: bool) -> None:
         check(inventory.seams(Phase.CPU, []))
     wanted = inventory.seams(Phase.LOAD, [])
     _register(wanted)
-    once_applied(lambda: _verified_or_refused(wanted))
+    after_hooks_applied(lambda: _verify_or_exit(wanted))
 
 
 def install_main() -> None:
@@ -112,8 +113,8 @@ def handler(seam: Seam) -> Callable[..., Any]:
     return found
 
 
-def _verified_or_refused(wanted: list[Seam]) -> None:
-    with or_refuse():
+def _verify_or_exit(wanted: list[Seam]) -> None:
+    with exit_on_error():
         _verify(wanted)
 
 

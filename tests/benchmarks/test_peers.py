@@ -31,7 +31,7 @@ def write(path: Path, outcomes: dict[str, str], end: str = "status 1") -> None:
 
 
 def test_options_of_a_gpu_go_and_ours_come() -> None:
-    """Values go with their names, in both spellings."""
+    """TemporaryFields go with their names, in both spellings."""
     given = ("--dtype", "bfloat16", "--mem-fraction-static=0.7", "--disable-cuda-graph", "--max-running-requests", 2)
     stock = server_options(given, STOCK, 600)
     assert "bfloat16" not in stock

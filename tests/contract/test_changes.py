@@ -33,12 +33,12 @@ CHANGES = {
     "replace_method": Hook.METHOD,
     "Tap": Hook.METHOD,
     "change_class": Hook.CLASS,
-    "Values": Hook.VALUE,
+    "TemporaryFields": Hook.VALUE,
     "set_environment": Hook.VALUE,
     "override": Hook.VALUE,
-    "leave_out_of_log": Hook.OBJECT,
-    "cut_list": Hook.OBJECT,
-    "put_first": Hook.OBJECT,
+    "filter_log": Hook.OBJECT,
+    "truncate": Hook.OBJECT,
+    "move_to_front": Hook.OBJECT,
     "launch_directly": Hook.KERNEL,
 }
 """What makes changes: functions of `tessera_patches.core.changes`, and ``override`` of SGLang's options."""
@@ -102,7 +102,7 @@ def test_every_change_is_listed() -> None:
         for place, hook, name in changes()
         if (place.handler, hook, name) not in listed
         and (folder(place.handler), name) not in written
-        and not ast.unparse(place.node).startswith("Values(self,")
+        and not ast.unparse(place.node).startswith("TemporaryFields(self,")
     ]
     assert unlisted == []
 
@@ -173,7 +173,7 @@ def test_every_class_that_extends_one_of_sglangs_is_listed() -> None:
 
 def test_classes_are_extended_by_handlers() -> None:
     """Of which each is listed with a class of SGLang's."""
-    found = {place.handler for place in places() if called(place.node) == "extended"}
+    found = {place.handler for place in places() if called(place.node) == "extend_class"}
     assert found <= {seam.handler for seam in SEAMS if seam.hook in {Hook.CLASS, Hook.SUBCLASS}}
 
 
@@ -190,7 +190,7 @@ def test_every_listed_change_is_made(seam: Seam) -> None:
     elif seam.hook is Hook.SUBCLASS and bases:
         assert any(extends_sglang(seam.handler.partition(":")[0], base) for base in bases)
     elif seam.hook is Hook.SUBCLASS:
-        assert any(called(node) == "extended" for node in ast.walk(handler))
+        assert any(called(node) == "extend_class" for node in ast.walk(handler))
     else:
         made = {(place.handler, hook, name) for place, hook, name in changes()}
         assert (seam.handler, seam.hook, name_of(seam)) in made

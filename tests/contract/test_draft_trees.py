@@ -45,7 +45,7 @@ def test_the_same_nodes_in_another_order(modules: tuple[Any, Any], steps: int, n
     table = torch.from_numpy(Calibration(nodes, trees=True).logits())
     model = AcceptanceModel.create(torch.from_numpy(edges()), table, BATCH, "cpu")
     scores = TreeScores(BATCH, nodes, "cpu", model)
-    with ours.ordering.holding(scores):
+    with ours.ordering.set(scores):
         found = ours.order_nodes(sglang.organize_draft_results, *draft, nodes + 1)
     everything = torch.cat([part.flatten(1) for part in draft[0]], 1)
     best = everything.gather(1, found[1])

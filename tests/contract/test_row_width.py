@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from sglang.srt.mem_cache.allocation_sizing import get_req_to_token_extra_context_len
 
-from tessera_patches.guard.row_width import with_reserve
+from tessera_patches.guard.row_width import with_draft_reserve
 
 
 def arguments(steps: int, topk: int, tokens: int, algorithm: str | None = "EAGLE") -> SimpleNamespace:
@@ -28,7 +28,7 @@ def test_what_is_reserved_fits(steps: int, topk: int, tokens: int, twice: int) -
     """Twice the drafts of a step, or twice the tokens that are verified, where these are more."""
     server_args = arguments(steps, topk, tokens)
     own = get_req_to_token_extra_context_len(server_args)
-    assert with_reserve(own, server_args) == max(own, twice)
+    assert with_draft_reserve(own, server_args) == max(own, twice)
 
 
 def test_sglang_has_fewer() -> None:
@@ -39,4 +39,4 @@ def test_sglang_has_fewer() -> None:
 def test_without_drafts_nothing_changes() -> None:
     """Four cells are SGLang's own."""
     server_args = arguments(0, 0, 0, None)
-    assert with_reserve(get_req_to_token_extra_context_len(server_args), server_args) == 4
+    assert with_draft_reserve(get_req_to_token_extra_context_len(server_args), server_args) == 4

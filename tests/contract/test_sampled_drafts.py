@@ -13,7 +13,7 @@ from sglang.srt.speculative.spec_utils import select_top_k_tokens
 
 from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
-from tessera_patches.core.changes import extended
+from tessera_patches.core.changes import extend_class
 from tessera_patches.tilespec.draft.chains import (
     chaining,
     continue_chain,
@@ -72,7 +72,7 @@ def test_a_sampled_token_comes_with_the_greatest_probability() -> None:
     expected = (logits / temperatures).softmax(1)
     confidences = torch.zeros(3000, 2)
     for depth in range(2):
-        with noted.holding(lambda rows, depth=depth: confidences[:rows, depth]):  # type: ignore[misc]
+        with noted.set(lambda rows, depth=depth: confidences[:rows, depth]):  # type: ignore[misc]
             q, sure, token = propose(print, logits, temperatures)
         torch.testing.assert_close(q, expected)
         torch.testing.assert_close(sure, expected.amax(1, keepdim=True))
@@ -88,7 +88,7 @@ def test_a_likeliest_token_comes_with_its_probability(kept: bool) -> None:
     logits, positions = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.tensor([5, 9])
     tokens, confidences = torch.full((2, 4), -1), torch.zeros(2, 3)
     given: tuple[Any, ...] = (logits, positions, tokens, 1) if kept else (logits, positions)
-    with noted.holding(lambda rows: confidences[:rows, 2]):
+    with noted.set(lambda rows: confidences[:rows, 2]):
         sure, picked = pick_likeliest(print, *given)
     assert picked.tolist() == [[0], [2]]
     assert positions.tolist() == [6, 10]
@@ -104,7 +104,7 @@ def test_tokens_have_the_targets_numbers_where_the_draft_has_others() -> None:
     known, first = torch.tensor([40, 0, 50]), torch.tensor([[2], [1]])
     worker, drafts = SimpleNamespace(hot_token_id=known), SimpleNamespace(topk_index=first)
     logits, confidences = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.zeros(2)
-    with noted.holding(lambda _: confidences), numbered(worker, drafts):
+    with noted.set(lambda _: confidences), numbered(worker, drafts):
         assert worker.hot_token_id is None
         assert drafts.topk_index.tolist() == [[50], [0]]
         _, picked = pick_likeliest(print, logits, torch.zeros(2, dtype=torch.int64))
@@ -142,7 +142,7 @@ def test_first_tokens_come_with_their_confidence() -> None:
             )
 
     seen: list[Any] = []
-    drafts: Any = extended(Drafts, Finding)()
+    drafts: Any = extend_class(Drafts, Finding)()
     model = AcceptanceModel.create(torch.rand(3), torch.zeros(1, 4), 2, "cpu")
     drafts.scores = Scores(2, 1, "cpu", model)
     result: Any = SimpleNamespace()
@@ -158,7 +158,7 @@ def test_a_chain_is_laid_out_without_links() -> None:
     anchors, drafts, seq_lens = torch.tensor([5, 6]), torch.tensor([[1, 2], [3, 4]]), torch.tensor([10, 20])
     parents, selected = torch.tensor([[-1, 0], [-1, 0]]), torch.tensor([[0, 1], [0, 1]])
     told: tuple[Any, ...] = (anchors, parents, selected, drafts, seq_lens, 30, 1, 2, 3)
-    with unlinked.holding(True):
+    with unlinked.set(True):
         found = lay_out(print, *told)
         assert lay_out(lambda *given: given, anchors.int(), *told[1:])[0].dtype == torch.int32
     assert found[1].tolist() == [10, 11, 12, 20, 21, 22]
@@ -182,12 +182,12 @@ def test_a_chain_is_continued_by_its_last_token(step: int) -> None:
     given: tuple[Any, ...] = (step, sure, tokens, states, torch.rand(2, 1), 1)
     with torch.compiler.set_stance("force_eager"):  # to compile it takes a minute
         ids, carried, _, (_, kept, _) = select_top_k_tokens(*given)
-    with chaining.holding(True):
+    with chaining.set(True):
         found = continue_chain(select_top_k_tokens, *given)
     assert torch.equal(found[0], ids)
     assert torch.equal(found[1], carried)
     assert torch.equal(found[3][1], kept)
-    with chaining.holding(False), torch.compiler.set_stance("force_eager"):
+    with chaining.set(False), torch.compiler.set_stance("force_eager"):
         _, _, _, (scores, _, parents) = continue_chain(select_top_k_tokens, *given)
     assert scores is not None
     assert parents is not None

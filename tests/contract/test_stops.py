@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from tessera.admission import EMBED_KEY, TOKEN_KEY
 from tessera_patches.core import carried
 from tessera_patches.guard import scheduler as guard
-from tessera_patches.guard.stops import end_token_by_token
+from tessera_patches.guard.stops import finish_token_by_token
 from tessera_testing.tiny import TINY
 
 STOCK = Req.update_finish_state
@@ -60,7 +60,7 @@ def drafted(req: Req, tokens: list[int], steps: list[int]) -> tuple[Any, list[in
     for step in steps:
         req.output_ids.extend(array("q", tokens[begin : begin + step]))
         begin += step
-        end_token_by_token(STOCK, req, step)
+        finish_token_by_token(STOCK, req, step)
         if req.finished():
             break
     return ended(req)
@@ -133,7 +133,7 @@ def test_a_pattern_that_backtracks_ends_its_own_request(tokenizer: Any) -> None:
     """Of this text Python's ``re`` tries 2^28 ways, and finds none."""
     req = request(tokenizer, max_new_tokens=99, stop_regex="(a+)+$")
     req.output_ids.extend(array("q", tokenizer("a" * 28 + "!")["input_ids"]))
-    assert not guard.in_time(Req._check_str_based_finish, req, len(req.output_ids))
+    assert not guard.with_regex_timeout(Req._check_str_based_finish, req, len(req.output_ids))
     assert (req.finished_reason.status_code, "0.25 s" in req.finished_reason.message) == (400, True)
 
 

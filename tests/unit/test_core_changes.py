@@ -40,7 +40,7 @@ class Second(changes.Mixin):  # type: ignore[misc]
 def test_an_extended_class() -> None:
     """The methods of an earlier mixin come first, SGLang's last; the object stays the same."""
     worker = Stock()
-    kind = changes.extended(Stock, First, Second)
+    kind = changes.extend_class(Stock, First, Second)
     changes.change_class(worker, kind)
     assert worker.run() == "first, second, stock"
     assert type(worker).__name__ == "FirstStock"
@@ -67,12 +67,12 @@ def test_values_are_those_from_before_again() -> None:
     """Also after an error; and one that is not there is an error that changes nothing."""
     worker = Stock()
     seen: list[int] = []
-    with contextlib.suppress(ValueError), changes.Values(worker, size=5):
+    with contextlib.suppress(ValueError), changes.TemporaryFields(worker, size=5):
         seen.append(worker.size)
         raise ValueError
     assert seen == [5]
     assert worker.size == 3
-    with pytest.raises(AttributeError), changes.Values(worker, size=5, width=7):
+    with pytest.raises(AttributeError), changes.TemporaryFields(worker, size=5, width=7):
         pass
     assert worker.size == 3
     assert not hasattr(worker, "width")
@@ -95,7 +95,7 @@ def test_a_tap() -> None:
 
 def test_a_line_is_left_out_of_a_log() -> None:
     """Others are not."""
-    changes.leave_out_of_log("tessera.test_core_changes", "Switch")
+    changes.filter_log("tessera.test_core_changes", "Switch")
     logger, lines = logging.getLogger("tessera.test_core_changes"), io.StringIO()
     logger.addHandler(logging.StreamHandler(lines))
     logger.warning("Switch %d", 3)
@@ -107,7 +107,7 @@ def test_lists_of_sglang() -> None:
     """What was appended is forgotten, or put first; the list stays the same object."""
     kept = [1, 2, 3, 4]
     same = kept
-    changes.put_first(kept, 3)
+    changes.move_to_front(kept, 3)
     assert same == [4, 1, 2, 3]
-    changes.cut_list(kept, 2)
+    changes.truncate(kept, 2)
     assert same == [4, 1]

@@ -62,7 +62,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_keywords() -> None:
-    """Values as Python has them, or as they are written; of the rest of the arguments nothing is looked at."""
+    """TemporaryFields as Python has them, or as they are written; of the rest of the arguments nothing is looked at."""
     given = {"toploc_verification": True, "toploc_verification_topk": 64, "embeddings_pooling": "last", "tp_size": 2}
     wanted = Flags(toploc_verification=True, toploc_verification_topk=64, embeddings_pooling=Pooling.LAST)
     assert Flags().updated(given) == wanted

@@ -91,7 +91,7 @@ class World:
             path, best = scores[-1].flatten(1).topk(TOPK)
             tokens = candidates[-1].gather(1, best)
             parents.append(best + TOPK * TOPK * (depth - 1) + TOPK)
-        with ordering.holding(self.scores):
+        with ordering.set(self.scores):
             continued, selected, drafted = order_nodes(_never, scores, candidates, parents, NODES)
         return DraftTree(continued, selected), torch.cat([last.unsqueeze(1), drafted], 1)
 

@@ -1,4 +1,4 @@
-"""What TileSpec knows of one verification, kept with the object that SGLang hands through it."""
+"""Our data on one of SGLang's verification inputs, from the draft to the acceptance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 
 class Attachment:
-    """Base of what is kept with an ``EagleVerifyInput``: one of each class."""
+    """Base of data that is attached to an ``EagleVerifyInput``, one object of each subclass."""
 
     __slots__ = ()
     _name: ClassVar[str]
@@ -15,11 +15,11 @@ class Attachment:
         cls._name = f"tessera_{cls.__name__}"
 
     def attach(self, verify_input: Any) -> None:
-        """Keep this with a verification."""
+        """Attach this to a verification input."""
         setattr(verify_input, self._name, self)
 
     @classmethod
     def of(cls, verify_input: Any) -> Self | None:
-        """What was kept; None where nothing was, and where a graph is captured."""
+        """What is attached; None where nothing is, and while a graph is captured."""
         found: Self | None = getattr(verify_input, cls._name, None)
         return found

@@ -1,6 +1,6 @@
-"""How SGLang's objects are changed where its hook registry has no place for a hook.
+"""Changes of SGLang's objects for which its hook registry has no hook.
 
-Nothing outside of this package changes one in another way: a test compares each call with the inventory.
+No other code changes them in another way; `tests/contract/test_changes.py` compares each call with the inventory.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Callable
 from typing import Any, Self
 
 Mixin: Any = object
-"""Base of a class that `extended` puts on top of one of SGLang's, whose methods it may call by ``super()``."""
+"""Base of a class that `extend_class` combines with one of SGLang's, whose methods it may call by ``super()``."""
 
 
-def extended(kind: type, *mixins: type) -> type:
-    """A subclass of one of SGLang's classes.
+def extend_class(kind: type, *mixins: type) -> type:
+    """Make a subclass of one of SGLang's classes.
 
     Args:
-        kind: SGLang's.
-        mixins: subclasses of `Mixin`; the methods of an earlier one come first. The first one names the class.
+        kind: SGLang's class.
+        mixins: subclasses of `Mixin`, the first in method resolution order first. It gives the class its name.
     """
     return type(f"{mixins[0].__name__}{kind.__name__}", (*mixins, kind), {})
 
 
 def change_class(instance: Any, kind: type) -> None:
-    """Make an object of SGLang's one of a subclass.
+    """Change the class of an object to a subclass of its class.
 
     Raises:
-        TypeError: it is no subclass of the object's class.
+        TypeError: ``kind`` is no subclass of it.
     """
     if not issubclass(kind, type(instance)):
         raise TypeError(f"a {type(instance).__name__} cannot become a {kind.__name__}, which does not extend it")
@@ -36,23 +36,26 @@ def change_class(instance: Any, kind: type) -> None:
 
 
 def replace_method(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
-    """Have an object of SGLang's call another function for a method.
+    """Replace a method of one object.
 
     Raises:
-        AttributeError: it has no such method.
+        AttributeError: the object has no such method.
     """
     getattr(owner, name)
     setattr(owner, name, replacement)
 
 
-class Values:
-    """A block in which fields of one of SGLang's objects have other values; after it they are as before it.
+class TemporaryFields:
+    """A context manager that sets fields of an object, and restores them at its end.
 
-    Several in each step, and a generator's costs three times as much.
+    A step enters several, and a generator's takes three times as long.
 
     Args:
         owner: the object.
-        values: by name.
+        values: the temporary values by field name.
+
+    Raises:
+        AttributeError: the object has no such field.
     """
 
     __slots__ = ("_before", "_owner", "_values")
@@ -72,14 +75,14 @@ class Values:
 
 
 class Tap:
-    """A block in which somebody sees what a method of an object returns; of None there is nothing to see.
+    """A context manager that observes what a method of an object returns.
 
-    A generator costs three times as much.
+    A generator would take three times as long.
 
     Args:
-        owner: the object, or None.
-        name: of the method.
-        on: called with each output.
+        owner: the object; with None nothing is observed.
+        name: the method's name.
+        on: called with each output, or with its ``logits_output`` where it has one.
 
     Attributes:
         last: the last output.
@@ -111,32 +114,32 @@ class Tap:
 
 
 def set_environment(name: str, value: str) -> None:
-    """Set one of SGLang's environment variables, for this process and those that it starts."""
+    """Set one of SGLang's environment variables, for this process and its children."""
     os.environ[name] = value
 
 
-def leave_out_of_log(logger: str, text: str) -> None:
-    """Have a logger of SGLang's leave out lines that contain a text.
+def filter_log(logger: str, text: str) -> None:
+    """Drop the lines of a logger that contain a text.
 
     Args:
-        logger: its name, which is that of its module.
-        text: what they contain.
+        logger: the logger's name, which is its module's.
+        text: part of the dropped lines.
     """
     logging.getLogger(logger).addFilter(lambda record: text not in record.getMessage())
 
 
-def cut_list(kept: list[Any], length: int) -> None:
-    """Forget what SGLang appended to a list of its own since it had this length."""
+def truncate(kept: list[Any], length: int) -> None:
+    """Remove what SGLang appended to a list after it had this length (in place)."""
     del kept[length:]
 
 
-def put_first(kept: list[Any], since: int) -> None:
-    """Put what was appended to a list of SGLang's since it had this length before what it had."""
+def move_to_front(kept: list[Any], since: int) -> None:
+    """Move what was appended to a list after it had this length to the front (in place)."""
     kept[:] = kept[since:] + kept[:since]
 
 
 def launch_directly(kernel: Any) -> None:
-    """Have a Triton kernel of SGLang's launched by our function, which looks less at its arguments."""
+    """Launch a Triton kernel of SGLang's by our own launcher, which examines its arguments less."""
     from tessera_kernels.triton.device.launch import (
         hasten,  # with torch, which a process that only loads plugins does not have yet
     )

@@ -1,4 +1,4 @@
-"""SGLang's hook registry: what it applied, once it did."""
+"""A callback after SGLang's hook registry has applied the hooks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from tessera_patches.core.changes import replace_method
 
 
-def once_applied(then: Callable[[], None]) -> None:
-    """Call ``then`` once SGLang has applied the hooks that are registered by now.
+def after_hooks_applied(then: Callable[[], None]) -> None:
+    """Call ``then`` after SGLang has applied the registered hooks.
 
-    It does so after all plugins have returned, and only logs what fails.
+    SGLang applies them when all plugins have returned, and only logs hooks that it cannot apply.
     """
     from sglang.srt.plugins.hook_registry import HookRegistry
 

@@ -1,4 +1,4 @@
-"""What the code of a context hands to SGLang's functions that are called deep inside it and know no worker."""
+"""Values for the duration of a ``with`` block, for hooks on SGLang's functions that are called deep inside it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Scoped(Generic[T]):
-    """A value of this process, None outside of any context that holds one.
+class ScopedValue(Generic[T]):
+    """A value of this process that is None outside of a block that sets it. Blocks do not nest.
 
-    Contexts do not nest: a draft is made, or captured, one at a time.
+    Attributes:
+        value: the value of the current block.
     """
 
     def __init__(self) -> None:
         self.value: T | None = None
 
-    def holding(self, value: T) -> _Held[T]:
-        """Hold ``value`` in this context, also where it ends with an error."""
-        return _Held(self, value)
+    def set(self, value: T) -> _Block[T]:
+        """A context manager in which `value` is this; it is None again afterwards, also after an error."""
+        return _Block(self, value)
 
 
-class _Held(Generic[T]):
-    """A context of `Scoped`; several in each step, and a generator's costs three times as much."""
+class _Block(Generic[T]):
+    """The context manager of `ScopedValue.set`. A generator would take three times as long, several times a step."""
 
     __slots__ = ("_scoped", "_value")
 
-    def __init__(self, scoped: Scoped[T], value: T) -> None:
+    def __init__(self, scoped: ScopedValue[T], value: T) -> None:
         self._scoped, self._value = scoped, value
 
     def __enter__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 
-def experts_of_this_rank(
+def local_experts(
     original: Callable[..., torch.Tensor], layer: Any, x: torch.Tensor, topk_output: Any, moe_runner_config: Any
 ) -> torch.Tensor:
     """AROUND ``moe_forward_native``: this rank's experts only, ``[tokens, H]`` to be summed over ranks.

@@ -9,7 +9,7 @@ from sglang.srt.models.deepseek_common.attention_backend_handler import _dispatc
 from sglang.srt.models.deepseek_common.attention_forward_methods.forward_methods import AttnForwardMethod
 
 
-def latents_attended(original: Callable[..., AttnForwardMethod], layer: Any, forward_batch: Any) -> AttnForwardMethod:
+def attend_to_latents(original: Callable[..., AttnForwardMethod], layer: Any, forward_batch: Any) -> AttnForwardMethod:
     """AROUND ``DeepseekV2AttentionMLA.dispatch_attn_forward_method``: latents, where SGLang would take keys of heads.
 
     SGLang takes those for a prefill without a cached prefix, and hands them to the attention backend. But

@@ -10,7 +10,7 @@ from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 
 from tessera.cpu_speculation import refused_model
 from tessera_kernels.cpu.attention import PagedKV, Step, draft_attention, verify_attention
-from tessera_patches.apply import unfit
+from tessera_patches.apply import start_error
 
 
 class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
@@ -19,7 +19,7 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
     def __init__(self, runner: Any) -> None:
         refusal = refused_model(runner.sliding_window_size)
         if refusal is not None:
-            raise unfit(refusal)
+            raise start_error(refusal)
         super().__init__(runner)
 
     def forward_extend(

@@ -7,7 +7,7 @@ from typing import Any
 from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 
 
-def with_reserve(extra: int, server_args: Any) -> int:
+def with_draft_reserve(extra: int, server_args: Any) -> int:
     """AFTER ``get_req_to_token_extra_context_len``: cells beyond the context, as many as one decode step reserves.
 
     With pages of one token SGLang has fewer. Then slots of a request that is near the end of the context are written

@@ -19,7 +19,7 @@ PATTERN_SECONDS = 0.25
 """How long a step looks for one request's stop patterns: some take microseconds, and some longer than the universe."""
 
 
-def with_tensors(
+def with_empty_tensors(
     original: Callable[..., TokenLogprobs], logprobs: torch.Tensor, *args: Any, **kw: Any
 ) -> TokenLogprobs:
     """AROUND ``get_token_ids_logprobs``. Its rows become lists by ``tolist``: one without ids must be a tensor, too."""
@@ -41,14 +41,14 @@ def check_length(original: Callable[..., str | None], req: Any, *args: Any, **kw
     return None if claimed else original(req, *args, **kw)
 
 
-def in_time(original: Callable[..., bool], req: Any, *args: Any, **kw: Any) -> bool:
+def with_regex_timeout(original: Callable[..., bool], req: Any, *args: Any, **kw: Any) -> bool:
     """AROUND ``Req._check_str_based_finish``: a pattern that backtracks without end ends its request, not the server.
 
     SGLang ends a request whose pattern raises ``re.error``; matching looks for signals while it runs.
     """
     if not req.sampling_params.stop_regex_strs or threading.current_thread() is not threading.main_thread():
         return original(req, *args, **kw)
-    signal.signal(signal.SIGALRM, _too_slow)
+    signal.signal(signal.SIGALRM, _raise_timeout)
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, PATTERN_SECONDS)
@@ -62,5 +62,5 @@ def in_time(original: Callable[..., bool], req: Any, *args: Any, **kw: Any) -> b
         return False
 
 
-def _too_slow(*_: object) -> NoReturn:
+def _raise_timeout(*_: object) -> NoReturn:
     raise re.error(f"it takes longer than {PATTERN_SECONDS} s")

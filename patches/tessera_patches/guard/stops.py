@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def end_token_by_token(original: Callable[..., None], req: Any, new_accepted_len: int = 1) -> None:
+def finish_token_by_token(original: Callable[..., None], req: Any, new_accepted_len: int = 1) -> None:
     """AROUND ``Req.update_finish_state``: a step that ends a request is looked at again, one token at a time.
 
     SGLang looks at all tokens of a step together: the length before any stop, a stop string before a stop token, and
@@ -19,12 +19,12 @@ def end_token_by_token(original: Callable[..., None], req: Any, new_accepted_len
     accepted, abort = req.output_ids[-new_accepted_len:], req.to_finish
     original(req, new_accepted_len)
     if req.finished() or req.sampling_params.stop_regex_strs:
-        _look_again(original, req, accepted)
+        _finish_at_first_stop(original, req, accepted)
         if abort is not None:
             req.finished_reason, req.finished_len = abort, req.finished_len or len(req.output_ids)
 
 
-def _look_again(original: Callable[..., None], req: Any, accepted: array[int]) -> None:
+def _finish_at_first_stop(original: Callable[..., None], req: Any, accepted: array[int]) -> None:
     """As if the tokens came one by one. ``output_ids`` keeps all of them; ``finished_len`` says where it ends."""
     req.finished_reason = req.finished_len = None
     # The grammar has read them all, and ends with the last one if it ends.

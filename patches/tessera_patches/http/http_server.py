@@ -37,7 +37,7 @@ from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.rows.span import UNAVAILABLE
 from tessera_patches import apply, inventory
-from tessera_patches.core.changes import put_first, replace_method
+from tessera_patches.core.changes import move_to_front, replace_method
 from tessera_patches.core.seam import Phase
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.fingerprints.whole_claims import PromptRefused
@@ -64,9 +64,9 @@ _children: list[int] = []
 
 @contextmanager
 def _or_end() -> Iterator[None]:
-    """As `apply.or_refuse`, and the children end too: Python waits for them before it ends this process."""
+    """As `apply.exit_on_error`, and the children end too: Python waits for them before it ends this process."""
     try:
-        with apply.or_refuse():
+        with apply.exit_on_error():
             yield
     except SystemExit:
         for child in _children:
@@ -141,7 +141,7 @@ def extend(http_server: Any, manager: Any) -> None:
     elif manager.is_generation:
         add_refusals(app)
     # Ours first: SGLang's own of the same path stay behind them.
-    put_first(app.router.routes, stock)
+    move_to_front(app.router.routes, stock)
 
 
 def add_limits(app: FastAPI, manager: Any) -> None:

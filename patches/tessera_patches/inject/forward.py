@@ -16,7 +16,7 @@ from tessera.inject.injection import Injection
 from tessera.inject.keys import KeyedIds
 from tessera.inject.place import Piece, place, plan
 from tessera.inject.refusals import unproven
-from tessera_patches.apply import unfit
+from tessera_patches.apply import start_error
 from tessera_patches.rows import runtime
 
 
@@ -32,7 +32,7 @@ def check_model(result: None, runner: Any) -> None:
     if runner.is_draft_worker:
         return
     if "input_embeds" not in inspect.signature(runner.model.forward).parameters:
-        raise unfit(unproven(type(runner.model).__name__, "its forward takes no input_embeds"))
+        raise start_error(unproven(type(runner.model).__name__, "its forward takes no input_embeds"))
 
 
 def attach(result: None, req: Any, *args: Any, **kwargs: Any) -> None:

@@ -28,7 +28,7 @@ def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Na
     """
     global _parsed  # noqa: PLW0603
     if lines := missing(namespace):
-        raise SystemExit("\n".join(map(apply.refusing, lines)))
+        raise SystemExit("\n".join(map(apply.refusal_line, lines)))
     _parsed = Flags.of_environment().updated(vars(namespace))
     try:
         return original(cls, namespace)
@@ -38,7 +38,7 @@ def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Na
 
 def construct(original: Callable[..., None], args: Any, *values: Any, **named: Any) -> None:
     """AROUND ``ServerArgs.__init__``: our options are keywords, known before SGLang checks its own."""
-    with apply.or_refuse():
+    with apply.exit_on_error():
         flags = (_parsed or Flags.of_environment()).updated(named)
     for option in fields(Flags):
         named.pop(option.name, None)

@@ -31,17 +31,17 @@ def judge(args: Any) -> None:
     """End the process where an option is not supported. Nothing is switched on: these may never be a server's."""
     if getattr(args, "model_config", None) is None:  # SGLang's own placeholder, "dummy": nothing will be served
         return
-    with apply.or_refuse():
+    with apply.exit_on_error():
         flags = args._tessera_flags
         settings = Settings.from_server_args(args, flags)
         lines = _refused(args, flags, settings) or _refused_model(args, settings)
     if lines:
-        raise SystemExit("\n".join(map(apply.refusing, lines)))
+        raise SystemExit("\n".join(map(apply.refusal_line, lines)))
 
 
 def switch_on(args: Any) -> None:
     """BEFORE ``ServerArgs.check_server_args``, which every launcher calls before it starts a process."""
-    with apply.or_refuse():
+    with apply.exit_on_error():
         if not hasattr(args, "_tessera_flags"):
             _take_in(args)
         flags = args._tessera_flags
@@ -65,7 +65,7 @@ def _take_in(args: Any) -> None:
 
 def join(result: Any, args: Any, *_: Any, **__: Any) -> None:
     """AFTER ``configure_scheduler_process``: the first moment at which a scheduler's process knows its arguments."""
-    with apply.or_refuse():
+    with apply.exit_on_error():
         handed = getattr(args, "_tessera_handed", None)
         if handed is not None:
             config.take(handed)

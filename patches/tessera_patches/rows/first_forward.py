@@ -27,7 +27,7 @@ from tessera.inject.place import Plan
 from tessera.inject.refusals import unproven
 from tessera.rows.forward_notes import ForwardNotes, distance, factor_of
 from tessera.rows.store import RowStore
-from tessera_patches.apply import unfit
+from tessera_patches.apply import start_error
 from tessera_patches.rows import runtime
 
 TOKENS = 8
@@ -80,7 +80,7 @@ def _note_scale(store: RowStore, notes: ForwardNotes, name: str) -> None:
 def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: ForwardNotes) -> None:
     name = type(model).__name__
     if notes.embedding is None or notes.embeds is None:
-        raise unfit(unproven(name, "no module of it gives one embedding for each token id"))
+        raise start_error(unproven(name, "no module of it gives one embedding for each token id"))
     runtime.embedding = notes.embedding
     other = ids[::-1]
     plan = Plan(torch.arange(TOKENS, device=notes.embeds.device), notes.embeds, None)
@@ -88,10 +88,10 @@ def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: Forward
         with ForwardNotes(model, LogitsProcessor, other, scheduler.model_config.hidden_size) as injected:
             _forward(scheduler, other, plan)
     except Exception as error:  # whatever a model's code raises where it is given embeddings
-        raise unfit(unproven(name, f"it fails with embeddings: {error!r}")) from error
+        raise start_error(unproven(name, f"it fails with embeddings: {error!r}")) from error
     apart = distance(injected.rows, notes.rows)
     if not apart <= TOLERANCE.get(scheduler.model_config.dtype, TOLERANCE_16_BIT):  # NaN is not
-        raise unfit(unproven(name, f"rows of the same embeddings are {apart:.1e} apart"))
+        raise start_error(unproven(name, f"rows of the same embeddings are {apart:.1e} apart"))
 
 
 @torch.no_grad()

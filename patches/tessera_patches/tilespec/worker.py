@@ -26,8 +26,8 @@ from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
-from tessera_patches.apply import unfit
-from tessera_patches.core.changes import Mixin, Values, cut_list, extended, leave_out_of_log
+from tessera_patches.apply import start_error
+from tessera_patches.core.changes import Mixin, TemporaryFields, extend_class, filter_log, truncate
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.draft.drafts import score_chains
 from tessera_patches.tilespec.draft.proposals import certain
@@ -85,7 +85,7 @@ class States:
             log = get_context()._overrides_log
             before = len(log)
             self._worker.apply_runtime_state(self.built[steps])
-            cut_list(log, before)  # SGLang keeps a line for each switch, for ever
+            truncate(log, before)  # SGLang keeps a line for each switch, for ever
 
 
 class SizedWorker(Mixin):
@@ -136,20 +136,20 @@ class SizedWorker(Mixin):
 
     def init_cuda_graphs(self) -> None:
         """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
-        with Values(self, adaptive_controller=self._states):
-            with _or_refuse("capturing graphs", _HINT):
+        with TemporaryFields(self, adaptive_controller=self._states):
+            with _exit_with_traceback("capturing graphs", _HINT):
                 super().init_cuda_graphs()
                 self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, self._states.shape)
             for state in self._states.built.values():
                 fuse_verify(state.target_attn_backend)
                 load_once(state.target_graph_runner)
-        leave_out_of_log(_SGLANG, _SWITCH)
+        filter_log(_SGLANG, _SWITCH)
 
     def profile(self) -> None:
         """Learn what steps cost here; to be called once every graph exists and before anything is served."""
         if get_tp_group().rank_in_group == 0:
             _say_how_drafts_are_chosen(self.server_args)
-        with _or_refuse("measuring steps"), as_served(self):
+        with _exit_with_traceback("measuring steps"), as_served(self):
             unknown = self._new_calibration(), self._new_calibration()
             known = tilespec_profile.profile(self, self._states.built, self._graphs, unknown)
         for traffic, calibration in zip(Traffic, known.calibrations, strict=True):
@@ -249,7 +249,7 @@ def _say_how_drafts_are_chosen(args: Any) -> None:
 
 
 @contextlib.contextmanager
-def _or_refuse(doing: str, hint: str = "") -> Iterator[None]:
+def _exit_with_traceback(doing: str, hint: str = "") -> Iterator[None]:
     """End the process with one line if this fails, and with the traceback before it."""
     try:
         yield
@@ -257,9 +257,9 @@ def _or_refuse(doing: str, hint: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         logger.exception("tessera: %s failed", doing)
-        raise unfit(f"--tile-spec: {doing} failed: {error}{hint}") from error
+        raise start_error(f"--tile-spec: {doing} failed: {error}{hint}") from error
 
 
 def sized(worker: type, mixin: type[SizedWorker]) -> type:
     """``worker`` with TileSpec on top."""
-    return extended(worker, mixin)
+    return extend_class(worker, mixin)

@@ -16,7 +16,7 @@ JUNK: list[Any] = [
     *(None, True, 0, -1, 1.5, 2**63, 2**70, "x", "x" * 1000, [], [[]], {}, {"a": 1}),
     *([None], [-1], [1024], [2**63], ["1"], [1.0], [True]),
 ]
-"""Values that no field of a claim takes."""
+"""TemporaryFields that no field of a claim takes."""
 
 
 def fingerprint(chooser: random.Random, k: int = 128) -> str:

@@ -11,15 +11,15 @@ from sglang.srt.environ import envs
 
 from tessera_kernels.ops.draft.chain_rows import chain_rows
 from tessera_kernels.ops.draft.draft_confidence import draft_confidence
-from tessera_patches.core.changes import Values
-from tessera_patches.core.scoped import Scoped
+from tessera_patches.core.changes import TemporaryFields
+from tessera_patches.core.scoped import ScopedValue
 from tessera_patches.tilespec.draft.proposals import noted
 
-chaining = Scoped[bool]()
+chaining = ScopedValue[bool]()
 """Whether a chain is being drafted in this process, or captured, of which SGLang keeps the tokens alone."""
-unlinked = Scoped[bool]()
+unlinked = ScopedValue[bool]()
 """Whether nobody looks at links or a mask of the chains that are drafted in this process."""
-numbers = Scoped[torch.Tensor]()
+numbers = ScopedValue[torch.Tensor]()
 """The target's numbers of the tokens that the draft model knows, int64 ``[D]``, where these are others than its own."""
 
 
@@ -58,7 +58,11 @@ def numbered(worker: Any, drafts: Any) -> Iterator[None]:
     if known is None or envs.SGLANG_ENABLE_ASYNC_ASSERT.get():  # which asserts that numbers are the draft's
         yield
         return
-    with Values(worker, hot_token_id=None), Values(drafts, topk_index=known[first]), numbers.holding(known):
+    with (
+        TemporaryFields(worker, hot_token_id=None),
+        TemporaryFields(drafts, topk_index=known[first]),
+        numbers.set(known),
+    ):
         yield
 
 

@@ -10,7 +10,7 @@ from sglang.srt.utils import is_cuda
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
-from tessera_patches.core.changes import Mixin, Tap, change_class, extended
+from tessera_patches.core.changes import Mixin, Tap, change_class, extend_class
 from tessera_patches.tilespec.draft.chains import chaining, numbered, unlinked
 from tessera_patches.tilespec.draft.first_tokens import Finding, Picking
 from tessera_patches.tilespec.draft.proposals import Proposing, noted
@@ -68,7 +68,7 @@ class ScoredChains(Mixin):
         """Draft for a batch."""
         backend = self.target_worker.model_runner.attn_backend
         needs_none = getattr(backend, "reads_no_mask", False) and not batch.has_grammar  # which follows links
-        with unlinked.holding(needs_none):
+        with unlinked.set(needs_none):
             return super().draft(batch)
 
     def draft_forward(self, forward_batch: Any) -> Any:
@@ -76,11 +76,11 @@ class ScoredChains(Mixin):
         first = forward_batch.spec_info.topk_p
         self.scores.begin(first)
         # SGLang organizes a draft as a tree where it has prepared no chains of so many requests.
-        with chaining.holding(len(first) <= len(self._topk1_parents_prealloc)):
+        with chaining.set(len(first) <= len(self._topk1_parents_prealloc)):
             sampled = self.server_args.speculative_use_rejection_sampling  # these SGLang looks up by itself
             if is_cuda() or sampled:
                 renamed = contextlib.nullcontext() if sampled else numbered(self, forward_batch.spec_info)
-                with noted.holding(self.scores.place), renamed:  # where tokens are picked, or sampled
+                with noted.set(self.scores.place), renamed:  # where tokens are picked, or sampled
                     return super().draft_forward(forward_batch)
             with Tap(self.draft_runner, "forward", lambda output: self.scores.next(output.next_token_logits)):
                 return super().draft_forward(forward_batch)
@@ -102,16 +102,16 @@ class ScoredTrees(Mixin):
 
     def draft_forward(self, forward_batch: Any) -> Any:
         """All forwards of a draft."""
-        with ordering.holding(self.scores):
+        with ordering.set(self.scores):
             self.drafted = super().draft_forward(forward_batch)
         return self.drafted
 
 
 def score_chains(worker: Any) -> None:
     """Make SGLang's draft worker one that drafts chains and notes how sure it is of each token."""
-    change_class(worker, extended(type(worker), ScoredChains, Finding, Sized, Proposing, KnowingSome))
+    change_class(worker, extend_class(type(worker), ScoredChains, Finding, Sized, Proposing, KnowingSome))
 
 
 def score_trees(worker: Any) -> None:
     """Make SGLang's draft worker one that drafts trees and notes their path scores."""
-    change_class(worker, extended(type(worker), ScoredTrees, Picking, Sized))
+    change_class(worker, extend_class(type(worker), ScoredTrees, Picking, Sized))

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from tessera_kernels.ops.draft.draft_proposal import draft_proposal
-from tessera_patches.core.changes import Mixin, Values
-from tessera_patches.core.scoped import Scoped
+from tessera_patches.core.changes import Mixin, TemporaryFields
+from tessera_patches.core.scoped import ScopedValue
 
 _COLD = 1e-4
 """A temperature at which a token that is likelier by a logit of 0.01 has all the probability there is."""
-noted = Scoped[Callable[[int], torch.Tensor]]()
+noted = ScopedValue[Callable[[int], torch.Tensor]]()
 """Where the confidences of so many rows go, of the draft that is being made in this process, or captured."""
 
 
@@ -40,7 +40,7 @@ def certain(tokens: torch.Tensor, vocabulary: int) -> torch.Tensor:
     return zeros.scatter_(1, tokens, 1.0)
 
 
-def cooled(asked: Any) -> Values:
+def cooled(asked: Any) -> TemporaryFields:
     """Have greedy requests draft their likeliest tokens.
 
     SGLang samples their drafts too, as if at temperature 1, and few are right. What drafts were sampled from is handed
@@ -50,7 +50,7 @@ def cooled(asked: Any) -> Values:
         asked: SGLang's ``SamplingBatchInfo``; changed meanwhile.
     """
     warm = asked.temperatures
-    return Values(asked, temperatures=warm.masked_fill(asked.top_ks.view_as(warm) == 1, _COLD))
+    return TemporaryFields(asked, temperatures=warm.masked_fill(asked.top_ks.view_as(warm) == 1, _COLD))
 
 
 class Proposing(Mixin):

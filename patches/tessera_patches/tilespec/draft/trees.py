@@ -12,9 +12,9 @@ from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.ops.draft.ragged_tree import RaggedTree, ragged_tree
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.core.attachment import Attachment
-from tessera_patches.core.scoped import Scoped
+from tessera_patches.core.scoped import ScopedValue
 
-ordering = Scoped[TreeScores]()
+ordering = ScopedValue[TreeScores]()
 """The scores of the draft that is being made in this process, or captured: its nodes are put in order, and noted."""
 
 

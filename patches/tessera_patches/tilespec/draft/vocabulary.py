@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tessera_patches.core.changes import Mixin, Values
+from tessera_patches.core.changes import Mixin, TemporaryFields
 
 
 def vocabulary(drafts: Any) -> int:
@@ -51,5 +51,5 @@ class KnowingSome(Mixin):
 
     def _capture_cuda_graphs(self) -> None:
         """SGLang sizes the graphs' buffers of probabilities by the target's vocabulary."""
-        with Values(self.draft_runner.model_config, vocab_size=vocabulary(self)):
+        with TemporaryFields(self.draft_runner.model_config, vocab_size=vocabulary(self)):
             super()._capture_cuda_graphs()

@@ -14,7 +14,7 @@ import torch
 from sglang.srt.models.llama import LlamaAttention
 
 from tessera_patches.core.changes import replace_method
-from tessera_patches.core.scoped import Scoped
+from tessera_patches.core.scoped import ScopedValue
 
 
 class _Picked(NamedTuple):
@@ -45,7 +45,7 @@ def last_rows_only(model: Any, read: Callable[[Any], Any] = lambda logits: logit
         read: gets the logits ``[bs, V]``, or None while SGLang tunes kernels; returns what is handed on in their place.
     """
     original = model.forward
-    picked = Scoped[_Picked]()
+    picked = ScopedValue[_Picked]()
     mlp = _last_mlp(model)
     if mlp is not None:
         replace_method(mlp, "forward", _narrowed(mlp.forward, picked))
@@ -65,7 +65,7 @@ def last_rows_only(model: Any, read: Callable[[Any], Any] = lambda logits: logit
         buffer = forward_batch.next_token_logits_buffer
         if buffer is not None:
             forward_batch.next_token_logits_buffer = buffer[:bs]
-        with picked.holding(_Picked(drafts.select_index, rows)):
+        with picked.set(_Picked(drafts.select_index, rows)):
             output = original(input_ids, positions, forward_batch, *args, **kwargs)
         logits = output.next_token_logits
         if logits is not None and len(logits) != bs:
@@ -91,7 +91,7 @@ def _last_mlp(model: Any) -> Any:
     return mlp if hasattr(mlp, "gate_up_proj") and hasattr(mlp, "down_proj") else None
 
 
-def _narrowed(original: Any, picked: Scoped[_Picked]) -> Any:
+def _narrowed(original: Any, picked: ScopedValue[_Picked]) -> Any:
     """An MLP's forward that computes picked rows alone where some are, and has zeros for the others."""
 
     @functools.wraps(original)
@@ -103,7 +103,7 @@ def _narrowed(original: Any, picked: Scoped[_Picked]) -> Any:
     return forward
 
 
-def _widened(original: Any, picked: Scoped[_Picked]) -> Any:
+def _widened(original: Any, picked: ScopedValue[_Picked]) -> Any:
     """The forward of attention's last product, which has zeros for rows that attention computed nothing for."""
 
     @functools.wraps(original)

@@ -27,7 +27,7 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
 from tessera_kernels.triton.device.launch import power_of_2
-from tessera_patches.apply import unfit
+from tessera_patches.apply import start_error
 from tessera_patches.tilespec.draft.vocabulary import vocabulary
 from tessera_patches.tilespec.start import facts as tilespec_facts
 from tessera_patches.tilespec.start.rehearsal import Asks, Rehearsal, assign_no_slots, longest, rehearsal
@@ -223,7 +223,7 @@ def _bar(items: Sequence[Any], doing: str, unit: str) -> Any:
 def _graphs(runner: Any, option: str) -> Any:
     """The runner; ends the process where there is none: that stage's time would be the host's, and unknown."""
     if runner is None or not isinstance(runner.backend, FullCudaGraphBackend):
-        raise unfit(f"--tile-spec needs every stage as a CUDA graph, and there is none with {option}")
+        raise start_error(f"--tile-spec needs every stage as a CUDA graph, and there is none with {option}")
     return runner
 
 

@@ -23,7 +23,7 @@ from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampli
 from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_patches.core.attachment import Attachment
-from tessera_patches.core.changes import Values
+from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.tilespec.verify import penalties as tilespec_penalties
 
 
@@ -171,7 +171,7 @@ def cut_as_sampled(verify_input: Any, batch: Any, logits_output: Any, grammar_ma
     if cuts:
         unlikely = logits < _cutoffs(asked, logits, qo_indptr, width).unsqueeze(1)
         logits_output.next_token_logits = logits.masked_fill(unlikely, -torch.inf)
-    with Values(batch, sampling_info=_done(asked)):
+    with TemporaryFields(batch, sampling_info=_done(asked)):
         try:
             yield None
         finally:

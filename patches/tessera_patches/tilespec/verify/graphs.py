@@ -14,7 +14,7 @@ from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_captu
 
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.tiers import tiers
-from tessera_patches.core.changes import Values
+from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.attention.triton import can_be_ragged, make_ragged
 from tessera_patches.tilespec.verify.load_once import LoadedOnce
@@ -59,7 +59,7 @@ class RaggedGraphs(LoadedOnce):
 
     def capture(self) -> None:
         """Capture each tier: SGLang's loop, over sizes that are tokens and not requests."""
-        with Values(self, capture_bs=self.capture_num_tokens, captured_req_width=1):
+        with TemporaryFields(self, capture_bs=self.capture_num_tokens, captured_req_width=1):
             super().capture()
 
     def _stage_ragged_verify_layout(self, ragged_layout: Any, graph_size_key: int) -> None:
@@ -95,7 +95,7 @@ def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
         what = "whole trees or none" if shape.trees else "chains of one length, which it chooses"
         logger.warning("tessera: %s: --tile-spec verifies %s", reason, what)
         return None
-    with Values(model_runner, init_new_workspace=model_runner.init_new_workspace):  # which the next line sets
+    with TemporaryFields(model_runner, init_new_workspace=model_runner.init_new_workspace):  # which the next line sets
         backend = model_runner._get_attention_backend(init_new_workspace=True)
     make_ragged(backend)
     fuse_verify(backend)
@@ -128,4 +128,4 @@ def in_force(graphs: RaggedGraphs | None, model_runner: Any) -> contextlib.Abstr
     """The target runs on ``graphs`` for one verification; on its own where there are none."""
     if graphs is None:
         return contextlib.nullcontext()
-    return Values(model_runner, decode_cuda_graph_runner=graphs, attn_backend=graphs.attn_backend)
+    return TemporaryFields(model_runner, decode_cuda_graph_runner=graphs, attn_backend=graphs.attn_backend)
