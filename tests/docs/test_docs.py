@@ -197,6 +197,14 @@ def test_paths(page: Path) -> None:
             assert not test or f"def {test}(" in path.read_text(), named
 
 
+def test_pages_that_the_code_names() -> None:
+    """Docstrings and messages lead somewhere."""
+    for folder in ("python", "patches", "sgl-kernel", "examples", "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for named in re.findall(r"\bdocs/[\w/.-]+\.(?:md|json|toml)", path.read_text()):
+                assert (ROOT / named).is_file(), f"{path}: {named}"
+
+
 def test_openapi() -> None:
     """The page says what the schemas of the options say."""
     assert OPENAPI.read_text() == openapi()

@@ -27,6 +27,12 @@ OPENAPI = DOCS / "reference" / "openapi.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
 SNIPPET = "snippet "
 """Begins the name of a part that is a file, shown as a block of code."""
+_ROUTES = {
+    "GenerateReqInput": "/generate",
+    "ChatCompletionRequest": "/v1/chat/completions",
+    "CompletionRequest": "/v1/completions",
+}
+"""Where SGLang takes these requests."""
 _PYTHON_FOLDERS = ("python/tessera", "patches/tessera_patches")
 
 
@@ -116,8 +122,13 @@ def _fields() -> str:
     for field, names in lacking.items():
         if names:
             says = every[field].get("description", "")
-            every[field] = {**every[field], "description": f"{says}; not on {' and '.join(names)}".removeprefix("; ")}
-    shown = [f"\n## On {', '.join(f'`{name}`' for name in ours)}\n\n{_properties(every, [])}"]
+            every[field] = {
+                **every[field],
+                "description": f"{says}; not on {' and '.join(f'`{_ROUTES[name]}`' for name in names)}".removeprefix(
+                    "; "
+                ),
+            }
+    shown = [f"\n## Ours on {', '.join(f'`{_ROUTES[name]}`' for name in ours)}\n\n{_properties(every, [])}"]
     for name, schema in document()["components"]["schemas"].items():
         shown += [
             f"\n## `{name}`\n\n{_properties(one['properties'], one.get('required', []))}"
