@@ -1,45 +1,105 @@
-"""The client that waits."""
+"""The client that waits: each method is a coroutine of `tessera.client.core.Core`, run to its end in this thread.
+
+That needs no event loop, and no ``asyncio``: what the coroutines await blocks instead.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import closing
-from typing import Any, Self, TypeVar, Unpack
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import httpx
 
-from tessera.client import calls, probe
-from tessera.client.calls import Call, Generating
-from tessera.client.chunks import IN_FLIGHT, Matrix, chunked
-from tessera.client.errors import ClientError, HiddenStatesUnsupported
-from tessera.client.extract import Extract, whole
-from tessera.client.http import Address, arguments, in_our_words, streaming
-from tessera.client.options import (
-    EncodeOptions,
-    GenerateOptions,
-    GenerateWithEmbeddingOptions,
-    Prompt,
-    SamplingOptions,
-    Timeouts,
-)
-from tessera.client.progress import Bar
-from tessera.client.prompts import prompts_of
-from tessera.client.results import (
-    Candidate,
-    Claim,
-    Delta,
-    Embedding,
-    Embeddings,
-    Generation,
-    ServerInfo,
-    Verdict,
-)
-from tessera.client.retry import NEVER, Deadline, Retry, Tries
+from tessera.client.calls import Call
+from tessera.client.chunks import IN_FLIGHT
+from tessera.client.core import Core
+from tessera.client.http import Address, arguments, in_our_words
+from tessera.client.options import GenerateOptions, Prompt, Timeouts
+from tessera.client.results import Delta
+from tessera.client.retry import Deadline, Retry
 from tessera.client.status import Answer, check_status
-from tessera.client.stream import StreamReader
 
+Job = TypeVar("Job")
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _finished(steps: Awaitable[T]) -> T:
+    """The result of an awaitable that never waits for an event loop."""
+    try:
+        next(steps.__await__())
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("this waits for an event loop")
+
+
+def _waiting(
+    method: Callable[Concatenate[_Blocking, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The same method, which returns its result."""
+
+    @wraps(method)
+    def wait(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return _finished(method(self._core, *args, **kwargs))
+
+    return wait
+
+
+class _Blocking(Core):
+    """Coroutines that block the thread instead of waiting."""
+
+    def __init__(self, url: str, api_key: str | None, timeouts: Timeouts | None, retry: Retry | None) -> None:
+        super().__init__(url, timeouts, retry)
+        self._http = httpx.Client(**Address(self.url, api_key).options())
+
+    async def close(self) -> None:
+        """See `Inference.close`."""
+        self._http.close()
+
+    async def _exchange(self, call: Call[Any], deadline: Deadline) -> Answer:
+        with in_our_words(self.url, deadline), closing(self._begin(call, deadline)) as response:
+            return _answer(response, deadline)
+
+    async def _open(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
+        with in_our_words(self.url, deadline):
+            response = self._begin(call, deadline)
+            if not response.is_success:
+                with closing(response):
+                    check_status(_answer(response, deadline))
+        return response
+
+    def _begin(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
+        deadline.check()
+        request = self._http.build_request(**arguments(call, deadline, self._timeouts))
+        response = self._http.send(request, stream=True)
+        # httpx would give the body as long as it gave the headers; what is left of the call's time is less.
+        request.extensions["timeout"]["read"] = deadline.left
+        return response
+
+    async def _lines(self, opened: httpx.Response, deadline: Deadline) -> AsyncGenerator[str]:
+        with in_our_words(self.url, deadline), closing(opened):
+            for line in deadline.checked(opened.iter_lines()):
+                yield line
+
+    async def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs here
+
+    async def _together(self, job: Callable[[Job], Awaitable[T]], over: Iterable[Job]) -> AsyncGenerator[T]:
+        from concurrent.futures import ThreadPoolExecutor, as_completed  # as slow to import as all of this client
+
+        def run(item: Job) -> T:
+            return _finished(job(item))
+
+        pool = ThreadPoolExecutor(IN_FLIGHT, "tessera-encode")
+        try:
+            for future in as_completed([pool.submit(run, item) for item in over]):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Client:
@@ -58,101 +118,24 @@ class Client:
     def __init__(
         self, url: str, *, api_key: str | None = None, timeouts: Timeouts | None = None, retry: Retry | None = None
     ) -> None:
-        self.url = url.rstrip("/")
-        self._timeouts = timeouts or Timeouts()
-        self._retry = retry or Retry()
-        self._http = httpx.Client(**Address(self.url, api_key).options())
+        self._core = _Blocking(url, api_key, timeouts, retry)
+        self.url = self._core.url
 
-    def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
-        """See `Inference.generate`."""
-        return self._send(calls.generate(prompt, options, self._timeouts).call())
-
-    def generate_with_embedding(self, prompt: Prompt, **options: Unpack[GenerateWithEmbeddingOptions]) -> Generation:
-        """See `Inference.generate_with_embedding`."""
-        return self._send(calls.generate_with_embedding(prompt, options, self._timeouts).call())
+    generate = _waiting(_Blocking.generate)
+    generate_with_embedding = _waiting(_Blocking.generate_with_embedding)
+    generate_candidates = _waiting(_Blocking.generate_candidates)
+    generate_candidates_batch = _waiting(_Blocking.generate_candidates_batch)
+    encode = _waiting(_Blocking.encode)
+    encode_batch = _waiting(_Blocking.encode_batch)
+    verify = _waiting(_Blocking.verify)
+    health_check = _waiting(_Blocking.health_check)
+    supports_hidden_states = _waiting(_Blocking.supports_hidden_states)
+    server_info = _waiting(_Blocking.server_info)
+    close = _waiting(_Blocking.close)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Iterator[Delta]:
         """See `Inference.stream`."""
-        return self._stream(calls.generate(prompt, options, self._timeouts))
-
-    def generate_candidates(
-        self,
-        prompt: Prompt,
-        n: int,
-        *,
-        extract: Extract = whole,
-        timeout: float | None = None,
-        **sampling: Unpack[SamplingOptions],
-    ) -> list[Candidate]:
-        """See `Inference.generate_candidates`."""
-        return self.generate_candidates_batch([prompt], n, extract=extract, timeout=timeout, **sampling)[0]
-
-    def generate_candidates_batch(
-        self,
-        prompts: Iterable[Prompt],
-        n: int,
-        *,
-        extract: Extract = whole,
-        timeout: float | None = None,
-        **sampling: Unpack[SamplingOptions],
-    ) -> list[list[Candidate]]:
-        """See `Inference.generate_candidates_batch`."""
-        inputs = prompts_of("generate_candidates_batch", "prompts", prompts)
-        if not inputs:
-            return []
-        return self._send(
-            calls.candidates(inputs, n, extract, sampling, self._timeouts.batch if timeout is None else timeout)
-        )
-
-    def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
-        """See `Inference.encode`."""
-        return self._send(calls.encode(text, options, self._timeouts))
-
-    def encode_batch(
-        self, texts: Iterable[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
-    ) -> Embeddings:
-        """See `Inference.encode_batch`."""
-        from concurrent.futures import ThreadPoolExecutor, as_completed  # as slow to import as all of this client
-
-        inputs = prompts_of("encode_batch", "texts", texts)
-        matrix = Matrix(len(inputs))
-        bar = Bar("encode", len(inputs), shown=progress)
-
-        def send(where: slice) -> tuple[slice, Embeddings]:
-            return where, self._send(calls.encode_batch(inputs[where], options, self._timeouts.batch, where.start))
-
-        pool = ThreadPoolExecutor(IN_FLIGHT, "tessera-encode")
-        try:
-            for future in as_completed([pool.submit(send, where) for where in chunked(inputs)]):
-                matrix.add(*future.result())
-                bar.show(matrix.done)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        return matrix.whole()
-
-    def verify(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """See `Inference.verify`."""
-        return self._send(calls.verify(claims, self._timeouts.batch)) if claims else []
-
-    def health_check(self) -> None:
-        """See `Inference.health_check`."""
-        self._send(calls.health_check())
-
-    def supports_hidden_states(self) -> bool:
-        """See `Inference.supports_hidden_states`."""
-        call = calls.hidden_states_probe(self._timeouts)
-        try:
-            return not probe.problem(self._send(call), self._send(call))
-        except HiddenStatesUnsupported:
-            return False
-
-    def server_info(self) -> ServerInfo:
-        """See `Inference.server_info`."""
-        return self._send(calls.server_info(self._timeouts))
-
-    def close(self) -> None:
-        """See `Inference.close`."""
-        self._http.close()
+        return self._pieces(self._core.stream(prompt, **options))
 
     def __enter__(self) -> Self:
         return self
@@ -160,51 +143,12 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _send(self, call: Call[T]) -> T:
-        deadline = Deadline(call.timeout, f"{call.method} {call.path}")
-        return self._try(call, deadline, lambda: call.read(self._exchange(call, deadline)))
-
-    def _try(self, call: Call[Any], deadline: Deadline, attempt: Callable[[], T]) -> T:
-        """Attempt until it succeeds, may not be tried again, or the call's time is over."""
-        tries = Tries(self._retry if call.retried else NEVER, deadline)
-        while True:
-            try:
-                return attempt()
-            except ClientError as error:
-                pause = tries.after(error)
-            time.sleep(pause)
-
-    def _exchange(self, call: Call[Any], deadline: Deadline) -> Answer:
-        with in_our_words(self.url, deadline), closing(self._open(call, deadline)) as response:
-            return _answer(response, deadline)
-
-    def _open(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
-        deadline.check()
-        request = self._http.build_request(**arguments(call, deadline, self._timeouts))
-        response = self._http.send(request, stream=True)
-        # httpx would give the body as long as it gave the headers; what is left of the call's time is less.
-        request.extensions["timeout"]["read"] = deadline.left
-        return response
-
-    def _stream(self, generating: Generating) -> Iterator[Delta]:
-        call = streaming(generating)
-        deadline = Deadline(call.timeout, f"the stream from {call.path}")
-        reader = StreamReader(generating.wanted, generating.body)
-        opened = self._try(call, deadline, lambda: self._open_stream(call, deadline))
-        with in_our_words(self.url, deadline), closing(opened) as response:
-            for line in deadline.checked(response.iter_lines()):
-                piece = reader.read(line)
-                if piece is not None:
-                    yield piece
-        reader.end()
-
-    def _open_stream(self, call: Call[None], deadline: Deadline) -> httpx.Response:
-        with in_our_words(self.url, deadline):
-            response = self._open(call, deadline)
-            if not response.is_success:
-                with closing(response):
-                    check_status(_answer(response, deadline))
-        return response
+    def _pieces(self, stream: AsyncGenerator[Delta]) -> Iterator[Delta]:
+        try:
+            while (piece := _finished(anext(stream, None))) is not None:
+                yield piece
+        finally:
+            _finished(stream.aclose())
 
 
 def _answer(response: httpx.Response, deadline: Deadline) -> Answer:
