@@ -36,3 +36,8 @@ def test_minimal_fingerprints(server: Server) -> None:
     assert lines[1] == "as it was: pass"
     assert lines[2].startswith("another response: fail fingerprint 1: ")
     assert lines[3].startswith("another prompt: fail fingerprint 0: ")
+
+
+def test_lean_tactics(server: Server) -> None:
+    """The state's embedding comes, whatever a model of Python says about Lean."""
+    assert run(server, "lean_tactics.py").splitlines()[-1] == "embedding: 256 values"

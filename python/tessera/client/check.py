@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.client.errors import ClientError, HiddenStatesUnsupported, RequestRefused
-from tessera.client.extract import tactic_prompt
 from tessera.client.interface import Inference
 from tessera.client.probe import fresh_prompt, problem
 from tessera.client.results import Floats, Generation
 
-STATE = "n : Nat\n⊢ n + 0 = n"
-TEXTS = ("test input", tactic_prompt(STATE))
+STATE = "Complete the following Lean 4 code:\n\n```lean4\n/- tactic state:\nn : Nat\n⊢ n + 0 = n\n-/\n```"
+"""A prover's prompt: more than one line, and characters beyond ASCII."""
+TEXTS = ("test input", STATE)
 CANDIDATES = 4
 MOST_ERROR = 0.01
 """Relative; between two ways to one vector on one server. The noise of bfloat16 is a tenth of it."""

@@ -70,7 +70,7 @@ class Inference(Protocol):
             prompts: all texts or all token ids, in a list or whatever can be gone through. None at all sends nothing.
             n: how many are generated for each.
             extract: from a generated text to the candidate in it, for example
-                `tessera.client.extract.first_tactic`. What it drops, and what it makes equal, is not there.
+                `tessera.client.extract.first_line`. What it drops, and what it makes equal, is not there.
             timeout: seconds for this call instead of `Timeouts.batch`.
             **sampling: by default temperature 0.6, top_p 0.95, max_new_tokens 128.
         """

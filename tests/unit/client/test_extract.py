@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.client.extract import deepseek_chat, first_line, first_tactic, tactic_prompt
+from lean_tactics import deepseek_chat, first_tactic, tactic_prompt
+from tessera.client.extract import first_line
 
 
 @pytest.mark.parametrize(
