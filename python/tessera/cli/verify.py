@@ -44,17 +44,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Verify, print a table, and return the exit status."""
     try:
-        import httpx
-
-        from tessera.client import ClientError
+        from tessera.client import Claim, Client, ClientError, Retry, Timeouts
     except ModuleNotFoundError as error:
         print(f"tessera verify needs the client library ({error}): pip install 'sglang-tessera[client]'")
         return UNVERIFIABLE
     try:
         claims = read(json.loads(options.response.read_text(encoding="utf-8")), options.nonce, options.lora_path)
-        results = _results(options.server, options.api_key, claims)
+        once, patient = Retry(times=0), Timeouts(batch=_SECONDS)
+        with Client(options.server, api_key=options.api_key, timeouts=patient, retry=once) as client:
+            results = [dict(verdict.details) for verdict in client.verify([Claim(**claim) for claim in claims])]
         told = table(results)
-    except (OSError, ValueError, RecursionError, ClientError, httpx.HTTPError, httpx.InvalidURL) as error:
+    except (OSError, TypeError, ValueError, RecursionError, ClientError) as error:
         print(f"cannot be verified: {error}")
         return UNVERIFIABLE
     print(told)
@@ -95,21 +95,6 @@ def _claim(part: Any) -> dict[str, Any]:
     if missing:
         raise ValueError(f"the response was not asked for with {', '.join(missing)}")
     return {"input_ids": found["input_ids"], "output_ids": found["output_ids"], "fingerprints": found[FINGERPRINTS]}
-
-
-def _results(url: str, api_key: str | None, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    import httpx
-
-    from tessera.client.http import Address
-    from tessera.client.status import Answer, parsed
-
-    with httpx.Client(**Address(url, api_key).options(), timeout=_SECONDS) as http:
-        answer = http.post("/v1/toploc/verify", json={"claims": claims})
-    body = parsed(Answer(answer.status_code, answer.headers, answer.content))
-    results: list[dict[str, Any]] | None = body.get("results") if isinstance(body, dict) else None
-    if results is None:
-        raise ValueError(f"the server answered {answer.status_code}: {body}")
-    return results
 
 
 def table(results: list[dict[str, Any]]) -> str:

@@ -35,7 +35,11 @@ class Address:
     api_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")) or not httpx.URL(self.url).host:
+        try:
+            host = httpx.URL(self.url).host
+        except httpx.InvalidURL:
+            host = ""
+        if not self.url.startswith(("http://", "https://")) or not host:
             raise ValueError(f"{self.url!r} is no URL of a server; it looks like http://127.0.0.1:30000")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ValueError("the API key has characters that no HTTP header can hold")

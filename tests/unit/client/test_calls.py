@@ -110,7 +110,7 @@ def test_two_probes_share_no_prefix() -> None:
     assert len(texts) == 2
 
 
-@pytest.mark.parametrize("url", ["localhost:30000", "ftp://a", "http://", "", "http:///generate"])
+@pytest.mark.parametrize("url", ["localhost:30000", "ftp://a", "http://", "", "http:///generate", "http://a:port"])
 def test_addresses(url: str) -> None:
     """What is no URL says so before anything is sent."""
     with pytest.raises(ValueError, match="is no URL"):
