@@ -54,10 +54,10 @@ def _measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def _pooled(rows: torch.Tensor, slots: torch.Tensor, reduce: Reduce, tile: Tile, copy: float) -> dict[str, Any]:
     spans = [Span(request, 0, slots.shape[1], reduce) for request in range(len(slots))]
-    found = pool_rows_triton(rows, slots, spans, tile)
+    found = pool_rows_triton(rows, slots, spans, tile=tile)
     torch.cuda.synchronize()
     torch.testing.assert_close(found[:2], pool_rows_torch(rows, slots, spans[:2]), rtol=1e-4, atol=1e-5)
-    seconds = _seconds(lambda: pool_rows_triton(rows, slots, spans, tile))
+    seconds = _seconds(lambda: pool_rows_triton(rows, slots, spans, tile=tile))
     share = rows.nbytes / seconds / copy
     return {
         "reduce": reduce.name,

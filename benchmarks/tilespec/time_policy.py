@@ -2,7 +2,7 @@
 
     python -m tilespec.time_policy --out time-policy.jsonl
 
-Launches are timed until the call returns, with nothing else under way; without a GPU the kernels' torch twins run, and
+Launches are timed until the call returns, with nothing else under way; without a GPU the kernels' references run, and
 their times mean nothing. Means count: only one decision in `LOOK_INTERVAL` looks at all options, and the calibration is
 fitted every `FIT_INTERVAL` steps. The line "all" is the sum over what a step of ragged chains does. Some of that is in
 the place of what SGLang would do: three such pieces are timed SGLang's way as well, in turn with ours, and the line

@@ -43,7 +43,7 @@ CHANGES = {
 }
 """What makes changes: functions of `tessera_patches.core.changes`, and ``override`` of SGLang's options."""
 BY_HAND = {
-    *("setattr", "delattr", "__setattr__", "MethodType", "globals", "hasten"),
+    *("setattr", "delattr", "__setattr__", "MethodType", "globals", "cache_launches"),
     *("addFilter", "setLevel", "register_forward_hook", "register_forward_pre_hook"),
 }
 """What could make some as well."""

@@ -26,7 +26,7 @@ from tessera_patches.tilespec.draft.chains import (
 from tessera_patches.tilespec.draft.drafts import score_chains
 from tessera_patches.tilespec.draft.first_tokens import Finding
 from tessera_patches.tilespec.draft.proposals import noted, propose
-from tessera_patches.tilespec.draft.vocabulary import draft_places, vocabulary
+from tessera_patches.tilespec.draft.vocabulary import draft_ids, vocabulary
 
 PROPOSED = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
 DRAWN = torch.tensor([[1], [2]])
@@ -55,15 +55,15 @@ def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token() -> None:
 
 
 def test_a_draft_model_that_knows_some_tokens() -> None:
-    """Each token that it knows stands at its own number's place; the others nowhere."""
+    """The id of each token that the draft model has; -1 for the others."""
     config = SimpleNamespace(model_config=SimpleNamespace(vocab_size=6))
     drafts = SimpleNamespace(hot_token_id=torch.tensor([4, 0, 5]), target_worker=config)
-    places = draft_places(drafts)
-    assert places is not None
-    assert places.dtype == torch.int32
-    assert (places.tolist(), vocabulary(drafts)) == ([1, -1, -1, -1, 0, 2], 3)
+    ids = draft_ids(drafts)
+    assert ids is not None
+    assert ids.dtype == torch.int32
+    assert (ids.tolist(), vocabulary(drafts)) == ([1, -1, -1, -1, 0, 2], 3)
     drafts.hot_token_id = None
-    assert (draft_places(drafts), vocabulary(drafts)) == (None, 6)
+    assert (draft_ids(drafts), vocabulary(drafts)) == (None, 6)
 
 
 def test_a_sampled_token_comes_with_the_greatest_probability() -> None:

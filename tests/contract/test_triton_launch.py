@@ -1,4 +1,4 @@
-"""What `tessera_kernels.triton.device.launch` leaves out of Triton's way to a compiled kernel, and what it keeps."""
+"""What `tessera_kernels.triton.device.launcher` leaves out of Triton's way to a compiled kernel, and what it keeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction, KernelInterface
 
 from tessera_kernels import triton
-from tessera_kernels.triton.device.launch import Launcher
+from tessera_kernels.triton.device.launcher import Launcher
 from tessera_patches.tilespec.start.launches import KERNELS
 
 SGLANG = Path(str(sglang.__file__)).parent

@@ -22,9 +22,9 @@ def test_as_sglang_does(bs: int, width: int, how: How) -> None:
 
     verified = VerifiedChains(bs, width, (top_k_renorm_probs_triton, top_p_renorm_probs_triton))
     ours, sglangs = verified.ours(how), verified.sglangs(how)
-    assert ours.lens.tolist() == sglangs.lens.tolist()
-    assert ours.places.tolist() == sglangs.places.tolist()
-    assert len(ours.lens.unique()) > 1 or bs < 10  # some were right, some were not
-    kept = ours.places.flatten() >= 0
+    assert ours.accept_lens.tolist() == sglangs.accept_lens.tolist()
+    assert ours.accept_index.tolist() == sglangs.accept_index.tolist()
+    assert len(ours.accept_lens.unique()) > 1 or bs < 10  # some were right, some were not
+    kept = ours.accept_index.flatten() >= 0
     differ = int((ours.tokens[kept] != sglangs.tokens[kept]).sum())
     assert differ <= (0 if how == "greedy" else 1 + bs / 20)

@@ -1,4 +1,4 @@
-"""The Triton kernel against its torch twin and against float64, on a GPU."""
+"""The Triton kernel against its torch reference and against float64, on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("hidden", [64, 100, 256, 2048, 4096, 8192])
-def test_equals_the_twin(hidden: int, dtype: torch.dtype) -> None:
+def test_equals_the_reference(hidden: int, dtype: torch.dtype) -> None:
     """Spans of every length around the tile's edges, scattered slots, both reductions."""
     generator = torch.Generator("cuda").manual_seed(hidden)
     rows = torch.randn(5000, hidden, device="cuda", generator=generator).to(dtype)

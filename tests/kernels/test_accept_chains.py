@@ -1,4 +1,4 @@
-"""Acceptance of chains from packed logits: the Triton kernels and their torch twin against plain loops."""
+"""Acceptance of chains from packed logits: the Triton kernels and their torch reference against plain loops."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from tessera_kernels.ops.accept.accept_chains import (
 )
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance_torch
-from tessera_kernels.triton.accept import accept_chains as kernels
+from tessera_kernels.triton.accept.accept_chains import accept_chains_triton
+from tessera_kernels.triton.device import chunk_softmax
 
 SMALL = 64
 POISON = -(2**30)
-BOTH = {"triton": kernels.accept_chains_triton, "torch": accept_chains_torch}
+BOTH = {"triton": accept_chains_triton, "torch": accept_chains_torch}
 KERNELS = pytest.mark.parametrize("accept", BOTH.values(), ids=BOTH)
 Accept = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, ChainSampling | None, AcceptedChains, Observation | None], None
@@ -83,7 +84,7 @@ def one_chain(
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain loops over large vocabularies take long."""
-    monkeypatch.setattr(kernels, "CHUNK", SMALL)
+    monkeypatch.setattr(chunk_softmax, "CHUNK", SMALL)
 
 
 @KERNELS
@@ -129,14 +130,14 @@ def test_as_a_plain_loop_has_it(
         known = torch.randperm(vocabulary, generator=rng)[: max(1, vocabulary // 2)]
         unknown = torch.ones(vocabulary, dtype=torch.bool).index_fill(0, known, value=False)
         proposals.masked_fill_(unknown, -math.inf)
-        draft_places = torch.full((vocabulary,), -1, dtype=torch.int32)
-        draft_places[known] = torch.arange(len(known), dtype=torch.int32)
+        draft_ids = torch.full((vocabulary,), -1, dtype=torch.int32)
+        draft_ids[known] = torch.arange(len(known), dtype=torch.int32)
     proposals = proposals.mul(3.0).softmax(2)
     if how == "proposed":
         moved = moved._replace(proposals=proposals.to(device))
     elif how == "mapped":
         of_known = proposals[..., known].contiguous().to(device)
-        moved = moved._replace(proposals=of_known, draft_places=draft_places.to(device))
+        moved = moved._replace(proposals=of_known, draft_ids=draft_ids.to(device))
     sampling = None if how == "greedy" else moved
     outputs = poisoned(bs, width, device)
     accept(logits.to(device), qo_indptr, chains.to(device), sampling, outputs, None)
@@ -154,8 +155,8 @@ def test_as_a_plain_loop_has_it(
         blank = width - len(expected)
         first = request * width
         assert outputs.tokens[first : first + width].tolist() == expected + [0] * blank
-        assert outputs.places[request].tolist() == [*range(first, first + len(expected)), *[-1] * blank]
-        assert int(outputs.lens[request]) == len(expected)
+        assert outputs.accept_index[request].tolist() == [*range(first, first + len(expected)), *[-1] * blank]
+        assert int(outputs.accept_lens[request]) == len(expected)
 
 
 @KERNELS
@@ -168,7 +169,7 @@ def test_thresholds(accept: Accept, device: str) -> None:
     for single, total, length in ((1.0, 1.0, 1), (0.39, 1.0, 2), (0.41, 1.0, 1), (1.0, 0.5, 2), (1.0, 0.6, 1)):
         outputs = poisoned(1, 2, device)
         accept(logits, qo_indptr, chains, ChainSampling(one, coins, half, single, total), outputs, None)
-        assert int(outputs.lens[0]) == length
+        assert int(outputs.accept_lens[0]) == length
 
 
 @KERNELS
@@ -180,13 +181,13 @@ def test_what_cannot_come_is_not_accepted(accept: Accept, device: str) -> None:
         chains, outputs = torch.tensor([[0, drafted]], device=device), poisoned(1, 2, device)
         sampling = ChainSampling(torch.ones(1, device=device), nothing, nothing[:, 0])
         accept(logits, qo_indptr, chains, sampling, outputs, None)
-        assert (outputs.tokens.tolist(), outputs.lens.tolist()) == (tokens, [1 + drafted])
+        assert (outputs.tokens.tolist(), outputs.accept_lens.tolist()) == (tokens, [1 + drafted])
 
 
 @KERNELS
 def test_a_coin_at_the_end_of_the_line(accept: Accept, device: str) -> None:
     """The greatest coin takes the last token that can come, not one that cannot; no coin takes the rejected one."""
-    size = kernels.CHUNK
+    size = chunk_softmax.CHUNK
     vocabulary = size + 5
     logits = torch.full((2, vocabulary), -math.inf, device=device)
     logits[:, [7, size - 1, size + 1]] = torch.tensor([0.0, 9.0, -9.0], device=device)
@@ -220,7 +221,7 @@ def test_it_learns_what_observing_does(
     models = [AcceptanceModel.create(torch.linspace(0.1, 0.9, 7), table, 9, device) for _ in range(2)]
     outputs = poisoned(bs, width, device)
     accept(logits, qo_indptr, chains, None, outputs, Observation(confidence.to(device), requests, models[0]))
-    observe_acceptance_torch(confidence.to(device), requests, lens.to(device), outputs.lens, models[1])
+    observe_acceptance_torch(confidence.to(device), requests, lens.to(device), outputs.accept_lens, models[1])
     counts, known = (model.counts for model in models)
     assert torch.equal(counts[:2], known[:2])
     assert (counts - known).abs().max() <= bs  # what was promised, each survival rounded once
@@ -247,13 +248,13 @@ def test_logits_that_are_not_numbers(accept: Accept, device: str, small_chunks: 
     outputs = poisoned(4, 2, device)
     accept(logits, qo_indptr, chains, sampling, outputs, None)
     assert ((outputs.tokens >= 0) & (outputs.tokens < vocabulary)).all()
-    assert ((outputs.lens >= 1) & (outputs.lens <= 2)).all()
+    assert ((outputs.accept_lens >= 1) & (outputs.accept_lens <= 2)).all()
 
 
-def test_without_a_gpu_the_twin_runs() -> None:
+def test_without_a_gpu_the_reference_runs() -> None:
     """The function for callers."""
     outputs = poisoned(1, 2, "cpu")
     logits = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     accept_chains(logits, torch.tensor([0, 2], dtype=torch.int32), torch.tensor([[0, 1]]), None, outputs)
     assert outputs.tokens.tolist() == [1, 0]
-    assert outputs.lens.tolist() == [2]
+    assert outputs.accept_lens.tolist() == [2]

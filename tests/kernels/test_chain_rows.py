@@ -1,4 +1,4 @@
-"""Tokens and positions of whole chains: Triton and its twin against plain lists."""
+"""Tokens and positions of whole chains: Triton and the torch reference against plain lists."""
 
 from __future__ import annotations
 

@@ -1,26 +1,32 @@
-"""The Triton compiler takes every kernel for the GPUs that we serve on, as it is launched: no GPU is needed for that.
+"""Every kernel of the registry compiles, as it is launched, for the GPUs that we serve on. No GPU is needed.
 
-What the interpreter runs, the compiler may refuse: types that change in a loop, shapes that do not fit. Run as a
-script, outside the interpreter, this file compiles.
+The compiler rejects kernels that the interpreter runs: types that change in a loop, shapes that do not fit. Run as a
+script, outside of the interpreter, this file compiles; it prints the kernels that each op launched.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 
+from tessera_kernels import triton as triton_kernels
+from tessera_kernels.registry import OPS
+
 HOPPER, BLACKWELL = (90, 100)
 _types: set[tuple[str, ...]] = set()
 """Kernels, with the types of their arguments, that were compiled."""
 
-WIDE = {"_split_kernel"}
-"""Kernels that read whole vocabularies in each draft step; these are multiples of 16 here, as are addresses."""
+VECTORIZED = {"_split_kernel"}
+"""Kernels that read whole vocabularies in each draft step. Here sizes are multiples of 16 and addresses aligned."""
 
 
 @pytest.mark.timeout(450)  # 75 s of CPU from an empty cache; 300 s beside other work
@@ -31,33 +37,25 @@ def test_every_kernel_compiles() -> None:
         [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=400, check=False
     )
     assert run.returncode == 0, run.stderr
-    kernels = {
-        "_pool_kernel",
-        "_top_kernel",
-        "_split_kernel",
-        "_finish_kernel",
-        "_allocate_kernel",
-        "_pack_kernel",
-        "_scatter_kernel",
-        "_observe_kernel",
-        "_observe_tree_kernel",
-        "_tree_kernel",
-        "_chunks_kernel",
-        "_accept_kernel",
-        "_candidates_kernel",
-        "_cutoffs_kernel",
-        "_sums_kernel",
-        "_propose_kernel",
-        "_stash_kernel",
-        "_extend_kernel",
-        "_verify_kernel",
-        "_rows_kernel",
-    }
-    assert set(run.stdout.split()) == kernels
+    compiled: dict[str, set[str]] = {}
+    for line in run.stdout.splitlines():
+        name, kernel = line.split()
+        compiled.setdefault(name, set()).add(kernel)
+    for op in OPS:
+        assert launchers(op.kernel) <= compiled[op.name], op.name
+    modules = [module.name for module in pkgutil.walk_packages(triton_kernels.__path__, f"{triton_kernels.__name__}.")]
+    assert set.union(*map(launchers, modules)) == set.union(*compiled.values())
+
+
+def launchers(module: str) -> set[str]:
+    """The names of the kernels that a module defines."""
+    from tessera_kernels.triton.device.launcher import Launcher
+
+    return {name for name, value in vars(import_module(module)).items() if isinstance(value, Launcher)}
 
 
 def compile_instead_of_running(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-    """In the place of a launch: compile for what would have been launched."""
+    """Replaces ``JITFunction.run``: compiles for the arguments of the launch."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler import compile as compile_source
@@ -68,144 +66,212 @@ def compile_instead_of_running(kernel: Any, *args: Any, grid: Any, warmup: bool,
     signature = {n: "constexpr" if n in constants else type_name(v) for n, v in values.arguments.items()}
     fixed = {(i,): values.arguments[n] for i, n in enumerate(kernel.arg_names) if n in constants}
     aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(kernel.arg_names) if signature[n].startswith("*")}
-    # Sizes are a matter of the compiler's front end, which both have: for the second one, what differs in types alone.
+    # Constants concern the compiler's front end, which both targets share: the second one only compiles new types.
     types = (kernel.fn.__name__, *signature.values())
     targets = (HOPPER,) if types in _types else (HOPPER, BLACKWELL)
     _types.add(types)
     for capability in targets:
         target = GPUTarget("cuda", capability, 32)
         compiled = compile_source(ASTSource(kernel, signature, fixed, aligned), target=target, options=options)
-        if kernel.fn.__name__ in WIDE and ".v4." not in compiled.asm["ptx"]:
+        if kernel.fn.__name__ in VECTORIZED and ".v4." not in compiled.asm["ptx"]:
             raise RuntimeError(f"{kernel.fn.__name__} reads element by element")
-    sys.stdout.write(f"{kernel.fn.__name__}\n")
+    launched.add(kernel.fn.__name__)
+
+
+launched: set[str] = set()
+"""Kernels that the current compile case launched."""
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+CHAIN_SIZES = ((1, 1), (64, 7), (512, 16))
+"""Requests and depths of batches of chains."""
+TREE_SIZES = ((1, 2), (64, 8), (512, 32))
+"""Requests and nodes of batches of trees."""
 
 
 def type_name(value: Any) -> str:
-    """What the compiler calls the type of an argument."""
+    """The compiler's name of an argument's type."""
     if isinstance(value, torch.Tensor):
         names = {torch.bool: "i1", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
         return "*" + names.get(value.dtype, f"i{value.itemsize * 8}")
     return "fp32" if isinstance(value, float) else "i32"
 
 
-def launch_everything() -> None:
-    """Each launcher with the dtypes, and the extreme sizes, that it will meet."""
+def ints(*shape: int) -> torch.Tensor:
+    """An int32 tensor."""
+    return torch.empty(shape, dtype=torch.int32)
+
+
+def longs(*shape: int) -> torch.Tensor:
+    """An int64 tensor."""
+    return torch.empty(shape, dtype=torch.int64)
+
+
+def model_of(depths: int) -> Any:
+    """An acceptance model of 32 bins for 600 requests."""
     from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
+
+    return AcceptanceModel.create(torch.empty(31), torch.empty((depths, 32)), 600, "cpu")
+
+
+def compile_pool_rows(launch: Callable[..., Any]) -> None:
+    """Each dtype of the row store."""
     from tessera_kernels.ops.rows.pool_rows import Reduce, Span
+
+    for dtype in DTYPES:
+        launch(torch.empty((4, 64), dtype=dtype), ints(1, 600), [Span(0, 0, 4, Reduce.MEAN)])
+
+
+def compile_top_rows(launch: Callable[..., Any]) -> None:
+    """By size for one dtype, by dtype for one size: it takes the compiler longest."""
     from tessera_kernels.ops.rows.top_rows import Chunk
-    from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
-    from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows
-    from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets
-    from tessera_kernels.triton.draft.chain_rows import chain_rows_triton
-    from tessera_kernels.triton.draft.draft_confidence import draft_confidence_triton
-    from tessera_kernels.triton.draft.draft_proposal import draft_proposal_triton
-    from tessera_kernels.triton.learning.observe_acceptance import observe_acceptance_triton
-    from tessera_kernels.triton.learning.observe_tree import observe_tree_triton
-    from tessera_kernels.triton.rows.pool_rows import pool_rows_triton
-    from tessera_kernels.triton.rows.top_rows import top_rows_triton
-    from tessera_kernels.triton.verify.allocate_verify import allocate_verify_triton
-    from tessera_kernels.triton.verify.pack_verify import pack_verify_triton
-    from tessera_kernels.triton.verify.scatter_verify import scatter_verify_triton
-    from tessera_kernels.triton.verify.verify_offsets import verify_offsets_triton
 
-    ints, longs = torch.empty(600, dtype=torch.int32), torch.empty((2, 64), dtype=torch.int64)
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        pool_rows_triton(torch.empty((4, 64), dtype=dtype), ints[None], [Span(0, 0, 4, Reduce.MEAN)])
-        # It takes the compiler longest: by size for one type, by type for one size.
+    for dtype in DTYPES:
         for hidden_size, topk in ((64, 64), (4096, 128), (16384, 128)) if dtype == torch.bfloat16 else ((64, 64),):
-            top_rows_triton(torch.empty((4, hidden_size), dtype=dtype), ints[None], [Chunk(0, 0, 4, -1, topk)], topk)
-        for known in (32_000, 128_256):
-            logits, warm = torch.empty((2, known), dtype=dtype), torch.empty((2, 1))
-            draft_confidence_triton(logits, warm[:, 0], longs[:, 0])
-            draft_confidence_triton(logits, warm[:, 0], longs[:, 0], longs[0, :2], longs[:, 1])
-            draft_confidence_triton(logits, warm[:, 0], longs[:, 0], longs[0, :2])
-            draft_confidence_triton(logits, warm[:, 0], longs[:, 0], longs[0, :2], longs[:, 1], longs[0])
-            draft_proposal_triton(logits, warm, warm[:, 0], torch.empty((2, known)), longs[0, :2], warm[:, 0])
-        scatter_verify_triton(torch.empty((4, 4096), dtype=dtype), ints, 2, torch.empty((16, 4096), dtype=dtype), 0)
-    for dtype in (torch.int32, torch.int64):
-        scatter_verify_triton(torch.empty(4, dtype=dtype), ints, 2, torch.empty(16, dtype=dtype), -1)
-    for bs, depths in ((1, 1), (64, 7), (512, 16)):
-        model = AcceptanceModel.create(torch.empty(31), torch.empty((depths, 32)), 600, "cpu")
-        confidence, requests = torch.empty((bs, depths)), torch.empty(bs, dtype=torch.int64)
-        allocate_verify_triton(confidence, requests, model, 2 * bs, VerifyPlan.create(bs, depths, depths, "cpu"))
-        observe_acceptance_triton(confidence, requests, ints, ints, model)
-        verify_offsets_triton(requests, ints[:bs], 8, VerifyOffsets(ints[:bs], ints[: bs + 1], ints[: bs + 1]))
-        verify_offsets_triton(requests, None, 8, VerifyOffsets(ints[:bs], ints[: bs + 1], ints[: bs + 1]))
-        rows = VerifyRows(*torch.empty((3, bs * (depths + 1)), dtype=torch.int64).unbind())
-        chain_rows_triton(requests, rows.tokens.view(bs, -1)[:, 1:], requests, rows.tokens, rows.positions)
-        slots = KVSlots(torch.empty((600, 4100), dtype=torch.int32), requests, requests)
-        pack_verify_triton(rows, slots, ints, rows)
-    for bs, nodes in ((1, 2), (64, 8), (512, 32)):
-        model = AcceptanceModel.create(torch.empty(31), torch.empty((1, 32)), 600, "cpu")
-        scores, requests = torch.empty((bs, nodes - 1)), torch.empty(bs, dtype=torch.int64)
-        plan = VerifyPlan.create(bs, nodes - 1, nodes - 1, "cpu")
-        allocate_verify_triton(scores, requests, model, 2 * bs, plan, paths=True)
-        observe_tree_triton(scores, requests, ints, torch.empty((bs, 6), dtype=torch.int32), model)
-    launch_trees(ints, longs)
-    launch_acceptance(ints)
-    launch_between_graphs(ints, longs)
+            launch(torch.empty((4, hidden_size), dtype=dtype), ints(1, 600), [Chunk(0, 0, 4, -1, topk)], topk)
 
 
-def launch_trees(ints: torch.Tensor, longs: torch.Tensor) -> None:
-    """Links of trees: few nodes and many."""
-    from tessera_kernels.ops.draft.ragged_tree import RaggedTree
-    from tessera_kernels.triton.draft.ragged_tree import ragged_tree_triton
+def compile_draft_confidence(launch: Callable[..., Any]) -> None:
+    """With and without each optional tensor."""
+    probability, index, chain, positions = torch.empty(2), longs(2, 64)[:, 0], longs(2, 64)[:, 1], longs(2)
+    for dtype in DTYPES:
+        for vocabulary in (32_000, 128_256):
+            logits = torch.empty((2, vocabulary), dtype=dtype)
+            launch(logits, probability, index)
+            launch(logits, probability, index, positions, chain)
+            launch(logits, probability, index, positions)
+            launch(logits, probability, index, positions, chain, longs(vocabulary))
 
-    for nodes in (2, 8, 64):
-        index = torch.empty((3, 2, nodes), dtype=torch.int64)
-        tree = RaggedTree._make([*index.unbind(), longs.flatten(), torch.empty(9, dtype=torch.bool)])
-        for prefix in (True, False):
-            ragged_tree_triton(longs, longs, longs[0], ints, longs[0], 4, 5, prefix, tree)
+
+def compile_draft_proposal(launch: Callable[..., Any]) -> None:
+    """Each dtype of the draft's logits."""
+    temperatures, column = torch.empty((2, 1)), torch.empty(2)
+    for dtype in DTYPES:
+        for vocabulary in (32_000, 128_256):
+            q = torch.empty((2, vocabulary))
+            launch(torch.empty((2, vocabulary), dtype=dtype), temperatures, column, q, longs(2), column)
 
 
-def launch_between_graphs(ints: torch.Tensor, longs: torch.Tensor) -> None:
-    """Drafts with states and without, tokens of prefills and of verifications; batches of one and of many."""
-    from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets
+def compile_stash_drafts(launch: Callable[..., Any]) -> None:
+    """With hidden states and without; tokens of prefills and of verifications."""
     from tessera_kernels.ops.draft.stash_drafts import DraftRows
-    from tessera_kernels.triton.draft.extend_offsets import extend_offsets_triton
-    from tessera_kernels.triton.draft.stash_drafts import stash_drafts_triton
 
     for dtype, hidden_size in ((torch.bfloat16, 4096), (torch.float16, 7168), (torch.float32, 64), (None, 0)):
         states = None if dtype is None else torch.empty((64, hidden_size), dtype=dtype)
         for topk in (1, 4, 10):
-            drafts = DraftRows(longs[0], torch.empty((64, topk)), torch.empty((64, topk), dtype=torch.int64), states)
-            for tokens in (longs[0], ints[:64]):
-                stash_drafts_triton(drafts._replace(tokens=tokens), longs[1], drafts)
-    table = torch.empty((600, 4100), dtype=torch.int32)
+            drafts = DraftRows(longs(64), torch.empty((64, topk)), longs(64, topk), states)
+            for tokens in (longs(64), ints(64)):
+                launch(drafts._replace(tokens=tokens), longs(64), drafts)
+
+
+def compile_chain_rows(launch: Callable[..., Any]) -> None:
+    """Short chains and long ones."""
+    for bs, depths in CHAIN_SIZES:
+        rows = longs(2, bs * (depths + 1))
+        launch(longs(bs), longs(bs, depths + 1)[:, 1:], longs(bs), *rows)
+
+
+def compile_ragged_tree(launch: Callable[..., Any]) -> None:
+    """Few nodes and many, with the prefix in the mask and without."""
+    from tessera_kernels.ops.draft.ragged_tree import RaggedTree
+
+    for nodes in (2, 8, 64):
+        tree = RaggedTree._make([*longs(3, 2, nodes).unbind(), longs(128), torch.empty(9, dtype=torch.bool)])
+        for prefix in (True, False):
+            launch(longs(2, 64), longs(2, 64), longs(64), ints(600), longs(64), 4, 5, prefix, tree)
+
+
+def compile_extend_offsets(launch: Callable[..., Any]) -> None:
+    """One request and many, with accepted tokens and without."""
+    from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets
+
     for bs in (1, 64):
-        offsets = ExtendOffsets(longs[0], ints, longs[1])
-        for accepted in (None, ints[:bs]):
-            extend_offsets_triton(longs[0, :bs], ints[:bs], accepted, longs[1, :bs], table, 8, offsets)
+        offsets = ExtendOffsets(longs(64), ints(600), longs(64))
+        for accepted in (None, ints(bs)):
+            launch(longs(bs), ints(bs), accepted, longs(bs), ints(600, 4100), 8, offsets)
 
 
-def launch_acceptance(ints: torch.Tensor) -> None:
-    """Chains: one token and many, greedy and sampled."""
+def compile_allocate_verify(launch: Callable[..., Any]) -> None:
+    """Chains, then trees."""
+    from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+
+    for bs, depths in CHAIN_SIZES:
+        plan = VerifyPlan.create(bs, depths, depths, "cpu")
+        launch(torch.empty((bs, depths)), longs(bs), model_of(depths), 2 * bs, plan)
+    for bs, nodes in TREE_SIZES:
+        plan = VerifyPlan.create(bs, nodes - 1, nodes - 1, "cpu")
+        launch(torch.empty((bs, nodes - 1)), longs(bs), model_of(1), 2 * bs, plan, paths=True)
+
+
+def compile_pack_verify(launch: Callable[..., Any]) -> None:
+    """Small batches and large ones."""
+    from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows
+
+    for bs, depths in CHAIN_SIZES:
+        rows = VerifyRows(*longs(3, bs * (depths + 1)).unbind())
+        launch(rows, KVSlots(ints(600, 4100), longs(bs), longs(bs)), ints(600), rows)
+
+
+def compile_scatter_verify(launch: Callable[..., Any]) -> None:
+    """Hidden states, then token ids."""
+    for dtype in DTYPES:
+        launch(torch.empty((4, 4096), dtype=dtype), ints(600), 2, torch.empty((16, 4096), dtype=dtype), 0)
+    for dtype in (torch.int32, torch.int64):
+        launch(torch.empty(4, dtype=dtype), ints(600), 2, torch.empty(16, dtype=dtype), -1)
+
+
+def compile_verify_offsets(launch: Callable[..., Any]) -> None:
+    """Ragged verifications and uniform ones."""
+    from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets
+
+    for bs, _ in CHAIN_SIZES:
+        for verify_lens in (ints(bs), None):
+            launch(longs(bs), verify_lens, 8, VerifyOffsets(ints(bs), ints(bs + 1), ints(bs + 1)))
+
+
+def compile_accept_chains(launch: Callable[..., Any]) -> None:
+    """One token and many; greedy, sampled, with cutoffs, and with proposals of the whole vocabulary and of a part."""
     from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, Observation
-    from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits
-    from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
-    from tessera_kernels.triton.accept.accept_chains import accept_chains_triton
-    from tessera_kernels.triton.accept.sampling_cutoffs import sampling_cutoffs_triton
 
     for dtype, width in ((torch.float32, 1), (torch.float32, 8), (torch.bfloat16, 16)):
-        logits, chains = torch.empty((64, 128_256), dtype=dtype), torch.empty((4, width), dtype=torch.int64)
-        accepted = AcceptedChains.create(4, width, chains.device)
-        model = AcceptanceModel.create(torch.empty(31), torch.empty((max(width - 1, 1), 32)), 600, "cpu")
-        observation = Observation(torch.empty((4, width)), torch.empty(4, dtype=torch.int64), model)
-        warm = ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))
-        cutoffs = torch.empty(64)
-        limits = SamplingLimits(warm.temperatures, ints[:4], warm.last_coins, warm.last_coins)
-        sampling_cutoffs_triton(logits, ints, limits, width, cutoffs)
-        proposed = warm._replace(cutoffs=cutoffs, proposals=torch.empty((4, width - 1, logits.shape[1])))
-        of_few = proposed._replace(
-            proposals=torch.empty((4, width - 1, 32_000)),
-            draft_places=torch.empty(logits.shape[1], dtype=torch.int32),
-        )
-        for sampling in (None, warm, warm._replace(cutoffs=cutoffs), proposed, of_few):
-            accept_chains_triton(logits, ints, chains, sampling, accepted, None if width == 1 else observation)
+        logits = torch.empty((64, 128_256), dtype=dtype)
+        accepted = AcceptedChains.create(4, width, logits.device)
+        observation = Observation(torch.empty((4, width)), longs(4), model_of(max(width - 1, 1)))
+        sampled = ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))
+        cut = sampled._replace(cutoffs=torch.empty(64))
+        proposed = cut._replace(proposals=torch.empty((4, width - 1, logits.shape[1])))
+        mapped = cut._replace(proposals=torch.empty((4, width - 1, 32_000)), draft_ids=ints(logits.shape[1]))
+        for sampling in (None, sampled, cut, proposed, mapped):
+            launch(logits, ints(600), longs(4, width), sampling, accepted, None if width == 1 else observation)
+
+
+def compile_sampling_cutoffs(launch: Callable[..., Any]) -> None:
+    """Each dtype of the target's logits."""
+    from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits
+
+    limits = SamplingLimits(torch.empty((4, 1)), ints(4), torch.empty(4), torch.empty(4))
+    for dtype, width in ((torch.float32, 1), (torch.float32, 8), (torch.bfloat16, 16)):
+        launch(torch.empty((64, 128_256), dtype=dtype), ints(600), limits, width, torch.empty(64))
+
+
+def compile_observe_acceptance(launch: Callable[..., Any]) -> None:
+    """Short chains and long ones."""
+    for bs, depths in CHAIN_SIZES:
+        launch(torch.empty((bs, depths)), longs(bs), ints(600), ints(600), model_of(depths))
+
+
+def compile_observe_tree(launch: Callable[..., Any]) -> None:
+    """Few nodes and many."""
+    for bs, nodes in TREE_SIZES:
+        launch(torch.empty((bs, nodes - 1)), longs(bs), ints(600), ints(bs, 6), model_of(1))
 
 
 if __name__ == "__main__":
     from triton.runtime.jit import JITFunction
 
+    from tessera_kernels.registry import kernel_of
+
     JITFunction.run = compile_instead_of_running
-    launch_everything()
+    for op in OPS:
+        launched.clear()
+        globals()[op.compile_case](kernel_of(op.name).launch)
+        for name in sorted(launched):
+            sys.stdout.write(f"{op.name} {name}\n")

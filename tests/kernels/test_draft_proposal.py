@@ -1,4 +1,4 @@
-"""Draft tokens that are samples: the Triton kernels and their torch twin against float64."""
+"""Draft tokens that are samples: the Triton kernels and their torch reference against float64."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_is_no_number(propose: Propose, device: str) -> None:
     torch.testing.assert_close(probability, torch.tensor([1 / 7, 1.0, 0.0, 0.0, 1 / (known - SMALL), 1.0]))
 
 
-def test_without_a_gpu_the_twin_runs() -> None:
+def test_without_a_gpu_the_reference_runs() -> None:
     """The function for callers."""
     q, index, probability = torch.empty(1, 2), torch.empty(1, dtype=torch.int64), torch.empty(1)
     draft_proposal(torch.tensor([[0.0, 0.0]]), torch.ones(1, 1), torch.tensor([0.6]), q, index, probability)

@@ -1,4 +1,4 @@
-"""Offsets of draft-extends: the Triton kernel and its twin against a plain loop, and our backend against SGLang's."""
+"""Offsets of draft-extends: kernel and reference against a plain loop, and our backend against SGLang's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where top-k, top-p and min-p cut: the Triton kernel and its torch twin against plain loops."""
+"""Where top-k, top-p and min-p cut: the Triton kernel and its torch reference against plain loops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs, sampling_cutoffs_torch
-from tessera_kernels.triton.accept import accept_chains as row_chunks
 from tessera_kernels.triton.accept import sampling_cutoffs as kernel
-from tessera_kernels.triton.accept.accept_chains import CHUNK
+from tessera_kernels.triton.device import chunk_softmax
+from tessera_kernels.triton.device.chunk_softmax import CHUNK
 
 SMALL = 32
 POISON = 1e30
@@ -26,9 +26,8 @@ Cut = Callable[..., None]
 @pytest.fixture(params=[SMALL, SMALL // 8], ids=["room", "no room"])
 def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Plain loops over large vocabularies take long. With room for the candidates of most rows, and of few."""
-    for module in (kernel, row_chunks):
-        monkeypatch.setattr(module, "CHUNK", SMALL)
-    monkeypatch.setattr(kernel, "ROOM", request.param)
+    monkeypatch.setattr(chunk_softmax, "CHUNK", SMALL)
+    monkeypatch.setattr(kernel, "CAPACITY", request.param)
     monkeypatch.setattr(kernel, "BLOCK", SMALL)
 
 
@@ -118,7 +117,7 @@ def test_logits_that_are_not_numbers(cut: Cut, device: str, small: None) -> None
     assert (cutoffs != POISON).all()
 
 
-def test_without_a_gpu_the_twin_runs() -> None:
+def test_without_a_gpu_the_reference_runs() -> None:
     """The function for callers."""
     cutoffs = torch.zeros(1)
     limits = SamplingLimits(torch.ones(1), torch.tensor([2], dtype=torch.int32), torch.ones(1), torch.zeros(1))

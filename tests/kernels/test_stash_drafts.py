@@ -1,4 +1,4 @@
-"""Drafts of a batch into a pool: the Triton kernel and its twin against SGLang's indexed writes."""
+"""Drafts of a batch into a pool: the Triton kernel and its reference against SGLang's indexed writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of verifications: the kernel and its twin against SGLang's own functions, and in SGLang's FlashAttention."""
+"""Offsets of verifications: kernel and reference against SGLang's functions, and in SGLang's FlashAttention."""
 
 from __future__ import annotations
 

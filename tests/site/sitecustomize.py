@@ -78,7 +78,7 @@ def _tell_last_mlps() -> None:
 
 
 def _pick_as_on_gpu() -> None:
-    """Chains pick their tokens by the function that SGLang has for GPUs, around which is ours: its torch twin runs."""
+    """Chains pick tokens by the function that SGLang has for GPUs, which ours wraps; its reference in torch runs."""
     from tessera.tilespec import scores
 
     create = scores.Scores.__init__

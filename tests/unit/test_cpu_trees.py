@@ -135,7 +135,7 @@ class TestTreeBuilding:
                 assert tree[node].nonzero().flatten().tolist() == sorted(trees.path(b, node))
 
     def test_node_without_its_parent_is_linked_to_nothing(self) -> None:
-        """As in the Triton twin: no parent links to it, and it attends to itself and the root."""
+        """As in the Triton kernel: no parent links to it, and it attends to itself and the root."""
         # Candidate 6 belongs to group 3, which continues candidate 1; that one was not chosen.
         trees = SimpleNamespace(parent_list=torch.tensor([[-1, 0, 0, 1]]), selected=torch.tensor([[0, 6]]))
         mask, positions = torch.ones(9, dtype=torch.bool), torch.empty(3, dtype=torch.int64)

@@ -13,7 +13,7 @@ from tessera.tilespec import calibration
 from tessera.tilespec.calibration import BINS, MAX_LOGIT, Calibration
 from tessera.tilespec.gain import Survivals
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
-from tessera_kernels.ops.learning.histogram import PROMISED_UNIT
+from tessera_kernels.ops.learning.histogram import PREDICTION_UNIT
 from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 from tessera_testing.tilespec import promised
@@ -23,7 +23,7 @@ DEPTHS = 3
 
 def counts(trials: npt.ArrayLike, successes: npt.ArrayLike, promised: npt.ArrayLike = 0) -> npt.NDArray[np.int32]:
     """Counts of the device, the same at every depth; ``promised`` in tokens."""
-    kinds = trials, successes, np.asarray(promised) / PROMISED_UNIT
+    kinds = trials, successes, np.asarray(promised) / PREDICTION_UNIT
     every = np.array([np.broadcast_to(kind, BINS) for kind in kinds])
     return np.repeat(every[:, None], DEPTHS, axis=1).astype(np.int32)
 
@@ -87,7 +87,7 @@ def test_always_finite_and_monotone(seed: int) -> None:
     table.trials[:] = table.successes[:] = table.promised[:] = 0
     trials = rng.integers(0, 10 ** rng.integers(1, 6), (DEPTHS, BINS))
     promised = rng.integers(0, trials + 1)
-    device += [trials, (trials * rng.random(BINS)).astype(np.int64), (promised / PROMISED_UNIT).astype(np.int64)]
+    device += [trials, (trials * rng.random(BINS)).astype(np.int64), (promised / PREDICTION_UNIT).astype(np.int64)]
     table.absorb((device & 0xFFFFFFFF).astype(np.uint32).view(np.int32))
     assert table.trials.sum() == trials.sum()
     assert table.promised.sum() == promised.sum()

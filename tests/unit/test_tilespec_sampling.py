@@ -91,7 +91,7 @@ class World:
             proposals[::2, 0] = self.stand_ins
         sampling = ChainSampling(torch.ones(len(chains)), *coins, proposals=proposals)
         accept_chains(self.p[chains[verified]].log(), plan.qo_indptr, chains, sampling, accepted)
-        return accepted.tokens.view_as(chains).long(), accepted.lens.long()
+        return accepted.tokens.view_as(chains).long(), accepted.accept_lens.long()
 
     def run(self, sampled: bool, score: Score) -> torch.Tensor:
         """A start and the first OUTPUT tokens of each request, ``[REQUESTS, 1 + OUTPUT]``, in as many steps."""

@@ -104,7 +104,7 @@ class World:
         lay_out(tree, laid, self.length - 1, plan, SimpleNamespace(verify_mask=None))
         assert tree.mask_indptr is not None
 
-        dense = VerifyRows.around(nodes.flatten(), laid.positions)
+        dense = VerifyRows.with_new_locations(nodes.flatten(), laid.positions)
         nowhere = KVSlots(torch.zeros(1, NODES, dtype=torch.int32), torch.zeros_like(ROWS), torch.zeros_like(ROWS))
         lens = plan.verify_lens[:REQUESTS].long()
         packed = VerifyRows(*torch.empty(3, int(lens.sum()), dtype=torch.int64).unbind())

@@ -139,9 +139,8 @@ def move_to_front(kept: list[Any], since: int) -> None:
 
 
 def launch_directly(kernel: Any) -> None:
-    """Launch a Triton kernel of SGLang's by our own launcher, which examines its arguments less."""
-    from tessera_kernels.triton.device.launch import (
-        hasten,  # with torch, which a process that only loads plugins does not have yet
-    )
+    """Cache the launches of a Triton kernel of SGLang's: see `tessera_kernels.triton.device.launch_cache`."""
+    # Imports torch, which a process that only loads plugins does not have yet.
+    from tessera_kernels.triton.device.launch_cache import cache_launches
 
-    hasten(kernel)
+    cache_launches(kernel)

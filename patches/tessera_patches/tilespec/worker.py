@@ -31,11 +31,11 @@ from tessera_patches.core.changes import Mixin, TemporaryFields, extend_class, f
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.draft.drafts import score_chains
 from tessera_patches.tilespec.draft.proposals import certain
-from tessera_patches.tilespec.draft.vocabulary import draft_places, vocabulary
+from tessera_patches.tilespec.draft.vocabulary import draft_ids, vocabulary
 from tessera_patches.tilespec.extend.last_rows import last_rows_only
 from tessera_patches.tilespec.start import late_compiles
 from tessera_patches.tilespec.start import profile as tilespec_profile
-from tessera_patches.tilespec.start.launches import hasten_sglang
+from tessera_patches.tilespec.start.launches import cache_sglang_launches
 from tessera_patches.tilespec.start.rehearsal import as_served
 from tessera_patches.tilespec.verify import graphs as tilespec_graphs
 from tessera_patches.tilespec.verify.accept import Chains
@@ -127,12 +127,12 @@ class SizedWorker(Mixin):
         self._scores = self.scores_class(requests, depths, self.device, model)
         drafts.score(self._scores)
         self._recent = RecentTokens(requests, depths + 1)
-        hasten_sglang(self.device)
+        cache_sglang_launches(self.device)
         last_rows_only(drafts.draft_runner.model, drafts.read)
         if not self._states.shape.trees:  # of those SGLang accepts some
             as_multiplied(self.target_worker.model_runner.model, ForwardMode.is_target_verify)
             as_multiplied(drafts.draft_runner.model, drafting)
-        self._draft_places = draft_places(drafts) if self.server_args.speculative_use_rejection_sampling else None
+        self._draft_ids = draft_ids(drafts) if self.server_args.speculative_use_rejection_sampling else None
 
     def init_cuda_graphs(self) -> None:
         """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
@@ -200,7 +200,7 @@ class SizedWorker(Mixin):
         chains = None
         if not self._states.shape.trees:
             observation = self._scores.observation(bs, steps, requests)
-            chains = Chains(plan.qo_indptr, self._recent, observation, self._draft_places)
+            chains = Chains(plan.qo_indptr, self._recent, observation, self._draft_ids)
             chains.attach(verify_input)
         with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import Array
-from tessera_kernels.ops.learning.histogram import PROMISED_UNIT
+from tessera_kernels.ops.learning.histogram import PREDICTION_UNIT
 
 BINS = 32
 """Bins of confidence, equal in its logit: drafts are often sure, and 0.99 is not 0.999."""
@@ -125,7 +125,7 @@ class Calibration:
         kept = 0.5 ** (new[0, 0].sum() / (HALF_LIFE * self._columns))
         self.trials = self.trials * kept + new[0]
         self.successes = self.successes * kept + new[1]
-        self.promised = self.promised * kept + PROMISED_UNIT * new[2].sum(1)
+        self.promised = self.promised * kept + PREDICTION_UNIT * new[2].sum(1)
         return int(new[1].sum())
 
     def acceptance(self) -> Array:

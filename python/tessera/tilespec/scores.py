@@ -42,7 +42,7 @@ class Scores:
         self._depth = 0
         self._plans = _plans(requests, depths, device)
         self.histogram = next(iter(self._plans.values())).histogram
-        self.models = (model, model.sibling())
+        self.models = (model, model.with_own_table())
         self.model = model
         self.anchors = torch.arange(requests + 1, dtype=torch.int32, device=device)
 

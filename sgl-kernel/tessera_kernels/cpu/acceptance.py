@@ -21,7 +21,8 @@ def verify_tree_greedy_cpu(
 ) -> None:
     """Follow the tree of each request as long as a child holds the token that the target predicts (in place).
 
-    Mirrors the CUDA operator ``verify_tree_greedy`` and its Triton twin (``sglang.kernels.ops.speculative.spec_tree``).
+    Mirrors the CUDA operator ``verify_tree_greedy`` and its Triton counterpart
+    (``sglang.kernels.ops.speculative.spec_tree``).
 
     Args:
         predicts: int32, flat, at least ``B * N``: the target's token, written at the accepted nodes only.

@@ -43,7 +43,7 @@ def verify_attention(
 ) -> torch.Tensor:
     """Attend from the drafted tokens of each request to its accepted tokens and to their own ancestors.
 
-    The keys and values of the drafted tokens are in the cache already, at the positions behind ``seq_lens``.
+    The keys and values of the drafted tokens are in the cache already, at the positions from ``seq_lens`` on.
 
     Args:
         query: ``[T, Hq, D]`` with ``T >= sum(verify_lens)``: the tokens of one request after those of the other.

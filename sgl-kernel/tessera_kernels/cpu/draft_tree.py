@@ -27,7 +27,7 @@ def build_tree_kernel_efficient_cpu(
 ) -> None:
     """Describe the draft trees: attention mask, positions, first child and next sibling of every node (in place).
 
-    Mirrors the CUDA operator ``build_tree_kernel_efficient`` and its Triton twin
+    Mirrors the CUDA operator ``build_tree_kernel_efficient`` and its Triton counterpart
     (``sglang.kernels.ops.speculative.spec_tree``).
 
     Args:

@@ -1,1 +1,1 @@
-"""Definitions of the ops: what each takes and writes, its launch entry and its reference in torch."""
+"""Definitions of the ops: types, the op itself, which launches its kernel on a GPU, and its reference in torch."""

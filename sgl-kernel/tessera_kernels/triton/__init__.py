@@ -1,1 +1,1 @@
-"""The Triton kernels of the ops, and what they share."""
+"""Triton kernels, in the families of `tessera_kernels.ops`, and what they share."""

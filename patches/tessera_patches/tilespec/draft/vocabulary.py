@@ -19,18 +19,18 @@ def vocabulary(drafts: Any) -> int:
     return int(drafts.target_worker.model_config.vocab_size if known is None else known.shape[0])
 
 
-def draft_places(drafts: Any) -> torch.Tensor | None:
-    """Where each of the target's tokens is among the draft model's, int32 ``[V]``; -1 for those that it lacks.
+def draft_ids(drafts: Any) -> torch.Tensor | None:
+    """The id of each of the target's tokens in the draft model's vocabulary, int32 ``[V]``; -1 for those that it lacks.
 
-    None where it has all of them, by the same numbers.
+    None where both vocabularies are the same.
     """
     known = drafts.hot_token_id
     if known is None:
         return None
-    ids: dict[str, Any] = {"dtype": torch.int32, "device": known.device}
-    places = torch.full((drafts.target_worker.model_config.vocab_size,), -1, **ids)
-    places[known] = torch.arange(len(known), **ids)
-    return places
+    options: dict[str, Any] = {"dtype": torch.int32, "device": known.device}
+    ids = torch.full((drafts.target_worker.model_config.vocab_size,), -1, **options)
+    ids[known] = torch.arange(len(known), **options)
+    return ids
 
 
 class KnowingSome(Mixin):

@@ -1,4 +1,4 @@
-"""SGLang's own Triton kernels between the graphs of a step, launched as fast as ours."""
+"""Cached launches of SGLang's own Triton kernels between the graphs of a step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tessera_patches.core.seam import Hook
 from tessera_patches.tilespec.start.seams import SEAMS
 
 KERNELS = tuple(seam.target for seam in SEAMS if seam.hook is Hook.KERNEL)
-"""What a step launches besides its graphs, by dotted path."""
+"""SGLang's Triton kernels that a step launches outside of graphs, by dotted path."""
 
 
-def hasten_sglang(device: str) -> None:
-    """Have these take the short way in this process; only on a GPU there is one."""
+def cache_sglang_launches(device: str) -> None:
+    """Cache the launches of `KERNELS` in this process; nothing on a device that is not CUDA."""
     if torch.device(device).type != "cuda":
         return
     for kernel in KERNELS:

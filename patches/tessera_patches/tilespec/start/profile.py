@@ -26,7 +26,7 @@ from tessera.tilespec.calibration import Calibrations
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import completed
-from tessera_kernels.triton.device.launch import power_of_2
+from tessera_kernels.triton.device.launcher import power_of_2
 from tessera_patches.apply import start_error
 from tessera_patches.tilespec.draft.vocabulary import vocabulary
 from tessera_patches.tilespec.start import facts as tilespec_facts

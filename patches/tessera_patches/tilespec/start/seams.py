@@ -15,7 +15,7 @@ def _kernel(name: str, *callers: str) -> Seam:
         hook=Hook.KERNEL,
         phase=Phase.SCHEDULER,
         feature="tilespec",
-        handler="tessera_patches.tilespec.start.launches:hasten_sglang",
+        handler="tessera_patches.tilespec.start.launches:cache_sglang_launches",
         guard=Guard.PARAMETERS,
         why="A launch takes a fraction of the time that Triton's function takes.",
         remove_when="Triton launches a kernel that it has compiled without looking for it.",

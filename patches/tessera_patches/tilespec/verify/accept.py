@@ -34,14 +34,14 @@ class Chains(Attachment):
     Attributes:
         qo_indptr: where each one's verified rows begin, int32 ``[bs + 1]`` or longer.
         observation: what is to be learnt of them; None once it was, or where nothing is.
-        draft_places: of `ChainSampling`, where drafts are samples.
+        draft_ids: of `ChainSampling`, where drafts are samples.
         recent: what earlier verifications accepted, for requests with penalties.
     """
 
     qo_indptr: torch.Tensor
     recent: RecentTokens
     observation: Observation | None = None
-    draft_places: torch.Tensor | None = None
+    draft_ids: torch.Tensor | None = None
 
 
 def accept(
@@ -66,10 +66,10 @@ def accept(
         for output in accepted:
             get_tp_group().broadcast(output, src=0)
     if tilespec_penalties.of(batch.sampling_info) is not None:
-        chains.recent.note(batch.req_pool_indices, accepted.tokens.view(bs, width), accepted.lens)
+        chains.recent.note(batch.req_pool_indices, accepted.tokens.view(bs, width), accepted.accept_lens)
     if batch.return_logprob:
         logits_output.next_token_logits = logits.float()
-    return accepted.tokens, accepted.lens, accepted.places
+    return accepted.tokens, accepted.accept_lens, accepted.accept_index
 
 
 class _Drafted(NamedTuple):
@@ -125,8 +125,16 @@ def _sampling(
         device=tokens.device,
     )
     spec = get_spec()
-    single, total = spec.speculative_accept_threshold_single, max(spec.speculative_accept_threshold_acc, 1e-9)
-    return ChainSampling(asked.temperatures, coins, last_coins, single, total, cutoffs, proposals, chains.draft_places)
+    return ChainSampling(
+        asked.temperatures,
+        coins,
+        last_coins,
+        spec.speculative_accept_threshold_single,
+        max(spec.speculative_accept_threshold_acc, 1e-9),
+        cutoffs,
+        proposals,
+        chains.draft_ids,
+    )
 
 
 def _truncated(asked: Any) -> bool:

@@ -47,7 +47,7 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
     tree = DraftTree.of(verify_input)
     if tree is not None:
         lay_out(tree, verify_input, batch.seq_lens, cut.plan, runner.attn_backend)
-    cut.dense = VerifyRows.around(verify_input.draft_token, verify_input.positions)
+    cut.dense = VerifyRows.with_new_locations(verify_input.draft_token, verify_input.positions)
     packed = VerifyRows(*(one.new_empty(cut.rows) for one in cut.dense))
     slots = KVSlots(pool.req_to_token, batch.req_pool_indices, batch.seq_lens)
     pack_verify(cut.dense, slots, cut.plan.qo_indptr, packed)

@@ -1,1 +1,1 @@
-"""Draft tokens: chosen, laid out, and kept for the next step."""
+"""Draft tokens: their choice, their layout for the verification, and the state from step to step."""

@@ -1,8 +1,12 @@
-"""What is verified of drafts without branches: each request's anchor and its draft tokens, one behind the other."""
+"""The rows of a verification of whole chains: each request's anchor, then its draft tokens."""
 
 from __future__ import annotations
 
 import torch
+
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("chain_rows")
 
 
 def chain_rows(
@@ -12,21 +16,19 @@ def chain_rows(
     tokens: torch.Tensor,
     positions: torch.Tensor,
 ) -> None:
-    """Write tokens and positions of whole chains (in place), on the current stream.
+    """Write the tokens and positions of whole chains (in place).
 
-    One launch of a Triton kernel on a GPU, `chain_rows_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; `chain_rows_torch` elsewhere.
 
     Args:
         anchors: int64 ``[bs]``, contiguous: the last token of each request.
         drafts: int64 ``[bs, s]``, columns contiguous.
         seq_lens: int64 ``[bs]``, contiguous: cached tokens of each request.
         tokens: int64 ``[bs * (s + 1)]``, written.
-        positions: int64, the same, written.
+        positions: int64 ``[bs * (s + 1)]``, written.
     """
     if drafts.is_cuda:
-        from tessera_kernels.triton.draft.chain_rows import chain_rows_triton
-
-        chain_rows_triton(anchors, drafts, seq_lens, tokens, positions)
+        _KERNEL.launch(anchors, drafts, seq_lens, tokens, positions)
     else:
         chain_rows_torch(anchors, drafts, seq_lens, tokens, positions)
 
@@ -38,7 +40,7 @@ def chain_rows_torch(
     tokens: torch.Tensor,
     positions: torch.Tensor,
 ) -> None:
-    """The torch twin of the Triton kernel: same arguments, same result."""
+    """Reference in torch: equal to the kernel."""
     bs, steps = drafts.shape
     rows = tokens.view(bs, steps + 1)
     rows[:, 0], rows[:, 1:] = anchors, drafts

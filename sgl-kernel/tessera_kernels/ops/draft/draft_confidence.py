@@ -1,8 +1,12 @@
-"""The draft's next token and how sure it is of it, from one read of its logits."""
+"""The draft's most likely next token and its probability, from one read of the logits."""
 
 from __future__ import annotations
 
 import torch
+
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("draft_confidence")
 
 
 def draft_confidence(
@@ -11,29 +15,27 @@ def draft_confidence(
     index: torch.Tensor,
     positions: torch.Tensor | None = None,
     chain: torch.Tensor | None = None,
-    numbers: torch.Tensor | None = None,
+    token_map: torch.Tensor | None = None,
 ) -> None:
-    """Write arg-max and greatest softmax probability of each row (in place), on the current stream.
+    """Write arg-max and greatest softmax probability of each row (in place).
 
-    Runs two Triton kernels on a GPU and `draft_confidence_torch` elsewhere. Nothing is allocated that a CUDA graph
-    could not hold, and the host waits for nothing.
+    Two launches on a GPU, on the current stream, without a host sync, also in CUDA graphs; `draft_confidence_torch`
+    elsewhere.
 
     Args:
         logits: ``[n, V]`` bfloat16, float16 or float32, rows contiguous (any row stride), V at least 1.
-        probability: ``[n]`` float32, any stride, written: 1 / sum(exp(x - max x)); 0 where that is not a number (a row
-            with NaN, infinity or nothing but minus infinity).
-        index: ``[n]`` int64, any stride, written: the lowest index of the maximum, where NaN counts as infinity.
-            Always a valid index.
-        positions: ``[n]`` int64, contiguous, goes up by one: where the next draft step writes. None is left out.
-        chain: ``[n]`` int64, any stride, written: the index once more. None is left out.
-        numbers: ``[V]`` int64, contiguous: what is written in the place of an index. None leaves it as it is.
+        probability: ``[n]`` float32, any stride, written: 1 / sum(exp(x - max x)); 0 where that is NaN (a row with NaN
+            or infinity, or only minus infinity).
+        index: ``[n]`` int64, any stride, written: the lowest index of the maximum, with NaN as infinity. Always a valid
+            index.
+        positions: ``[n]`` int64, contiguous, incremented: the position that the next draft step writes. Optional.
+        chain: ``[n]`` int64, any stride, written: the same as ``index``. Optional.
+        token_map: ``[V]`` int64, contiguous: the token that is written for each index. None writes the index.
     """
     if logits.is_cuda:
-        from tessera_kernels.triton.draft.draft_confidence import draft_confidence_triton
-
-        draft_confidence_triton(logits, probability, index, positions, chain, numbers)
+        _KERNEL.launch(logits, probability, index, positions, chain, token_map)
     else:
-        draft_confidence_torch(logits, probability, index, positions, chain, numbers)
+        draft_confidence_torch(logits, probability, index, positions, chain, token_map)
 
 
 def draft_confidence_torch(
@@ -42,14 +44,14 @@ def draft_confidence_torch(
     index: torch.Tensor,
     positions: torch.Tensor | None = None,
     chain: torch.Tensor | None = None,
-    numbers: torch.Tensor | None = None,
+    token_map: torch.Tensor | None = None,
 ) -> None:
-    """The torch twin of the Triton kernels: same arguments, same result up to the order of the sum."""
+    """Reference in torch: equal to the kernels up to the order of the sum."""
     values = logits.float()
     values = values.where(~values.isnan(), float("inf"))
     best, where = values.max(1, keepdim=True)
     where = where.squeeze(1)
-    index.copy_(where if numbers is None else numbers[where])
+    index.copy_(where if token_map is None else token_map[where])
     total = (values - best).exp().sum(1)
     probability.copy_((1 / total).nan_to_num(0.0))
     if positions is not None:

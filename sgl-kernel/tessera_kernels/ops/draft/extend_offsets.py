@@ -1,4 +1,4 @@
-"""Where the rows and the KV slots of each request begin when a draft model reads the tokens that were verified."""
+"""Offsets of a draft-extend, in which the draft model reads the verified tokens: queries and KV slots by request."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from typing import NamedTuple
 
 import torch
 
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("extend_offsets")
+
 
 class ExtendOffsets(NamedTuple):
-    """What SGLang's Triton attention reads of a draft-extend; all contiguous, written in place."""
+    """Inputs of SGLang's Triton attention in a draft-extend; all contiguous, written in place."""
 
     qo_indptr: torch.Tensor
-    """int64 ``[bs + 1]``, where each request's rows begin."""
+    """int64 ``[bs + 1]``, the first row of each request."""
     kv_indptr: torch.Tensor
-    """int32 ``[bs + 1]``, where each request's KV slots begin."""
+    """int32 ``[bs + 1]``, the first of each request's entries in ``kv_indices``."""
     kv_indices: torch.Tensor
-    """int64 ``[capacity]``, the KV slots of all contexts, one request behind the other; none is written beyond."""
+    """int64 ``[capacity]``, the KV slots of all contexts, by request; entries beyond the capacity are dropped."""
 
 
 def extend_offsets(
@@ -29,9 +33,9 @@ def extend_offsets(
 ) -> None:
     """Fill the offsets of a batch in which each request has ``width`` rows.
 
-    A request's context is what came before the tokens that the draft model reads: ``seq_lens - extend_lens``, and
-    nothing for slots of padding, of which the first is the smaller. With ``accept_lens`` the first so many of those
-    that it reads belong to it: it ends with the last accepted token.
+    A request's context is the tokens before those that the draft model reads, ``seq_lens - extend_lens``, or none
+    where that is negative (padding). With ``accept_lens`` the first so many of the tokens that it reads are context
+    too, up to the last accepted one.
 
     One launch on a GPU, on the current stream, without a host sync; `extend_offsets_torch` elsewhere.
 
@@ -39,15 +43,13 @@ def extend_offsets(
         seq_lens: int32 or int64 ``[bs]``, contiguous, tokens of each request.
         extend_lens: int32 or int64 ``[bs]``, contiguous, how many of them the draft model reads now.
         accept_lens: int32 or int64 ``[bs]``, contiguous, or None.
-        requests: int32 or int64 ``[bs]``, contiguous, each request's row in the table.
+        requests: int32 or int64 ``[bs]``, contiguous, each request's row of the table.
         req_to_token: int32 ``[rows of the pool, positions]``, rows contiguous: the KV slot of each position.
         width: rows of each request.
         offsets: what to fill.
     """
     if seq_lens.is_cuda:
-        from tessera_kernels.triton.draft.extend_offsets import extend_offsets_triton
-
-        extend_offsets_triton(seq_lens, extend_lens, accept_lens, requests, req_to_token, width, offsets)
+        _KERNEL.launch(seq_lens, extend_lens, accept_lens, requests, req_to_token, width, offsets)
     else:
         extend_offsets_torch(seq_lens, extend_lens, accept_lens, requests, req_to_token, width, offsets)
 
@@ -61,7 +63,7 @@ def extend_offsets_torch(
     width: int,
     offsets: ExtendOffsets,
 ) -> None:
-    """The torch twin of the Triton kernel: same arguments, same result."""
+    """Reference in torch: equal to the kernel."""
     lens = (seq_lens - extend_lens).clamp(min=0) + (0 if accept_lens is None else accept_lens)
     offsets.qo_indptr.copy_(torch.arange(len(lens) + 1, device=lens.device) * width)
     offsets.kv_indptr[:1] = 0

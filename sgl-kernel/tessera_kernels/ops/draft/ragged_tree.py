@@ -1,4 +1,4 @@
-"""Lay out draft trees of which each request keeps its own number of nodes."""
+"""The layout of draft trees of different sizes: links, positions and attention mask of the nodes that are kept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import NamedTuple
 import torch
 
 from tessera_kernels.cpu import draft_tree
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("ragged_tree")
 
 
 class RaggedTree(NamedTuple):
@@ -21,8 +24,8 @@ class RaggedTree(NamedTuple):
     positions: torch.Tensor
     """int64 ``[bs * N]``: sequence length plus depth; 0 for a node that is not kept."""
     mask: torch.Tensor
-    """bool, flat: at ``mask_indptr[b]`` one row for each kept node, with its prefix columns first if they are in it.
-    Only the columns of the tree are written; the prefix, all true, is the caller's, as it is with SGLang's kernel."""
+    """bool, flat: from ``mask_indptr[b]`` one row for each kept node, with the columns of the prefix first if these are
+    included. Only the columns of the tree are written; the caller sets the prefix to true, as for SGLang's kernel."""
 
 
 def ragged_tree(
@@ -38,14 +41,15 @@ def ragged_tree(
 ) -> None:
     """Describe the kept part of every draft tree: links, positions and attention mask (in place).
 
-    With ``verify_lens`` of N everywhere this is SGLang's ``build_tree_kernel_efficient``. It runs as one launch, one
-    program for a request, on the current stream, without a host sync; `ragged_tree_torch` elsewhere.
+    With ``verify_lens`` of N everywhere this is SGLang's ``build_tree_kernel_efficient``.
+
+    One launch on a GPU, on the current stream, without a host sync; `ragged_tree_torch` elsewhere.
 
     Args:
-        parent_list: int64 ``[bs, topk * (depth - 1) + 1]``, or ``[bs, 0]`` where depth is 1: by group of ``topk``
-            candidates, the candidate that they continue.
-        selected_index: int64 ``[bs, N - 1]``: the candidates kept as nodes 1 to n-1, in any order, in front; what is
-            behind them is ignored. A node whose parent is not kept is linked to nothing.
+        parent_list: int64 ``[bs, topk * (depth - 1) + 1]``, or ``[bs, 0]`` where depth is 1: for each group of
+            ``topk`` candidates, the candidate that they continue.
+        selected_index: int64 ``[bs, N - 1]``: first the candidates kept as nodes 1 to n-1, in any order; the rest of
+            the row is ignored. A node whose parent is not kept has no links.
         seq_lens: ``[bs]`` int32 or int64, accepted length of each sequence.
         verify_lens: int32 ``[bs]`` or longer, nodes to keep, the root included: 1 to N.
         mask_indptr: int64 ``[bs]`` or longer, where each request's mask begins: the running sum of
@@ -55,23 +59,14 @@ def ragged_tree(
         prefix_in_mask: whether rows of the mask begin with the prefix (SGLang's ``FULL_MASK``, else ``QLEN_ONLY``).
         tree: written.
     """
-    arguments = (
-        parent_list,
-        selected_index,
-        seq_lens,
-        verify_lens,
-        mask_indptr,
-        topk,
-        depth,
-        prefix_in_mask,
-        tree,
-    )
     if selected_index.is_cuda:
-        from tessera_kernels.triton.draft.ragged_tree import ragged_tree_triton
-
-        ragged_tree_triton(*arguments)
+        _KERNEL.launch(
+            parent_list, selected_index, seq_lens, verify_lens, mask_indptr, topk, depth, prefix_in_mask, tree
+        )
     else:
-        ragged_tree_torch(*arguments)
+        ragged_tree_torch(
+            parent_list, selected_index, seq_lens, verify_lens, mask_indptr, topk, depth, prefix_in_mask, tree
+        )
 
 
 def ragged_tree_torch(
@@ -85,7 +80,7 @@ def ragged_tree_torch(
     prefix_in_mask: bool,
     tree: RaggedTree,
 ) -> None:
-    """The torch twin of the Triton kernel: same arguments, same result."""
+    """Reference in torch: equal to the kernel."""
     bs, nodes = tree.node_index.shape
     node = torch.arange(nodes)
     lens = verify_lens[:bs].unsqueeze(1)

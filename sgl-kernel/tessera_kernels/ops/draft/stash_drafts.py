@@ -1,4 +1,4 @@
-"""Keep what the next step of each request begins with in the rows of a pool."""
+"""Store the draft state of each request in its row of a pool, for its next step."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ from typing import NamedTuple
 
 import torch
 
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("stash_drafts")
+
 
 class DraftRows(NamedTuple):
-    """What a draft begins with, a row for each request of a batch, or for each of the pool; all contiguous."""
+    """The inputs of a draft, one row for each request of a batch or of the pool; all contiguous."""
 
     tokens: torch.Tensor
-    """int32 or int64 ``[n]``, the last sure token; int64 in a pool."""
+    """int32 or int64 ``[n]``, the last accepted token; int64 in a pool."""
     probabilities: torch.Tensor
-    """float32 ``[n, K]``, of the first tokens of the draft."""
+    """float32 ``[n, K]``, the draft model's probabilities of the first draft tokens."""
     drafted: torch.Tensor
-    """int64 ``[n, K]``, the first tokens of the draft."""
+    """int64 ``[n, K]``, the first draft tokens."""
     states: torch.Tensor | None
-    """bfloat16, float16 or float32 ``[n, H]``, the draft model's hidden states, where it takes any."""
+    """bfloat16, float16 or float32 ``[n, H]``, the hidden states that the draft model takes; None if it takes none."""
 
 
 def stash_drafts(drafts: DraftRows, requests: torch.Tensor, pool: DraftRows) -> None:
-    """Write the rows of a batch to those of its requests in the pool (in place).
+    """Copy the rows of a batch to its requests' rows of the pool (in place).
 
     One launch on a GPU, on the current stream, without a host sync; `stash_drafts_torch` elsewhere.
 
     Args:
         drafts: of the batch.
-        requests: int64 ``[bs]``, contiguous, each request's row in the pool, none twice. Rows that the pool does not
-            have are left out.
-        pool: has states if the batch has; same dtypes but for the tokens'.
+        requests: int64 ``[bs]``, contiguous, each request's row of the pool, all different. Rows outside of the pool
+            are skipped.
+        pool: written. With states if the batch has them; same dtypes except of the tokens.
     """
     if requests.is_cuda:
-        from tessera_kernels.triton.draft.stash_drafts import stash_drafts_triton
-
-        stash_drafts_triton(drafts, requests, pool)
+        _KERNEL.launch(drafts, requests, pool)
     else:
         stash_drafts_torch(drafts, requests, pool)
 
 
 def stash_drafts_torch(drafts: DraftRows, requests: torch.Tensor, pool: DraftRows) -> None:
-    """The torch twin of the Triton kernel: same arguments, same result."""
+    """Reference in torch: equal to the kernel."""
     inside = (requests >= 0) & (requests < len(pool.tokens))
     for rows, kept in zip(drafts, pool, strict=True):
         if rows is not None and kept is not None:

@@ -1,1 +1,1 @@
-"""What acceptance teaches: the acceptance model and its updates."""
+"""The acceptance model and its updates."""

@@ -1,10 +1,10 @@
-"""What the device knows about the acceptance of draft tokens: a table by depth and confidence, an offset per request.
+"""The acceptance model: a table of logits by depth and confidence, and an offset for each request.
 
 The probability that the draft token at a depth is accepted, given that those before it were, is
 ``sigmoid(logits[depth, bin(confidence)] + offsets[request])``. `tessera.tilespec.calibration` fits the table.
 
-For trees the table has one row, and what is looked up is a node's path score, the product of the confidences from the
-root to it: it gives the probability that the whole path is accepted.
+For trees the table has one row. It is looked up by a node's path score, the product of the confidences from the root to
+the node, and gives the probability that the whole path is accepted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class AcceptanceModel(NamedTuple):
     offsets: torch.Tensor
     """float32 ``[R]``, finite, added to the logit of every depth; 0 for a new request."""
     counts: torch.Tensor
-    """int32 ``[3, S, BINS]``: trials, successes, and accepted tokens promised (sums of the survivals of all tokens that
-    were verified, in `PROMISED_UNIT`). They only grow (and wrap), so they may be read at any time."""
+    """int32 ``[3, S, BINS]``: trials, successes, and accepted tokens predicted (sums of the survivals of all verified
+    tokens, in `PREDICTION_UNIT`). They only grow, and wrap, so they may be read at any time."""
 
     @classmethod
     def create(cls, edges: torch.Tensor, logits: torch.Tensor, requests: int, device: str) -> AcceptanceModel:
-        """A model on ``device`` with offsets and counts of zero."""
+        """A model on ``device`` with zero offsets and counts."""
         return cls(
             edges.to(device, torch.float32).contiguous(),
             logits.to(device, torch.float32).contiguous(),
@@ -37,8 +37,8 @@ class AcceptanceModel(NamedTuple):
             torch.zeros((3, *logits.shape), dtype=torch.int32, device=device),
         )
 
-    def sibling(self) -> AcceptanceModel:
-        """Another table, as it is now, and counts of its own, for the same requests with the same offsets."""
+    def with_own_table(self) -> AcceptanceModel:
+        """A model with a copy of the table and its own counts, zero; it shares the requests' offsets."""
         return self._replace(logits=self.logits.clone(), counts=torch.zeros_like(self.counts))
 
 
@@ -50,15 +50,16 @@ def bins_torch(model: AcceptanceModel, confidence: torch.Tensor) -> torch.Tensor
 def acceptance_torch(
     model: AcceptanceModel, confidence: torch.Tensor, requests: torch.Tensor, *, paths: bool = False
 ) -> torch.Tensor:
-    """The conditional acceptance of each draft token of a chain, or that of the path to each node of a tree.
-
-    Float32 ``[bs, s]``.
+    """The conditional acceptance of each draft token of a chain, or of the path to each node of a tree.
 
     Args:
         model: the model.
         confidence: float32 ``[bs, s]``.
         requests: ``[bs]``, each request's row of the pool.
         paths: the confidences are path scores, all looked up in the table's first row.
+
+    Returns:
+        Probabilities, float32 ``[bs, s]``.
     """
     columns = torch.arange(confidence.shape[1], device=confidence.device)
     depth = torch.zeros_like(columns) if paths else columns

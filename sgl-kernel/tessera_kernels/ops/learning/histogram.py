@@ -1,12 +1,14 @@
-"""How the device counts survivals for the host: their histogram, and what they promised. Imports nothing."""
+"""Units in which the device counts survivals for the host. Imports nothing.
+
+Survivals are summed as integers, so that sums do not depend on the order of atomic additions.
+"""
 
 from __future__ import annotations
 
 HISTOGRAM_BINS = 64
-"""Equal bins of survival over 0 to 1."""
+"""Equal bins of survival from 0 to 1."""
 HISTOGRAM_UNIT = 2.0**-18
-"""Survivals are summed as integers of this unit, so that the sum does not depend on the order of atomic additions. What
-was added between two looks must stay below 2^31: 8,192 requests in all."""
-PROMISED_UNIT = 2.0**-12
-"""Promised tokens are sums of survivals in this unit, integers for the same reason. Between two looks a million of them
-in one cell come out right."""
+"""Unit of the sums of survivals in a histogram. Between two reads a sum must stay below 2^31: 8,192 requests."""
+PREDICTION_UNIT = 2.0**-12
+"""Unit of the numbers of accepted tokens that the model predicts, which are sums of survivals. Between two reads each
+cell has room for a million survivals."""

@@ -1,4 +1,4 @@
-"""Pool spans of the row store: one launch for every request that finished in a step."""
+"""Pool spans of the row store, in one launch for all requests that finished in a step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import torch
+
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("pool_rows")
 
 
 class Reduce(IntEnum):
@@ -31,9 +35,9 @@ def pool_rows(
     spans: Sequence[Span],
     stream: torch.cuda.Stream | None = None,
 ) -> torch.Tensor:
-    """Pool each span of rows with fp32 accumulation. NaN in any row of a span gives NaN.
+    """Pool each span of rows, accumulating in float32. NaN in any row of a span gives NaN.
 
-    Runs the Triton kernel on a GPU and `pool_rows_torch` elsewhere.
+    One launch on a GPU; `pool_rows_torch` elsewhere.
 
     Args:
         rows: ``[slots, H]`` float tensor, contiguous.
@@ -42,18 +46,17 @@ def pool_rows(
         stream: where the kernel runs; None is the current one.
 
     Returns:
-        ``[len(spans), H]`` float32 on the host. Of rows on a GPU it is pinned memory, which the kernel itself fills: it
-        is complete once the stream got there. Keep it until then.
+        ``[len(spans), H]`` float32 on the host. For rows on a GPU it is pinned memory that the kernel writes: it is
+        complete when the stream has run the kernel. Keep it until then.
     """
     if rows.is_cuda:
-        from tessera_kernels.triton.rows.pool_rows import pool_rows_triton
-
-        return pool_rows_triton(rows, req_to_token, spans, stream=stream)
+        pooled: torch.Tensor = _KERNEL.launch(rows, req_to_token, spans, stream)
+        return pooled
     return pool_rows_torch(rows, req_to_token, spans)
 
 
 def pool_rows_torch(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
-    """The torch twin of the Triton kernel: same arguments, same result up to the order of the sum, complete at once."""
+    """Reference in torch: equal to the kernel up to the order of sums; complete on return."""
     out = torch.empty((len(spans), rows.shape[1]), dtype=torch.float32)
     for i, (request, start, end, reduce) in enumerate(spans):
         span = rows[req_to_token[request, start:end].long()].float()

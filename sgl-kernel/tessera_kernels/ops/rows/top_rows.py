@@ -1,4 +1,4 @@
-"""The values of largest magnitude of chunks of rows: one launch for every chunk that completed in a step."""
+"""The values of largest magnitude of chunks of rows, in one launch for all chunks that were completed in a step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import NamedTuple
 
 import torch
 
-PERIOD = 32
-"""Rows after which a mask begins anew."""
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("top_rows")
+
+MASK_BITS = 32
+"""Rows after which a mask repeats."""
 INDEX_BYTES, VALUE_BYTES = 4, 2
 
 
@@ -19,8 +23,8 @@ class Chunk(NamedTuple):
         request: its row.
         start: first position.
         end: the one after the last.
-        mask: bit i says whether rows i, i+32, i+64, … of the chunk count; at least one of them must.
-        values: how many values are wanted, at most as many as the rows that count have.
+        mask: bit i selects rows i, i+32, i+64, … of the chunk; at least one row is selected.
+        values: how many values to find, at most those of the selected rows.
     """
 
     request: int
@@ -31,21 +35,21 @@ class Chunk(NamedTuple):
 
 
 class Workspace:
-    """The GPU's memory that one launch after the other works with. All of them must be on the same stream.
+    """GPU memory that successive launches reuse. All of them must be on the same stream.
 
     Attributes:
-        tickets: ``[n]`` int32, zero before and after each launch.
-        candidates: ``[m]`` int32, not initialized.
+        tickets: int32 ``[n]``, counters of finished programs; zero before and after each launch.
+        candidates: int32 ``[m]``, not initialized.
     """
 
     def __init__(self) -> None:
         self.tickets = self.candidates = torch.empty(0, dtype=torch.int32)
 
     def reserve(self, tickets: int, candidates: int, device: torch.device, stream: torch.cuda.Stream | None) -> None:
-        """Have room for so many; twice as much as is missing, for the sake of later launches."""
+        """Grow to at least these sizes; what grows gets twice its size, so that later launches rarely allocate."""
         if len(self.tickets) >= tickets and len(self.candidates) >= candidates:
             return
-        with torch.cuda.stream(stream):  # None is none
+        with torch.cuda.stream(stream):  # None changes nothing
             if len(self.tickets) < tickets:
                 self.tickets = torch.zeros(2 * tickets, dtype=torch.int32, device=device)
             if len(self.candidates) < candidates:
@@ -60,46 +64,45 @@ def top_rows(
     workspace: Workspace | None = None,
     stream: torch.cuda.Stream | None = None,
 ) -> torch.Tensor:
-    """Find each chunk's values of largest magnitude, as bfloat16; NaN is larger than all.
+    """Find each chunk's values of largest magnitude, as bfloat16; NaN is larger than any number.
 
-    Runs the Triton kernel on a GPU and `top_rows_torch` elsewhere.
+    One launch on a GPU; `top_rows_torch` elsewhere.
 
     Args:
         rows: ``[slots, H]`` bfloat16, float16 or float32, contiguous.
         req_to_token: ``[requests, context]`` int32, KV slot of each position of each request.
-        chunks: where to look.
-        topk: room for values, at least ``values`` of each chunk.
-        workspace: kept for the next call with this stream; None makes one.
+        chunks: where to search.
+        topk: the most values of a chunk, at least its ``values``.
+        workspace: reused by the next call on this stream; None allocates one.
         stream: where the kernel runs; None is the current one.
 
     Returns:
-        ``[len(chunks), topk * 6]`` bytes on the host: of each chunk the places (row in the chunk times H plus column,
-        uint32) of its values, then their bits (bfloat16), in any order; what follows ``values`` is zero. Of rows on a
-        GPU it is pinned memory, which the kernel itself fills: it is complete once the stream got there. Keep it until
+        ``[len(chunks), topk * 6]`` bytes on the host: for each chunk the indices of its values (uint32, row in the
+        chunk times H plus column), then their bits (bfloat16), in any order; unused entries are zero. For rows on a GPU
+        it is pinned memory that the kernel writes: it is complete when the stream has run the kernel. Keep it until
         then.
     """
     if rows.is_cuda:
-        from tessera_kernels.triton.rows.top_rows import top_rows_triton
-
-        return top_rows_triton(rows, req_to_token, chunks, topk, workspace, stream)
+        out: torch.Tensor = _KERNEL.launch(rows, req_to_token, chunks, topk, workspace, stream)
+        return out
     return top_rows_torch(rows, req_to_token, chunks, topk)
 
 
 def top_rows_torch(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Chunk], topk: int) -> torch.Tensor:
-    """The torch twin of the Triton kernel, complete at once. Among values of equal magnitude it may choose others."""
+    """Reference in torch, complete on return. Among values of equal magnitude it may choose others than the kernel."""
     out = torch.zeros((len(chunks), topk * (INDEX_BYTES + VALUE_BYTES)), dtype=torch.uint8)
     for i, (request, start, end, mask, values) in enumerate(chunks):
         chunk = rows[req_to_token[request, start:end].long()].bfloat16()
         magnitudes = chunk.abs()
-        magnitudes[~_counts(mask, end - start).to(rows.device)] = -1
-        places = magnitudes.flatten().topk(values).indices
-        bits = chunk.flatten()[places]
-        out[i, : values * INDEX_BYTES] = places.to(torch.int32).view(torch.uint8).cpu()
+        magnitudes[~_selected(mask, end - start).to(rows.device)] = -1
+        indices = magnitudes.flatten().topk(values).indices
+        bits = chunk.flatten()[indices]
+        out[i, : values * INDEX_BYTES] = indices.to(torch.int32).view(torch.uint8).cpu()
         out[i, topk * INDEX_BYTES :][: values * VALUE_BYTES] = bits.view(torch.uint8).cpu()
     return out
 
 
-def _counts(mask: int, rows: int) -> torch.Tensor:
-    """``[rows]``: whether each row counts."""
-    turn = torch.tensor([bool(mask >> i & 1) for i in range(PERIOD)])
-    return turn.repeat(-(-rows // PERIOD))[:rows]
+def _selected(mask: int, rows: int) -> torch.Tensor:
+    """Which rows of a chunk its mask selects, bool ``[rows]``."""
+    bits = torch.tensor([bool(mask >> i & 1) for i in range(MASK_BITS)])
+    return bits.repeat(-(-rows // MASK_BITS))[:rows]

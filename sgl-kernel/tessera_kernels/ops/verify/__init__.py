@@ -1,1 +1,1 @@
-"""The rows of a verification: which, packed, and spread out again."""
+"""Rows of a verification: selection, packing, offsets, scattering."""

@@ -1,4 +1,4 @@
-"""Which draft tokens to verify: the most likely ones of the whole batch, as many as the step can afford."""
+"""Choose the draft tokens to verify: those of the whole batch most likely to be accepted, within a budget."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ import torch
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel, acceptance_torch
 from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("allocate_verify")
 
 
 class VerifyPlan(NamedTuple):
     """Outputs of `allocate_verify`, written in place."""
 
     verify_lens: torch.Tensor
-    """int32 ``[slots]``, slots at least bs: tokens to verify for each request, the anchor included; 0 behind bs."""
+    """int32 ``[slots]``, slots at least bs: tokens to verify of each request, the anchor included; 0 from bs on."""
     qo_indptr: torch.Tensor
-    """int32 ``[slots + 1]``: where each request's tokens begin in the packed batch; the total behind bs."""
+    """int32 ``[slots + 1]``: where each request's tokens begin in the packed batch; the total from bs on."""
     survival: torch.Tensor
-    """float32 ``[bs, s]``: probability that this draft token and all that it continues are accepted; non-increasing."""
+    """float32 ``[bs, s]``: probability that a draft token and all tokens before it are accepted; non-increasing."""
     histogram: torch.Tensor
-    """int32 ``[2, S, 64]``: by column (depth, or rank of a tree's node) and bin of survival, how many draft tokens
-    there were, and the sum of their survivals in units of 2^-18. It only grows (and wraps), so plans may share one."""
+    """int32 ``[2, S, 64]``: by column (depth, or rank of a tree's node) and bin of survival, the number of draft tokens
+    and the sum of their survivals in `HISTOGRAM_UNIT`. It only grows, and wraps, so plans may share one."""
 
     @classmethod
     def create(cls, slots: int, steps: int, depths: int, device: str) -> VerifyPlan:
-        """Fresh outputs for ``steps`` draft steps of at most ``depths``, and an empty histogram."""
+        """Uninitialized outputs for ``steps`` of at most ``depths`` draft steps, and an empty histogram."""
         return cls(
             torch.empty(slots, dtype=torch.int32, device=device),
             torch.empty(slots + 1, dtype=torch.int32, device=device),
@@ -43,24 +46,24 @@ def allocate_verify(
     *,
     paths: bool = False,
 ) -> None:
-    """Give each request its anchor, and the rest of ``tokens`` to the draft tokens with the greatest survival.
+    """Verify each request's anchor, and spend the rest of ``tokens`` on the draft tokens with the greatest survival.
 
-    Survival is the running product of the calibrated conditional acceptance over the depths of a chain, and the running
-    minimum of the calibrated acceptance of paths over the nodes of a tree. So what is chosen is a prefix of each
-    request's draft. Ties go to the lesser column, then to the earlier request. Then
+    Survival is the running product of the calibrated conditional acceptance over the depths of a chain, or the running
+    minimum of the calibrated acceptance of paths over the nodes of a tree. So a prefix of each request's draft is
+    chosen. Ties go to the lower column, then to the earlier request.
     ``sum(verify_lens) == min(tokens, bs * (s + 1))``.
 
     One launch on a GPU, on the current stream, without a host sync; `allocate_verify_torch` elsewhere.
 
     Args:
-        confidence: float32 ``[bs, s]``, rows of any stride, columns contiguous; NaN counts as 0. Below 0 in the first
-            column: the request has no draft in truth (its worker was not asked for one). Its tokens come last, and the
-            histogram leaves it out.
+        confidence: float32 ``[bs, s]``, rows of any stride, columns contiguous; NaN counts as 0. A value
+            below 0 in the first column marks a request without a draft: its tokens come last, and the histogram omits
+            it.
         requests: ``[bs]`` int32 or int64, each request's row of the pool.
         model: the acceptance model, with S at least s; for ``paths`` its first row is enough.
-        tokens: what the batch verifies in all, at least bs.
-        plan: written, and its histogram added to. ``survival`` may have more rows than bs and more columns than s;
-            they stay as they are. Buffers of one size for all batches keep the kernel at one compilation.
+        tokens: the budget: tokens that the batch verifies in all, at least bs.
+        plan: written; its histogram is added to. ``survival`` may have more rows than bs and more columns than s, which
+            are not written. Plans of one size for all batches need one compilation of the kernel.
         paths: drafts are trees: ``confidence`` has the path scores of a request's nodes, in descending order.
 
     Raises:
@@ -69,9 +72,7 @@ def allocate_verify(
     if tokens < confidence.shape[0]:
         raise ValueError(f"tokens: got {tokens}; allowed: at least one for each of {confidence.shape[0]} requests")
     if confidence.is_cuda:
-        from tessera_kernels.triton.verify.allocate_verify import allocate_verify_triton
-
-        allocate_verify_triton(confidence, requests, model, tokens, plan, paths=paths)
+        _KERNEL.launch(confidence, requests, model, tokens, plan, paths=paths)
     else:
         allocate_verify_torch(confidence, requests, model, tokens, plan, paths=paths)
 
@@ -85,7 +86,7 @@ def allocate_verify_torch(
     *,
     paths: bool = False,
 ) -> None:
-    """The torch twin of the Triton kernel: same arguments, same result up to the rounding of the sigmoid."""
+    """Reference in torch: equal to the kernel up to the rounding of the sigmoid."""
     bs, steps = confidence.shape
     drafted = ~(confidence[:, :1] < 0)
     acceptance = acceptance_torch(model, confidence, requests, paths=paths)
@@ -98,12 +99,12 @@ def allocate_verify_torch(
     plan.verify_lens[:bs] = lens
     plan.qo_indptr[0] = 0
     plan.qo_indptr[1:] = plan.verify_lens.cumsum(0)
-    _histogram(survival, drafted, plan.histogram)
+    _add_to_histogram(survival, drafted, plan.histogram)
 
 
-def _histogram(survival: torch.Tensor, drafted: torch.Tensor, histogram: torch.Tensor) -> None:
+def _add_to_histogram(survival: torch.Tensor, drafted: torch.Tensor, histogram: torch.Tensor) -> None:
     steps = survival.shape[1]
-    place = (survival * HISTOGRAM_BINS).long().clamp(max=HISTOGRAM_BINS - 1).t()
+    bins = (survival * HISTOGRAM_BINS).long().clamp(max=HISTOGRAM_BINS - 1).t()
     amount = (survival / HISTOGRAM_UNIT + 0.5).int().t()
-    histogram[0, :steps].scatter_add_(1, place, drafted.int().t().expand_as(amount))
-    histogram[1, :steps].scatter_add_(1, place, amount)
+    histogram[0, :steps].scatter_add_(1, bins, drafted.int().t().expand_as(amount))
+    histogram[1, :steps].scatter_add_(1, bins, amount)

@@ -1,29 +1,31 @@
-"""From the packed rows of a verification back to dense rows ``[bs, N]``."""
+"""Scatter the packed rows of a verification back to dense rows ``[bs, N]``."""
 
 from __future__ import annotations
 
 import torch
 
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("scatter_verify")
+
 
 def scatter_verify(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense: torch.Tensor, fill: float) -> None:
-    """Put each request's packed rows in front of its dense rows (in place) and ``fill`` behind them.
+    """Copy each request's packed rows to its first dense rows, and set the others to ``fill`` (in place).
 
-    Fill predictions with -1, which no token equals, and hidden states with 0: what is not a number would spread through
-    the attention of the next draft although it is masked there.
+    Fill predictions with -1, which equals no token, and hidden states with 0: NaN would spread through the attention of
+    the next draft although it is masked there.
 
     One launch on a GPU, on the current stream, without a host sync; `scatter_verify_torch` elsewhere.
 
     Args:
         packed: ``[rows]`` or ``[rows, H]``, contiguous, any dtype.
-        qo_indptr: int32 ``[bs + 1]`` or longer, where each request begins in the packed rows; none has more than N.
+        qo_indptr: int32 ``[bs + 1]`` or longer, where each request begins in the packed rows, at most N each.
         bs: requests.
         dense: ``[bs * N]`` or ``[bs * N, H]``, contiguous, same dtype, written everywhere.
         fill: the value of rows that were not verified.
     """
     if packed.is_cuda:
-        from tessera_kernels.triton.verify.scatter_verify import scatter_verify_triton
-
-        scatter_verify_triton(packed, qo_indptr, bs, dense, fill)
+        _KERNEL.launch(packed, qo_indptr, bs, dense, fill)
     else:
         scatter_verify_torch(packed, qo_indptr, bs, dense, fill)
 
@@ -31,7 +33,7 @@ def scatter_verify(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense
 def scatter_verify_torch(
     packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense: torch.Tensor, fill: float
 ) -> None:
-    """The torch twin of the Triton kernel: same arguments, same result."""
+    """Reference in torch: equal to the kernel."""
     begin = qo_indptr[:bs].unsqueeze(1)
     within = torch.arange(dense.shape[0] // bs, device=packed.device)
     verified = (within < (qo_indptr[1 : bs + 1].unsqueeze(1) - begin)).flatten()

@@ -1,4 +1,4 @@
-"""Where each request's queries and keys begin and end in a verification, in one launch."""
+"""Offsets of each request's queries and keys in the attention of a verification."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ from typing import NamedTuple
 
 import torch
 
+from tessera_kernels.registry import kernel_of
+
+_KERNEL = kernel_of("verify_offsets")
+
 
 class VerifyOffsets(NamedTuple):
-    """What is written, all int32: the buffers of a captured graph for ``bs`` requests."""
+    """Outputs of `verify_offsets`, all int32: the buffers of a captured graph for ``bs`` requests."""
 
     kv_lens: torch.Tensor
-    """``[bs]``: cached tokens and those that are verified."""
+    """``[bs]``: cached and verified tokens."""
     qo_indptr: torch.Tensor
-    """``[bs + 1]``: where the tokens begin that are verified; as it was where all have as many."""
+    """``[bs + 1]``: offsets of the verified tokens; written only if ``verify_lens`` is given."""
     kv_indptr: torch.Tensor
-    """``[bs + 1]``: where all tokens begin."""
+    """``[bs + 1]``: offsets of all tokens."""
 
 
 def verify_offsets(
     seq_lens: torch.Tensor, verify_lens: torch.Tensor | None, width: int, offsets: VerifyOffsets
 ) -> None:
-    """Fill the offsets (in place), on the current stream.
+    """Fill the offsets (in place).
 
-    One program of a Triton kernel on a GPU, `verify_offsets_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; `verify_offsets_torch` elsewhere.
 
     Args:
         seq_lens: int64 ``[bs]``, contiguous: cached tokens of each request, below 2^31 in all.
-        verify_lens: int32 ``[bs]``, contiguous: tokens of each that are verified. None is ``width`` of each.
-        width: the most of one request.
+        verify_lens: int32 ``[bs]``, contiguous: verified tokens of each request; None for ``width`` each.
+        width: the most verified tokens of a request.
         offsets: written.
     """
     if seq_lens.is_cuda:
-        from tessera_kernels.triton.verify.verify_offsets import verify_offsets_triton
-
-        verify_offsets_triton(seq_lens, verify_lens, width, offsets)
+        _KERNEL.launch(seq_lens, verify_lens, width, offsets)
     else:
         verify_offsets_torch(seq_lens, verify_lens, width, offsets)
 
@@ -42,7 +44,7 @@ def verify_offsets(
 def verify_offsets_torch(
     seq_lens: torch.Tensor, verify_lens: torch.Tensor | None, width: int, offsets: VerifyOffsets
 ) -> None:
-    """The torch twin of the Triton kernel: same arguments, same result."""
+    """Reference in torch: equal to the kernel."""
     offsets.kv_lens.copy_(seq_lens + (width if verify_lens is None else verify_lens))
     ends = [(offsets.kv_indptr, offsets.kv_lens)]
     if verify_lens is not None:

@@ -1,1 +1,1 @@
-"""Kernels of acceptance."""
+"""Kernels of `tessera_kernels.ops.accept`."""

@@ -1,1 +1,1 @@
-"""What kernels share: functions of the device, and how kernels are launched."""
+"""Shared by kernels: device functions, launchers, pinned memory."""

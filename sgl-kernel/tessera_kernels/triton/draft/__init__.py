@@ -1,1 +1,1 @@
-"""Kernels of draft tokens."""
+"""Kernels of `tessera_kernels.ops.draft`."""

@@ -1,4 +1,4 @@
-"""The Triton kernel behind `tessera_kernels.ops.draft.chain_rows.chain_rows`."""
+"""The Triton kernel of `tessera_kernels.ops.draft.chain_rows`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tessera_kernels.triton.device.launch import Launcher, power_of_2
+from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 
 
 @Launcher
@@ -38,7 +38,7 @@ def chain_rows_triton(
     tokens: torch.Tensor,
     positions: torch.Tensor,
 ) -> None:
-    """See `tessera_kernels.ops.draft.chain_rows.chain_rows`. One launch."""
+    """See `tessera_kernels.ops.draft.chain_rows`. One launch."""
     bs, width = drafts.shape[0], drafts.shape[1] + 1
     tensors = anchors, drafts, seq_lens, tokens, positions
     _rows_kernel((bs, 1, 1), tensors, (width, drafts.stride(0)), (power_of_2(width),), num_warps=1)

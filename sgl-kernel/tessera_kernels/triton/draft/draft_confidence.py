@@ -1,4 +1,4 @@
-"""The Triton kernels behind `tessera_kernels.ops.draft.draft_confidence.draft_confidence`."""
+"""The Triton kernels of `tessera_kernels.ops.draft.draft_confidence`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 import triton
 import triton.language as tl
 
-from tessera_kernels.triton.device.launch import Launcher, power_of_2
+from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 
 COLUMNS_PER_SPLIT = 4096
-"""32 programs for one row of 128k: enough to pull a single row at a good part of the memory's speed."""
+"""32 programs for one row of 128k: enough to read a single row at a large part of the memory bandwidth."""
 _ALIGNMENT = 16
-"""Elements: loads are wide where rows and their distance are known to be multiples of it."""
+"""Elements. Loads are vectorized where the compiler knows that row sizes and strides are multiples of it."""
 
 
 @Launcher
@@ -26,21 +26,21 @@ def _split_kernel(  # type: ignore[no-untyped-def]
     ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (row, split): maximum, its lowest index and sum(exp(x - maximum)) over one piece of a row."""
-    columns, row_stride = columns // ALIGNED * ALIGNED, row_stride // ALIGNED * ALIGNED  # as they are
-    row = tl.program_id(0).to(tl.int64)  # row * stride passes 2^31
+    """Program (row, split): the maximum, its lowest index, and sum(exp(x - maximum)) of one split of a row."""
+    columns, row_stride = columns // ALIGNED * ALIGNED, row_stride // ALIGNED * ALIGNED  # unchanged
+    row = tl.program_id(0).to(tl.int64)  # row * stride may exceed 2^31
     split = tl.program_id(1)
     column = split * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
     value = tl.load(logits + row * row_stride + column, mask=inside, other=float("-inf")).to(tl.float32)
     value = tl.where(value == value, value, float("inf"))
     best = tl.max(value, 0)
-    # A piece of nothing but minus infinity sums to 0, not to NaN: the other pieces still count.
+    # A split with only minus infinity sums to 0, not to NaN.
     shift = tl.where(best == float("-inf"), 0.0, best)
-    place = row * tl.num_programs(1) + split
-    tl.store(maxima + place, best)
-    tl.store(sums + place, tl.sum(tl.exp(value - shift), 0))
-    tl.store(indices + place, split * BLOCK + tl.argmax(value, 0))
+    cell = row * tl.num_programs(1) + split
+    tl.store(maxima + cell, best)
+    tl.store(sums + cell, tl.sum(tl.exp(value - shift), 0))
+    tl.store(indices + cell, split * BLOCK + tl.argmax(value, 0))
 
 
 @Launcher
@@ -53,17 +53,17 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     index,
     positions,
     chain,
-    numbers,
+    token_map,
     splits,
     probability_stride,
     index_stride,
     chain_stride,
-    ADVANCED: tl.constexpr,
-    CHAINED: tl.constexpr,
-    NUMBERED: tl.constexpr,
+    HAS_POSITIONS: tl.constexpr,
+    HAS_CHAIN: tl.constexpr,
+    MAPPED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (row): joins the pieces of a row."""
+    """Program r combines the splits of row r."""
     row = tl.program_id(0).to(tl.int64)
     split = tl.arange(0, BLOCK)
     inside = split < splits
@@ -72,15 +72,15 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     first = tl.argmax(best_of_split, 0)
     best = tl.max(best_of_split, 0)
     total = tl.sum(sum_of_split * tl.exp(best_of_split - best), 0)
-    certainty = tl.where(total == total, 1.0 / total, 0.0)
-    tl.store(probability + row * probability_stride, certainty)
+    greatest = tl.where(total == total, 1.0 / total, 0.0)
+    tl.store(probability + row * probability_stride, greatest)
     token = tl.load(indices + row * splits + first).to(tl.int64)
-    if NUMBERED:
-        token = tl.load(numbers + token)
+    if MAPPED:
+        token = tl.load(token_map + token)
     tl.store(index + row * index_stride, token)
-    if ADVANCED:
+    if HAS_POSITIONS:
         tl.store(positions + row, tl.load(positions + row) + 1)
-    if CHAINED:
+    if HAS_CHAIN:
         tl.store(chain + row * chain_stride, token)
 
 
@@ -90,9 +90,9 @@ def draft_confidence_triton(
     index: torch.Tensor,
     positions: torch.Tensor | None = None,
     chain: torch.Tensor | None = None,
-    numbers: torch.Tensor | None = None,
+    token_map: torch.Tensor | None = None,
 ) -> None:
-    """See `tessera_kernels.ops.draft.draft_confidence.draft_confidence`. Two launches."""
+    """See `tessera_kernels.ops.draft.draft_confidence`. Two launches."""
     rows, columns = logits.shape
     splits = -(-columns // COLUMNS_PER_SPLIT)
     maxima, sums = (torch.empty((rows, splits), dtype=torch.float32, device=logits.device) for _ in range(2))
@@ -102,13 +102,13 @@ def draft_confidence_triton(
     _split_kernel(
         (rows, splits, 1), (logits, maxima, sums, indices), (columns, stride), (aligned, COLUMNS_PER_SPLIT), num_warps=8
     )
-    optional = [index if one is None else one for one in (positions, chain, numbers)]  # what is None is not touched
+    optional = [index if one is None else one for one in (positions, chain, token_map)]  # None is not accessed
     strides = probability.stride(0), index.stride(0), 0 if chain is None else chain.stride(0)
-    done = positions is not None, chain is not None, numbers is not None
+    present = positions is not None, chain is not None, token_map is not None
     _finish_kernel(
         (rows, 1, 1),
         (maxima, sums, indices, probability, index, *optional),
         (splits, *strides),
-        (*done, power_of_2(splits)),
+        (*present, power_of_2(splits)),
         num_warps=1,
     )

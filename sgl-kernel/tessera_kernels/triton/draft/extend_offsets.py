@@ -1,4 +1,4 @@
-"""The Triton kernel behind `tessera_kernels.ops.draft.extend_offsets.extend_offsets`."""
+"""The Triton kernel of `tessera_kernels.ops.draft.extend_offsets`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets
-from tessera_kernels.triton.device.launch import Launcher
+from tessera_kernels.triton.device.launcher import Launcher
 
 ROWS = 512
-"""Requests whose contexts are added up at once."""
+"""Requests whose context lengths a program sums at once."""
 COLUMNS = 1024
-"""KV slots that are copied at once."""
+"""KV slots that a program copies at once."""
 PROGRAMS = 256
-"""So many share the contexts of a batch, or one has each: the host knows no lengths, and one may be long."""
-_MOST = 2**31 - 1
+"""Programs of a launch, at least one for each request. The host does not know the lengths, and one may be long."""
+_INT32_MAX = 2**31 - 1
 _NUMBERS = ["bs", "width", "stride", "capacity"]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _context(seq_lens, extend_lens, accept_lens, request, live, ACCEPTED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Tokens before those that are read now, and accepted ones if wanted, int32; of requests that are not live none."""
+    """Context lengths, int32; with the accepted tokens if ACCEPTED; 0 for requests that are not live."""
     tokens = tl.load(seq_lens + request, mask=live, other=0).to(tl.int32)
     tokens = tl.maximum(tokens - tl.load(extend_lens + request, mask=live, other=0).to(tl.int32), 0)
     if ACCEPTED:
@@ -48,9 +48,9 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
     COLUMNS: tl.constexpr,
     ACCEPTED: tl.constexpr,
 ):
-    """Program (b, c) copies every so many blocks of the slots of request b, from block c on; with c = 0 also offsets.
+    """Program (b, c) copies blocks c, c + programs, ... of the slots of request b; with c = 0 it writes offsets too.
 
-    Each adds up the contexts before its own: they are fewer bytes than another launch takes time for.
+    Each program sums the context lengths before its own request's, which is faster than another launch.
     """
     own, block = tl.program_id(0), tl.program_id(1)
     before = tl.zeros((ROWS,), tl.int32)
@@ -68,9 +68,9 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
     slots = req_to_token + tl.load(requests + own).to(tl.int64) * stride
     for first in range(block * COLUMNS, length, tl.num_programs(1) * COLUMNS):
         position = first + tl.arange(0, COLUMNS)
-        place = begin.to(tl.int64) + position
-        inside = (position < length) & (place < capacity)
-        tl.store(kv_indices + place, tl.load(slots + position, mask=inside).to(tl.int64), mask=inside)
+        target = begin.to(tl.int64) + position
+        inside = (position < length) & (target < capacity)
+        tl.store(kv_indices + target, tl.load(slots + position, mask=inside).to(tl.int64), mask=inside)
 
 
 def extend_offsets_triton(
@@ -83,11 +83,11 @@ def extend_offsets_triton(
     offsets: ExtendOffsets,
     programs: int = PROGRAMS,
 ) -> None:
-    """See `tessera_kernels.ops.draft.extend_offsets.extend_offsets`. One launch."""
+    """See `tessera_kernels.ops.draft.extend_offsets`. One launch."""
     bs = seq_lens.shape[0]
     _extend_kernel(
         (bs, max(programs // bs, 1), 1),
         (seq_lens, extend_lens, extend_lens if accept_lens is None else accept_lens, requests, req_to_token, *offsets),
-        (bs, width, req_to_token.stride(0), min(offsets.kv_indices.shape[0], _MOST)),
+        (bs, width, req_to_token.stride(0), min(offsets.kv_indices.shape[0], _INT32_MAX)),
         (ROWS, COLUMNS, accept_lens is not None),
     )

@@ -1,4 +1,4 @@
-"""The Triton kernel behind `tessera_kernels.ops.draft.ragged_tree.ragged_tree`."""
+"""The Triton kernel of `tessera_kernels.ops.draft.ragged_tree`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.ops.draft.ragged_tree import RaggedTree
-from tessera_kernels.triton.device.launch import Launcher, power_of_2
+from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 
 NODES_OF_ONE_WARP = 16
 _NUMBERS = ["parent_stride", "selected_stride", "topk", "depth"]
@@ -34,7 +34,7 @@ def _tree_kernel(  # type: ignore[no-untyped-def]
     NODES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program b lays out the tree of request b. All nodes at once: nodes are few, and rows compare with columns."""
+    """Program b lays out the tree of request b: few nodes, so each is compared with each other one."""
     request = tl.program_id(0).to(tl.int64)
     length = tl.load(seq_lens + request).to(tl.int64)
     kept = tl.load(verify_lens + request)
@@ -52,7 +52,7 @@ def _tree_kernel(  # type: ignore[no-untyped-def]
     later = (parent[None, :] == parent[:, None]) & (parent >= 0)[:, None] & (node[None, :] > node[:, None])
     sibling = tl.min(tl.where(later, node[None, :], none), 1)
 
-    # Walk from all nodes to the root at once; -1 is a walk that lost its way.
+    # Walk from all nodes to the root at once; -1 after a node without a parent.
     attends = (node == 0)[None, :] | (node[:, None] < 0)
     steps = tl.zeros((BLOCK,), tl.int32)
     current = node
@@ -86,7 +86,7 @@ def ragged_tree_triton(
     prefix_in_mask: bool,
     tree: RaggedTree,
 ) -> None:
-    """See `tessera_kernels.ops.draft.ragged_tree.ragged_tree`. One launch."""
+    """See `tessera_kernels.ops.draft.ragged_tree`. One launch."""
     bs, nodes = tree.node_index.shape
     _tree_kernel(
         (bs, 1, 1),

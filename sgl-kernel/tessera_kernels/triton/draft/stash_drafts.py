@@ -1,4 +1,4 @@
-"""The Triton kernel behind `tessera_kernels.ops.draft.stash_drafts.stash_drafts`."""
+"""The Triton kernel of `tessera_kernels.ops.draft.stash_drafts`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.ops.draft.stash_drafts import DraftRows
-from tessera_kernels.triton.device.launch import Launcher, power_of_2
+from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 
 MAX_COLUMNS = 1024
 
@@ -30,29 +30,29 @@ def _stash_kernel(  # type: ignore[no-untyped-def]
     COLUMNS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Program (b, c) writes columns ``c * TILE ..`` of the states of request b; with c = 0 all else of it too."""
-    own, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    request = tl.load(requests + own)
+    """Program (b, c) writes columns ``c * TILE ..`` of the states of request b; with c = 0 the rest of its row too."""
+    row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    request = tl.load(requests + row)
     if (request >= 0) & (request < rows):
         if tile == 0:
-            tl.store(tokens_out + request, tl.load(tokens + own).to(tl.int64))
+            tl.store(tokens_out + request, tl.load(tokens + row).to(tl.int64))
             choice = tl.arange(0, CHOICES)
             known = choice < TOPK
-            source, target = own * TOPK + choice, request * TOPK + choice
+            source, target = row * TOPK + choice, request * TOPK + choice
             tl.store(probabilities_out + target, tl.load(probabilities + source, mask=known), mask=known)
             tl.store(drafted_out + target, tl.load(drafted + source, mask=known), mask=known)
         if COLUMNS > 0:
             column = tile * TILE + tl.arange(0, TILE)
             inside = column < COLUMNS
-            value = tl.load(states + own * COLUMNS + column, mask=inside)
+            value = tl.load(states + row * COLUMNS + column, mask=inside)
             tl.store(states_out + request * COLUMNS + column, value, mask=inside)
 
 
 def stash_drafts_triton(drafts: DraftRows, requests: torch.Tensor, pool: DraftRows) -> None:
-    """See `tessera_kernels.ops.draft.stash_drafts.stash_drafts`. One launch."""
+    """See `tessera_kernels.ops.draft.stash_drafts`. One launch."""
     topk = drafts.drafted.shape[1]
     if drafts.states is None or pool.states is None:
-        states, states_out, columns = drafts.probabilities, pool.probabilities, 0  # are not read
+        states, states_out, columns = drafts.probabilities, pool.probabilities, 0  # not read
     else:
         states, states_out, columns = drafts.states, pool.states, drafts.states.shape[1]
     tile = min(power_of_2(max(columns, 1)), MAX_COLUMNS)

@@ -1,1 +1,1 @@
-"""Kernels that update the acceptance model."""
+"""Kernels of `tessera_kernels.ops.learning`."""

@@ -1,1 +1,1 @@
-"""Kernels that read the row store."""
+"""Kernels of `tessera_kernels.ops.rows`."""

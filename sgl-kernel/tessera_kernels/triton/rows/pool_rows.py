@@ -1,4 +1,4 @@
-"""The Triton kernel behind `tessera_kernels.ops.rows.pool_rows.pool_rows`."""
+"""The Triton kernel of `tessera_kernels.ops.rows.pool_rows`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.ops.rows.pool_rows import Span
-from tessera_kernels.triton.device.launch import Launcher
-from tessera_kernels.triton.device.pinned import table_and_output
+from tessera_kernels.triton.device.launcher import Launcher
+from tessera_kernels.triton.device.pinned_memory import table_and_output
 
 
 class Tile(NamedTuple):
-    """How much a program reads at once: rows, columns of each, and the warps that share the work."""
+    """What a program reads at once: rows and columns; and its warps."""
 
     rows: int
     columns: int
@@ -23,9 +23,9 @@ class Tile(NamedTuple):
 
 
 TILE = Tile(64, 64, 4)
-"""8 KiB in bfloat16, 128 bytes of each row. By the 72 registers of the compiled kernel seven programs fit on each
-processor of an H200: 7 MB are asked for at any time, more than its bandwidth times its latency. Small enough that 64
-spans of 4,096 columns fill it four times over, so that the last programs do not run alone; one span has 64 programs."""
+"""8 KiB in bfloat16, 128 bytes of each row. The compiled kernel has 72 registers, so 7 programs fit on a multiprocessor
+of an H200: 7 MB in flight, more than bandwidth times latency. 64 spans of 4,096 columns fill the GPU four times, which
+keeps the tail short; one span has 64 programs."""
 
 
 @triton.jit
@@ -46,10 +46,10 @@ def _pool_kernel(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Program (c, i) pools columns ``c*COLUMNS ..`` of span i; ``spans`` is ``[n, 4]``: request, start, end, op.
+    """Program (c, i) pools columns ``c * COLUMNS ..`` of span i; ``spans`` is ``[n, 4]``: request, start, end, reduce.
 
-    Neighbouring programs read neighbouring columns of the same rows. Slots are loaded one tile ahead: a row's address
-    would otherwise wait for its slot, and the memory would stand idle for that half of the time.
+    Neighbouring programs read neighbouring columns of the same rows. Slots are loaded one tile ahead: otherwise each
+    load of rows would wait for its slots, and memory would be idle half of the time.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     span = tl.program_id(1)
@@ -90,10 +90,10 @@ def pool_rows_triton(
     rows: torch.Tensor,
     req_to_token: torch.Tensor,
     spans: Sequence[Span],
-    tile: Tile = TILE,
     stream: torch.cuda.Stream | None = None,
+    tile: Tile = TILE,
 ) -> torch.Tensor:
-    """See `tessera_kernels.ops.rows.pool_rows.pool_rows`. One launch and no copies."""
+    """See `tessera_kernels.ops.rows.pool_rows`. One launch and no copies."""
     hidden_size = rows.shape[1]
     table, memory = table_and_output(spans, -(-hidden_size // 2) * 8, pin_memory=rows.is_cuda)
     out = memory.view(torch.float32)

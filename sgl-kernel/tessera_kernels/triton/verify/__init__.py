@@ -1,1 +1,1 @@
-"""Kernels of the rows of a verification."""
+"""Kernels of `tessera_kernels.ops.verify`."""

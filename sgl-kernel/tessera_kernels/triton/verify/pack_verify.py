@@ -1,4 +1,4 @@
-"""The Triton kernel behind `tessera_kernels.ops.verify.pack_verify.pack_verify`."""
+"""The Triton kernel of `tessera_kernels.ops.verify.pack_verify`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows
-from tessera_kernels.triton.device.launch import Launcher
+from tessera_kernels.triton.device.launcher import Launcher
 
 ROWS_PER_PROGRAM = 128
 
@@ -31,7 +31,7 @@ def _pack_kernel(  # type: ignore[no-untyped-def]
     LONGEST: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Program i takes dense rows ``i * ROWS ..`` to where they belong, and clears what is padding in packed ones."""
+    """Program i packs dense rows ``i * ROWS ..``, and clears padding among packed rows ``i * ROWS ..``."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     request, within = row // WIDTH, row % WIDTH
     live = request < bs
@@ -47,14 +47,14 @@ def _pack_kernel(  # type: ignore[no-untyped-def]
     tl.store(packed_positions + target, tl.load(positions + row, mask=verified, other=0), mask=verified)
     tl.store(packed_locations + target, location, mask=verified)
     padding = (row >= tl.load(qo_indptr + bs)) & (row < rows)
-    nothing = tl.zeros((ROWS,), tl.int64)
-    tl.store(packed_tokens + row, nothing, mask=padding)
-    tl.store(packed_positions + row, nothing, mask=padding)
-    tl.store(packed_locations + row, nothing, mask=padding)
+    zero = tl.zeros((ROWS,), tl.int64)
+    tl.store(packed_tokens + row, zero, mask=padding)
+    tl.store(packed_positions + row, zero, mask=padding)
+    tl.store(packed_locations + row, zero, mask=padding)
 
 
 def pack_verify_triton(dense: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, packed: VerifyRows) -> None:
-    """See `tessera_kernels.ops.verify.pack_verify.pack_verify`. One launch."""
+    """See `tessera_kernels.ops.verify.pack_verify`. One launch."""
     bs, rows, dense_rows = slots.requests.shape[0], packed.tokens.shape[0], dense.tokens.shape[0]
     _pack_kernel(
         (-(-max(rows, dense_rows) // ROWS_PER_PROGRAM), 1, 1),

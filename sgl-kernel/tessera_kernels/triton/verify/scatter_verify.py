@@ -1,4 +1,4 @@
-"""The Triton kernel behind `tessera_kernels.ops.verify.scatter_verify.scatter_verify`."""
+"""The Triton kernel of `tessera_kernels.ops.verify.scatter_verify`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tessera_kernels.triton.device.launch import Launcher, power_of_2
+from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 
 MAX_COLUMNS = 1024
 ELEMENTS_PER_PROGRAM = 2048
@@ -45,7 +45,7 @@ def _scatter_kernel(  # type: ignore[no-untyped-def]
 def scatter_verify_triton(
     packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense: torch.Tensor, fill: float
 ) -> None:
-    """See `tessera_kernels.ops.verify.scatter_verify.scatter_verify`. One launch."""
+    """See `tessera_kernels.ops.verify.scatter_verify`. One launch."""
     columns = packed.shape[1:].numel()
     tile = min(power_of_2(columns), MAX_COLUMNS)
     rows = ELEMENTS_PER_PROGRAM // tile

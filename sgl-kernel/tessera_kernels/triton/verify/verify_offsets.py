@@ -1,4 +1,4 @@
-"""The Triton kernel behind `tessera_kernels.ops.verify.verify_offsets.verify_offsets`."""
+"""The Triton kernel of `tessera_kernels.ops.verify.verify_offsets`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import triton
 import triton.language as tl
 
 from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets
-from tessera_kernels.triton.device.launch import Launcher, power_of_2
+from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 
-_LEAST = 256
-"""Requests that one compilation is for at least: for few, a smaller one is no faster."""
+_MIN_BLOCK = 256
+"""Requests. Smaller blocks would need more compilations and are no faster."""
 
 
 @Launcher
@@ -26,7 +26,7 @@ def _verify_kernel(  # type: ignore[no-untyped-def]
     RAGGED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The only program adds up all requests."""
+    """One program for all requests."""
     request = tl.arange(0, BLOCK)
     inside = request < bs
     cached = tl.load(seq_lens + request, mask=inside, other=0).to(tl.int32)
@@ -45,11 +45,11 @@ def _verify_kernel(  # type: ignore[no-untyped-def]
 def verify_offsets_triton(
     seq_lens: torch.Tensor, verify_lens: torch.Tensor | None, width: int, offsets: VerifyOffsets
 ) -> None:
-    """See `tessera_kernels.ops.verify.verify_offsets.verify_offsets`. One launch."""
+    """See `tessera_kernels.ops.verify.verify_offsets`. One launch."""
     bs = seq_lens.shape[0]
     _verify_kernel(
         (1, 1, 1),
-        (seq_lens, offsets.kv_lens if verify_lens is None else verify_lens, *offsets),  # what is None is not read
+        (seq_lens, offsets.kv_lens if verify_lens is None else verify_lens, *offsets),  # None is not read
         (bs, width),
-        (verify_lens is not None, max(power_of_2(bs), _LEAST)),
+        (verify_lens is not None, max(power_of_2(bs), _MIN_BLOCK)),
     )

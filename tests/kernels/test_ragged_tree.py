@@ -1,4 +1,4 @@
-"""The ragged tree build: Triton and the torch twin against plain loops over random trees."""
+"""The layout of draft trees: Triton and the torch reference against plain loops over random trees."""
 
 from __future__ import annotations
 

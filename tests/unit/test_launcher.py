@@ -13,7 +13,8 @@ from triton import language as tl
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime import driver
 
-from tessera_kernels.triton.device.launch import Launcher, hasten, power_of_2
+from tessera_kernels.triton.device.launch_cache import cache_launches
+from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 from tessera_patches.tilespec.start import late_compiles
 
 
@@ -145,8 +146,8 @@ class Theirs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.jit = Jit()
         monkeypatch.setattr(_theirs, "run", self.search, raising=False)
-        hasten(_theirs)
-        hasten(_theirs)  # changes nothing
+        cache_launches(_theirs)
+        cache_launches(_theirs)  # changes nothing
 
     def search(self, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
         """Stands where Triton's is."""

@@ -1,6 +1,9 @@
-"""Allocation, packing and scattering of verify rows: Triton against brute force and against the torch twins."""
+"""Which draft tokens are verified: Triton against brute force and against the torch reference."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,16 +13,14 @@ from hypothesis import strategies as st
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify, allocate_verify_torch
-from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify_torch
-from tessera_kernels.ops.verify.scatter_verify import scatter_verify_torch
 from tessera_kernels.triton.verify.allocate_verify import allocate_verify_triton
-from tessera_kernels.triton.verify.pack_verify import pack_verify_triton
-from tessera_kernels.triton.verify.scatter_verify import MAX_COLUMNS, scatter_verify_triton
+from tessera_testing import path_scores
 
 BINS = 32
 POISON = -(2**30)
 
 sizes = st.tuples(st.integers(1, 40), st.sampled_from([1, 2, 3, 5, 7, 16]), st.integers(0, 2**31))
+batches = st.tuples(st.integers(1, 40), st.sampled_from([1, 3, 7, 15]), st.integers(0, 2**31))
 several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -52,7 +53,7 @@ def expected_lens(survival: list[list[float]], tokens: int) -> list[int]:
 @several
 @given(sizes, st.floats(0, 1.2), st.booleans())
 def test_allocation(device: str, size: tuple[int, int, int], share: float, ties: bool) -> None:
-    """Exactly the tokens asked for, the most likely ones, in prefixes; survivals and histogram as the twin has them."""
+    """Exactly the tokens asked for, the most likely ones, in prefixes; survivals and histogram as in the reference."""
     bs, steps, seed = size
     rng = torch.Generator().manual_seed(seed)
     depths, slots = steps + seed % 3, bs + seed % 5
@@ -65,12 +66,12 @@ def test_allocation(device: str, size: tuple[int, int, int], share: float, ties:
     confidence = confidence.to(device)
     requests = torch.randperm(64, generator=rng)[:bs].to(device)
     tokens = bs + int(share * bs * steps)
-    plan, twin = poisoned(slots, steps, depths, device), poisoned(slots, steps, depths, device)
+    plan, reference = poisoned(slots, steps, depths, device), poisoned(slots, steps, depths, device)
     allocate_verify_triton(confidence, requests, model, tokens, plan)
-    allocate_verify_torch(confidence, requests, model, tokens, twin)
+    allocate_verify_torch(confidence, requests, model, tokens, reference)
 
     survival = plan.survival[:bs, :steps].clone()
-    torch.testing.assert_close(survival, twin.survival[:bs, :steps], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(survival, reference.survival[:bs, :steps], rtol=1e-5, atol=1e-7)
     plan.survival[:bs, :steps] = float("nan")
     assert plan.survival.isnan().all()
     plan.survival[:bs, :steps] = survival
@@ -79,11 +80,11 @@ def test_allocation(device: str, size: tuple[int, int, int], share: float, ties:
     assert plan.verify_lens.tolist() == lens + [0] * (slots - bs)
     assert sum(lens) == min(tokens, bs * (steps + 1))
     assert plan.qo_indptr.tolist() == [sum(lens[:b]) for b in range(slots + 1)]
-    assert twin.verify_lens.tolist()[:bs] == expected_lens(twin.survival[:bs, :steps].tolist(), tokens)
+    assert reference.verify_lens.tolist()[:bs] == expected_lens(reference.survival[:bs, :steps].tolist(), tokens)
 
     assert (survival[: seed % 3] == 0).all()
     check_histogram(plan, range(min(seed % 3, bs), bs), steps)
-    check_histogram(twin, range(min(seed % 3, bs), bs), steps)
+    check_histogram(reference, range(min(seed % 3, bs), bs), steps)
 
 
 @pytest.mark.parametrize(("bs", "steps"), [(64, 7), (512, 16)])
@@ -133,54 +134,38 @@ def test_fewer_tokens_than_requests_is_refused(device: str) -> None:
 
 
 @several
-@given(sizes, st.integers(0, 300))
-def test_pack_and_scatter(device: str, size: tuple[int, int, int], padding: int) -> None:
-    """Each row goes where a plain loop puts it, padding is zero, and scattering is the way back."""
-    bs, steps, seed = size
-    width = steps + 1
+@given(batches, st.floats(0, 1.2))
+def test_allocation_of_trees(device: str, batch: tuple[int, int, int], share: float) -> None:
+    """The likeliest nodes of the whole batch, prefixes of each request's, whatever the table says."""
+    bs, nodes, seed = batch
     rng = torch.Generator().manual_seed(seed)
-    lens = torch.randint(1, width + 1, (bs,), generator=rng)
-    total = int(lens.sum())
-    qo_indptr = torch.cat([torch.zeros(1), lens.cumsum(0), torch.full((3,), total)]).int().to(device)
-    dense = VerifyRows(*(torch.randint(1, 2**40, (3, bs * width), generator=rng).to(device).unbind()))
-    table = torch.randint(1, 2**31, (64, 100 + width), generator=rng, dtype=torch.int32)
-    pool, starts = torch.randperm(64, generator=rng)[:bs], torch.randint(100, (bs,), generator=rng)
-    places = [int(table[r, s + i]) for r, s in zip(pool.tolist(), starts.tolist(), strict=True) for i in range(width)]
-    slots = KVSlots(table.to(device), pool.to(device), starts.to(device))
-    source = [b * width + within for b, n in enumerate(lens.tolist()) for within in range(n)]
-    for pack in (pack_verify_triton, pack_verify_torch):
-        packed = VerifyRows(*torch.full((3, total + padding), POISON, device=device).unbind())
-        dense.locations.fill_(POISON)
-        pack(dense, slots, qo_indptr, packed)
-        assert dense.locations.tolist() == places
-        for found, values in zip(packed, dense, strict=True):
-            assert found.tolist() == values[source].tolist() + [0] * padding
-
-    for dtype, columns in ((torch.int64, ()), (torch.bfloat16, (1 + seed % 70,))):
-        rows = torch.randint(-1000, 1000, (total + padding, *columns), generator=rng).to(dtype).to(device)
-        expected = torch.full((bs * width, *columns), -1, dtype=dtype, device=device)
-        expected[source] = rows[:total]
-        for scatter in (scatter_verify_triton, scatter_verify_torch):
-            found = torch.full_like(expected, POISON)
-            scatter(rows, qo_indptr, bs, found, -1)
-            assert torch.equal(found, expected)
-
-
-def test_scatter_of_rows_wider_than_a_program(device: str) -> None:
-    """Hidden states: several programs for a row."""
-    qo_indptr = torch.tensor([0, 2, 3], dtype=torch.int32, device=device)
-    rows = torch.randn(4, MAX_COLUMNS + 500, generator=torch.Generator().manual_seed(1)).to(device)
-    found = torch.full((6, rows.shape[1]), float("nan"), device=device)
-    scatter_verify_triton(rows, qo_indptr, 2, found, 0)
-    zero = torch.zeros_like(rows[0])
-    assert torch.equal(found, torch.stack([rows[0], rows[1], zero, rows[2], zero, zero]))
-
-
-def test_what_is_not_a_number_in_a_padding_row_stays_there(device: str) -> None:
-    """Attention leaves padding rows as they were; hidden states that were not verified are the fill."""
-    packed = torch.tensor([[1.0], [2.0], [float("nan")]], device=device)
-    qo_indptr = torch.tensor([0, 1, 2], dtype=torch.int32, device=device)
-    for scatter in (scatter_verify_triton, scatter_verify_torch):
-        dense = torch.full((4, 1), float("nan"), device=device)
-        scatter(packed, qo_indptr, 2, dense, 0)
-        assert dense.flatten().tolist() == [1, 0, 2, 0]
+    undrafted, slots = min(seed % 3, bs), bs + seed % 5
+    model, scores = path_scores.model_of(rng, device), path_scores.scores_of(rng, bs, nodes, undrafted)
+    requests = torch.randperm(path_scores.REQUESTS, generator=rng)[:bs]
+    tokens = bs + int(share * bs * nodes)
+    allocate: Any
+    for allocate in (allocate_verify_triton, allocate_verify_torch):
+        plan = VerifyPlan.create(slots, nodes, nodes, device)
+        plan.histogram.fill_(2**31 - 1)  # it wraps
+        allocate(scores.to(device), requests.to(device), model, tokens, plan, paths=True)
+        survival = plan.survival[:bs].cpu()
+        for b, request in enumerate(requests.tolist()):
+            least = 1.0 if b >= undrafted else 0.0
+            for node in range(nodes):
+                least = min(least, path_scores.acceptance(model, float(scores[b, node]), request))
+                assert math.isclose(float(survival[b, node]), least, rel_tol=1e-5)
+        order = sorted((-p, node, b) for b, line in enumerate(survival.tolist()) for node, p in enumerate(line))
+        lens = [1] * bs
+        for _, _, b in order[: tokens - bs]:
+            lens[b] += 1
+        assert plan.verify_lens.tolist() == lens + [0] * (slots - bs)
+        assert plan.qo_indptr.tolist() == [sum(lens[:b]) for b in range(slots + 1)]
+        counts, sums = torch.zeros(2, nodes, HISTOGRAM_BINS, dtype=torch.float64)
+        for line in survival[undrafted:].tolist():
+            for node, p in enumerate(line):
+                counts[node, min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)] += 1
+                sums[node, min(int(p * HISTOGRAM_BINS), HISTOGRAM_BINS - 1)] += p
+        added = (plan.histogram - (2**31 - 1)).cpu()
+        assert torch.equal(added[0], counts.int())
+        unit = HISTOGRAM_UNIT
+        torch.testing.assert_close(added[1].double() * unit, sums, rtol=0, atol=bs * unit)

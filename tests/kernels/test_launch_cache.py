@@ -1,4 +1,4 @@
-"""Kernels of others, launched by us: the same as Triton's own launches, whatever they are given."""
+"""Cached launches of other people's kernels: the results of Triton's own launches, for all kinds of arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import triton
 from triton import language as tl
 
-from tessera_kernels.triton.device.launch import hasten
+from tessera_kernels.triton.device.launch_cache import cache_launches
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -22,7 +22,7 @@ def _scale(out, values, count, factor, width: tl.constexpr, MINUS: tl.constexpr 
 @pytest.mark.parametrize("again", [False, True])
 def test_launches_are_as_tritons(device: str, again: bool) -> None:
     """Numbers that are specialized and such that are not, pointers of all kinds, constants by place and by name."""
-    hasten(_scale)
+    cache_launches(_scale)
     values = torch.arange(1000, device=device)
     cases: list[tuple[int, int, int, dict[str, Any]]] = [
         *((first, count, factor, {}) for first in (0, 1, 4) for count in (1, 16, 100, 160) for factor in (1, 2, 3, 16)),
