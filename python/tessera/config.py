@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tessera import cpu_latents, cpu_speculation
+from tessera.cpu import latents as cpu_latents
+from tessera.cpu import speculation as cpu_speculation
 from tessera.fingerprint.thresholds import Thresholds
 from tessera.flags import Flags
 

@@ -189,6 +189,18 @@ def test_imports_point_one_way() -> None:
             assert not re.search(forbidden, path.read_text(), re.MULTILINE), path
 
 
+def test_a_server_imports_no_command() -> None:
+    """Nor the client, nor what commands start servers and calibrate with; and nothing imports helpers of tests."""
+    commands = ("tessera/client", "tessera/cli", "tessera/launching", "tessera/fingerprint/calibration")
+    theirs = r"^\s*(from|import) tessera\.(client|cli|launching|fingerprint\.calibration)\b"
+    for root in ("python", "patches", "sgl-kernel"):
+        for path in (ROOT / root).rglob("*.py"):
+            text = path.read_text()
+            assert not re.search(r"^\s*(from|import) tessera_testing\b", text, re.MULTILINE), path
+            if not str(path.relative_to(ROOT / root)).startswith(commands):
+                assert not re.search(theirs, text, re.MULTILINE), path
+
+
 def test_the_entry_point_imports_nothing() -> None:
     """SGLang only logs a plugin that fails at import: ours has nothing to fail on."""
     plugin = import_module("tessera.plugin")

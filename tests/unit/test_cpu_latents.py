@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tessera.cpu_latents import wanted
+from tessera.cpu.latents import wanted
 
 
 def args(architecture: str | None = "MLA", device: str = "cpu", backend: str = "torch_native") -> SimpleNamespace:

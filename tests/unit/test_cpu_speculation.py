@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tessera.cpu_speculation import refused, refused_model, wanted
+from tessera.cpu.speculation import refused, refused_model, wanted
 
 DEFAULTS: dict[str, Any] = {
     "device": "cpu",

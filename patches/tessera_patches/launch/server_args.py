@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera import config, cpu_speculation
+from tessera import config
 from tessera.config import Settings
+from tessera.cpu import speculation as cpu_speculation
 from tessera.errors import StartRefused
 from tessera.flags import Flags
 from tessera.inject import refusals as injection

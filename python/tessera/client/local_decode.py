@@ -1,4 +1,8 @@
-"""Generate tokens with a model in this process, for several prompts together."""
+"""Generate tokens with a model in this process, for several prompts together.
+
+Not by transformers' ``generate``: it streams one prompt, from a thread of its own, and keeps the scores of the whole
+vocabulary for each step, from which log-probabilities before top-k and top-p would be taken.
+"""
 
 from __future__ import annotations
 

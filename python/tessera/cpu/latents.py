@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.cpu_speculation import BACKEND
+from tessera.cpu.speculation import BACKEND
 
 
 def wanted(args: Any) -> bool:

@@ -1,0 +1,1 @@
+"""What of SGLang the CPU engine serves with our additions: decided from the options, without SGLang."""
