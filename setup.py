@@ -20,7 +20,7 @@ ROOTS = {
 # The only SGLang that this version is locked to; any other is refused at start.
 SGLANG = "sglang==0.5.17"
 
-CLIENT = ["httpx>=0.27", "numpy>=1.26"]
+CLIENT = ["httpx>=0.27", "msgspec>=0.19", "numpy>=1.26"]
 
 EXTRAS = {
     # SGLang leaves starlette open; below 1.0.1 its API-key check can be passed by (CVE-2026-48710).
@@ -82,7 +82,7 @@ setup(
         "tessera_kernels": ["py.typed"],
         "tessera_patches": ["py.typed", "**/*.json"],
     },
-    install_requires=["numpy>=1.26"],
+    install_requires=["msgspec>=0.19", "numpy>=1.26"],
     extras_require=EXTRAS,
     entry_points={
         "sglang.srt.plugins": ["tessera = tessera.plugin:register"],

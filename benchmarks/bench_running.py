@@ -25,19 +25,24 @@ import torch
 
 from bench_step import options_of, sink
 from provenance import provenance, tell
-from tessera.admission import TOKEN_KEY, TOPLOC_KEY
+from tessera import carry
+from tessera.capabilities.fingerprints.options import FingerprintOptions
+from tessera.capabilities.registry import BY_NAME
 from tessera.delivery.outbox import Outbox
-from tessera.fingerprint.options import FingerprintOptions
-from tessera.fingerprint.watch import Watch
+from tessera.rows.due import DueReads
 from tessera.rows.reader import RowReader
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore
 from tessera_patches.rows import results, runtime
 
 REQUESTS, PROMPT, HIDDEN, TOPK = 64, 128, 4096, 128
+WIRES = {"fingerprints": BY_NAME["fingerprints"].to_wire(FingerprintOptions(topk=TOPK))}
 ROUNDS = 4
 """Of all requests; the first one warms up."""
 FORWARD_SECONDS = 0.002
+
+
+LIVE = carry.Live()
 
 
 class Request:
@@ -52,8 +57,8 @@ class Request:
         self.finished_reason = None
         self.origin_input_ids = range(PROMPT)
         self.output_ids: list[int] = []
-        custom = {TOKEN_KEY: "token ", TOPLOC_KEY: FingerprintOptions().to_wire()}
-        self.sampling_params = SimpleNamespace(custom_params=custom)
+        self.sampling_params = SimpleNamespace(**carry.put({}, LIVE, WIRES))
+        self.session = None
         self._output_tokens = output_tokens
 
     @property
@@ -98,12 +103,12 @@ def _set_up(address: str) -> None:
     slots = torch.randperm(REQUESTS * tokens, device=device).int().reshape(REQUESTS, tokens)
     runtime.outbox = Outbox(address)
     reader = RowReader(store.rows, slots, TOPK)
-    runtime.service = RowService(reader, runtime.outbox.put, lambda: store.broken, HIDDEN, TOPK)
+    runtime.service = RowService(reader, runtime.outbox.put, lambda: store.broken, HIDDEN)
 
 
 def _steps(output_tokens: int, *, together: bool, stream: bool) -> Iterator[dict[str, float]]:
     """Seconds of each of our hooks in each step."""
-    runtime.watch = Watch(results.lacking, stride=1)
+    runtime.due = DueReads(results.tokens_to_next_read, stride=1)
     numbers = itertools.count()
     running: list[Request] = []
     for step in range(ROUNDS * output_tokens):
@@ -121,7 +126,7 @@ def _steps(output_tokens: int, *, together: bool, stream: bool) -> Iterator[dict
         ]
         batch = SimpleNamespace(reqs=new)
         parts["note"] = _timed(partial(_note, done))
-        parts["watch"] = _timed(partial(results.watch_proven, None, batch, None))
+        parts["due"] = _timed(partial(results.note_prefilled, None, batch, None))
         parts["read"] = _timed(partial(results.read_rows, None))
         yield parts
         running += new

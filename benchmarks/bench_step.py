@@ -25,14 +25,15 @@ import torch
 import zmq
 
 from provenance import provenance, tell
+from tessera.capabilities.embed.options import EmbedOptions
+from tessera.capabilities.fingerprints.options import FingerprintOptions
+from tessera.capabilities.registry import BY_NAME, Wanted
+from tessera.capabilities.states.options import StateOptions
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Vitals
-from tessera.embed.options import EmbedOptions
-from tessera.fingerprint.options import FingerprintOptions
 from tessera.rows.reader import RowReader
 from tessera.rows.service import Finished, RowService
 from tessera.rows.store import RowStore
-from tessera.states.options import StateOptions
 
 SLOTS, HIDDEN, PROMPT, TOPK = 32768, 4096, 128, 128
 REQUESTS = 64
@@ -60,14 +61,14 @@ def main() -> None:
 
 def _measure() -> Iterator[dict[str, Any]]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    wires: dict[str, Any] = {"embed": EmbedOptions(), "states": StateOptions(), "fingerprints": FingerprintOptions()}
-    wire = {name: options.to_wire() for name, options in wires.items()}
-    claim = FingerprintOptions(tail=2 * PROMPT).to_wire()
+    embed, states = _wanted("embed", EmbedOptions()), _wanted("states", StateOptions())
+    proven = _wanted("fingerprints", FingerprintOptions(topk=TOPK))
+    claim = _wanted("fingerprints", FingerprintOptions(topk=TOPK, claim="", tail=2 * PROMPT))
     cases = [
-        *(Case("embedding", n, lambda key, i: Finished(key, i, PROMPT, 0, embed=wire["embed"])) for n in (1, 8, 64)),
-        Case("raw rows", 1, lambda key, i: Finished(key, i, PROMPT, 0, states=wire["states"])),
-        Case("fingerprints", 1, lambda key, i: Finished(key, i, PROMPT, PROMPT, fingerprints=wire["fingerprints"])),
-        Case("verification", 16, lambda key, i: Finished(key, i, 4 * PROMPT, 0, fingerprints=claim)),
+        *(Case("embedding", n, lambda key, i: Finished(key, i, PROMPT, 0, embed)) for n in (1, 8, 64)),
+        Case("raw rows", 1, lambda key, i: Finished(key, i, PROMPT, 0, states)),
+        Case("fingerprints", 1, lambda key, i: Finished(key, i, PROMPT, PROMPT, proven)),
+        Case("verification", 16, lambda key, i: Finished(key, i, 4 * PROMPT, 0, claim)),
     ]
     store = RowStore(SLOTS, HIDDEN, torch.bfloat16, device)
     store.rows.fill_(1)
@@ -82,11 +83,15 @@ def _measure() -> Iterator[dict[str, Any]]:
                 seconds: list[float] = []
                 outbox = Outbox(address, partial(_vitals, seconds))
                 reader = RowReader(store.rows, slots, TOPK, timed=timed)
-                service = RowService(reader, outbox.put, lambda: store.broken, HIDDEN, TOPK)
+                service = RowService(reader, outbox.put, lambda: store.broken, HIDDEN)
                 figures = _case(case, service, outbox) | figures
             gpu = round(1e6 * statistics.median(seconds[WARM_UP:]), 1)
             yield {"case": case.name, "requests": case.requests, **figures, "gpu_microseconds": gpu}
         taker.terminate()
+
+
+def _wanted(name: str, options: object) -> Wanted:
+    return {name: (BY_NAME[name], options)}
 
 
 def _vitals(seconds: list[float], read_seconds: float) -> Vitals:

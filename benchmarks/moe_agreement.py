@@ -17,9 +17,9 @@ import httpx
 import numpy as np
 
 from load import FIRST_ID, LAST_ID
-from tessera.fingerprint.calibration import prover
-from tessera.fingerprint.calibration.distances import accepted, thresholds
-from tessera.fingerprint.thresholds import Thresholds
+from tessera.capabilities.fingerprints.calibration import prover
+from tessera.capabilities.fingerprints.calibration.distances import accepted, thresholds
+from tessera.capabilities.fingerprints.thresholds import Thresholds
 
 PROMPTS, LONGEST = 48, 512
 CLAIMS, CLAIM_TOKENS = 96, 64

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT
+from tessera.capabilities.inject.pending import INJECTED
 from tessera.fields import json_object
-from tessera.fingerprint.answer import FINGERPRINTS, RESULT
 from tessera.http.unserved import FIELDS
-from tessera.inject.carry import INJECTED
 from tessera.rows.span import UNAVAILABLE
 from tessera_patches.http.http_server import GENERATING
 from tessera_patches.http.unserved import SCORES, TEXT, VERTEX

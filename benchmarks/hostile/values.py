@@ -88,7 +88,7 @@ SAMPLING: dict[str, tuple[Any, ...]] = {
     "stream_interval": INTS,
     "logit_bias": (None, {}, {"5": 1}, {"5": 1e39}, {"5": -100}, {"1024": 1}, {"a": 1}, {"5": "1"}, {"5": None}, [5]),
     "sampling_seed": (*INTS, 2**63, -(2**63)),
-    "custom_params": (None, {}, {"a": 1}, {"a": {"b": {"c": 1}}}, {"a": 2**70}, {"tessera_token": "x"}, [1], "a"),
+    "custom_params": (None, {}, {"a": 1}, {"a": {"b": {"c": 1}}}, {"a": 2**70}, {"tessera": {"token": "x"}}, [1], "a"),
     "stop_strs": TEXTS,
     "is_normalized": FLAGS,
     "stop_str_max_len": INTS,

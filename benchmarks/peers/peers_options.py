@@ -45,7 +45,9 @@ _MANY = 8
 _UNLESS_GIVEN = {"--max-total-tokens": "16384", "--max-running-requests": "32"}
 
 
-def server_options(given: Iterable[object], side: str, context: int, ours: Iterable[str] = OURS) -> list[str]:
+def server_options(
+    given: Iterable[object], side: str, context: int, ours: Iterable[str] = OURS, *, sized: bool = True
+) -> list[str]:
     """Return the options of a server of a test.
 
     Args:
@@ -53,6 +55,7 @@ def server_options(given: Iterable[object], side: str, context: int, ours: Itera
         side: `STOCK` or `EVERYTHING`.
         context: tokens of a request at most, which cuts those that ask for more: a tiny model does not stop by itself.
         ours: what a server with everything on has beside every row.
+        sized: whether one that drafts has `TILE_SPEC`, too.
     """
     wanted = [str(option) for option in given]
     hidden = HIDDEN in wanted
@@ -70,7 +73,7 @@ def server_options(given: Iterable[object], side: str, context: int, ours: Itera
         options.append(HIDDEN)
     if side == EVERYTHING:
         options += ours
-        options += [TILE_SPEC] if _tile_spec_serves(options) else []
+        options += [TILE_SPEC] if sized and _tile_spec_serves(options) else []
     return options
 
 

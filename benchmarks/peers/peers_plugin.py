@@ -3,7 +3,7 @@
 The environment says how: ``PEERS_SIDE`` (`peers_options.SIDES`), ``PEERS_RECORDS`` (a file that gets a JSON line for
 each result at once, for a run may be cut off), ``PEERS_CONTEXT`` (tokens of a request at most), ``PEERS_SHARE`` (0: a
 server for each that a test starts), ``PEERS_KIND`` (``unit`` for tests that start none), ``PEERS_ON`` (our options),
-``PEERS_MODEL`` (folder of the model).
+``PEERS_SIZED`` (0 is without ``--tile-spec``), ``PEERS_MODEL`` (folder of the model).
 
 Of SGLang it replaces what starts servers, names of models, and evaluations of models, which need data sets.
 """
@@ -31,6 +31,7 @@ SIDE = os.environ["PEERS_SIDE"]
 RECORDS = Path(os.environ["PEERS_RECORDS"])
 UNIT = os.environ.get("PEERS_KIND") == "unit"
 ON = os.environ.get("PEERS_ON", " ".join(OURS)).split()
+SIZED = os.environ.get("PEERS_SIZED", "1") == "1"
 _TEXT = 1500
 _USED = {"llama", "llama_eagle", "llama_eagle3", "qwen3_moe", "registry", "utils"}
 """Modules of ``sglang.srt.models`` that servers need; importing the others is a fifth of each start."""
@@ -104,7 +105,7 @@ def _replace_servers() -> None:
 
     context = int(os.environ["PEERS_CONTEXT"])
     _servers = Servers(
-        lambda given: server_options(given, SIDE, context, ON),
+        lambda given: server_options(given, SIDE, context, ON, sized=SIZED),
         local,
         common.kill_process_tree,
         helpers._subprocess_popen_with_outputs,  # noqa: SLF001 - it copies output to the files of a test

@@ -52,6 +52,8 @@ class Group:
         share: whether a server outlives the class that started it.
         on: our options where everything is on, beside every row.
         bare: whether stock is the plugin without a feature: only with it does the CPU engine verify drafts.
+        sized: whether a server that drafts has ``--tile-spec``.
+        without: tests that this group leaves out, as another one runs them.
         env: further environment.
     """
 
@@ -64,6 +66,8 @@ class Group:
     share: bool = True
     bare: bool = False
     on: list[str] = field(default_factory=lambda: list(OURS))
+    sized: bool = True
+    without: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -204,7 +208,7 @@ def _command(group: Group, tests: Sequence[str], left_out: Sequence[str]) -> lis
     # A start of a server, in a class's set-up, has its own limit.
     limits = (f"--timeout={group.test_seconds}", "-o", "timeout_func_only=true", "--continue-on-collection-errors")
     form = ("-q", "-rA", "--tb=short", "-c", os.devnull, "--rootdir=.", f"--import-mode={mode}")
-    deselected = [part for test in left_out for part in ("--deselect", test)]
+    deselected = [part for test in (*left_out, *group.without) for part in ("--deselect", test)]
     return [sys.executable, "-m", "pytest", *plugins, *limits, *form, *deselected, *tests]
 
 
@@ -217,6 +221,7 @@ def _environment(group: Group, side: str, records: Path, tests: Sequence[str], w
         "PEERS_KIND": "unit" if group.unit else "server",
         "PEERS_ON": " ".join(group.on),
         "PEERS_SHARE": int(group.share),
+        "PEERS_SIZED": int(group.sized),
         "PEERS_MODEL": work / "models" / MODEL,
         "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT / "tests/site"), *folders]),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),

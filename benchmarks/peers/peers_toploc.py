@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tessera.fingerprint.codec import Fingerprint, Points, build, parse
-from tessera.fingerprint.verifier import Distance, distances
+from tessera.capabilities.fingerprints.codec import Fingerprint, build, parse
+from tessera.capabilities.fingerprints.verifier import Distance, distances
+from tessera.rows.reads import Points
 
 CALLS = "PEERS_CALLS"
 """Environment: the file that gets a line for each call."""

@@ -6,16 +6,16 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.cpu import latents as cpu_latents
 from tessera.cpu import speculation as cpu_speculation
-from tessera.fingerprint.thresholds import Thresholds
 from tessera.flags import Flags
 
 if TYPE_CHECKING:
     from tessera.answer_bytes import AnswerBudget
+    from tessera.capabilities.fingerprints.room import Room
+    from tessera.capabilities.inject.model import Model
     from tessera.delivery.inbox import Inbox
-    from tessera.fingerprint.room import Room
-    from tessera.inject.model import Model
     from tessera.metrics import Metrics
 
 DISABLE = "TESSERA_DISABLE"

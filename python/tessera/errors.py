@@ -15,6 +15,9 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from tessera.limits import MAX_ECHOED_CHARACTERS
 
@@ -130,6 +133,7 @@ class RequestFailed(TesseraError):
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
+        self.reason = message
         self.status = _STATUS.get(code, 500)
         super().__init__(f"{code}: {message}")
 
@@ -138,10 +142,10 @@ class RowsUnavailable(RequestFailed):
     """There are no rows to vouch for. An answer with generated tokens stands without them, and says why.
 
     Attributes:
-        input_ids: of its prompt, where they were to come with the rows.
+        values: what was read all the same, for it needs no rows; by capability.
     """
 
-    input_ids: object = None
+    values: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
 
 class StartRefused(TesseraError):

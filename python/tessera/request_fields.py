@@ -190,6 +190,8 @@ def _check_token_ids(value: Any, count: int | None, vocabulary: int) -> None:
     if not isinstance(value, list) or not isinstance(value[0], list):
         _check_unique_ids(name, _listed(value), vocabulary)
         return
+    if count is None:
+        raise BadRequest(name, Described(f"a list of {len(value)} lists"), "a flat list of integers")
     one_each(name, value, count)
     for i, ids in enumerate(value):
         _check_unique_ids(f"{name}[{i}]", ids, vocabulary)

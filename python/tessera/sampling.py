@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from tessera.carry import KEY
 from tessera.errors import BadRequest, Described, TooLarge
 from tessera.fields import boolean, integer, known_keys
 from tessera.limits import MAX_PATTERN_CHARACTERS, MAX_SAMPLES, MAX_STOP_CHARACTERS, MAX_STOPS
@@ -97,7 +98,7 @@ def token_ids(field: str, value: object, vocabulary: int) -> None:
         raise BadRequest(field, value, "a list of token ids")
     if any(type(token) is not int or not 0 <= token <= most for token in value):
         i, item = next((i, one) for i, one in enumerate(value) if type(one) is not int or not 0 <= one <= most)
-        raise BadRequest(f"{field}[{i}]", item, f"a token id, 0 to {most}")
+        raise BadRequest(f"{field}[{i}]", item, f"a token id, 0 to {most}; others are out-of-vocabulary")
 
 
 def biases(field: str, value: object, vocabulary: int) -> None:
@@ -118,7 +119,7 @@ def custom(field: str, value: object) -> None:
         raise BadRequest(field, value, "an object")
     for key, own in value.items():
         text(field, key)
-        if not key.startswith("tessera_"):  # `tessera.admission.asked` checks what wrote these
+        if key != KEY:  # `tessera.carry.take` checks who wrote it
             items = own.values() if isinstance(own, dict) else own if isinstance(own, list) else [own]
             if not all(map(_carried, items)):
                 allowed = "numbers of 64 bits, texts, true, false, null, or one list or object of them"

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from tessera.admission import KEYS, asked
-from tessera.embed.options import FIELD as EMBED_FIELD
-from tessera.fingerprint import options as toploc
-from tessera.inject import carry
-from tessera.inject.options import FIELD as OVERRIDES_FIELD
-from tessera.rows.span import Over
-from tessera.states.options import FIELD as STATES_FIELD
-from tessera.states.options import FORMAT_FIELD, StateOptions
-
-_RESERVED = frozenset((*KEYS, carry.KEY))
+from tessera import carry
+from tessera.capabilities import registry
 
 
 def carries(sampling_params: Any) -> bool:
     """Whether one of these sampling parameters carries something of ours."""
-    each = sampling_params if isinstance(sampling_params, list) else [sampling_params]
-    return any(not _RESERVED.isdisjoint(_custom(params)) for params in each)
+    return any(carry.take(own) is not carry.NOTHING for own in carry.each(sampling_params))
 
 
 def plain(sampling_params: Any) -> Any:
@@ -29,19 +19,11 @@ def plain(sampling_params: Any) -> Any:
         return [plain(params) for params in sampling_params]
     if not carries(sampling_params):
         return sampling_params
-    return {**sampling_params, "custom_params": plain_custom(sampling_params["custom_params"])}
-
-
-def plain_custom(custom_params: dict[str, Any]) -> dict[str, Any] | None:
-    """Custom parameters without what is ours; None where nothing is left."""
-    return {key: value for key, value in custom_params.items() if key not in _RESERVED} or None
+    return {**sampling_params, "custom_params": carry.without(sampling_params["custom_params"])}
 
 
 def fields(sampling_params: Any) -> dict[str, Any]:
-    """Our fields of a request with these parameters, as JSON has them; lists where its prompts differ.
-
-    Vectors are left out: only that there are some is said.
-    """
+    """Our fields of a request with these parameters, as JSON has them; lists where its prompts differ."""
     if not isinstance(sampling_params, list):
         return _fields(sampling_params)
     each = [_fields(params) for params in sampling_params]
@@ -51,30 +33,7 @@ def fields(sampling_params: Any) -> dict[str, Any]:
 
 
 def _fields(params: Any) -> dict[str, Any]:
-    wanted, overrides = asked(params), carry.carried(params)
-    found: dict[str, Any] = dict.fromkeys((f"return_{kind}_ids" for kind in wanted.ids), True)
-    if wanted.embed is not None:
-        found[EMBED_FIELD] = asdict(wanted.embed)
-    if wanted.states is not None:
-        found |= {STATES_FIELD: _states(wanted.states), FORMAT_FIELD: wanted.states.format}
-    if wanted.fingerprints is not None:
-        claimed = {toploc.FIELD: True} if wanted.claim is None else {toploc.CLAIM_FIELD: wanted.claim}
-        found |= claimed | {toploc.NONCE_FIELD: wanted.fingerprints.nonce}
-    if wanted.hashes:
-        found[toploc.HASHES_FIELD] = True
-    if overrides is not None:
-        found[OVERRIDES_FIELD] = "(vectors)"
+    found: dict[str, Any] = {}
+    for capability, options in registry.wanted(carry.take(params).wires).values():
+        found |= capability.sent(options)
     return found
-
-
-def _states(options: StateOptions) -> Any:
-    if options.last:
-        return "last"
-    if options.positions is not None:
-        return {"positions": list(options.positions)}
-    return True if options.over is Over.ALL else {"over": options.over}
-
-
-def _custom(params: Any) -> Any:
-    custom = params.get("custom_params") if isinstance(params, dict) else None
-    return custom if isinstance(custom, dict) else {}

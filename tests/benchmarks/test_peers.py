@@ -19,7 +19,7 @@ from peers_report import Side, load, report
 from peers_toploc import CALLS, pytest_configure
 from safetensors.torch import load_file
 
-from tessera.fingerprint import codec
+from tessera.capabilities.fingerprints import codec
 
 EAGLE3 = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "lmsys/sglang-EAGLE3-LLaMA3.1")
 

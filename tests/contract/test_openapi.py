@@ -9,10 +9,9 @@ import pytest
 from sglang.srt.entrypoints.openai import protocol
 from sglang.srt.managers import io_struct
 
-from tessera.fingerprint import sampling
-from tessera.http import claims
+from tessera.capabilities.fingerprints import claims, sampling
+from tessera.capabilities.inject import matrices, options
 from tessera.http.schema import document, request_fields
-from tessera.inject import matrices, options
 from tessera_patches.http import openai, request
 
 CHANGED = {"return_hidden_states"}

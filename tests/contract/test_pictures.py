@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.capabilities.fingerprints.calibration.distances import Measured, report
+from tessera.capabilities.fingerprints.calibration.histograms import draw
+from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.cli import main
-from tessera.fingerprint.calibration.distances import Measured, report
-from tessera.fingerprint.calibration.histograms import draw
-from tessera.fingerprint.verifier import Distance
 from tessera.tilespec import cache
 from tessera.tilespec.cache import Profile
 from tessera.tilespec.calibration import BINS, Calibration

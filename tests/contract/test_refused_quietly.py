@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
 
+from tessera.carry import Live
 from tessera.errors import RequestFailed, TesseraError, TooLarge
 from tessera.http.openai import Collector
 from tessera_patches.http.openai import _collected
@@ -21,9 +22,9 @@ LARGE = TooLarge("return_hidden_states", "up to 9 bytes", "at most 8 bytes")
 class Serving(OpenAIServingBase):  # type: ignore[misc]  # inherited from Any
     """SGLang's frame of each route, around an engine that refuses."""
 
-    def __init__(self, collector: Collector, error: TesseraError) -> None:
+    def __init__(self, live: Live, error: TesseraError) -> None:
         self.tokenizer_manager = SimpleNamespace(request_logger=SimpleNamespace(log_requests=False))
-        self._collector, self._error = collector, error
+        self._live, self._error = live, error
 
     def _request_id_prefix(self) -> str:
         return ""
@@ -32,7 +33,7 @@ class Serving(OpenAIServingBase):  # type: ignore[misc]  # inherited from Any
         return request, request
 
     async def _handle_non_streaming_request(self, *_: Any) -> Any:
-        return await anext(_collected(self._outputs(), self._collector))
+        return await anext(_collected(self._outputs(), self._live, Collector()))
 
     async def _outputs(self) -> AsyncIterator[Any]:
         raise self._error
@@ -42,8 +43,8 @@ class Serving(OpenAIServingBase):  # type: ignore[misc]  # inherited from Any
 @pytest.mark.parametrize(("error", "logged"), [(LARGE, 0), (RequestFailed("rows_not_finite", "NaN"), 1)])
 def test_without_a_traceback(caplog: pytest.LogCaptureFixture, error: TesseraError, logged: int) -> None:
     """A failure of the server keeps its own; the route answers either with the error itself."""
-    collector = Collector()
+    live = Live()
     with caplog.at_level(logging.DEBUG):
-        asyncio.run(Serving(collector, error).handle_request(SimpleNamespace(), None))
-    assert collector.error is error
+        asyncio.run(Serving(live, error).handle_request(SimpleNamespace(), None))
+    assert live.error is error
     assert len([record for record in caplog.records if record.exc_info]) == logged

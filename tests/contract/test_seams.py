@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tessera.capabilities.inject import refusals as injection
 from tessera.cli import main
 from tessera.cli.seams import page
 from tessera.errors import StartRefused
-from tessera.inject import refusals as injection
 from tessera.rows.refusals import REFUSALS
 from tessera_patches import apply
 from tessera_patches.core import lock, source

@@ -10,7 +10,7 @@ PROGRAM = """
 import numpy as np
 import torch
 from sglang.kernels.ops.sampling.murmur_hash import murmur_hash32
-from tessera.fingerprint.sampling import gumbel
+from tessera.capabilities.fingerprints.sampling import gumbel
 
 seeds, positions = [42, 2**40 + 7, 0], [0, 77, 4095]
 hashed = murmur_hash32(torch.tensor(seeds).to(torch.uint64), torch.tensor(positions), torch.arange(300))

@@ -11,10 +11,12 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req
 from sglang.srt.sampling.sampling_params import SamplingParams
 from transformers import AutoTokenizer
 
-from tessera.admission import EMBED_KEY, TOKEN_KEY
-from tessera_patches.core import carried
+from tessera import carry
+from tessera.capabilities.embed.options import EmbedOptions, Pooling
 from tessera_patches.guard import scheduler as guard
 from tessera_patches.guard.stops import finish_token_by_token
+from tessera_patches.rows import state
+from tessera_testing.carried import wanted
 from tessera_testing.tiny import TINY
 
 STOCK = Req.update_finish_state
@@ -140,11 +142,17 @@ def test_a_pattern_that_backtracks_ends_its_own_request(tokenizer: Any) -> None:
 def test_processors_do_not_see_what_is_ours(tokenizer: Any) -> None:
     """Neither in ``custom_params`` nor in the text of the request that SGLang puts there; a client's own stay."""
     for own in ({}, {"budget": 3}):
-        req = request(tokenizer, custom_params={TOKEN_KEY: "secret", EMBED_KEY: "{}", **own})
-        carried.take(req)
-        assert carried.of(req) == {TOKEN_KEY: "secret", EMBED_KEY: "{}"}
-        assert "secret" not in repr(req)
+        live = carry.Live()
+        wires = {"embed": '{"pooling":"max"}', "inject": "vectors"}
+        req = request(tokenizer, **carry.put({"custom_params": {**own}}, live, wires, **{carry.TAIL: 7}))
+        found = state.of(req)
+        assert (found.token, found.tail, found.rows) == (live.token, 7, True)
+        assert found.wanted == wanted(embed=EmbedOptions(Pooling.MAX))
+        assert found.wires == {"inject": "vectors"}
+        assert state.of(req) is found
+        assert live.token not in repr(req)
+        assert "vectors" not in repr(req)
         assert "tessera" not in repr(req)
         shown = req.sampling_params.custom_params
         assert shown == (own | {"__req__": req} if own else None)
-    assert carried.of(request(tokenizer)) == {}
+    assert state.of(request(tokenizer)) is state.NOTHING

@@ -7,15 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from enum import EnumType
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import msgspec
 import pytest
 
 from tessera import errors
-from tessera.embed.options import EmbedOptions
+from tessera.capabilities.embed.options import EmbedOptions
 from tessera.launching.command import environment
 from tessera.launching.server import Server
 from tessera_testing.page_tables import OPENAPI, SNIPPET, TABLES, generated, openapi
@@ -154,8 +154,9 @@ def test_options() -> None:
     options = (DOCS / "guide/embeddings.md").read_text().split("| key | default |")[1].split("\n\n")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+)$", options, re.MULTILINE))
     types = get_type_hints(EmbedOptions)
-    assert list(rows) == [field.name for field in fields(EmbedOptions)]
-    for field in fields(EmbedOptions):
+    declared = msgspec.structs.fields(EmbedOptions)
+    assert list(rows) == [field.name for field in declared]
+    for field in declared:
         default = field.default if isinstance(field.default, str) else json.dumps(field.default)
         assert rows[field.name].startswith(f"`{default}` |"), field.name
         if isinstance(types[field.name], EnumType):

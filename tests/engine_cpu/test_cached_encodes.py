@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tessera.fingerprint.calibration.prover import ask, check
+from tessera.capabilities.fingerprints.calibration.prover import ask, check
 from tessera.launching.server import Server
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import fresh_prompt

@@ -15,7 +15,7 @@ import pytest
 import torch
 from toploc.poly import build_proofs_base64
 
-from tessera.fingerprint.answer import FINGERPRINTS
+from tessera.capabilities.fingerprints.answer import FINGERPRINTS
 from tessera.launching.server import Server
 from tessera_testing.claims import verdicts
 from tessera_testing.injected import ask, check, override, prompt_of, replaced, vectors_of

@@ -167,7 +167,7 @@ def test_who_does_not_ask_gets_sglangs_answer(sdk: openai.OpenAI) -> None:
         ({"return_embedding": {"over": "output"}, "max_tokens": 1}, "return_embedding.over"),
         ({"return_hidden_states": "first"}, "return_hidden_states"),
         ({"return_hidden_states": True, "hidden_states_format": "pickle"}, "hidden_states_format"),
-        ({"custom_params": {"tessera_embed": "{}"}}, "sampling_params.custom_params"),
+        ({"custom_params": {"tessera": {"token": "0 ", "embed": "{}"}}}, "sampling_params.custom_params"),
     ],
 )
 def test_bad_fields(server: Server, path: str, fields: dict[str, Any], param: str) -> None:

@@ -63,6 +63,14 @@ def dice(request: pytest.FixtureRequest, server_pool: ServerPool, few: tuple[str
     return server_pool.get(*options, "--tile-spec", HIDDEN, *GRAMMARS, env=DICE | retracting(7) | ranks)
 
 
+def test_one_request_at_a_time(server_pool: ServerPool, hf: HuggingFace) -> None:
+    """What is measured at start fits into the room of one request."""
+    server = server_pool.get(*SERVERS["eagle3-trees"], "--tile-spec", "--max-running-requests", "1")
+    prompt = code_and_noise(hf.tokenizer, seed=1)[0]
+    output = generate(server, prompt, 20)["output_ids"]
+    assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
+
+
 def _padded(histogram: list[int]) -> list[int]:
     return histogram + [0] * (9 - len(histogram))
 

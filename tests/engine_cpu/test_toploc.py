@@ -15,13 +15,13 @@ import pytest
 import torch
 from toploc.poly import build_proofs_base64
 
+from tessera.capabilities.fingerprints import codec
+from tessera.capabilities.fingerprints.chunks import layout
+from tessera.capabilities.fingerprints.thresholds import Thresholds
+from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.cli import main
-from tessera.fingerprint import codec
-from tessera.fingerprint.chunks import layout
-from tessera.fingerprint.codec import Points
-from tessera.fingerprint.thresholds import Thresholds
-from tessera.fingerprint.verifier import Distance
 from tessera.launching.server import Server
+from tessera.rows.reads import Points
 from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from tessera import config
+from tessera.capabilities.fingerprints import claims, codec
+from tessera.capabilities.fingerprints.verifier import distances
 from tessera.errors import BadRequest
-from tessera.fingerprint import codec
-from tessera.fingerprint.codec import Points
-from tessera.fingerprint.verifier import distances
-from tessera.http import claims
+from tessera.rows.reads import Points
 from tessera_testing.hostile_claims import JUNK, fingerprint, known_claims, mutated, random_claim
 
 INPUTS = 20_000

@@ -139,7 +139,7 @@ OVERRIDES: tuple[dict[str, Any], ...] = (
     overriding(embeds="A" * (len(EMBEDS) - 1) + "=", scale="norm-matched"),
     *(body(input_ids=PROMPT, input_embed_overrides=value) for value in ALTOGETHER),
     *(overriding() | {"input_ids": ids} for ids in ([*PROMPT, 10**6], [*PROMPT, -1], [*PROMPT, 10**18], [])),
-    body(input_ids=PROMPT) | {"sampling_params": {"custom_params": {"tessera_inject": "x"}}},
+    body(input_ids=PROMPT) | {"sampling_params": {"custom_params": {"tessera": {"token": "x", "inject": "x"}}}},
     overriding() | {"sampling_params": {"custom_params": 7}},
     overriding() | {"sampling_params": "x"},
     body(input_ids=[PROMPT, PROMPT], input_embed_overrides=[GOOD, GOOD, GOOD]),

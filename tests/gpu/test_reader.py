@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera.rows.reader import RowReader, Selection
-from tessera_kernels.ops.rows.pool_rows import Reduce, Span
+from tessera.rows.kinds import Placed
+from tessera.rows.reader import RowReader
+from tessera.rows.reads import Pool, Rows
+from tessera_testing.reads import grouped, tensors_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,12 +28,13 @@ def test_slots_are_used_again_at_once() -> None:
         rows.fill_(step)
         torch.cuda.synchronize()  # as the scheduler has waited for the step when it handles its result
         reader.end_step()
-        reads.append(reader.start([Span(0, 0, SLOTS, Reduce.MEAN)], [Selection(0, 100, 100 + 50 * step)]))
+        wanted = grouped(Placed(0, Pool(0, SLOTS)), Placed(0, Rows(100, 100 + 50 * step)))
+        reads.append(reader.start(wanted))
         rows.fill_(-1)
     for step, read in enumerate(reads):
         fetched = read.take(wait=True)
         assert fetched is not None
-        vectors, (raw,), _ = fetched
+        (vectors,), (raw,) = (tensors_of(fetched, read_of) for read_of in (Pool, Rows))
         assert not vectors.is_cuda
         assert (vectors == step).all()
         assert raw.shape == (50 * step, HIDDEN)

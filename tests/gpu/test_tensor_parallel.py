@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.fingerprint.calibration.distances import accepted
-from tessera.fingerprint.calibration.prover import ask, check
-from tessera.fingerprint.thresholds import Thresholds
+from tessera.capabilities.fingerprints.calibration.distances import accepted
+from tessera.capabilities.fingerprints.calibration.prover import ask, check
+from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.launching.server import Server
 from tessera_testing.generate import generate
 from tessera_testing.pool import ServerPool

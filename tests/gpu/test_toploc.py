@@ -9,10 +9,10 @@ import httpx
 import pytest
 import torch
 
-from tessera.fingerprint.calibration.distances import accepted
-from tessera.fingerprint.calibration.prover import ask, check, prompts
-from tessera.fingerprint.chunks import ALL_ROWS, values_proven
-from tessera.fingerprint.thresholds import Thresholds
+from tessera.capabilities.fingerprints.calibration.distances import accepted
+from tessera.capabilities.fingerprints.calibration.prover import ask, check, prompts
+from tessera.capabilities.fingerprints.chunks import ALL_ROWS, values_proven
+from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.launching.server import Server
 from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
 from tessera_testing.drafts import retracting

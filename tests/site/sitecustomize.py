@@ -106,34 +106,34 @@ def _say_deterministic() -> None:
 
 
 def _pooling() -> None:
-    """Ids that begin with "span-fault" have no span; "start-fault" and "wait-fault" break their step's read."""
+    """Ids that begin with "span-fault" have no reads; "start-fault" and "wait-fault" break their step's read."""
     from tessera.rows import reader, service, store
 
-    span_of, start, finished = service.span_of, reader.RowReader.start, service.RowService.finished
+    reads_of, start, finished = service.RowService._wanted, reader.RowReader.start, service.RowService.finished
     planned: list[str] = []
 
     class BrokenRead(reader.Read):
         def take(self, *, wait: bool = False) -> reader.Fetched | None:  # noqa: ARG002
             raise RuntimeError("planted")
 
-    def faulty_span_of(request: service.Finished) -> Any:
+    def faulty_reads_of(self: service.RowService, request: service.Finished) -> Any:
         if "span-fault" in request.key:
             raise RuntimeError("planted")
-        return span_of(request)
+        return reads_of(self, request)
 
     def faulty_finished(self: service.RowService, request: service.Finished) -> None:
         planned.append(request.key.split("-fault")[0].split()[-1])
         finished(self, request)
 
-    def faulty_start(self: reader.RowReader, spans: Any, selections: Any = (), chunks: Any = ()) -> reader.Read:
+    def faulty_start(self: reader.RowReader, reads: Any) -> reader.Read:
         faults = set(planned)
         planned.clear()
         if "start" in faults:
             raise RuntimeError("planted")
-        read = start(self, spans, selections, chunks)
+        read = start(self, reads)
         return BrokenRead(read._fetched) if "wait" in faults else read
 
-    service.span_of = faulty_span_of
+    service.RowService._wanted = faulty_reads_of  # type: ignore[method-assign]
     service.RowService.finished = faulty_finished  # type: ignore[method-assign]
     reader.RowReader.start = faulty_start  # type: ignore[method-assign]
     allocate = store.RowStore.__init__

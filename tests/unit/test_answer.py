@@ -6,8 +6,8 @@ import base64
 
 import numpy as np
 
-from tessera.embed.answer import answer
-from tessera.embed.options import EmbedOptions, Encoding, Pooling
+from tessera.capabilities.embed.answer import answer
+from tessera.capabilities.embed.options import EmbedOptions, Encoding, Pooling
 
 VECTOR = np.array([3.0, 4.0, 12.0], np.float32)
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tessera.capabilities.fingerprints.calibration import cheats
+from tessera.capabilities.fingerprints.calibration.distances import Measured, accepted, rate_below, report, thresholds
+from tessera.capabilities.fingerprints.calibration.prover import Response, prompts, tampered
+from tessera.capabilities.fingerprints.thresholds import Thresholds
+from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.cli import toploc, verify
-from tessera.fingerprint.calibration import cheats
-from tessera.fingerprint.calibration.distances import Measured, accepted, rate_below, report, thresholds
-from tessera.fingerprint.calibration.prover import Response, prompts, tampered
-from tessera.fingerprint.thresholds import Thresholds
-from tessera.fingerprint.verifier import Distance
 
 
 def response(*distances: tuple[int, float, float], values: int = 128) -> Measured:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tessera import config
+from tessera.capabilities.fingerprints import claims
 from tessera.errors import BadRequest
-from tessera.http import claims
-from tessera.http.claims import Unverifiable
 from tessera.limits import MAX_SAMPLED_TOKENS
 
 CLAIM = {"input_ids": [1], "output_ids": [2] * 8192, "row_hashes": ["0" * 64] * 257, "sampling": {"seed": 3}}
@@ -33,8 +32,8 @@ class Body:
 def verify(*values: Any) -> Any:
     """With an engine that can verify nothing."""
 
-    async def prefill(found: list[claims.Claim]) -> list[dict[str, Any] | Unverifiable]:
-        return [Unverifiable("no engine")] * len(found)
+    async def prefill(found: list[claims.Claim]) -> list[dict[str, Any] | claims.Unverifiable]:
+        return [claims.Unverifiable("no engine")] * len(found)
 
     return asyncio.run(claims.verify(Body(*values), prefill, 256, 1024))
 

@@ -18,9 +18,11 @@ from tessera.delivery import outbox as outbox_module
 from tessera.delivery.inbox import Inbox
 from tessera.delivery.mail import Mail
 from tessera.delivery.outbox import Outbox
-from tessera.delivery.outcome import Delivered, Outcome, Vitals, all_finite, pack, unpack
+from tessera.delivery.outcome import Outcome, Part, Values, Vitals, pack, unpack
 from tessera.errors import ROW_STORE_FAILED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable, StartRefused
+from tessera.rows.kinds import all_finite
 from tessera.rows.reader import Fetched, Read
+from tessera_testing.reads import fetched
 
 
 class Broken(Read):
@@ -39,36 +41,59 @@ class Late(Read):
         return super().take() if wait else None
 
 
-def fetched(vectors: list[list[float]], *rows: torch.Tensor) -> Fetched:
+def brought(vectors: list[list[float]], *rows: torch.Tensor, dtype: str = "float32") -> Fetched:
     """What a read would have brought."""
-    return Fetched(torch.tensor(vectors, dtype=torch.float32), list(rows), torch.empty((0, 0)))
+    hidden_size = len(vectors[0]) if vectors else 1
+    return fetched(hidden_size, dtype, pool=[torch.tensor(vectors, dtype=torch.float32)], rows=list(rows))
+
+
+def pooled(tokens: int) -> Part:
+    """An embedding of so many rows."""
+    return Part("embed", "pool", tokens)
+
+
+def raw(rows: int) -> Part:
+    """So many raw rows."""
+    return Part("states", "rows", rows)
+
+
+def tops(values: int) -> Part:
+    """A fingerprint of so many values."""
+    return Part("fingerprints", "top", values)
+
+
+def ids(*values: int) -> Part:
+    """Token ids of a prompt, which need no read."""
+    return Part("token_ids", "ids", list(values))
 
 
 def test_round_trip() -> None:
     """Each vector and each matrix of rows comes back with its own outcome, bit by bit."""
     outcomes = [
-        Outcome("a", 3),
-        Outcome("none", 0),
+        Outcome("a", (pooled(3),)),
+        Outcome("none", (pooled(0),)),
         Outcome("bad", code="code", message="why"),
-        Outcome("both", 1, (2, 2)),
-        Outcome("rows", None, (1, 2)),
-        Outcome("no rows", None, (0, 2)),
+        Outcome("both", (pooled(1), raw(2))),
+        Outcome("rows", (raw(1),), more=True, anew=False),
+        Outcome("no rows", (raw(0),)),
     ]
     matrices = [torch.tensor(m, dtype=torch.bfloat16).reshape(-1, 2) for m in ([1, 2, 3, 4], [5, 6], [])]
-    found = unpack(pack(outcomes, fetched([[1, 2], [3, 4]], *matrices)))[0]
+    found = unpack(pack(outcomes, brought([[1, 2], [3, 4]], *matrices, dtype="bfloat16")))[0]
     assert [delivered.outcome for delivered in found] == outcomes
-    vectors = [None if delivered.vector is None else delivered.vector.tolist() for delivered in found]
-    assert vectors == [[1, 2], None, None, [3, 4], None, None]
-    rows = [delivered.rows for delivered in found]
-    assert rows == [None, None, None, *(matrix.view(torch.uint8).numpy().tobytes() for matrix in matrices)]
-    assert {delivered.dtype for delivered in found} == {"bfloat16"}
+    vectors = [own for delivered in found for own in delivered.values.get("embed", [None])]
+    listed = [own and (None if own.vector is None else own.vector.tolist(), own.tokens) for own in vectors]
+    assert listed == [([1, 2], 3), (None, 0), None, ([3, 4], 1), None, None]
+    rows = [own for delivered in found for own in delivered.values.get("states", [None])]
+    assert rows[:3] == [None] * 3
+    assert [own.rows for own in rows[3:]] == [matrix.view(torch.uint8).numpy().tobytes() for matrix in matrices]
+    assert [(own.dtype, own.shape) for own in rows[3:]] == [("bfloat16", (count, 2)) for count in (2, 1, 0)]
 
 
 def test_token_ids_of_a_prompt() -> None:
     """They go in the header, beside an outcome that has none."""
-    ids = np.array([5, 2**40, 0], np.int64)
-    found = unpack(pack([Outcome("a", input_ids=ids), Outcome("b")], None))[0]
-    assert [delivered.outcome.input_ids for delivered in found] == [[5, 2**40, 0], None]
+    own = Part("token_ids", "ids", np.array([5, 2**40, 0], np.int64))
+    found = unpack(pack([Outcome("a", (own,)), Outcome("b")], None))[0]
+    assert [delivered.values for delivered in found] == [{"token_ids": [[5, 2**40, 0]]}, {}]
 
 
 def test_vitals() -> None:
@@ -81,34 +106,33 @@ def test_vitals() -> None:
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_a_vector_that_is_not_finite_fails_alone(poison: float) -> None:
     """Its neighbours keep theirs."""
-    a, b, c = unpack(pack([Outcome(rid, 4) for rid in "abc"], fetched([[1, 2], [3, poison], [5, 6]])))[0]
+    a, b, c = unpack(pack([Outcome(rid, (pooled(4),)) for rid in "abc"], brought([[1, 2], [3, poison], [5, 6]])))[0]
     assert (a.outcome.code, b.outcome.code, c.outcome.code) == ("", "rows_not_finite", "")
-    assert b.vector is None
-    assert a.vector is not None
-    assert c.vector is not None
-    assert (a.vector.tolist(), c.vector.tolist()) == ([1, 2], [5, 6])
+    assert b.values == {}
+    assert [own.values["embed"][0].vector.tolist() for own in (a, c)] == [[1, 2], [5, 6]]
 
 
 def test_rows_that_are_not_finite_fail_with_their_vector() -> None:
     """One bad row, and the request gets nothing."""
     bad, good = torch.tensor([[1, float("nan")]]), torch.tensor([[2.0, 3.0]])
-    a, b = unpack(pack([Outcome("a", 1, (1, 2)), Outcome("b", 1, (1, 2))], fetched([[1, 2], [3, 4]], bad, good)))[0]
+    outcomes = [Outcome(key, (pooled(1), raw(1))) for key in "ab"]
+    a, b = unpack(pack(outcomes, brought([[1, 2], [3, 4]], bad, good)))[0]
     assert a.outcome.code == "rows_not_finite"
-    assert (a.vector, a.rows) == (None, None)
-    assert b.vector is not None
-    assert b.vector.tolist() == [3, 4]
-    assert b.rows == good.numpy().tobytes()
+    assert a.values == {}
+    assert b.values["embed"][0].vector.tolist() == [3, 4]
+    assert b.values["states"][0].rows == good.numpy().tobytes()
 
 
 @pytest.mark.parametrize("poison", [np.nan, -np.inf])
 def test_top_values_that_are_not_finite_fail_alone(poison: float) -> None:
     """In any chunk of a request; its neighbours keep theirs."""
-    tops = [top_of(1, 2), top_of(3, 4), top_of(5, poison), top_of(7, 8)]
-    outcomes = [Outcome("a", values=(2,)), Outcome("b", values=(2, 2)), Outcome("c", values=(2,))]
-    a, b, c = unpack(pack(outcomes, Fetched(torch.empty(0), [], torch.stack(tops))))[0]
+    found = [top_of(1, 2), top_of(3, 4), top_of(5, poison), top_of(7, 8)]
+    outcomes = [Outcome("a", (tops(2),)), Outcome("b", (tops(2), tops(2))), Outcome("c", (tops(2),))]
+    a, b, c = unpack(pack(outcomes, fetched(2, top=[torch.stack(found)])))[0]
     assert (a.outcome.code, b.outcome.code, c.outcome.code) == ("", "rows_not_finite", "")
-    assert b.points == ()
-    assert [(own.places.tolist(), own.bits.tolist()) for (own,) in (a.points, c.points)] == [
+    assert b.values == {}
+    points = [own for delivered in (a, c) for own in delivered.values["fingerprints"]]
+    assert [(own.places.tolist(), own.bits.tolist()) for own in points] == [
         ([0, 1], [0x3F80, 0x4000]),
         ([0, 1], [0x40E0, 0x4100]),
     ]
@@ -131,13 +155,12 @@ def test_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
         for rid in ("a", "b", "missing"):
             inbox.expect(rid)
         assert not folder.exists()
-        outbox.put([Outcome("stranger", 1), Outcome("a", 2)], Read(fetched([[9.0], [1.0]])))
+        outbox.put([Outcome("stranger", (pooled(1),)), Outcome("a", (pooled(2),))], Read(brought([[9.0], [1.0]])))
         outbox.send()
         first = await inbox.take("a")
-        assert first.outcome == Outcome("a", 2)
-        assert first.vector is not None
-        assert first.vector.tolist() == [1.0]
-        outbox.put([Outcome("b", 2)], Broken(fetched([])))
+        assert first.outcome == Outcome("a", (pooled(2),))
+        assert first.values["embed"][0].vector.tolist() == [1.0]
+        outbox.put([Outcome("b", (pooled(2),))], Broken(brought([])))
         outbox.send()
         assert (await inbox.take("b")).outcome.code == "row_store_failed"
         monkeypatch.setattr(inbox_module, "DELIVERY_SECONDS", 0.05)
@@ -203,14 +226,14 @@ def test_steps_are_sent_in_their_order() -> None:
         outbox = Outbox(inbox.address)
         for rid in "ab":
             inbox.expect(rid)
-        outbox.put([Outcome("a", 1)], Late(fetched([[1.0]])))
-        outbox.put([Outcome("b", 1)], Read(fetched([[2.0]])))
+        outbox.put([Outcome("a", (pooled(1),))], Late(brought([[1.0]])))
+        outbox.put([Outcome("b", (pooled(1),))], Read(brought([[2.0]])))
         outbox.send()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(inbox._expected["b"].arrived.get(), 0.2)
         outbox.send(wait=True)
-        vectors = [(await inbox.take(rid)).vector for rid in "ab"]
-        assert [None if vector is None else vector.tolist() for vector in vectors] == [[1.0], [2.0]]
+        vectors = [(await inbox.take(rid)).values["embed"][0].vector for rid in "ab"]
+        assert [vector.tolist() for vector in vectors] == [[1.0], [2.0]]
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -222,25 +245,35 @@ def test_what_arrives_early_is_prepared_before_anybody_takes_it() -> None:
     async def exchange() -> None:
         inbox = Inbox()
         outbox = Outbox(inbox.address)
-        prepared: list[Outcome] = []
+        prepared: list[Values] = []
         both = asyncio.Event()
 
-        def prepare(delivered: Delivered) -> Delivered:
-            prepared.append(delivered.outcome)
+        def prepare(values: Values) -> Values:
+            prepared.append(values)
             if len(prepared) == 2:
                 both.set()
-            return delivered
+            return {name: [("prepared", one) for one in own] for name, own in values.items()}
 
         inbox.expect("a", prepare)
         mail = Mail(inbox, "a")
-        parts = [Outcome("a", more=True), Outcome("a", more=True, proven=1), Outcome("a", 2, proven=2)]
+        parts = [
+            Outcome("a", (ids(1),), more=True),
+            Outcome("a", (ids(2),), more=True, anew=False),
+            Outcome("a", (pooled(2),), anew=False),
+        ]
         for part in parts[:2]:
             outbox.put([part], None)
         outbox.send()
         await asyncio.wait_for(both.wait(), 5)
-        outbox.put(parts[2:], Read(fetched([[1.0]])))
+        assert prepared == [{"token_ids": [[1]]}, {"token_ids": [[2]]}]
+        outbox.put(parts[2:], Read(brought([[1.0]])))
         outbox.send()
-        assert [part.outcome for part in await mail.rest()] == prepared == parts
+        found = await mail.rest()
+        assert found["token_ids"] == [("prepared", [1]), ("prepared", [2])]
+        ((_, vector),) = found["embed"]
+        assert prepared[2:] == [{"embed": [vector]}]
+        assert vector.vector.tolist() == [1.0]
+        assert await mail.rest() == {}
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -254,15 +287,41 @@ def test_parts_that_begin_again_replace_those_before() -> None:
         outbox = Outbox(inbox.address)
         inbox.expect("a")
         parts = [
-            Outcome("a", more=True),
-            Outcome("a", more=True, proven=1),
-            Outcome("a", more=True),
-            Outcome("a", proven=1),
+            Outcome("a", (ids(1),), more=True),
+            Outcome("a", (ids(2),), more=True, anew=False),
+            Outcome("a", (ids(3),), more=True),
+            Outcome("a", (ids(4),), anew=False),
         ]
         for part in parts:
             outbox.put([part], None)
         outbox.send()
-        assert [part.outcome for part in await Mail(inbox, "a").rest()] == parts[2:]
+        assert await Mail(inbox, "a").rest() == {"token_ids": [[3], [4]]}
+        inbox._socket.close()
+
+    asyncio.run(exchange())
+
+
+def test_parts_are_taken_once_they_are_complete() -> None:
+    """As many as are waited for, and what came with them; the rest at the end, each once."""
+
+    async def exchange() -> None:
+        inbox = Inbox()
+        outbox = Outbox(inbox.address)
+        inbox.expect("a")
+        mail = Mail(inbox, "a")
+        outbox.put([Outcome("a", (ids(1), ids(2)), more=True)], None)
+        outbox.send()
+        assert await mail.until({"token_ids": 1}) == {"token_ids": [[1], [2]]}
+        assert await mail.until({"token_ids": 2}) == {}
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(mail.until({"token_ids": 3}), 0.1)
+        for part in (Outcome("a", (ids(3),), more=True, anew=False), Outcome("a", (ids(4),), anew=False)):
+            outbox.put([part], None)
+        outbox.send()
+        assert await mail.until({"token_ids": 3}) == {"token_ids": [[3]]}
+        assert await mail.until({"token_ids": 9}) == {}  # it ended: what is left belongs to its end
+        assert await mail.rest() == {"token_ids": [[4]]}
+        assert await mail.rest() == {}
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -276,12 +335,14 @@ def test_outdated_rows_are_told_from_failures() -> None:
         outbox = Outbox(inbox.address)
         for key in "ab":
             inbox.expect(key)
-        outbox.put([Outcome("a", code=WEIGHTS_CHANGED), Outcome("a"), Outcome("b", code=ROW_STORE_FAILED)], None)
+        outdated = Outcome("a", (ids(7),), code=WEIGHTS_CHANGED)
+        outbox.put([outdated, Outcome("a"), Outcome("b", code=ROW_STORE_FAILED)], None)
         outbox.send()
         mail = Mail(inbox, "a")
         for _ in range(2):
-            with pytest.raises(RowsUnavailable):
+            with pytest.raises(RowsUnavailable) as unavailable:
                 await mail.rest()
+            assert unavailable.value.values == {"token_ids": [[7]]}
         with pytest.raises(RequestFailed) as raised:
             await Mail(inbox, "b").rest()
         assert not isinstance(raised.value, RowsUnavailable)

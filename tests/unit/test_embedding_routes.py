@@ -10,10 +10,11 @@ import numpy as np
 import orjson
 import pytest
 
-from tessera.embed.options import EmbedOptions, Pooling
+from tessera.capabilities.embed import routes
+from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, chosen
+from tessera.capabilities.embed.routes import Model
 from tessera.errors import BadRequest
-from tessera.http import embeddings
-from tessera.http.embeddings import Model
+from tessera.fields import read
 
 
 class Request:
@@ -40,7 +41,7 @@ def asked(body: dict[str, Any], model: Model) -> tuple[dict[str, Any], dict[str,
         found.append((prompts, options))
         return [{"embedding": np.zeros(4, "<f4"), "embedding_options": options, "prompt_tokens": 1}]
 
-    route = embeddings.openai if "input" in body else embeddings.encode
+    route = routes.openai if "input" in body else routes.encode
     asyncio.run(route(Request(body), embed, model))
     return found[0]
 
@@ -52,7 +53,10 @@ LAST = EmbedOptions(pooling=Pooling.LAST, normalize=True, dimensions=2)
 def test_the_servers_options(field: str) -> None:
     """Those of the request come first, each by itself; null is nothing said."""
     model = Model("tiny", 4, 10)
-    parsed = EmbedOptions.parse
+
+    def parsed(value: object) -> EmbedOptions | None:
+        return chosen(read({"return_embedding": value}, EmbedFields), model.hidden_size)
+
     assert parsed(asked({field: "a"}, model)[1]) == EmbedOptions()
     assert parsed(asked({field: "a"}, model._replace(defaults=LAST))[1]) == LAST
 

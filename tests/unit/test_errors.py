@@ -14,14 +14,16 @@ import torch
 import tessera
 import tessera_patches
 from tessera import errors, limits, request_fields, sampling
+from tessera.capabilities.fingerprints import claims
+from tessera.capabilities.fingerprints import options as fingerprint_options
+from tessera.capabilities.inject import admission
+from tessera.capabilities.inject import options as inject_options
+from tessera.capabilities.inject.model import Model
+from tessera.capabilities.inject.projections import Projections
+from tessera.capabilities.states.options import StateFields
 from tessera.errors import BadRequest, Described
-from tessera.fingerprint import options as fingerprint_options
-from tessera.http import body, claims
-from tessera.inject import admission
-from tessera.inject import options as inject_options
-from tessera.inject.model import Model
-from tessera.inject.projections import Projections
-from tessera.states.options import StateOptions
+from tessera.fields import read
+from tessera.http import body
 
 FOLDERS = [Path(str(package.__file__)).parent for package in (tessera, tessera_patches)]
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "errors.md").read_text()
@@ -67,13 +69,15 @@ async def _no_engine(_: list[claims.Claim]) -> list[dict[str, object] | claims.U
     return []
 
 
+TOO_MANY = {"return_hidden_states": {"positions": [0] * (limits.MAX_POSITIONS + 1)}}
+
 EXCEEDED: dict[str, Callable[[], object]] = {
     "MAX_CLAIMS": lambda: asyncio.run(claims.verify(Claims(), _no_engine, 8, 32)),
     "MAX_FINGERPRINTS": lambda: fingerprint_options.claimed("f", ["x"] * 32_769, 128, limits.MAX_FINGERPRINTS),
     "MAX_INPUTS": lambda: body.strings("input", ["x"] * (limits.MAX_INPUTS + 1)),
     "MAX_NONCE_CHARACTERS": lambda: fingerprint_options.nonce("x" * (limits.MAX_NONCE_CHARACTERS + 1)),
     "MAX_OVERRIDES": lambda: admission.parse([VECTOR] * (limits.MAX_OVERRIDES + 1), MODEL),
-    "MAX_POSITIONS": lambda: StateOptions.parse({"positions": [0] * (limits.MAX_POSITIONS + 1)}, None),
+    "MAX_POSITIONS": lambda: read(TOO_MANY, StateFields),
     "MAX_SAMPLES": lambda: request_fields._check_samples({"n": 2}, limits.MAX_SAMPLES // 2 + 1),
     "MAX_PATTERN_CHARACTERS": lambda: sampling.check({"stop_regex": "x" * (limits.MAX_PATTERN_CHARACTERS + 1)}, 32),
     "MAX_STOPS": lambda: sampling.check({"stop": ["x"] * (limits.MAX_STOPS + 1)}, 32),

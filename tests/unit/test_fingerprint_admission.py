@@ -4,33 +4,58 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tessera import config
-from tessera.admission import asked
+from tessera import admission, carry, config
+from tessera.capabilities.fingerprints.claims import joined
+from tessera.capabilities.fingerprints.options import FingerprintOptions
+from tessera.capabilities.row_hashes.capability import RowHashOptions
+from tessera.capabilities.row_hashes.chain import row_hashes
+from tessera.capabilities.token_ids.capability import TokenIdOptions
+from tessera.capability import Server
 from tessera.errors import BadFingerprint, BadRequest
-from tessera.fingerprint.admission import Fields, Server, admit
-from tessera.fingerprint.exact import row_hashes
-from tessera.fingerprint.options import FingerprintOptions
-from tessera.http.claims import joined
+from tessera_testing.carried import options
 
-ROWS = Server(rows=True, always=False, topk=4)
-ALWAYS = ROWS._replace(always=True)
+ROWS = Server(rows=True, topk=4)
+ALWAYS = replace(ROWS, always=frozenset({"fingerprints"}))
 GOOD = base64.b64encode(b"\xff\xd9" + bytes(8)).decode()
 PREFILL = {"max_new_tokens": 0}
+NAMES = (
+    *("return_toploc_fingerprints", "toploc_verification_fingerprint_to_validate", "toploc_nonce"),
+    *("return_input_ids", "return_output_ids", "return_row_hashes"),
+)
+
+
+class Fields(dict[str, Any]):
+    """The fields of a request."""
+
+    def __init__(self, wanted: object = None, claim: object = None, **others: object) -> None:
+        super().__init__(dict.fromkeys(NAMES) | dict(zip(NAMES, (wanted, claim), strict=False)) | others)
+
+
+def admit(fields: Fields, params: Any, server: Server, *, tail: int = 0, either_end: bool = False) -> Any:
+    """Sampling parameters that carry what these fields ask for."""
+    found, _ = admission.admit(fields, params, server, tail=tail, either_end=either_end)
+    return found
+
+
+def fingerprints(params: Any) -> FingerprintOptions | None:
+    """What they carry about fingerprints."""
+    return options(params).get("fingerprints")
 
 
 @pytest.mark.parametrize(
     ("fields", "server", "expected"),
     [
         (Fields(), ROWS, None),
-        (Fields(), ALWAYS, FingerprintOptions()),
-        (Fields(return_toploc_fingerprints=True), ROWS, FingerprintOptions()),
+        (Fields(), ALWAYS, FingerprintOptions(topk=4)),
+        (Fields(return_toploc_fingerprints=True), ROWS, FingerprintOptions(topk=4)),
         (Fields(return_toploc_fingerprints=False), ALWAYS, None),
-        (Fields(return_toploc_fingerprints=True, toploc_nonce="n"), ROWS, FingerprintOptions("n")),
-        (Fields(toploc_nonce="n"), ALWAYS, FingerprintOptions("n")),
+        (Fields(return_toploc_fingerprints=True, toploc_nonce="n"), ROWS, FingerprintOptions("n", 4)),
+        (Fields(toploc_nonce="n"), ALWAYS, FingerprintOptions("n", 4)),
     ],
 )
 def test_who_gets_fingerprints(fields: Fields, server: Server, expected: FingerprintOptions | None) -> None:
@@ -39,24 +64,19 @@ def test_who_gets_fingerprints(fields: Fields, server: Server, expected: Fingerp
     for params in given:
         admitted = admit(fields, params, server)
         each = admitted if isinstance(admitted, list) else [admitted]
-        assert [asked(one).fingerprints for one in each] == [expected] * len(each)
-
-
-def test_what_was_admitted_stays() -> None:
-    """SGLang makes requests of requests: a default does not overrule what the first of them said."""
-    for said in (Fields(return_toploc_fingerprints=False), Fields(toploc_nonce="n")):
-        once = admit(said, {}, ALWAYS)
-        assert admit(Fields(), once, ALWAYS) == once
+        assert [fingerprints(one) for one in each] == [expected] * len(each)
 
 
 def test_a_claim() -> None:
     """One string is the last fingerprint, a list all of them; with how many tokens were generated."""
-    one = asked(admit(Fields(None, GOOD), PREFILL, ROWS, tail=40))
-    assert (one.claim, one.fingerprints) == (GOOD, FingerprintOptions(tail=40))
-    every = asked(admit(Fields(None, [GOOD] * 3), PREFILL, ALWAYS, tail=33, either_end=True))
-    assert (every.claim, every.fingerprints) == ((GOOD,) * 3, FingerprintOptions(tail=33, either_end=True))
-    shorter = asked(admit(Fields(None, [GOOD] * 2), PREFILL, ROWS, tail=33, either_end=True))
-    assert shorter.claim == (GOOD, GOOD)
+    one = admit(Fields(None, GOOD), PREFILL, ROWS, tail=40)
+    assert fingerprints(one) == FingerprintOptions(None, 4, GOOD, tail=40)
+    every = admit(Fields(None, [GOOD] * 3), PREFILL, ALWAYS, tail=33, either_end=True)
+    assert fingerprints(every) == FingerprintOptions(None, 4, (GOOD,) * 3, tail=33, either_end=True)
+    shorter = admit(Fields(None, [GOOD] * 2), PREFILL, ROWS, tail=33, either_end=True)
+    assert fingerprints(shorter) == FingerprintOptions(None, 4, (GOOD, GOOD), tail=33, either_end=True)
+    assert [carry.take(claim).tail for claim in (one, every)] == [40, 33]
+    assert carry.take(admit(Fields(True), {}, ROWS)).tail is None
 
 
 @pytest.mark.parametrize(
@@ -86,22 +106,21 @@ def test_refused(fields: Fields, params: Any, error: type[BadRequest]) -> None:
 
 def test_without_rows() -> None:
     """Asking names the flags; not asking, and saying no, is fine."""
-    bare = Server(rows=False, always=False, topk=4)
+    bare = Server(rows=False, topk=4)
     assert admit(Fields(return_toploc_fingerprints=False, return_input_ids=False), {"n": 2}, bare) == {"n": 2}
-    for name in Fields._fields:
+    for name in NAMES:
         with pytest.raises(BadRequest, match=r"--enable-return-hidden-states or|true"):
             admit(Fields(**{name: True if name.startswith("return") else "x"}), {}, bare)
 
 
 def test_ids_and_hashes() -> None:
     """They ride beside everything else."""
-    server = ROWS._replace(deterministic=True)
+    server = replace(ROWS, deterministic=True)
     fields = Fields(return_input_ids=True, return_output_ids=True, return_row_hashes=True)
-    admitted = asked(admit(fields, {}, server))
-    assert (admitted.ids, admitted.hashes) == (("input", "output"), True)
-    assert admitted.states is not None
+    ids = TokenIdOptions(input=True, output=True)
+    assert options(admit(fields, {}, server)) == {"token_ids": ids, "row_hashes": RowHashOptions()}
     with pytest.raises(BadRequest, match="not together with return_hidden_states"):
-        admit(fields, admit(fields, {}, server), server)
+        admit(Fields(return_row_hashes=True, return_hidden_states="last"), {}, server)
 
 
 def test_row_hashes() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.fingerprint import codec
-from tessera.fingerprint.builder import Builder
-from tessera.fingerprint.codec import Points
+from tessera.capabilities.fingerprints import codec
+from tessera.capabilities.fingerprints.builder import Builder
+from tessera.rows.reads import Points
 
 GOOD = Points(np.arange(128) * 1000, np.full(128, 0x4040, np.uint16))
 BAD = Points(np.zeros(0, np.int64), np.zeros(0, np.uint16))

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from toploc.C.csrc.ndd import evaluate_polynomials
 from toploc.poly import ProofPoly, build_proofs_base64, verify_proofs_bytes
 
+from tessera.capabilities.fingerprints import codec
+from tessera.capabilities.fingerprints.chunks import layout
+from tessera.capabilities.fingerprints.field import PRIME, _balanced, _positive, evaluate, interpolate
 from tessera.errors import BadFingerprint
-from tessera.fingerprint import codec
-from tessera.fingerprint.chunks import layout
-from tessera.fingerprint.codec import Points
-from tessera.fingerprint.field import PRIME, _balanced, _positive, evaluate, interpolate
+from tessera.rows.reads import Points
 
 
 def top(rows: torch.Tensor, k: int) -> Points:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.capabilities.fingerprints.sampling import CANDIDATES, Place, Sampling, gumbel, places
 from tessera.errors import BadRequest
-from tessera.fingerprint.sampling import CANDIDATES, Place, Sampling, gumbel, places
 
 VOCABULARY = 500
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from tessera.capabilities.fingerprints import codec
+from tessera.capabilities.fingerprints.chunks import ALL_ROWS, chosen_rows, complete, count, layout, values_proven
+from tessera.capabilities.fingerprints.codec import Bits
+from tessera.capabilities.fingerprints.thresholds import Thresholds
+from tessera.capabilities.fingerprints.verifier import NO_MATCH, Distance, as_text, compared, distances
 from tessera.errors import StartRefused
-from tessera.fingerprint import codec
-from tessera.fingerprint.chunks import ALL_ROWS, chosen_rows, complete, count, layout, values_proven
-from tessera.fingerprint.codec import Bits, Points
-from tessera.fingerprint.thresholds import Thresholds
-from tessera.fingerprint.verifier import NO_MATCH, Distance, as_text, compared, distances
+from tessera.rows.reads import Points
 
 
 def bits(*values: float) -> Bits:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.embed.options import EmbedOptions, Pooling
+from tessera.capabilities.embed.options import EmbedOptions, Pooling
 from tessera.flags import Flags, add_to
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from tessera.capabilities.inject.injection import ADD, MATCHED, Injection
+from tessera.capabilities.inject.keys import FIRST_KEY, KeyedIds, keys_of
+from tessera.capabilities.inject.options import Neighbours, Override
+from tessera.capabilities.inject.place import Piece, place, plan
+from tessera.capabilities.inject.resolve import resolve
 from tessera.errors import BadRequest
-from tessera.inject.injection import ADD, MATCHED, Injection
-from tessera.inject.keys import FIRST_KEY, KeyedIds, keys_of
-from tessera.inject.options import Neighbours, Override
-from tessera.inject.place import Piece, place, plan
-from tessera.inject.resolve import resolve
 
 H = 4
 IDS = [5, 6, 7, 6, 8, 9]

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from tessera import admission, carry, config
+from tessera.capabilities.inject.model import Model
+from tessera.capabilities.inject.options import Override
+from tessera.capabilities.inject.pending import PerPrompt, Prompts, overrides_of
+from tessera.capabilities.inject.projections import Projection, Projections
+from tessera.capabilities.registry import BY_NAME
+from tessera.capability import Server
+from tessera.carry import Live
 from tessera.errors import BadRequest, StartRefused, TooLarge
-from tessera.inject.admission import admit, admit_custom
-from tessera.inject.carry import KEY, Overrides, PerPrompt, Prompts, carried, raise_late_error
-from tessera.inject.model import Model
-from tessera.inject.options import Override
-from tessera.inject.projections import Projection, Projections
+from tessera_testing.carried import options
 
+FIELD = "input_embed_overrides"
 H = 8
 ROWS = torch.arange(2 * H, dtype=torch.float32).reshape(2, H) / 8
 
@@ -41,11 +48,34 @@ def overriding(**fields: Any) -> dict[str, Any]:
 
 def one(value: Any, served: Model | None = None) -> Override:
     """The override of a request with one prompt and one object."""
-    _, params = admit(Prompts(input_ids=[1] * 9, overrides=value), {}, served or model())
-    found = carried(params)
-    assert isinstance(found, Overrides)
-    (override,) = found.each
-    return override
+    _, params, _live = admit(Prompts(input_ids=[1] * 9), {}, served or model(), value)
+    return each(params)[0]
+
+
+def each(params: Any) -> tuple[Override, ...]:
+    """What the prompt with these sampling parameters injects."""
+    found = overrides_of(params)
+    return () if found is None else found.each
+
+
+def admit(prompts: Prompts, params: Any, served: Model, overrides: Any = None) -> tuple[Prompts, Any, Live]:
+    """What a request with these prompts becomes, and what has to be held of it."""
+    params, live = admit_fields(prompts._asdict() | {FIELD: overrides}, params, served)
+    return *prepare(prompts, params, served), live
+
+
+def admit_fields(fields: dict[str, Any], params: Any, served: Model) -> tuple[Any, Live]:
+    """The first half: a route that does not know its prompts."""
+    with mock.patch.object(config, "injection", served):
+        return admission.admit(fields, params, Server(rows=False))
+
+
+def prepare(prompts: Prompts, params: Any, served: Model) -> tuple[Prompts, Any]:
+    """The second half: SGLang's request."""
+    request = SimpleNamespace(**prompts._asdict(), session_params=None, session_id=None)
+    with mock.patch.object(config, "injection", served):
+        params = BY_NAME["inject"].prepare(request, params)
+    return Prompts(**{name: getattr(request, name) for name in Prompts._fields}), params
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -156,41 +186,46 @@ def test_finite_in_the_models_dtype() -> None:
 
 def test_one_value_for_each_prompt() -> None:
     """An object counts for all, a list prompt by prompt; for a single prompt a list is several objects."""
-    _, params = admit(Prompts(text=["a", "b"], overrides=overriding()), {"n": 2}, model())
+    two = Prompts(text=["a", "b"])
+    _, params, live = admit(two, {"n": 2}, model(), overriding())
     assert isinstance(params, dict)
-    _, params = admit(Prompts(text=["a", "b"], overrides=[None, [overriding(), overriding()]]), {"n": 2}, model())
-    assert [params[0], params[1]["n"], len(params[1]["custom_params"][KEY].each)] == [{"n": 2}, 2, 2]
-    _, params = admit(Prompts(text="a", overrides=[overriding(), overriding()]), None, model())
-    assert len(params["custom_params"][KEY].each) == 2
+    assert len(each(params)) == 1
+    _, params, live = admit(two, {"n": 2}, model(), [None, [overriding(), overriding()]])
+    assert [own["n"] for own in params] == [2, 2]
+    assert [len(each(own)) for own in params] == [0, 2]
+    assert [options(own) for own in params] == [{}, {"inject": ""}]
+    _, params, live = admit(Prompts(text="a"), None, model(), [overriding(), overriding()])
+    assert len(each(params)) == 2
+    assert carry.live(params) is live
     with pytest.raises(BadRequest, match="2 prompts"):
-        admit(Prompts(text=["a", "b"], overrides=[None]), {}, model())
+        admit(two, {}, model(), [None])
     with pytest.raises(BadRequest, match="2 prompts"):
-        admit(Prompts(text=["a", "b"], overrides=[None, overriding()]), [{}], model())
+        admit(two, [{}], model(), [None, overriding()])
 
 
 def test_on_a_route_that_does_not_know_its_prompts() -> None:
-    """The list waits in the custom parameters for the request that has them."""
-    custom = admit_custom([None, overriding()], {"own": 1}, model())
-    assert custom is not None
-    assert isinstance(custom[KEY], PerPrompt)
-    _, params = admit(Prompts(text=["a", "b"]), {"custom_params": custom}, model())
-    assert params[0] == {"custom_params": {"own": 1}}
-    assert isinstance(params[1]["custom_params"][KEY], Overrides)
-    assert admit_custom(None, None, model()) is None
+    """The list waits for the request that has them."""
+    custom, live = admit_fields({FIELD: [None, overriding()]}, {"custom_params": {"own": 1}}, model())
+    assert isinstance(live.kept["inject"].found, PerPrompt)
+    _, params = prepare(Prompts(text=["a", "b"]), custom, model())
+    assert carry.without(params[0]["custom_params"]) == {"own": 1}
+    assert [options(own) for own in params] == [{}, {"inject": ""}]
+    assert [len(each(own)) for own in params] == [0, 1]
+    assert admit_fields({FIELD: None}, None, model())[0] is None
 
 
 @pytest.mark.parametrize("wrong", [0, False, "", [], [1], "a"])
 def test_custom_params_are_an_object(wrong: Any) -> None:
     """Of the prompt that has vectors, and of the others."""
-    for each in ([overriding(), None], [None, overriding()]):
+    for overrides in ([overriding(), None], [None, overriding()]):
         with pytest.raises(BadRequest, match="custom_params"):
-            admit(Prompts(text=["a", "b"], overrides=each), {"custom_params": wrong}, model())
+            admit(Prompts(text=["a", "b"]), {"custom_params": wrong}, model(), overrides)
 
 
 def test_the_reserved_key_is_ours() -> None:
     """A client's JSON cannot hold what we put there."""
-    for params in ({"custom_params": {KEY: "x"}}, [{}, {"custom_params": {KEY: [1]}}]):
-        with pytest.raises(BadRequest, match=KEY):
+    for params in ({"custom_params": {carry.KEY: "x"}}, [{}, {"custom_params": {carry.KEY: [1]}}]):
+        with pytest.raises(BadRequest, match=f"no {carry.KEY}"):
             admit(Prompts(text="a"), params, model())
 
 
@@ -198,37 +233,40 @@ def test_matrices_become_overrides_of_every_position() -> None:
     """Of filler tokens; one prompt or several, as lists or as base64."""
     content = {"data": b64(ROWS), "shape": [2, H], "dtype": "float32"}
     for fields in ({"input_embeds": ROWS.tolist()}, {"input_embeds_b64": content}):
-        prompts, params = admit(Prompts(**fields), None, model())
+        prompts, params, live = admit(Prompts(**fields), None, model())
         assert prompts == Prompts(input_ids=[1, 1])
-        (found,) = params["custom_params"][KEY].each
+        (found,) = each(params)
         assert found.positions == (0, 1)
         assert torch.equal(found.vectors, ROWS)
     for fields in ({"input_embeds": [ROWS.tolist(), ROWS[:1].tolist()]}, {"input_embeds_b64": [content, content]}):
-        prompts, params = admit(Prompts(**fields), {"n": 1}, model())
+        prompts, params, live = admit(Prompts(**fields), {"n": 1}, model())
         assert prompts.input_ids[0] == [1, 1]
         assert len(params) == 2
+        assert [len(each(own)) for own in params] == [1, 1]
+        assert carry.live(params) is live
 
 
 @pytest.mark.parametrize("beside", ["text", "input_ids", "input_embeds_b64", "overrides"])
 def test_a_matrix_stands_alone(beside: str) -> None:
     """SGLang ignores it beside a text."""
+    others, overrides = ({}, overriding()) if beside == "overrides" else ({beside: "x"}, None)
     with pytest.raises(BadRequest, match="alone"):
-        admit(Prompts(**{"input_embeds": ROWS.tolist(), beside: "x"}), {}, model())
+        admit(Prompts(**{"input_embeds": ROWS.tolist()} | others), {}, model(), overrides)
 
 
 def test_without_the_option() -> None:
     """Ours are refused; SGLang's own field is checked, and left to it where it survives."""
     off, wrong = model(torch.bfloat16, enabled=False), model(torch.float16, enabled=False)
-    for prompts in (Prompts(text="a", overrides=overriding()), Prompts(input_embeds_b64={})):
+    for prompts, overrides in ((Prompts(text="a"), overriding()), (Prompts(input_embeds_b64={}), None)):
         with pytest.raises(BadRequest, match="--enable-injection"):
-            admit(prompts, {}, off)
-    assert admit(Prompts(input_embeds=[[1] * H]), None, off) == (Prompts(input_embeds=[[1.0] * H]), None)
+            admit(prompts, {}, off, overrides)
+    assert admit(Prompts(input_embeds=[[1] * H]), None, off)[:2] == (Prompts(input_embeds=[[1.0] * H]), None)
     with pytest.raises(BadRequest, match="--enable-injection"):
         admit(Prompts(input_embeds=[[1] * H]), None, wrong)
     with pytest.raises(BadRequest):
         admit(Prompts(input_embeds=[[1] * 7]), None, off)
     with pytest.raises(BadRequest, match="--enable-injection"):
-        admit_custom(overriding(), None, off)
+        admit_fields({FIELD: overriding()}, None, off)
 
 
 def test_projections_from_a_folder(tmp_path: Path) -> None:
@@ -288,22 +326,22 @@ def test_two_projections_of_one_width_need_a_name() -> None:
 def test_copies_of_vectors_are_bounded(prompts: Prompts, params: Any) -> None:
     """Of 64 bytes here, for each prompt and sample; from a route that passes them on the error is kept."""
     with pytest.raises(TooLarge, match="bytes of vectors; allowed: up to 4194304 for all prompts and samples"):
-        admit(prompts._replace(overrides=overriding()), params, model())
-    _, found = admit(prompts._replace(overrides=overriding()), params, model(megabytes=2))
+        admit(prompts, params, model(), overriding())
+    _, found, _ = admit(prompts, params, model(megabytes=2), overriding())
     assert found
 
 
 def test_an_error_about_copies_is_kept_for_later() -> None:
     """OpenAI's routes make a 500 of what is raised inside them."""
-    custom = admit_custom(overriding(), None, model())
+    params, live = admit_fields({FIELD: overriding()}, None, model())
+    assert live.error is None
     with pytest.raises(TooLarge):
-        admit(Prompts(text="x"), {"n": 70_000, "custom_params": custom}, model())
-    with pytest.raises(TooLarge):
-        raise_late_error(custom)
+        prepare(Prompts(text="x"), {"n": 70_000, **params}, model())
+    assert isinstance(live.error, TooLarge)
 
 
 def test_projected_vectors_are_bounded() -> None:
     """They are more than the body had: 16 rows of 3 become rows of 8."""
     many = [overriding(embeds=b64(torch.ones(16, 3)), shape=[16, 3], positions=list(range(16)))] * 2048
     with pytest.raises(TooLarge, match="bytes of vectors"):
-        admit(Prompts(input_ids=[[1] * 32] * 2048, overrides=[[one] * 8 for one in many]), None, model())
+        admit(Prompts(input_ids=[[1] * 32] * 2048), None, model(), [[one] * 8 for one in many])

@@ -1,4 +1,4 @@
-"""The schema of ``return_embedding``, without any engine."""
+"""The schemas of ``return_embedding`` and ``return_hidden_states``, without any engine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.admission import EMBED_KEY, STATES_KEY, TOKEN_KEY, admit_embedding, admit_states, asked, check_prompts
-from tessera.embed.options import EmbedOptions, Encoding, Pooling
+from tessera import admission, carry
+from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Encoding, Pooling, chosen
+from tessera.capabilities.registry import BY_NAME
+from tessera.capabilities.states.options import Format, StateOptions
+from tessera.capability import Server
 from tessera.errors import BadRequest
+from tessera.fields import read
+from tessera.prompts import check_prompts
 from tessera.rows.span import Over
-from tessera.states.options import Format, StateOptions
+from tessera_testing.carried import options
+
+SERVER = Server(rows=True, hidden_size=64)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -29,22 +36,35 @@ VALID = st.builds(
 )
 
 
+def embedding(value: object, hidden_size: int | None = None) -> EmbedOptions | None:
+    """What ``return_embedding`` asks for."""
+    return chosen(read({"return_embedding": value}, EmbedFields), hidden_size)
+
+
+def admit(params: Any = None, server: Server = SERVER, /, **fields: object) -> Any:
+    """Sampling parameters that carry what these fields ask for."""
+    found, _ = admission.admit(fields, params, server)
+    return found
+
+
 @pytest.mark.parametrize("value", [None, False])
 def test_nothing_asked(value: object) -> None:
     """Absent, null and false ask for nothing."""
-    assert EmbedOptions.parse(value) is None
+    assert embedding(value) is None
+    assert admit(return_embedding=value) is None
 
 
 def test_defaults() -> None:
     """True and an empty object are the mean over the prompt, as numbers."""
     expected = EmbedOptions(Pooling.MEAN, Over.PROMPT, False, None, Encoding.FLOAT)
-    assert EmbedOptions.parse(True) == EmbedOptions.parse({}) == expected
+    assert embedding(True) == embedding({}) == expected
 
 
 @given(VALID)
-def test_wire_round_trip(options: EmbedOptions) -> None:
+def test_wire_round_trip(asked: EmbedOptions) -> None:
     """What rides to the scheduler is read back as it was."""
-    assert EmbedOptions.from_wire(options.to_wire()) == options
+    embed = BY_NAME["embed"]
+    assert embed.from_wire(embed.to_wire(asked)) == asked
 
 
 @given(JSON)
@@ -52,7 +72,7 @@ def test_any_json_is_parsed_or_refused_by_name(value: Any) -> None:
     """No value escapes as another exception, and a refusal names the field."""
     refused = None
     try:
-        EmbedOptions.parse(value, hidden_size=64)
+        admit(return_embedding=value)
     except BadRequest as error:
         refused = error
     if refused is not None:
@@ -60,19 +80,19 @@ def test_any_json_is_parsed_or_refused_by_name(value: Any) -> None:
         assert len(str(refused)) < 500
 
 
-@given(st.sampled_from([EMBED_KEY, STATES_KEY, TOKEN_KEY]), JSON)
+@given(st.sampled_from(["embed", "states", carry.TOKEN]), JSON)
 def test_reserved_keys_are_not_for_clients(key: str, value: Any) -> None:
     """Whatever a client writes there, also what we would have written ourselves."""
-    for written in (value, EmbedOptions().to_wire(), StateOptions().to_wire()):
-        params = {"custom_params": {key: written}}
+    for written in (value, {key: value}, {carry.TOKEN: "0 ", "embed": "{}"}):
+        params = {"custom_params": {carry.KEY: written}}
         for asking in (None, True):
-            with pytest.raises(BadRequest, match="use return_embedding"):
-                admit_embedding(asking, params, enabled=True, hidden_size=8)
+            with pytest.raises(BadRequest, match="no tessera: it is reserved; use the request's fields"):
+                admit(params, return_embedding=asking)
 
 
 def test_each_request_has_a_token_of_its_own() -> None:
     """Two requests with the same id must not be taken for each other."""
-    first, second = (asked(admit_embedding(True, {}, enabled=True, hidden_size=8)).token for _ in range(2))
+    first, second = (carry.take(admit(return_embedding=True)).token for _ in range(2))
     assert first
     assert second
     assert first != second
@@ -81,12 +101,12 @@ def test_each_request_has_a_token_of_its_own() -> None:
 def test_admission_keeps_what_it_does_not_own() -> None:
     """Other sampling parameters and custom parameters stay, and the client's objects are not changed."""
     params = {"temperature": 0.5, "custom_params": {"own": 1}}
-    admitted: Any = admit_embedding({"pooling": "max"}, params, enabled=True, hidden_size=8)
-    admitted = admit_states("last", "base64", admitted)
+    asking = {"return_hidden_states": "last", "hidden_states_format": "base64"}
+    admitted = admit(params, return_embedding={"pooling": "max"}, **asking)
     assert admitted["temperature"] == 0.5
     assert admitted["custom_params"]["own"] == 1
-    both = EmbedOptions(pooling=Pooling.MAX), StateOptions(last=True, format=Format.BASE64)
-    assert asked(admitted)[:2] == both
+    both = {"embed": EmbedOptions(pooling=Pooling.MAX), "states": StateOptions(last=True, format=Format.BASE64)}
+    assert options(admitted) == both
     assert params == {"temperature": 0.5, "custom_params": {"own": 1}}
 
 
@@ -94,36 +114,40 @@ def test_admission_keeps_what_it_does_not_own() -> None:
 def test_custom_params_are_an_object(wrong: Any) -> None:
     """What is empty, too, is told what it should be: nothing a client writes is taken for nothing."""
     with pytest.raises(BadRequest, match="custom_params"):
-        admit_embedding(True, {"custom_params": wrong}, enabled=True, hidden_size=8)
+        admit({"custom_params": wrong}, return_embedding=True)
 
 
 def test_admission_of_a_list_of_sampling_params() -> None:
     """Each prompt's parameters carry the options."""
-    admitted: Any = admit_embedding(True, [{}, {"temperature": 1}], enabled=True, hidden_size=8)
-    assert [asked(params).embed for params in admitted] == [EmbedOptions(), EmbedOptions()]
+    admitted = admit([{}, {"temperature": 1}], return_embedding=True)
+    assert [options(params) for params in admitted] == [{"embed": EmbedOptions()}] * 2
 
 
 def test_admission_of_a_list_of_states() -> None:
     """One value for each prompt, as SGLang's field allows."""
-    admitted: Any = admit_states([True, False, "last"], None, {"temperature": 1})
-    assert [asked(params).states for params in admitted] == [StateOptions(), None, StateOptions(last=True)]
-    with pytest.raises(BadRequest, match="return_hidden_states"):
-        admit_states([True], None, [{}, {}])
+    admitted = admit({"temperature": 1}, return_hidden_states=[True, False, "last"])
+    states = [options(params).get("states") for params in admitted]
+    assert states == [StateOptions(), None, StateOptions(last=True)]
+    assert [params["temperature"] for params in admitted] == [1, 1, 1]
+    for values in ([True] * 3, [True]):
+        with pytest.raises(BadRequest, match="return_hidden_states"):
+            admit([{}, {}], return_hidden_states=values)
 
 
 def test_admission_without_the_flag() -> None:
     """Asking is an error that names the flag; not asking is none."""
-    assert admit_embedding(None, None, enabled=False, hidden_size=None) is None
-    assert admit_embedding(False, {"n": 2}, enabled=False, hidden_size=None) == {"n": 2}
+    bare = Server(rows=False)
+    assert admit(None, bare, return_embedding=None) is None
+    assert admit({"n": 2}, bare, return_embedding=False) == {"n": 2}
     with pytest.raises(BadRequest, match="--enable-return-hidden-states"):
-        admit_embedding(True, None, enabled=False, hidden_size=None)
+        admit(None, bare, return_embedding=True)
 
 
 @pytest.mark.parametrize("params", ["text", 7, [1]])
 def test_admission_of_broken_sampling_params(params: Any) -> None:
     """Asked with sampling parameters that are none."""
     with pytest.raises(BadRequest, match=r"sampling_params"):
-        admit_embedding(True, params, enabled=True, hidden_size=8)
+        admit(params, return_embedding=True)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +165,7 @@ def test_admission_of_broken_sampling_params(params: Any) -> None:
 )
 def test_states(value: object, expected: StateOptions | None) -> None:
     """What ``return_hidden_states`` may be; what rides is read back as it was."""
-    options = StateOptions.parse(value)
-    assert options == expected
-    if options is not None:
-        assert StateOptions.from_wire(options.to_wire()) == options
+    assert options(admit(return_hidden_states=value)).get("states") == expected
 
 
 @pytest.mark.parametrize(
@@ -167,7 +188,7 @@ def test_states(value: object, expected: StateOptions | None) -> None:
 def test_bad_states(value: object, form: object, field: str) -> None:
     """Each refusal names its field."""
     with pytest.raises(BadRequest) as refused:
-        StateOptions.parse(value, form)
+        admit(return_hidden_states=value, hidden_states_format=form)
     assert refused.value.field == field
 
 
@@ -175,7 +196,7 @@ def test_bad_states(value: object, form: object, field: str) -> None:
 def test_any_json_as_states(value: Any) -> None:
     """No value escapes as another exception."""
     try:
-        StateOptions.parse(value)
+        admit(return_hidden_states=value)
     except BadRequest as error:
         assert error.field.startswith("return_hidden_states")  # noqa: PT017 - either outcome is fine
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tessera.inject import refusals as injection
+from tessera.capabilities.inject import refusals as injection
 from tessera.rows.refusals import REFUSALS, refused, refused_model
 
 DEFAULTS: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.fingerprint.room import Room
+from tessera.capabilities.fingerprints.room import Room
 
 
 def responses(context: int, pool: int, page: int) -> list[tuple[int, int]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tessera.rows.reader import Fetched, Read, RowReader, Selection
+from tessera.rows.kinds import Placed
+from tessera.rows.reader import Fetched, Read, RowReader
+from tessera.rows.reads import Pool, Rows, Top
 from tessera.rows.store import RowStore, row_bytes
-from tessera_kernels.ops.rows.pool_rows import Reduce, Span
+from tessera_testing.reads import grouped, tensors_of
 
 H = 8
 
@@ -68,10 +70,11 @@ def test_a_row_is_found_through_the_map_of_slots() -> None:
     store, states = filled()
     slots = torch.tensor([[5, 1, 30, 7, 0], [2, 3, 4, 9, 11]], dtype=torch.int32)
     found = RowReader(store.rows, slots, 128).start(
-        [Span(0, 0, 4, Reduce.MEAN), Span(1, 1, 5, Reduce.MAX), Span(0, 2, 3, Reduce.MEAN)]
+        grouped(Placed(0, Pool(0, 4)), Placed(1, Pool(1, 5, largest=True)), Placed(0, Pool(2, 3)))
     )
     expected = torch.stack([states[[5, 1, 30, 7]].mean(0), states[[3, 4, 9, 11]].amax(0), states[30]])
-    np.testing.assert_allclose(taken(found).vectors.numpy(), expected.numpy(), rtol=1e-6)
+    (vectors,) = tensors_of(taken(found), Pool)
+    np.testing.assert_allclose(vectors.numpy(), expected.numpy(), rtol=1e-6)
 
 
 def test_what_was_never_written_is_not_finite() -> None:
@@ -79,8 +82,9 @@ def test_what_was_never_written_is_not_finite() -> None:
     store = RowStore(4, H, torch.bfloat16, "cpu")
     store.write(torch.tensor([0, 1]), torch.ones(2, H, dtype=torch.bfloat16))
     slots = torch.tensor([[0, 1, 2]], dtype=torch.int32)
-    found = taken(RowReader(store.rows, slots, 128).start([Span(0, 0, 3, reduce) for reduce in Reduce]))
-    assert torch.isnan(found.vectors).all()
+    reads = grouped(*(Placed(0, Pool(0, 3, largest)) for largest in (False, True)))
+    (vectors,) = tensors_of(taken(RowReader(store.rows, slots, 128).start(reads)), Pool)
+    assert torch.isnan(vectors).all()
 
 
 def test_invalidate_forgets_all() -> None:
@@ -112,16 +116,19 @@ def test_raw_rows() -> None:
     """A span of positions, named positions in their own order, and none; with and without vectors beside them."""
     store, states = filled()
     slots = torch.tensor([[5, 1, 30, 7, 0]], dtype=torch.int32)
-    selections = [Selection(0, 1, 4), Selection(0, 0, 5, (4, 0, 4)), Selection(0, 2, 2)]
-    fetched = taken(RowReader(store.rows, slots, 128).start([], selections))
-    for found, expected in zip(fetched.rows, ([1, 30, 7], [0, 5, 0], []), strict=True):
-        assert torch.equal(found, states[expected])
+    selections = [Placed(0, Rows(1, 4)), Placed(0, Rows(0, 5, (4, 0, 4))), Placed(0, Rows(2, 2))]
+    for others in ([], [Placed(0, Pool(0, 2))]):
+        brought = taken(RowReader(store.rows, slots, 128).start(grouped(*others, *selections)))
+        assert (brought.hidden_size, brought.dtype) == (H, "float32")
+        for found, expected in zip(tensors_of(brought, Rows), ([1, 30, 7], [0, 5, 0], []), strict=True):
+            assert torch.equal(found, states[expected])
 
 
 def test_raw_rows_alone_come_with_no_vectors() -> None:
-    """The empty block of vectors has a vector's dtype, whatever the model's: numpy has no bfloat16."""
+    """Nothing of a kind that nobody wants."""
     rows = torch.ones((4, 8), dtype=torch.bfloat16)
     reader = RowReader(rows, torch.arange(4, dtype=torch.int32)[None], 128)
-    fetched = taken(reader.start([], [Selection(0, 1, 3)]))
-    assert fetched.vectors.dtype == torch.float32
-    assert torch.equal(fetched.rows[0], rows[1:3])
+    brought = taken(reader.start(grouped(Placed(0, Rows(1, 3)))))
+    assert [tensors_of(brought, read) for read in (Pool, Top)] == [[], []]
+    assert torch.equal(tensors_of(brought, Rows)[0], rows[1:3])
+    assert brought.dtype == "bfloat16"

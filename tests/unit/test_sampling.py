@@ -74,7 +74,7 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "stream_interval": (1, None),
     "logit_bias": ({}, {"0": -100, "1023": 1e30}, {5: 1}, None),
     "sampling_seed": (0, -1, 2**63 - 1),
-    "custom_params": ({}, {"a": 1, "b": [1, None, "x"], "c": {"d": 2.5}, "e": True}, {"tessera_inject": object()}),
+    "custom_params": ({}, {"a": 1, "b": [1, None, "x"], "c": {"d": 2.5}, "e": True}, {"tessera": object()}),
 }
 
 

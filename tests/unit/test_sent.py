@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from tessera import sent
-from tessera.admission import admit_embedding, admit_states
-from tessera.inject.carry import KEY, Overrides
+from tessera import admission, carry, sent
+from tessera.capability import Server
+
+SERVER = Server(rows=True, hidden_size=8, topk=4, deterministic=True)
 
 
 def admitted(custom: Any = None, states: Any = True) -> Any:
     """Sampling parameters of a request with an embedding and states."""
-    params = admit_embedding({"over": "all"}, {"n": 1, "custom_params": custom}, enabled=True, hidden_size=8)
-    return admit_states(states, "base64", params)
+    asking = {"return_hidden_states": states, "hidden_states_format": "base64"}
+    fields = {"return_embedding": {"over": "all"}, **asking}
+    return admission.admit(fields, {"n": 1, "custom_params": custom}, SERVER)[0]
 
 
 def test_the_clients_own_stay() -> None:
@@ -33,18 +35,27 @@ def test_fields_are_what_a_client_may_send(states: Any) -> None:
     params = admitted(states=states)
     fields = json.loads(json.dumps(sent.fields(params)))
     assert fields["return_hidden_states"] == states
-    again = admit_states(
-        fields["return_hidden_states"],
-        fields["hidden_states_format"],
-        admit_embedding(fields["return_embedding"], {}, enabled=True, hidden_size=8),
-    )
+    again, _ = admission.admit(fields, {}, SERVER)
     assert sent.fields(again) == sent.fields(params)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"return_input_ids": True, "return_output_ids": True},
+        {"return_toploc_fingerprints": True, "toploc_nonce": "n"},
+        {"return_row_hashes": True, "return_output_ids": True},
+    ],
+)
+def test_other_fields(asked: dict[str, Any]) -> None:
+    """As they came."""
+    assert sent.fields(admission.admit(asked, {}, SERVER)[0]) == asked
 
 
 def test_prompts_that_differ() -> None:
     """A list for what differs, one value for what does not; vectors are only said to have been there."""
     params = [admitted(states="last"), admitted(states=False)]
-    params[1]["custom_params"][KEY] = Overrides()
+    params[1] = carry.put(params[1], carry.Live(), {"inject": ""})
     fields = sent.fields(params)
     assert fields["return_hidden_states"] == ["last", None]
     assert fields["input_embed_overrides"] == [None, "(vectors)"]

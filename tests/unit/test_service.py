@@ -1,32 +1,52 @@
-"""Pooling of finished requests: spans, one read for all, one outcome for each."""
+"""Reads of finished requests: of which rows, one read for all, one outcome for each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-import torch
 
-from tessera.delivery.outcome import Outcome
-from tessera.embed.options import EmbedOptions, Pooling
-from tessera.fingerprint.chunks import ALL_ROWS, chosen_rows
-from tessera.fingerprint.options import FingerprintOptions
-from tessera.rows.reader import Fetched, Read, Selection
-from tessera.rows.service import Finished, RowService, chunks_of, selection_of, span_of
+from tessera.capabilities.embed.options import EmbedOptions, Pooling
+from tessera.capabilities.fingerprints.chunks import ALL_ROWS, chosen_rows
+from tessera.capabilities.fingerprints.options import FingerprintOptions
+from tessera.capabilities.states.options import Format, StateOptions
+from tessera.capabilities.token_ids.capability import TokenIdOptions
+from tessera.delivery.outcome import Outcome, Part
+from tessera.rows.kinds import BY_READ, Kind, Placed
+from tessera.rows.reader import Read
+from tessera.rows.reads import Pool, Rows, Top
+from tessera.rows.service import Finished, RowService
 from tessera.rows.span import Over
-from tessera.states.options import Format, StateOptions
-from tessera_kernels.ops.rows.pool_rows import Reduce, Span
-from tessera_kernels.ops.rows.top_rows import Chunk
+from tessera_testing.carried import wanted
+from tessera_testing.reads import fetched
+
+H = 8
 
 
 def finished(rid: str = "a", prompt: int = 10, output: int = 5, request: int = 3, **options: object) -> Finished:
     """A request that finished and asked for an embedding."""
-    return Finished(rid, request, prompt, output, embed=EmbedOptions(**options).to_wire())  # type: ignore[arg-type]
+    return Finished(rid, request, prompt, output, wanted(embed=EmbedOptions(**options)))  # type: ignore[arg-type]
 
 
 def with_states(rid: str = "a", prompt: int = 10, output: int = 5, **options: object) -> Finished:
     """A request that finished and asked for raw states."""
-    return Finished(rid, 3, prompt, output, states=StateOptions(**options).to_wire())  # type: ignore[arg-type]
+    return Finished(rid, 3, prompt, output, wanted(states=StateOptions(**options)))  # type: ignore[arg-type]
+
+
+def reads_of(request: Finished) -> list[Any]:
+    """What is read for it."""
+    return [read for _, read in Store().service()._wanted(request)]
+
+
+def pooled(tokens: int) -> Part:
+    """An embedding of so many rows."""
+    return Part("embed", "pool", tokens)
+
+
+def raw(rows: int) -> Part:
+    """So many raw rows."""
+    return Part("states", "rows", rows)
 
 
 @pytest.mark.parametrize(
@@ -42,54 +62,56 @@ def with_states(rid: str = "a", prompt: int = 10, output: int = 5, **options: ob
 )
 def test_span(over: Over, output: int, expected: tuple[int, int]) -> None:
     """N+M-1 rows: the last generated token has none."""
-    assert span_of(finished(output=output, over=over)) == Span(3, *expected, Reduce.MEAN)
+    assert reads_of(finished(output=output, over=over)) == [Pool(*expected)]
 
 
 @pytest.mark.parametrize("output", [0, 1])
 def test_empty_span(output: int) -> None:
     """Nothing generated was fed back."""
-    assert span_of(finished(output=output, over=Over.OUTPUT)) is None
+    for pooling in Pooling:
+        (read,) = reads_of(finished(output=output, over=Over.OUTPUT, pooling=pooling))
+        assert (read.start, read.end) == (10, 10)
 
 
 def test_pooling_of_one_row() -> None:
     """First and last are means over one row."""
-    assert span_of(finished(pooling=Pooling.FIRST)) == Span(3, 0, 1, Reduce.MEAN)
-    assert span_of(finished(pooling=Pooling.LAST, over=Over.ALL)) == Span(3, 13, 14, Reduce.MEAN)
-    assert span_of(finished(pooling=Pooling.MAX)) == Span(3, 0, 10, Reduce.MAX)
+    assert reads_of(finished(pooling=Pooling.FIRST)) == [Pool(0, 1)]
+    assert reads_of(finished(pooling=Pooling.LAST, over=Over.ALL)) == [Pool(13, 14)]
+    assert reads_of(finished(pooling=Pooling.MAX)) == [Pool(0, 10, largest=True)]
 
 
 @pytest.mark.parametrize(
     ("options", "output", "expected"),
     [
-        ({}, 5, Selection(3, 0, 14)),
-        ({}, 0, Selection(3, 0, 10)),
-        ({"over": Over.OUTPUT}, 5, Selection(3, 10, 14)),
-        ({"over": Over.OUTPUT}, 1, Selection(3, 10, 10)),
-        ({"last": True}, 5, Selection(3, 13, 14)),
-        ({"last": True}, 0, Selection(3, 9, 10)),
-        ({"positions": (2, 13)}, 5, Selection(3, 0, 14, (2, 13))),
+        ({}, 5, Rows(0, 14)),
+        ({}, 0, Rows(0, 10)),
+        ({"over": Over.OUTPUT}, 5, Rows(10, 14)),
+        ({"over": Over.OUTPUT}, 1, Rows(10, 10)),
+        ({"last": True}, 5, Rows(13, 14)),
+        ({"last": True}, 0, Rows(9, 10)),
+        ({"positions": (2, 13)}, 5, Rows(0, 14, (2, 13))),
     ],
 )
-def test_selection(options: Any, output: int, expected: Selection) -> None:
+def test_selection(options: Any, output: int, expected: Rows) -> None:
     """Raw rows of prompt and output, of some positions, of the last token."""
-    assert selection_of(with_states(output=output, **options)) == expected
+    assert reads_of(with_states(output=output, **options)) == [expected]
 
 
 class Store:
     """Stands for reader and outbox: notes what was read and what was put."""
 
     def __init__(self, *, fails: bool = False) -> None:
-        self.reads: list[tuple[list[Span], list[Selection], list[Chunk]]] = []
+        self.reads: list[dict[Kind, list[Placed]]] = []
         self.put: list[Outcome] = []
         self.steps = 0
         self.fails = fails
 
-    def start(self, spans: list[Span], selections: list[Selection], chunks: list[Chunk]) -> Read:
+    def start(self, reads: Mapping[Kind, Sequence[Placed]]) -> Read:
         """As `tessera.rows.reader.RowReader.start`."""
-        self.reads.append((spans, selections, chunks))
+        self.reads.append({kind: list(placed) for kind, placed in reads.items()})
         if self.fails:
             raise RuntimeError("planted")
-        return Read(Fetched(torch.empty(0), [], torch.empty(0)))
+        return Read(fetched(H))
 
     def end_step(self) -> None:
         """As `tessera.rows.reader.RowReader.end_step`."""
@@ -98,11 +120,11 @@ class Store:
     def take(self, outcomes: list[Outcome], read: Read | None) -> None:
         """As `tessera.delivery.outbox.Outbox.put`."""
         self.put += outcomes
-        assert (read is not None) == any(outcome.has_vector or outcome.has_rows or outcome.tops for outcome in outcomes)
+        assert (read is not None) == any(outcome.has_rows for outcome in outcomes)
 
     def service(self, broken: str | None = None) -> RowService:
         """A service over this store."""
-        return RowService(self, self.take, lambda: broken, hidden_size=8, topk=128)
+        return RowService(self, self.take, lambda: broken, hidden_size=H)
 
 
 def test_one_read_for_all_that_finish() -> None:
@@ -118,22 +140,27 @@ def test_one_read_for_all_that_finish() -> None:
         service.finished(request)
     service.flush()
     service.flush()
-    assert store.put == [Outcome("a", 10), Outcome("empty", 0), Outcome("s", None, (2, 8)), Outcome("b", 1)]
-    ((spans, selections, chunks),) = store.reads
-    assert [span.request for span in spans] == [1, 2]
-    assert selections == [Selection(3, 0, 14, (1, 2))]
-    assert chunks == []
+    assert store.put == [
+        Outcome("a", (pooled(10),)),
+        Outcome("empty", (pooled(0),)),
+        Outcome("s", (raw(2),)),
+        Outcome("b", (pooled(1),)),
+    ]
+    (reads,) = store.reads
+    assert [own.request for own in reads[BY_READ[Pool]] if own.read.start < own.read.end] == [1, 2]
+    assert reads[BY_READ[Rows]] == [Placed(3, Rows(0, 14, (1, 2)))]
+    assert BY_READ[Top] not in reads
 
 
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (Finished("a", 1, 10, 5, embed="{"), "rows_not_collected"),
+        (Finished("a", 1, 10, 5, wanted(embed="{")), "rows_not_collected"),
         (with_states("a", positions=(0, 14)), "no_such_position"),
     ],
 )
 def test_one_request_fails_alone(request_: Finished, code: str) -> None:
-    """What no schema has seen, and a position that is not there."""
+    """What are no options, and a position that is not there."""
     store = Store()
     service = store.service()
     service.finished(request_)
@@ -161,7 +188,7 @@ def test_no_limit_for_binary_formats() -> None:
     service = store.service()
     service.finished(with_states("a", prompt=2**21 + 1, format=Format.BASE64))
     service.flush()
-    assert store.put == [Outcome("a", None, (2**21 + 5, 8))]
+    assert store.put == [Outcome("a", (raw(2**21 + 5),))]
 
 
 def test_nothing_finished() -> None:
@@ -173,8 +200,8 @@ def test_nothing_finished() -> None:
 
 def proving(prompt: int = 20, output: int = 70, proven: int = 0, *, running: bool = False, **options: Any) -> Finished:
     """A request that asked for fingerprints."""
-    wire = FingerprintOptions(**options).to_wire()
-    return Finished("f", 3, prompt, output, fingerprints=wire, proven=proven, running=running)
+    done = {"fingerprints": proven}
+    return Finished("f", 3, prompt, output, wanted(fingerprints=FingerprintOptions(**options)), done, running)
 
 
 @pytest.mark.parametrize(
@@ -188,28 +215,27 @@ def proving(prompt: int = 20, output: int = 70, proven: int = 0, *, running: boo
         (proving(output=33, running=True, proven=1), [(20, 52)]),
         (proving(output=1, running=True), [(0, 20)]),
         (proving(output=70, running=True, proven=1), [(20, 52), (52, 84)]),
-        (proving(89, 0, tail=69), [(0, 20), (20, 52), (52, 84), (84, 89)]),
-        (proving(89, 0, tail=69, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 89), (84, 88)]),
-        (proving(85, 0, tail=65, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 85), (52, 84)]),
-        (proving(21, 0, tail=1, either_end=True), [(0, 20), (20, 21), (0, 20)]),
-        (finished(), []),
+        (proving(89, 0, claim="x", tail=69), [(0, 20), (20, 52), (52, 84), (84, 89)]),
+        (proving(89, 0, claim="x", tail=69, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 89), (84, 88)]),
+        (proving(85, 0, claim="x", tail=65, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 85), (52, 84)]),
+        (proving(21, 0, claim="x", tail=1, either_end=True), [(0, 20), (20, 21), (0, 20)]),
     ],
 )
 def test_chunks(request_: Finished, expected: list[tuple[int, int]]) -> None:
     """The prompt, then 32 generated rows each; of a running request only what is complete; of a claim by its tail."""
-    found = chunks_of(request_, hidden_size=8, topk=128)
+    found = reads_of(request_)
     assert [(chunk.start, chunk.end) for chunk in found] == expected
     assert {chunk.mask for chunk in found} <= {ALL_ROWS}
-    assert [chunk.values for chunk in found] == [min(128, 8 * (end - start)) for start, end in expected]
+    assert [chunk.values for chunk in found] == [min(128, H * (end - start)) for start, end in expected]
 
 
 def test_chunks_of_a_nonce() -> None:
     """Each chunk has a mask of its own; also the second last one of a claim made of text."""
-    found = chunks_of(proving(89, 0, tail=69, either_end=True, nonce="n"), hidden_size=8, topk=512)
+    found = reads_of(proving(89, 0, claim="x", tail=69, either_end=True, nonce="n", topk=512))
     spans = [(0, 20), (1, 32), (2, 32), (3, 5), (3, 4)]
     assert [chunk.mask for chunk in found] == [chosen_rows("n", index, rows) for index, rows in spans]
     chosen = [sum(chunk.mask >> row & 1 for row in range(rows)) for chunk, (_, rows) in zip(found, spans, strict=True)]
-    assert [chunk.values for chunk in found] == [8 * count for count in chosen]
+    assert [chunk.values for chunk in found] == [H * count for count in chosen]
 
 
 def test_fingerprints_in_one_read() -> None:
@@ -220,10 +246,37 @@ def test_fingerprints_in_one_read() -> None:
     service.finished(proving(output=40, proven=2))
     service.flush()
     first, last = store.put
-    assert (first.values, first.more) == ((128,), True)
-    assert (last.values, last.more) == ((56,), False)
-    ((_, _, chunks),) = store.reads
-    assert [(chunk.start, chunk.end) for chunk in chunks] == [(20, 52), (52, 59)]
+    assert (first.parts, first.more, first.anew) == ((Part("fingerprints", "top", 128),), True, False)
+    assert (last.parts, last.more, last.anew) == ((Part("fingerprints", "top", 56),), False, False)
+    (reads,) = store.reads
+    assert list(reads) == [BY_READ[Top]]
+    assert [(own.read.start, own.read.end) for own in reads[BY_READ[Top]]] == [(20, 52), (52, 59)]
+
+
+def test_while_it_runs_only_what_is_complete_is_read() -> None:
+    """All else once, when it ends; the first outcome says that nothing came before."""
+    uses = wanted(embed=EmbedOptions(), states=StateOptions(), fingerprints=FingerprintOptions())
+    store = Store()
+    service = store.service()
+    service.finished(Finished("a", 3, 20, 33, uses, {}, running=True))
+    service.finished(Finished("a", 3, 20, 40, uses, {"fingerprints": 2}))
+    service.flush()
+    begun, ended = store.put
+    assert [part.capability for part in begun.parts] == ["fingerprints"] * 2
+    assert sorted(part.capability for part in ended.parts) == ["embed", "fingerprints", "states"]
+    assert (begun.anew, ended.anew) == (True, False)
+
+
+def test_outdated() -> None:
+    """The prompt's ids, which only the scheduler knows, come all the same; nothing is read."""
+    uses = wanted(embed=EmbedOptions(), token_ids=TokenIdOptions(input=True, session=True))
+    store = Store()
+    service = store.service()
+    service.outdated(Finished("a", 3, 10, 5, uses, prompt_ids=[7, 8]))
+    service.flush()
+    (outcome,) = store.put
+    assert (outcome.code, outcome.parts) == ("weights_changed", (Part("token_ids", "ids", [7, 8]),))
+    assert store.reads == []
 
 
 def test_a_prompt_too_long_for_a_fingerprint() -> None:

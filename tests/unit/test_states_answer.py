@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from tessera.capabilities.states.answer import answer
+from tessera.capabilities.states.options import Format, StateOptions
 from tessera.rows.span import Over
-from tessera.states.answer import answer
-from tessera.states.options import Format, StateOptions
 
 ROWS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
 

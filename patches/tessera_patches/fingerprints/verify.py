@@ -11,10 +11,11 @@ from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import config
+from tessera.capabilities.fingerprints import claims
+from tessera.capabilities.fingerprints.claims import Claim, Run, Unverifiable
+from tessera.capabilities.fingerprints.sampling import CANDIDATES
 from tessera.errors import BadRequest, RequestFailed
-from tessera.fingerprint.sampling import CANDIDATES
-from tessera.http import adapters, claims
-from tessera.http.claims import Claim, Run, Unverifiable
+from tessera.http import adapters
 from tessera.rows.span import UNAVAILABLE
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera import config
-from tessera.admission import asked
+from tessera import carry, config
 
 
 class PromptRefused(ValueError):
@@ -28,7 +27,7 @@ def check_claim(original: Callable[..., None], manager: Any, obj: Any, input_ids
         ValueError: a claim is longer than a response of this server can be; SGLang makes a 400 of it.
         PromptRefused: SGLang refuses the prompt.
     """
-    if asked(obj.sampling_params).claim is None or config.room is None:
+    if carry.take(obj.sampling_params).tail is None or config.room is None:
         count = len(input_ids or ())
         try:
             original(manager, obj, input_ids)

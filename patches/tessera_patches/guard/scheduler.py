@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from tessera.admission import CLAIM_KEY
+from tessera_patches.rows import state
 
 TokenLogprobs = tuple[list[Any], list[Any]]
 
@@ -36,9 +36,7 @@ def check_length(original: Callable[..., str | None], req: Any, *args: Any, **kw
     """
     if not req.origin_input_ids:
         return "the prompt has no tokens: a text must give at least one"
-    custom = req.sampling_params.custom_params
-    claimed = isinstance(custom, dict) and CLAIM_KEY in custom
-    return None if claimed else original(req, *args, **kw)
+    return original(req, *args, **kw) if state.of(req).tail is None else None
 
 
 def with_regex_timeout(original: Callable[..., bool], req: Any, *args: Any, **kw: Any) -> bool:

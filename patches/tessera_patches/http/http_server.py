@@ -14,8 +14,11 @@ from sglang.srt.utils import kill_process_tree
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
-from tessera.answer_bytes import AnswerBudget, Shape
-from tessera.embed.options import EmbedOptions
+from tessera.answer_bytes import AnswerBudget
+from tessera.capabilities.embed import routes as embeddings
+from tessera.capabilities.embed.routes import Embed, Model, Prompts
+from tessera.capabilities.fingerprints.room import Room
+from tessera.capability import Shape
 from tessera.errors import (
     BadRequest,
     Described,
@@ -24,11 +27,9 @@ from tessera.errors import (
     StartRefused,
     TesseraError,
 )
-from tessera.fingerprint.room import Room
-from tessera.http import embeddings
+from tessera.http import schema
 from tessera.http.answer_room import AnswerRoom
 from tessera.http.body_limit import BodyLimit, Receive, Scope
-from tessera.http.embeddings import Embed, Model, Prompts
 from tessera.http.error_body import error_body
 from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge
@@ -151,7 +152,7 @@ def add_limits(app: FastAPI, manager: Any) -> None:
         if config.metrics is not None:
             config.answers.room.watch = config.metrics.held
         app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
-    names = (*GenerateReqInput.__annotations__, *EmbedOptions.__annotations__)
+    names = schema.property_names()
     app.add_middleware(UniqueFields, paths=(*GENERATING, *unserved.TEXT, *unserved.SCORES), names=names)
     app.add_middleware(BodyLimit, most=body_sizes(), seconds=config.flags.body_max_seconds)
 
@@ -167,7 +168,7 @@ def body_sizes() -> dict[str, tuple[int, str]]:
 def budget(manager: Any) -> AnswerBudget:
     """How large the answers of the model that a ``TokenizerManager`` serves may be."""
     model = manager.model_config
-    shape = Shape(model.hidden_size, model.dtype.itemsize, manager.context_len, config.flags.toploc_verification_topk)
+    shape = Shape(model.hidden_size, model.dtype.itemsize, manager.context_len)
     return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
 
 
@@ -278,7 +279,7 @@ def _embed(manager: Any, request: Request, field: str) -> Embed:
             raise EngineRefused(str(error), None if at is None else f"{field}[{at}]") from error
         metas = [answer["meta_info"] for answer in answers]
         for meta in metas:
-            if meta["embedding"] is None:
+            if UNAVAILABLE in meta:
                 raise RequestFailed(*meta[UNAVAILABLE].split(": ", 1))
         return metas
 

@@ -9,47 +9,34 @@ from typing import Any, Self
 from fastapi import Depends, FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, field_validator, model_validator
+from pydantic import BaseModel, create_model, field_validator, model_validator
 from sglang.srt.entrypoints.openai import protocol
 from sglang.srt.utils.json_response import orjson_response
 
-from tessera import config
-from tessera.admission import check_prompts
+from tessera import admission, carry, config
+from tessera.capabilities import registry
+from tessera.capabilities.fingerprints.claims import joined
+from tessera.capabilities.inject.capability import refuse_matrices
+from tessera.carry import Live
 from tessera.errors import BadRequest, TesseraError
-from tessera.fingerprint import admission
 from tessera.http.adapters import check_batch
-from tessera.http.claims import joined
-from tessera.http.openai import Collector, Wanted, admit, collector_of, put_on_choices, with_fields
-from tessera.inject.admission import admit_custom
-from tessera.inject.carry import raise_late_error
-from tessera.inject.matrices import BASE64_FIELD
-from tessera.inject.options import FIELD
+from tessera.http.openai import Collector, put_on_choices, with_fields
+from tessera.prompts import check_prompts
 from tessera.sampling import text
 
 
-class _Fields(BaseModel):
-    """Our fields, which pydantic would drop; `tessera.http.openai.admit` checks them."""
-
-    return_embedding: Any = None
-    return_hidden_states: Any = False
-    hidden_states_format: Any = None
-    input_embed_overrides: Any = None
-    return_toploc_fingerprints: Any = None
-    toploc_verification_fingerprint_to_validate: Any = None
-    toploc_nonce: Any = None
-    output_ids: Any = None
-    return_input_ids: Any = None
-    return_output_ids: Any = None
-    return_row_hashes: Any = None
-
+class _Matrices(BaseModel):
     @model_validator(mode="before")
     @classmethod
-    def _no_matrices(cls, body: Any) -> Any:
-        """Fields of /generate that pydantic would drop, and with them the vectors that were to be the prompt."""
-        for name in ("input_embeds", BASE64_FIELD):
-            if isinstance(body, dict) and body.get(name) is not None:
-                raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")
+    def _refuse_matrices(cls, body: Any) -> Any:
+        if isinstance(body, dict):
+            refuse_matrices(body)
         return body
+
+
+_OURS: dict[str, Any] = {name: (Any, default) for name, default in registry.declared_fields(openai=True)}
+_Fields: Any = create_model("_Fields", __base__=_Matrices, **_OURS)
+"""Our fields, which pydantic would drop; `tessera.admission` checks them."""
 
 
 class ChatCompletionRequest(_Fields, protocol.ChatCompletionRequest):
@@ -67,8 +54,7 @@ class CompletionRequest(_Fields, protocol.CompletionRequest):
 
     @model_validator(mode="after")
     def _at_least_one_token(self) -> Self:
-        rows = self.toploc_verification_fingerprint_to_validate, self.return_embedding, self.return_hidden_states
-        least = 0 if any(own not in (None, False) for own in rows) else 1
+        least = 0 if any(getattr(self, name) not in (None, False) for name in registry.WITHOUT_TOKENS) else 1
         if self.max_tokens is not None and self.max_tokens < least:
             raise ValueError("max_tokens must be positive")
         return self
@@ -146,29 +132,23 @@ async def _handle(
 ) -> Any:
     if config.active.guarded:
         _check_cache_keys(request)
-    if config.injection is not None:
-        request.custom_params = admit_custom(request.input_embed_overrides, request.custom_params, config.injection)
-    wanted = Wanted(
-        request.return_embedding,
-        request.return_hidden_states,
-        request.hidden_states_format,
-        request.custom_params,
-        max_new_tokens,
-        request.n,
-        admission.Fields(*(getattr(request, name) for name in admission.Fields._fields)),
-        tail,
-        either_end,
-    )
-    settings = config.active
-    request.custom_params, collector = admit(wanted, rows=settings.rows, hidden_size=settings.hidden_size)
-    if collector is not None and settings.rows:
+    params = {"custom_params": request.custom_params, "max_new_tokens": max_new_tokens, "n": request.n or 1}
+    fields = {name: getattr(request, name) for name in _OURS}
+    server = admission.server()
+    params, live = admission.admit(fields, params, server, tail=tail, either_end=either_end)
+    if (
+        carry.take(params) is carry.NOTHING and server.always
+    ):  # or SGLang's request would be admitted as one that is silent
+        params = carry.put(params, live, {})
+    if carry.take(params) is carry.NOTHING:
+        return await serving.handle_request(request, raw_request)
+    request.custom_params = params["custom_params"]
+    collector = live.collect(Collector(generates=max_new_tokens != 0))
+    if server.rows:
         request.return_hidden_states = False  # ours from here on
     answer = await serving.handle_request(request, raw_request)
-    raise_late_error(request.custom_params)
-    if collector is None:
-        return answer
-    if collector.error is not None:
-        raise collector.error
+    if live.error is not None:
+        raise live.error
     return _with_fields(answer, collector, request.model, kind)
 
 
@@ -186,12 +166,12 @@ Outputs = AsyncIterator[Any]
 
 def collected(original: Callable[..., Outputs], manager: Any, obj: Any, request: Any = None) -> Outputs:
     """AROUND ``TokenizerManager.generate_request``. Requests that are not OpenAI's or did not ask pass untouched."""
-    collector = collector_of(getattr(obj, "sampling_params", None))
+    live = carry.live(getattr(obj, "sampling_params", None))
     outputs = original(manager, obj, request)
-    return outputs if collector is None else _collected(outputs, collector)
+    return outputs if live is None or live.collector is None else _collected(outputs, live, live.collector)
 
 
-async def _collected(outputs: Outputs, collector: Collector) -> Outputs:
+async def _collected(outputs: Outputs, live: Live, collector: Collector) -> Outputs:
     try:
         async for output in outputs:
             if isinstance(output, list):
@@ -201,7 +181,7 @@ async def _collected(outputs: Outputs, collector: Collector) -> Outputs:
                 collector.note(output.get("index", 0), output["meta_info"])
             yield output
     except TesseraError as error:
-        collector.error = error
+        live.error = error
         if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:  # of anything but this, SGLang logs a traceback
             raise ValueError(str(error)) from error
         raise

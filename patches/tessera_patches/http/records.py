@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from tessera import sent
+from tessera import carry, sent
 
 
 def _as_sent(obj: Any) -> Any:
@@ -36,7 +36,7 @@ def logged_openai(original: Callable[..., None], logger: Any, obj: Any, *args: A
     """AROUND ``RequestLogger.log_openai_received_request``."""
     params: dict[str, Any] = {"custom_params": getattr(obj, "custom_params", None)}
     if sent.carries(params):
-        changed = {**sent.fields(params), "custom_params": sent.plain_custom(params["custom_params"])}
+        changed = {**sent.fields(params), "custom_params": carry.without(params["custom_params"])}
         obj = obj.model_copy(update=changed)
     original(logger, obj, *args, **kwargs)
 

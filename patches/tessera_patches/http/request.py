@@ -4,64 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any
-from uuid import uuid4
 
 from pydantic import model_validator
 from sglang.srt.managers import io_struct
 from sglang.srt.managers.embed_types import PositionalEmbeds
 
-from tessera import config, request_fields
-from tessera.admission import READ_KEY, admit_embedding, admit_states, asked, check_prompts, folded
+from tessera import admission, carry, config, request_fields
+from tessera.capabilities import registry
+from tessera.capabilities.fingerprints.claims import joined
+from tessera.capabilities.inject.options import FIELD
+from tessera.capabilities.inject.pending import Prompts, count
 from tessera.errors import BadRequest, BadValue, Described
-from tessera.fingerprint import admission
 from tessera.http import adapters
-from tessera.http.claims import joined
-from tessera.inject.admission import admit
-from tessera.inject.carry import Prompts, count
-from tessera.inject.options import FIELD
+from tessera.prompts import alone, check_prompts
 from tessera.request_fields import refuse_internal
-from tessera.states.options import FIELD as STATES_FIELD
 from tessera_patches.rows import answers
 
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
 
 
+_OURS = [(name, Any, field(default=default)) for name, default in registry.declared_fields(openai=False)]
+"""Our fields, SGLang's among them: not validated by pydantic, which takes seconds for a matrix."""
+_Fields = make_dataclass("_Fields", _OURS, bases=(io_struct.GenerateReqInput,))
+
+
 @dataclass
-class GenerateReqInput(io_struct.GenerateReqInput):
+class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
     """REPLACEs ``io_struct.GenerateReqInput``. FastAPI builds it from the body, so a bad value never gets further.
 
-    Attributes:
-        return_embedding: true, false, or the object that `tessera.embed.options.EmbedOptions` describes.
-        return_hidden_states: SGLang's field; on a server that keeps rows also an object with over and positions,
-            and answered by us, so SGLang itself sees false.
-        hidden_states_format: `tessera.states.options.Format`.
-        input_embeds: SGLang's field, a matrix for each prompt; not validated by pydantic, which takes seconds.
-        input_embeds_b64: the same as base64: `tessera.inject.matrices`.
-        input_embed_overrides: vectors for some positions: `tessera.inject.options`.
-        return_toploc_fingerprints: whether the answer has fingerprints.
-        toploc_verification_fingerprint_to_validate: fingerprints to compare with this prompt: the last, or a list.
-        toploc_nonce: `tessera.fingerprint.options.FingerprintOptions.nonce`.
-        output_ids: with fingerprints to compare, what was generated for the prompt ``input_ids``.
-        return_input_ids: whether the answer has the prompt's token ids.
-        return_output_ids: whether ``meta_info`` has all generated token ids.
-        return_row_hashes: whether it has hashes of the rows: `tessera.fingerprint.exact`.
+    Its own fields are those of `tessera.capabilities.registry`.
     """
-
-    return_embedding: Any = None
-    return_hidden_states: Any = False
-    hidden_states_format: Any = None
-    input_embeds: Any = None
-    input_embeds_b64: Any = None
-    input_embed_overrides: Any = None
-    return_toploc_fingerprints: Any = None
-    toploc_verification_fingerprint_to_validate: Any = None
-    toploc_nonce: Any = None
-    output_ids: Any = None
-    return_input_ids: Any = None
-    return_output_ids: Any = None
-    return_row_hashes: Any = None
 
     @model_validator(mode="before")
     @classmethod
@@ -73,7 +47,7 @@ class GenerateReqInput(io_struct.GenerateReqInput):
 
     def __post_init__(self) -> None:
         settings = config.active
-        ids: Any = self.input_ids  # type: ignore[has-type]  # inherited from Any
+        ids: Any = self.input_ids  # type: ignore[has-type]
         if settings.guarded and isinstance(ids, Mapping):  # SGLang's /api/chat takes the tokenizer's object for a list
             self.input_ids = ids["input_ids"]
         if settings.guarded:
@@ -108,70 +82,37 @@ class GenerateReqInput(io_struct.GenerateReqInput):
 
     def _admit(self) -> None:
         settings = config.active
-        params: Any = self.sampling_params  # type: ignore[has-type]  # inherited from Any
-        params = self._admit_injection(params)
-        params = admit_embedding(self.return_embedding, params, enabled=settings.rows, hidden_size=settings.hidden_size)
+        params: Any = self.sampling_params  # type: ignore[has-type]
+        claim, ids = self.toploc_verification_fingerprint_to_validate, self.input_ids
+        self.tessera_live: carry.Live | None
+        joined("text", self.text, None, claim)
+        self.input_ids, tail = joined("input_ids", ids, self.output_ids, claim)  # type: ignore[has-type]
+        self.output_ids = None
+        if not any(carry.take(own) is not carry.NOTHING for own in carry.each(params)):  # else it was admitted before
+            fields = {name: getattr(self, name) for name, _, _ in _OURS}
+            for name in registry.LISTED if settings.rows else ():
+                request_fields.one_each(name, fields[name], self._prompts())
+            params, self.tessera_live = admission.admit(fields, params, admission.server(), tail=tail)
+        else:
+            self.tessera_live = carry.live(params)
+        if _has_stock_overrides(self.positional_embed_overrides):
+            self.extra_key = alone(self.extra_key)  # type: ignore[has-type]
+        for capability in registry.CAPABILITIES:
+            params = capability.prepare(self, params)
         if settings.rows or settings.inject:
             adapters.check_batch(self.lora_path, self._prompts())
-        if settings.rows:
-            request_fields.one_each(STATES_FIELD, self.return_hidden_states, self._prompts())
-            params = admit_states(self.return_hidden_states, self.hidden_states_format, params)
-            self.return_hidden_states = False
-        self.sampling_params = self._admit_toploc(params)
+        self.sampling_params = params
         answers.check_at_edge(self)
 
     def _prompts(self) -> int | None:
         """How many there are; None for one that is not in a list."""
         ids: Any = self.input_ids
         embeds = self.input_embeds
+        if isinstance(self.input_embeds_b64, list):
+            return len(self.input_embeds_b64)
         if self.text is None and ids is None and embeds:  # without injection; with it there are ids by now
             return len(embeds) if isinstance(embeds[0][0], list) else None
         return count(Prompts(self.text, ids))
-
-    def _admit_toploc(self, params: Any) -> Any:
-        claim = self.toploc_verification_fingerprint_to_validate
-        ids: Any = self.input_ids
-        joined("text", self.text, None, claim)
-        self.input_ids, tail = joined("input_ids", ids, self.output_ids, claim)
-        self.output_ids = None
-        fields = admission.Fields(*(getattr(self, name) for name in admission.Fields._fields))
-        params = admission.admit(fields, params, admission.server(), tail=tail)
-        wanted = [asked(one) for one in (params if isinstance(params, list) else [params])]
-        if any("input" in one.ids for one in wanted):
-            self.return_prompt_token_ids = True
-            # Earlier turns are put before the ids of this one in the scheduler.
-            params = params if self.session_params is None else folded(READ_KEY, "1", params)
-        if any(one.hashes for one in wanted):
-            self.extra_key = _alone(self.extra_key)  # type: ignore[has-type]  # inherited from Any
-        return params
-
-    def _admit_injection(self, params: Any) -> Any:
-        if _has_stock_overrides(self.positional_embed_overrides):
-            self.extra_key = _alone(self.extra_key)
-        if config.injection is None:
-            return params
-        prompts = Prompts(
-            self.text,
-            self.input_ids,
-            self.input_embeds,
-            self.input_embeds_b64,
-            self.input_embed_overrides,
-        )
-        if prompts.injects and (self.session_params is not None or self.session_id is not None):
-            raise BadRequest("session_params", self.session_params or self.session_id, "no session beside vectors")
-        prompts, params = admit(prompts, params, config.injection)
-        self.input_ids, self.input_embeds = prompts.input_ids, prompts.input_embeds
-        self.input_embeds_b64 = self.input_embed_overrides = None
-        return params
-
-
-def _alone(extra_key: Any) -> Any:
-    """A part of the prefix cache for one request, which nobody else finds.
-
-    What another one decoded has other bits than what is prefilled; what SGLang's own vectors gave is not the ids' own.
-    """
-    own = uuid4().hex
-    return [f"{key}{own}" for key in extra_key] if isinstance(extra_key, list) else f"{extra_key or ''}{own}"
 
 
 def _has_stock_overrides(value: Any) -> bool:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from tessera.inject.carry import KEY
-from tessera.inject.injection import Injection
-from tessera.inject.keys import KeyedIds
-from tessera.inject.place import Piece, place, plan
-from tessera.inject.refusals import unproven
+from tessera.capabilities.inject.injection import Injection
+from tessera.capabilities.inject.keys import KeyedIds
+from tessera.capabilities.inject.pending import NAME
+from tessera.capabilities.inject.place import Piece, place, plan
+from tessera.capabilities.inject.refusals import unproven
 from tessera_patches.apply import start_error
-from tessera_patches.rows import runtime
+from tessera_patches.rows import runtime, state
 
 
 class Injected(NamedTuple):
@@ -37,9 +37,8 @@ def check_model(result: None, runner: Any) -> None:
 
 def attach(result: None, req: Any, *args: Any, **kwargs: Any) -> None:
     """AFTER ``Req.__init__``: from here on the prompt shows keys where vectors go, so that every cache sees them."""
-    custom = req.sampling_params.custom_params
-    wire = custom.pop(KEY, None) if isinstance(custom, dict) else None
-    if wire is None:
+    wire = state.of(req).wires.pop(NAME, None)
+    if not wire:
         return
     injection = Injection.from_wire(wire)
     ids = KeyedIds(injection, req.origin_input_ids)

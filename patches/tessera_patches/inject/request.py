@@ -5,37 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera import config
-from tessera.admission import asked, generated
+from tessera import carry, config
+from tessera.capabilities.inject.model import Model
+from tessera.capabilities.inject.pending import NAME, Overrides, overrides_of
+from tessera.capabilities.inject.projections import Projections
+from tessera.capabilities.inject.resolve import Tokenize, resolve
 from tessera.errors import BadRequest
-from tessera.inject.carry import Overrides, carried, on_wire
-from tessera.inject.model import Model
-from tessera.inject.projections import Projections
-from tessera.inject.resolve import Tokenize, resolve
 
 
 def resolve_positions(
     original: Callable[..., Any], manager: Any, obj: Any, input_text: Any, input_ids: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """AROUND ``TokenizerManager._create_tokenized_object``."""
-    overrides = carried(obj.sampling_params)
-    if not isinstance(overrides, Overrides):
+    overrides: Overrides | None = overrides_of(obj.sampling_params)
+    carried = carry.take(obj.sampling_params)
+    if overrides is None:
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
-    wanted = asked(obj.sampling_params)
-    own = len(input_ids) - generated(wanted)
-    if wanted.claim is None:  # the scheduler cuts a longer prompt, or refuses it
+    own = len(input_ids) - (carried.tail or 0)  # what was generated was never injected
+    if carried.tail is None:  # the scheduler cuts a longer prompt, or refuses it
         own = min(own, manager.max_req_input_len)
     try:
         tokenize = _tokenize(manager.tokenizer)
         injection = resolve(overrides.each, input_ids[:own], manager.model_config.vocab_size, tokenize)
     except BadRequest as error:
-        overrides.error = error
+        carry.note_error(obj.sampling_params, error)
         if not obj.stream:
             raise
         raise ValueError(str(error)) from error  # SGLang writes it into the stream, whose status is sent
     overrides.injected = len(injection.positions)
     plain = obj.sampling_params
-    obj.sampling_params = on_wire(plain, injection.to_wire())
+    obj.sampling_params = carry.changed(plain, NAME, injection.to_wire())
     try:
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
     finally:

@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from tessera import config
+from tessera.capabilities.inject import refusals as injection
 from tessera.config import Settings
 from tessera.cpu import speculation as cpu_speculation
 from tessera.errors import StartRefused
 from tessera.flags import Flags
-from tessera.inject import refusals as injection
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches import apply
 from tessera_patches.core.changes import set_environment
+from tessera_patches.engine.model import facts
 
 _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
@@ -30,7 +31,7 @@ def keep(args: Any, flags: Flags) -> None:
 
 def judge(args: Any) -> None:
     """End the process where an option is not supported. Nothing is switched on: these may never be a server's."""
-    if getattr(args, "model_config", None) is None:  # SGLang's own placeholder, "dummy": nothing will be served
+    if facts(args) is None:  # SGLang's own placeholder, "dummy": nothing will be served
         return
     with apply.exit_on_error():
         flags = args._tessera_flags
@@ -89,20 +90,17 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
 
 def _refused_model(args: Any, settings: Settings) -> list[str]:
     """By what the target's configuration says, which SGLang has read by now; its weights may take minutes."""
-    from sglang.srt.configs.hybrid_arch import mambaish_config
-
-    model = args.model_config
-    keeps_state = mambaish_config(model) is not None
+    model = facts(args)
+    if model is None:
+        return []
     found = [
         rows.refused_model(
-            is_hybrid_swa=model.is_hybrid_swa,
-            is_hybrid_ssm=keeps_state,
-            is_encoder_decoder=model.is_encoder_decoder,
+            is_hybrid_swa=model.own_window_pool, is_hybrid_ssm=model.keeps_state, is_encoder_decoder=model.encodes
         )
         if settings.rows
         else None,
-        injection.refused_model(is_multimodal=model.is_multimodal) if settings.inject else None,
-        tilespec.refused_model(keeps_state=keeps_state) if settings.tilespec else None,
+        injection.refused_model(is_multimodal=model.multimodal) if settings.inject else None,
+        tilespec.refused_model(keeps_state=model.keeps_state) if settings.tilespec else None,
     ]
     return [line for line in found if line is not None]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from sglang.srt.managers import io_struct
 
-from tessera import config
-from tessera.admission import asked
-from tessera.answer_bytes import AnswerBudget
+from tessera import carry, config
+from tessera.answer_bytes import AnswerBudget, Asked
+from tessera.capabilities import registry
+from tessera.capabilities.registry import Wanted
 from tessera.http.openai import collector_of
 from tessera.room import lease
-from tessera.states.options import StateOptions
 
 
 def check_at_edge(obj: Any) -> None:
@@ -30,7 +30,11 @@ def check_at_edge(obj: Any) -> None:
     prompts = _prompts(obj)
     given = obj.sampling_params or {}
     params = given[: len(prompts)] if isinstance(given, list) else [given] * len(prompts)
-    config.answers.check(params, [_tokens(prompt) for prompt in prompts[: len(params)]])
+    uses = [_uses(own) for own in (params if isinstance(given, list) else params[:1])]
+    if any(uses):
+        each = uses if isinstance(given, list) else uses * len(prompts)
+        tokens = map(_tokens, prompts)
+        config.answers.check([Asked(*own) for own in zip(each, params, tokens, strict=False)])
 
 
 async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, obj: Any) -> None:
@@ -45,17 +49,22 @@ async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, 
 
 async def _checked(budget: AnswerBudget, manager: Any, obj: Any) -> int:
     each = [obj] if obj.is_single else [obj[i] for i in range(obj.batch_size)]
-    wanted = [asked(one.sampling_params) for one in each]
-    if not any(own.rows for own in wanted):
+    uses = [_uses(one.sampling_params) for one in each]
+    if not any(uses):
         return 0
     defaults = manager.preferred_sampling_params or {}
-    counts = [await _count(manager, one, own.states) for one, own in zip(each, wanted, strict=True)]
-    return budget.check([{**defaults, **one.sampling_params} for one in each], counts)
+    counts = [await _count(manager, one, own) for one, own in zip(each, uses, strict=True)]
+    params = [{**defaults, **one.sampling_params} for one in each]
+    return budget.check([Asked(*own) for own in zip(uses, params, counts, strict=True)])
 
 
-async def _count(manager: Any, obj: Any, states: StateOptions | None) -> int | None:
-    """How many tokens a prompt has, where its rows depend on it: the context's where images or a session add some."""
-    if states is None or not states.spans:
+def _uses(sampling_params: Any) -> Wanted:
+    return registry.wanted(carry.take(sampling_params).wires)
+
+
+async def _count(manager: Any, obj: Any, uses: Wanted) -> int | None:
+    """How many tokens a prompt has, where its answer grows with it; the context's where images add some."""
+    if not any(capability.grows(options) for capability, options in uses.values()):
         return None
     if obj.contains_mm_input() or obj.session_params is not None or obj.session_id is not None:
         return int(manager.context_len)

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
-from sglang.srt.mem_cache.radix_cache import RadixKey
 
-from tessera.admission import EMBED_KEY, STATES_KEY, TOPLOC_KEY
-from tessera_patches.core import carried
-from tessera_patches.rows import results, runtime, weights
+from tessera_patches.engine.cache import cached_slots
+from tessera_patches.engine.requests import prompt_ids, row_of
+from tessera_patches.rows import results, runtime, state, weights
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +36,6 @@ _MORE = (
 
 def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
     """AROUND ``Scheduler._add_request_to_queue``. Every rank finds the same, for all hold the same tree."""
-    carried.take(req)
     runtime.scheduler = scheduler
     weights.begin(req)
     try:
@@ -52,7 +49,7 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
         return
     # The tree knows tokens from the moment their forward is launched: rows are read when it is done.
     scheduler.device_module.current_stream().wait_stream(scheduler.forward_stream)
-    pool.write((req.req_pool_idx, slice(0, len(slots))), slots.to(torch.int32))
+    pool.write((row_of(req), slice(0, len(slots))), slots.to(torch.int32))
     if runtime.service is not None:
         runtime.service.settle()
     req.cached_tokens = len(slots)
@@ -68,12 +65,15 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
 def _only_reads(req: Any) -> bool:
     if req.sampling_params.max_new_tokens != 0:
         return False
-    wanted = any(carried.of(req).get(key) for key in (EMBED_KEY, STATES_KEY, TOPLOC_KEY))
-    return wanted and req.to_finish is None and not req.is_retracted and not any(getattr(req, name) for name in _MORE)
+    return (
+        state.of(req).rows
+        and req.to_finish is None
+        and not req.is_retracted
+        and not any(getattr(req, name) for name in _MORE)
+    )
 
 
 def _all_slots(scheduler: Any, req: Any) -> torch.Tensor | None:
     """The KV slot of each of its tokens, ``[N]`` int64; None where one has none."""
-    key = RadixKey(token_ids=req.origin_input_ids, extra_key=req.extra_key)
-    slots: torch.Tensor = scheduler.tree_cache.match_prefix(MatchPrefixParams(key=key, req=req)).device_indices
-    return slots if len(slots) == len(req.origin_input_ids) else None
+    slots = cached_slots(scheduler, req)
+    return slots if len(slots) == len(prompt_ids(req)) else None

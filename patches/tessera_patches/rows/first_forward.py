@@ -23,11 +23,12 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from tessera import config
-from tessera.inject.place import Plan
-from tessera.inject.refusals import unproven
+from tessera.capabilities.inject.place import Plan
+from tessera.capabilities.inject.refusals import unproven
 from tessera.rows.forward_notes import ForwardNotes, distance, factor_of
 from tessera.rows.store import RowStore
 from tessera_patches.apply import start_error
+from tessera_patches.engine.model import dtype, hidden_size, vocabulary
 from tessera_patches.rows import runtime
 
 TOKENS = 8
@@ -50,8 +51,8 @@ def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[
 
 def _look(scheduler: Any) -> None:
     model = scheduler.tp_worker.model_runner.model
-    vocabulary = scheduler.model_config.vocab_size
-    ids = [(1 + i) * vocabulary // (TOKENS + 1) for i in range(TOKENS)]
+    tokens = vocabulary(scheduler)
+    ids = [(1 + i) * tokens // (TOKENS + 1) for i in range(TOKENS)]
     notes = _by_ids(scheduler, model, ids)
     if runtime.rows is not None:
         _note_scale(runtime.rows, notes, type(model).__name__)
@@ -60,7 +61,7 @@ def _look(scheduler: Any) -> None:
 
 
 def _by_ids(scheduler: Any, model: Any, ids: list[int]) -> ForwardNotes:
-    with ForwardNotes(model, LogitsProcessor, ids, scheduler.model_config.hidden_size) as notes:
+    with ForwardNotes(model, LogitsProcessor, ids, hidden_size(scheduler)) as notes:
         _forward(scheduler, ids, None)
     return notes
 
@@ -85,12 +86,12 @@ def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: Forward
     other = ids[::-1]
     plan = Plan(torch.arange(TOKENS, device=notes.embeds.device), notes.embeds, None)
     try:
-        with ForwardNotes(model, LogitsProcessor, other, scheduler.model_config.hidden_size) as injected:
+        with ForwardNotes(model, LogitsProcessor, other, hidden_size(scheduler)) as injected:
             _forward(scheduler, other, plan)
     except Exception as error:  # whatever a model's code raises where it is given embeddings
         raise start_error(unproven(name, f"it fails with embeddings: {error!r}")) from error
     apart = distance(injected.rows, notes.rows)
-    if not apart <= TOLERANCE.get(scheduler.model_config.dtype, TOLERANCE_16_BIT):  # NaN is not
+    if not apart <= TOLERANCE.get(dtype(scheduler), TOLERANCE_16_BIT):  # NaN is not
         raise start_error(unproven(name, f"rows of the same embeddings are {apart:.1e} apart"))
 
 

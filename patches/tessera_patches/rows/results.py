@@ -1,4 +1,4 @@
-"""Results: read the rows of requests that finish, or have completed a fingerprint; send what was read.
+"""Results: read the rows of requests that finish, or got far enough; send what was read.
 
 Scheduler process.
 """
@@ -8,111 +8,101 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-from tessera.admission import EMBED_KEY, READ_KEY, STATES_KEY, TOKEN_KEY, TOPLOC_KEY
-from tessera.delivery.outcome import Ids
-from tessera.fingerprint.chunks import CHUNK_ROWS, complete
 from tessera.rows.service import Finished, RowService
-from tessera_patches.core import carried
-from tessera_patches.rows import runtime, weights
-from tessera_patches.rows.weights import PROVEN
+from tessera_patches.engine import requests
+from tessera_patches.rows import runtime, state, weights
+from tessera_patches.rows.state import State
 
-_TOLD = "tessera_told"
-"""The attribute of SGLang's ``Req`` that says that the main process knows that its rows are outdated."""
-_COMPUTED = "tessera_computed"
-"""The attribute that says how often it had been retracted when the rows of all its tokens were last there."""
 _MANY = 16
-"""So many requests with a complete fingerprint are worth a read of their own, though nobody waits for it yet."""
+"""So many requests with a complete read are worth a read of their own, though nobody waits for it yet."""
 
 
 def note_finished(processor: Any, req: Any) -> None:
     """BEFORE ``_maybe_collect_routed_experts``: the request has finished and still owns its slots."""
-    if runtime.service is None or _is_refused(req.finished_reason):
+    own = state.of(req)
+    if runtime.service is None or not own.rows or requests.is_refused(req):
         return
-    asked = carried.of(req)
-    embed, states, fingerprints = asked.get(EMBED_KEY), asked.get(STATES_KEY), asked.get(TOPLOC_KEY) or None
-    if embed is not None or states is not None or fingerprints is not None or READ_KEY in asked:
-        key = asked[TOKEN_KEY] + req.rid
-        try:
-            read = np.array(req.origin_input_ids, np.int64) if READ_KEY in asked else None
-            if weights.outdated(req):
-                runtime.service.outdated(key, read)
-                return
-            runtime.service.finished(_finished(key, req, embed, states, fingerprints, read))
-        except Exception as error:  # noqa: BLE001 - it is logged there: one request's failure must not end the server
-            runtime.service.failed(key, error)
+    try:
+        finished = _finished(req, own)
+        if weights.outdated(req):
+            runtime.service.outdated(finished)
+        else:
+            runtime.service.finished(finished)
+    except Exception as error:  # noqa: BLE001 - it is logged there: one request's failure must not end the server
+        runtime.service.failed(_key(req, own), error)
 
 
-def _is_refused(reason: Any) -> bool:
-    """Whether the answer is an error of SGLang's. Aborted on demand, a request keeps the tokens that it has."""
-    return isinstance(reason, FINISH_ABORT) and reason.status_code is not None
+def _finished(req: Any, own: State) -> Finished:
+    ids = requests.prompt_ids(req)
+    prompt_ids = np.array(ids, np.int64) if req.session is not None else ()
+    tokens = len(ids), requests.answered_tokens(req)
+    return Finished(_key(req, own), requests.row_of(req), *tokens, own.wanted, own.done, prompt_ids=prompt_ids)  # type: ignore[arg-type]
 
 
-def _finished(
-    key: str, req: Any, embed: str | None, states: str | None, fingerprints: str | None, read: Ids | None
-) -> Finished:
-    prompt_tokens, output_tokens = len(req.origin_input_ids), len(req.output_ids_through_stop)
-    proven = getattr(req, PROVEN, 0)
-    return Finished(
-        key, req.req_pool_idx, prompt_tokens, output_tokens, embed, states, fingerprints, proven, input_ids=read
-    )
+def _key(req: Any, own: State) -> str:
+    key: str = own.token + req.rid
+    return key
 
 
-def watch_proven(processor: Any, batch: Any, result: Any) -> None:
-    """BEFORE ``process_batch_result_prefill``: requests that want fingerprints have them read while they run."""
-    if runtime.watch is None:
+def note_prefilled(processor: Any, batch: Any, result: Any) -> None:
+    """BEFORE ``process_batch_result_prefill``: requests that are read while they run are due from now on."""
+    if runtime.due is None:
         return
     for req in batch.reqs:
-        if _wants_fingerprints(req) and req.inflight_middle_chunks <= 0 and not req.is_retracted:
-            setattr(req, _COMPUTED, req.retraction_count)
-            runtime.watch.add(req)
+        own: State = state.of(req)
+        if _reads_while_running(own) and requests.is_prefilled(req):
+            own.prefilled = requests.retractions(req)
+            runtime.due.add(req)
 
 
-def lacking(req: Any) -> int | None:
-    """How many tokens this running request's next fingerprint lacks; a fingerprint needs the token after its last row.
+def tokens_to_next_read(req: Any) -> int | None:
+    """How many tokens this running request needs for its next read; 0 or less where one is complete.
 
     None where it finished, or was retracted: it keeps its tokens, but their rows are there only once its last chunk is
-    prefilled again, and it is watched again. An outdated one gets none; but who reads a stream must learn that.
+    prefilled again, and it is due again. An outdated one has no more reads; but who reads a stream must learn that.
     """
-    if req.finished() or getattr(req, _COMPUTED) != req.retraction_count:
+    own = state.of(req)
+    if req.finished() or own.prefilled != requests.retractions(req):
         return None
     if weights.outdated(req):
-        return 0 if req.stream and not hasattr(req, _TOLD) else None
-    return CHUNK_ROWS * getattr(req, PROVEN, 0) + 1 - len(req.output_ids)
+        return 0 if req.stream and not own.informed else None
+    nexts = [capability.next_read(options, own.done.get(name, 0)) for name, (capability, options) in own.wanted.items()]
+    return min(upto for upto in nexts if upto is not None) - requests.output_tokens(req)
 
 
-def _wants_fingerprints(req: Any) -> bool:
-    return bool(carried.of(req).get(TOPLOC_KEY))
+def _reads_while_running(own: State) -> bool:
+    return own.rows and any(capability.next_read(options, 0) is not None for capability, options in own.wanted.values())
 
 
 def _note_progress(service: RowService, req: Any) -> None:
     """The rows of all but the last generated token are complete; see docs/design/architecture.md, point 1."""
-    asked, proven, output_tokens = carried.of(req), getattr(req, PROVEN, 0), len(req.output_ids)
-    key, prompt_tokens = asked[TOKEN_KEY] + req.rid, len(req.origin_input_ids)
+    own: State = state.of(req)
+    output_tokens = requests.output_tokens(req)
+    tokens = len(requests.prompt_ids(req)), output_tokens
+    running = Finished(_key(req, own), requests.row_of(req), *tokens, own.wanted, dict(own.done), running=True)
     if weights.outdated(req):
-        service.outdated(key)
-        setattr(req, _TOLD, True)
+        service.outdated(running)
+        own.informed = True
         return
-    wire = asked[TOPLOC_KEY]
-    service.finished(
-        Finished(key, req.req_pool_idx, prompt_tokens, output_tokens, fingerprints=wire, proven=proven, running=True)
-    )
-    setattr(req, PROVEN, complete(output_tokens))
+    service.finished(running)
+    for name, (capability, options) in own.wanted.items():
+        if capability.next_read(options, 0) is not None:
+            own.done[name] = capability.complete(output_tokens)
 
 
 def read_rows(streamer: Any, *args: Any, **kwargs: Any) -> None:
     """BEFORE ``SchedulerOutputStreamer.stream_output``: the step's last act, before the next forward is launched.
 
-    A stream's fingerprint is read once it is complete. Others wait until many are complete: when requests that began
-    together end together, only their last ones are left to be built.
+    What a stream waits for is read once it is complete. Others wait until many are: when requests that began together
+    end together, only their last fingerprints are left to be built.
     """
-    service, watch = runtime.service, runtime.watch
-    if service is None or watch is None:
+    service, due = runtime.service, runtime.due
+    if service is None or due is None:
         return
-    ready = watch.step()
+    ready = due.step()
     if len(ready) >= _MANY or any(req.stream for req in ready):
-        for req in watch.take():
+        for req in due.take():
             _note_progress(service, req)
     service.flush()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.delivery.outbox import Outbox
-from tessera.fingerprint.watch import Watch
+from tessera.rows.due import DueReads
 from tessera.rows.generations import Generations
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore
@@ -16,8 +16,8 @@ scheduler: Any = None
 """SGLang's ``Scheduler``, once a request came."""
 service: RowService | None = None
 outbox: Outbox | None = None
-watch: Watch[Any] | None = None
-"""Of SGLang's ``Req``, those that run and want fingerprints."""
+due: DueReads[Any] | None = None
+"""Of SGLang's ``Req``, those that run and of which something is read meanwhile."""
 target_logits: frozenset[int] = frozenset()
 """Identities of the target model's logits processors; draft models have their own."""
 embedding: Any = None

@@ -20,6 +20,7 @@ from tessera_patches.core.places import (
 )
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
+_SAMPLING = "sglang.srt.sampling.sampling_params.SamplingParams"
 _EVENT_LOOPS = (f"{SCHEDULER}.event_loop_normal", f"{SCHEDULER}.event_loop_overlap")
 _HANDLERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}.process_batch_result_decode")
 _FINISHERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req")
@@ -88,7 +89,7 @@ SEAMS = (
         hook=Hook.AROUND,
         phase=Phase.MAIN,
         feature="rows, inject",
-        handler="tessera_patches.rows.responses:with_rows",
+        handler="tessera_patches.rows.responses:with_fields",
         guard=Guard.BODY,
         why="Puts embeddings and raw states, which come on a way of their own, into the answer that finishes.",
         remove_when="SGLang has a channel for per-request results of plugins (auxiliary_device_output in 0.5.23).",
@@ -151,7 +152,7 @@ SEAMS = (
         remove_when="SGLang carries a plugin's parameters apart, and lets requests that sample nothing end at once.",
         callers=(f"{SCHEDULER}.handle_generate_request",),
         relied=("sglang.srt.mem_cache.radix_cache.RadixCache.match_prefix",),
-        writes=(f"{REQ}.cached_tokens", f"{REQ}.extra_key"),
+        writes=(f"{REQ}.cached_tokens", f"{REQ}.extra_key", f"{_SAMPLING}.custom_params"),
     ),
     Seam(
         target=f"{PROCESSOR}._maybe_collect_routed_experts",
@@ -170,7 +171,7 @@ SEAMS = (
         hook=Hook.BEFORE,
         phase=Phase.SCHEDULER,
         feature="rows",
-        handler="tessera_patches.rows.results:watch_proven",
+        handler="tessera_patches.rows.results:note_prefilled",
         guard=Guard.PARAMETERS,
         why="Learns which requests want fingerprints, to read each while they run.",
         remove_when="SGLang calls plugins when a request starts to generate.",

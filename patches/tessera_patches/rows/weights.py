@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from sglang.srt.constants import GPU_MEMORY_ALL_TYPES, GPU_MEMORY_TYPE_KV_CACHE
 
-from tessera.admission import EMBED_KEY, STATES_KEY, TOPLOC_KEY
-from tessera_patches.core import carried
-from tessera_patches.rows import runtime
-
-PROVEN = "tessera_proven"
-"""The attribute of SGLang's ``Req`` that says how many of its fingerprints were read."""
-_GENERATION = "tessera_generation"
-"""The attribute that says with which weights its first row is computed."""
-_EXTRA_KEY = "tessera_extra_key"
-"""The attribute that holds the ``extra_key`` with which the request came."""
+from tessera_patches.engine.ranks import on_any
+from tessera_patches.rows import runtime, state
+from tessera_patches.rows.state import State
 
 _NOTHING_LOADED = (
     "Failed to get model loader",
@@ -37,20 +29,13 @@ def changed(result: tuple[bool, str], updater: Any, *args: Any, **kwargs: Any) -
         return
     success, message = result
     touched = success or not message.startswith(_NOTHING_LOADED)
-    if not _on_any_rank(touched, runner.tp_group.cpu_group):
+    if not on_any(touched, runner):  # ranks that count differently would find different prefixes, and wait for ever
         return
     runtime.generations.changed()
     if runtime.rows is not None:
         runtime.rows.invalidate()
     for req in [] if runtime.scheduler is None else runtime.scheduler.waiting_queue:
         begin(req)
-
-
-def _on_any_rank(found: bool, group: Any) -> bool:
-    """Ranks that count differently would find different prefixes, and wait for each other forever."""
-    flag = torch.tensor([found], dtype=torch.int32)
-    torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX, group=group)
-    return bool(flag.item())
 
 
 def flushed(result: bool, scheduler: Any, *args: Any, **kwargs: Any) -> None:
@@ -62,24 +47,23 @@ def flushed(result: bool, scheduler: Any, *args: Any, **kwargs: Any) -> None:
 def begin(req: Any) -> None:
     """A request waits: all its rows will be computed with the weights of now.
 
-    A stream that sent fingerprints of older weights cannot take them back: it stays `outdated`.
+    A stream that sent what was read with older weights cannot take it back: it stays `outdated`.
     """
-    asked = carried.of(req)
-    if not any(asked.get(key) for key in (EMBED_KEY, STATES_KEY, TOPLOC_KEY)):
+    own: State = state.of(req)
+    if not own.rows:
         return
-    generation = runtime.generations.number
-    req.extra_key = runtime.generations.key(vars(req).setdefault(_EXTRA_KEY, req.extra_key))
-    if not hasattr(req, _GENERATION):
-        setattr(req, _GENERATION, generation)
-    elif outdated(req) and not (req.stream and getattr(req, PROVEN, 0)):
-        setattr(req, _GENERATION, generation)
-        setattr(req, PROVEN, 0)
+    if own.generation is None:
+        own.extra_key, own.generation = req.extra_key, runtime.generations.number
+    req.extra_key = runtime.generations.key(own.extra_key)
+    if outdated(req) and not (req.stream and any(own.done.values())):
+        own.generation = runtime.generations.number
+        own.done.clear()
 
 
 def outdated(req: Any) -> bool:
     """Whether the weights have changed since its first row was computed."""
-    generation = runtime.generations.number
-    return bool(getattr(req, _GENERATION, generation) != generation)
+    own = state.of(req)
+    return own.generation is not None and own.generation != runtime.generations.number
 
 
 def release(updater: Any, recv_req: Any) -> None:

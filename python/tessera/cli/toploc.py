@@ -11,10 +11,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from tessera.fingerprint.calibration import cheats, distances
-from tessera.fingerprint.calibration.campaign import VERIFIER, Campaign, Prover
-from tessera.fingerprint.calibration.distances import Measured
-from tessera.fingerprint.calibration.prover import TAMPERED, Response, tampered
+from tessera.capabilities.fingerprints.calibration import cheats, distances
+from tessera.capabilities.fingerprints.calibration.campaign import VERIFIER, Campaign, Prover
+from tessera.capabilities.fingerprints.calibration.distances import Measured
+from tessera.capabilities.fingerprints.calibration.prover import TAMPERED, Response, tampered
 
 AS_VERIFIER = "as the verifier"
 DEFAULT_CHEATS = (*cheats.PRECISIONS, "skipped layer", *TAMPERED)
@@ -162,7 +162,7 @@ def write(options: argparse.Namespace, good: Distances, bad: Distances) -> None:
         print(f"warning: too few honest responses to say that less than {ENOUGH:.0%} fail; use more --responses")
     print(f"written: {options.output}")
     if options.plot is not None:
-        from tessera.fingerprint.calibration.histograms import draw
+        from tessera.capabilities.fingerprints.calibration.histograms import draw
 
         draw(good, bad, report["thresholds"], options.plot)
         print(f"drawn: {options.plot}")

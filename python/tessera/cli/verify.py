@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tessera.capabilities.fingerprints.answer import FINGERPRINTS
 from tessera.cli.connection import add_api_key
-from tessera.fingerprint.answer import FINGERPRINTS
 
 PASS, FAIL, UNVERIFIABLE = 0, 1, 2
 

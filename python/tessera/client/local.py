@@ -12,6 +12,7 @@ from typing import Any, Self, Unpack, cast
 import numpy as np
 
 from tessera import __version__
+from tessera.capabilities.states.options import StateOptions
 from tessera.client import probe
 from tessera.client.calls import CANDIDATE_SAMPLING
 from tessera.client.candidates import grouped
@@ -45,7 +46,6 @@ from tessera.client.results import (
     Verdict,
 )
 from tessera.client.retry import Deadline
-from tessera.states.options import StateOptions
 
 TOGETHER = 32
 """Sequences in one forward."""

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from tessera.capabilities.embed import options as embed
+from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, chosen
+from tessera.capabilities.states import options as states
+from tessera.capabilities.states.options import StateFields, StateOptions, options_of
 from tessera.client.local_model import refused
 from tessera.client.results import Embedding, Floats
-from tessera.embed.options import EmbedOptions, Pooling
 from tessera.errors import BadRequest
+from tessera.fields import read
 from tessera.rows.span import Over, bounds
-from tessera.states.options import StateOptions
 
 
 def embed_options(options: Mapping[str, Any], hidden_size: int) -> EmbedOptions:
@@ -22,7 +25,7 @@ def embed_options(options: Mapping[str, Any], hidden_size: int) -> EmbedOptions:
         RequestRefused: one is wrong.
     """
     try:
-        return EmbedOptions.parse(dict(options), hidden_size) or EmbedOptions()
+        return chosen(read({embed.FIELD: dict(options)}, EmbedFields), hidden_size) or EmbedOptions()
     except BadRequest as error:
         raise refused(str(error), error.code, error.field) from error
 
@@ -34,7 +37,7 @@ def state_options(value: Any) -> StateOptions | None:
         RequestRefused: it is wrong.
     """
     try:
-        return StateOptions.parse(value)
+        return options_of(read({states.FIELD: value}, StateFields).return_hidden_states, states.Format.LIST)
     except BadRequest as error:
         raise refused(str(error), error.code, error.field) from error
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import zmq
 import zmq.asyncio
 
-from tessera.delivery.outcome import Delivered, Outcome, Vitals, unpack
+from tessera.delivery.outcome import Delivered, Outcome, Values, Vitals, unpack
 from tessera.errors import ROWS_NOT_COLLECTED
 from tessera.limits import DELIVERY_SECONDS
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _PREFIX = "tessera-"
 
-Prepare = Callable[[Delivered], Delivered]
+Prepare = Callable[[Values], Values]
 
 
 class _Expected(NamedTuple):
@@ -70,18 +70,18 @@ class Inbox:
             self.hide()
             self._receiver = asyncio.create_task(self._receive())
 
-    def expect(self, key: str, prepare: Prepare = lambda delivered: delivered) -> None:
+    def expect(self, key: str, prepare: Prepare = lambda values: values) -> None:
         """Announce a request, before the scheduler can have finished it. Call in the event loop.
 
         Args:
             key: the request's.
-            prepare: what is done with each of its outcomes when it arrives, though nobody takes it yet.
+            prepare: what is begun with values when they arrive, though nobody takes them yet.
         """
         self.open()
         self._expected[key] = _Expected(asyncio.Queue(), prepare)
 
     async def take(self, key: str) -> Delivered:
-        """The next outcome of a request that has finished, or got so far; a failure where nothing comes in time."""
+        """The next outcome of a request; a failure where nothing comes in time."""
         try:
             return await asyncio.wait_for(self._expected[key].arrived.get(), DELIVERY_SECONDS)
         except TimeoutError:
@@ -101,7 +101,7 @@ class Inbox:
             for delivered in arrived:
                 expected = self._expected.get(delivered.outcome.key)
                 if expected is not None:
-                    expected.arrived.put_nowait(expected.prepare(delivered))
+                    expected.arrived.put_nowait(delivered._replace(values=expected.prepare(delivered.values)))
 
 
 def _before_quitting(act: Callable[[], None]) -> None:

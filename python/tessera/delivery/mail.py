@@ -1,16 +1,17 @@
-"""What comes for one request: outcomes while it streams, and the last one."""
+"""What comes for one request: what is read while it streams, and what is read when it ends."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
+from typing import Any
 
 from tessera.delivery.inbox import Inbox
-from tessera.delivery.outcome import Delivered
+from tessera.delivery.outcome import Values
 from tessera.errors import WEIGHTS_CHANGED, RequestFailed, RowsUnavailable
 
 
 class Mail:
-    """Takes the outcomes of one request in their order.
+    """Takes the values of one request in their order, each once.
 
     Args:
         inbox: where they arrive; the request is expected there.
@@ -20,46 +21,52 @@ class Mail:
     def __init__(self, inbox: Inbox, key: str) -> None:
         self._inbox = inbox
         self._key = key
-        self._received = 0
-        self._last: tuple[Delivered, ...] = ()
+        self._received: dict[str, int] = {}
+        self._waiting: dict[str, list[Any]] = {}
+        self._ended = False
         self._failure: RequestFailed | None = None
 
-    async def early(self, upto: int) -> list[Delivered]:
-        """The outcomes that were not taken yet, once the first ``upto`` of all chunks are there.
+    async def until(self, complete: Mapping[str, int]) -> Values:
+        """What was not taken yet, once so many reads of each capability have come.
 
         Raises:
             RowsUnavailable: the weights changed meanwhile.
             RequestFailed: they could not be read.
         """
-        found: list[Delivered] = []
-        while self._received < upto and not self._last:
-            delivered = await self._next()
-            if delivered.outcome.proven == 0:
-                found, self._received = [], 0
-            if delivered.outcome.more:
-                found.append(delivered)
-                self._received += len(delivered.points)
-            else:
-                self._last = (delivered,)
-        return found
+        while not self._ended and any(self._received.get(name, 0) < count for name, count in complete.items()):
+            await self._receive()
+        return {} if self._ended else self._take()
 
-    async def rest(self) -> list[Delivered]:
-        """The outcomes that were not taken yet; the last one has what belongs to the request as a whole.
+    async def rest(self) -> Values:
+        """What was not taken yet, once the request has ended.
 
         Raises:
             RowsUnavailable: the weights changed meanwhile.
             RequestFailed: it could not be read.
         """
-        return [*await self.early(sys.maxsize), *self._last]
+        while not self._ended:
+            await self._receive()
+        return self._take()
 
-    async def _next(self) -> Delivered:
+    def _take(self) -> Values:
+        found, self._waiting = self._waiting, {}
+        return found
+
+    async def _receive(self) -> None:
         """After a failure nothing that comes is whole."""
-        if self._failure is None:
-            delivered = await self._inbox.take(self._key)
-            if not delivered.outcome.code:
-                return delivered
-            kind = RowsUnavailable if delivered.outcome.code == WEIGHTS_CHANGED else RequestFailed
-            self._failure = kind(delivered.outcome.code, delivered.outcome.message)
+        if self._failure is not None:
+            raise self._failure
+        outcome, values = await self._inbox.take(self._key)
+        if outcome.code:
+            kind = RowsUnavailable if outcome.code == WEIGHTS_CHANGED else RequestFailed
+            self._failure = kind(outcome.code, outcome.message)
             if isinstance(self._failure, RowsUnavailable):
-                self._failure.input_ids = delivered.outcome.input_ids
-        raise self._failure
+                self._failure.values = values
+            raise self._failure
+        if outcome.anew:
+            self._received, self._waiting = {}, {}
+        for part in outcome.parts:
+            self._received[part.capability] = self._received.get(part.capability, 0) + 1
+        for name, own in values.items():
+            self._waiting.setdefault(name, []).extend(own)
+        self._ended = not outcome.more

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from tessera.delivery.outcome import Frame, Outcome, Vitals, pack
+from tessera.delivery.outcome import Outcome, Vitals, pack
 from tessera.errors import ROW_STORE_FAILED, StartRefused
 from tessera.rows.reader import Read
+from tessera.rows.reads import Frame
 
 logger = logging.getLogger(__name__)
 

@@ -1,35 +1,24 @@
 """The OpenAPI of what is ours: routes of our own, and our fields on SGLang's requests.
 
-Made of the option schemas, so that it cannot say anything else than they do. ``docs/reference/openapi.json`` is this
-without a model's limits; a server has it, with them, in its ``/openapi.json``.
+Derived from the declarations of capabilities. ``docs/reference/openapi.json`` is this document without a model's
+limits; a server has it, with them, in its ``/openapi.json``.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import get_type_hints
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
 
 from tessera import __version__
-from tessera.embed.options import APPLIED, EmbedOptions, Encoding, Pooling
-from tessera.http import schema_injection, schema_toploc
-from tessera.http.adapters import FIELD as ADAPTER_FIELD
-from tessera.http.adapters import MODEL
-from tessera.http.schema_parts import ADAPTER, TEXT, Schema, integer, obj, or_null, ref, values
-from tessera.http.vectors import Transport
-from tessera.inject.matrices import BASE64_FIELD
-from tessera.inject.options import FIELD as OVERRIDES_FIELD
-from tessera.limits import MAX_INPUTS, MAX_POSITIONS
-from tessera.rows.span import Over
-from tessera.states.options import Format
+from tessera.capabilities.registry import CAPABILITIES
+from tessera.capability import Capability
+from tessera.schema_parts import Schema, obj
 
-STOCK_REQUESTS = {
-    "GenerateReqInput": ("output_ids", BASE64_FIELD),
-    "ChatCompletionRequest": ("output_ids",),
-    "CompletionRequest": ("output_ids",),
-}
-"""SGLang's request bodies that take our fields, by their names in its own OpenAPI; and fields that not all take."""
-
-_ERRORS = {"400": "a field is wrong", "413": "too large", "500": "the server failed", "503": "aborted; send it again"}
+STOCK_REQUESTS = ("GenerateReqInput", "ChatCompletionRequest", "CompletionRequest")
+"""SGLang's request bodies that take our fields, by their names in its own OpenAPI."""
+_PREFIX = "Tessera"
 
 
 def document(hidden_size: int | None = None, vocabulary: int | None = None, *, adapters: bool = True) -> Schema:
@@ -40,27 +29,23 @@ def document(hidden_size: int | None = None, vocabulary: int | None = None, *, a
         vocabulary: how many token ids it has; likewise.
         adapters: whether the server may have some loaded (``--enable-lora``).
     """
+    schemas: Schema = {"TesseraError": _error()}
+    paths: Schema = {}
+    for capability in CAPABILITIES:
+        _, own = _declared(capability)
+        schemas |= own
+        capability.complete_schema(schemas, hidden_size, vocabulary, adapters=adapters)
+        paths |= capability.paths()
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tessera on SGLang", "version": __version__},
-        "paths": {
-            "/v1/embeddings": {
-                "post": _operation("Embeddings, as OpenAI has them", "EmbeddingsRequest", _embeddings())
-            },
-            "/encode": {
-                method: _operation(f"Mean embeddings of texts ({method})", "EncodeRequest", _encoded())
-                for method in ("post", "put")
-            },
-            "/v1/toploc/verify": {
-                "post": _operation("Verify fingerprints", "ToplocVerifyRequest", schema_toploc.answer(), binary=False)
-            },
-        },
-        "components": {"schemas": _components(hidden_size, vocabulary, _adapter_fields(named=adapters))},
+        "paths": paths,
+        "components": {"schemas": schemas},
     }
 
 
 def merge(stock: Schema, ours: Schema, *, routes: bool) -> Schema:
-    """SGLang's document with our fields on its requests, and our routes in place of its own of the same path.
+    """SGLang's document with our fields on its requests, and our routes instead of its own of the same path.
 
     Args:
         stock: SGLang's; changed.
@@ -78,124 +63,47 @@ def merge(stock: Schema, ours: Schema, *, routes: bool) -> Schema:
 
 def request_fields(name: str) -> Schema:
     """Our fields at the top level of one of `STOCK_REQUESTS`."""
-    own = {"output_ids": schema_toploc.output_ids(), BASE64_FIELD: schema_injection.matrices_field()}
-    return {
-        "return_embedding": ref("TesseraReturnEmbedding"),
-        "return_hidden_states": ref("TesseraReturnHiddenStates"),
-        "hidden_states_format": {"enum": [*values(Format), None], "default": Format.LIST.value},
-        **schema_toploc.fields(),
-        OVERRIDES_FIELD: schema_injection.overrides_field(),
-        **{field: own[field] for field in STOCK_REQUESTS[name]},
-    }
+    found: Schema = {}
+    for capability in CAPABILITIES:
+        properties, _ = _declared(capability)
+        for field, _, extra in capability.declared():
+            if not (extra.get("stock") or (extra.get("generate") and name != STOCK_REQUESTS[0])):
+                found[field] = properties[field]
+    return found
 
 
-def _components(hidden_size: int | None, vocabulary: int | None, adapter: dict[str, Schema]) -> Schema:
-    dimensions = integer(1, hidden_size)
-    token = integer(0, None if vocabulary is None else vocabulary - 1)
-    text = {"type": "string", "minLength": 1}
-    texts = {"type": "array", "items": text, "minItems": 1, "maxItems": MAX_INPUTS}
-    ids = {"type": "array", "items": token, "minItems": 1}
-    several = {"type": "array", "items": ids, "minItems": 1, "maxItems": MAX_INPUTS}
-    options = {
-        "encoding_format": {"enum": [*values(Encoding), None], "default": Encoding.FLOAT.value},
-        "dimensions": or_null(dimensions),
-        "pooling": {"enum": [*values(Pooling), None], "default": Pooling.MEAN.value},
-        "normalize": {"type": ["boolean", "null"], "default": False},
-    }
-    openai = {
-        "input": {"anyOf": [text, texts, ids, several]},
-        **adapter,
-        "user": {"description": "taken and not looked at"},
-        **options,
-    }
-    width = {"description": "checked against the model's"} if hidden_size is None else {"enum": [hidden_size, None]}
-    return {
-        "EmbeddingsRequest": obj(openai, ["input"]),
-        "EncodeRequest": obj(
-            {
-                "text": {"anyOf": [text, texts]},
-                "hidden_size": width,
-                ADAPTER_FIELD: adapter[ADAPTER_FIELD],
-                **options,
-            },
-            ["text"],
-        ),
-        "TesseraReturnEmbedding": {"anyOf": [{"type": ["boolean", "null"]}, _embed_options(dimensions)]},
-        "TesseraEmbeddingOptions": _applied(dimensions),
-        "TesseraReturnHiddenStates": {"anyOf": [{"type": ["boolean", "null"]}, {"const": "last"}, *_state_options()]},
-        "TesseraError": _error(),
-        **schema_toploc.components(ids),
-        **schema_injection.components(hidden_size),
-    }
+def property_names() -> frozenset[str]:
+    """The names of our fields, and of all fields of the objects that they may be."""
+    return frozenset(name for capability in CAPABILITIES for part in _declared(capability) for name in _names(part))
 
 
-def _adapter_fields(*, named: bool) -> dict[str, Schema]:
-    """What names an adapter; on a server that has none nothing may."""
-    model = {"description": "name:adapter names an adapter (LoRA) that is loaded; any other name is not looked at"}
-    if named:
-        return {MODEL: model, ADAPTER_FIELD: ADAPTER}
-    return {MODEL: {**model, "not": {**TEXT, "pattern": r":.*\S"}}, ADAPTER_FIELD: {"type": "null"}}
+def _declared(capability: Capability[Any, Any]) -> tuple[Schema, Schema]:
+    """The properties of its fields, and the components that they refer to."""
+    template = f"#/components/schemas/{_PREFIX}{{name}}"
+    _, found = msgspec.json.schema_components([capability.fields], ref_template=template)
+    enums = {template.format(name=name): schema["enum"] for name, schema in found.items() if "enum" in schema}
+    objects = {name: _inlined(schema, enums) for name, schema in found.items() if "enum" not in schema}
+    properties: Schema = objects.pop(capability.fields.__name__)["properties"]
+    return properties, {f"{_PREFIX}{name}": schema for name, schema in objects.items()}
 
 
-def _embed_options(dimensions: Schema) -> Schema:
-    types = get_type_hints(EmbedOptions)
-    properties: Schema = {}
-    for field in fields(EmbedOptions):
-        if field.name == "dimensions":
-            own = or_null(dimensions)
-        elif types[field.name] is bool:
-            own = {"type": "boolean"}
+def _inlined(schema: Any, enums: Mapping[str, list[str]]) -> Any:
+    """The values of enumerations where they are allowed, instead of references to them."""
+    if isinstance(schema, list):
+        return [_inlined(own, enums) for own in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("$ref") in enums:
+        return {"enum": enums[schema["$ref"]], **{key: own for key, own in schema.items() if key != "$ref"}}
+    return {key: _inlined(own, enums) for key, own in schema.items()}
+
+
+def _names(part: Any) -> Iterator[str]:
+    for name, schema in part.items():
+        if name.startswith(_PREFIX):
+            yield from schema.get("properties", ())
         else:
-            own = {"enum": values(types[field.name])}
-        properties[field.name] = {**own, "default": field.default}
-    return obj(properties, [])
-
-
-def _applied(dimensions: Schema) -> Schema:
-    """Of an answer: `EmbedOptions.applied`."""
-    properties = {
-        "pooling": {"enum": values(Pooling)},
-        "over": {"enum": values(Over)},
-        "normalize": {"type": "boolean"},
-        "dimensions": dimensions,
-    }
-    return obj(properties, ["pooling", "over", "normalize"])
-
-
-def _state_options() -> list[Schema]:
-    positions = {"type": "array", "items": integer(0, None), "minItems": 1, "maxItems": MAX_POSITIONS}
-    return [
-        obj({"over": {"enum": values(Over), "default": Over.ALL.value}}, []),
-        obj({"positions": positions}, ["positions"]),
-    ]
-
-
-def _embeddings() -> Schema:
-    vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
-    item = {
-        "object": {"const": "embedding"},
-        "index": integer(0, None),
-        "embedding": vector,
-        APPLIED: ref("TesseraEmbeddingOptions"),
-    }
-    usage = {"prompt_tokens": integer(1, None), "total_tokens": integer(1, None)}
-    properties = {
-        "object": {"const": "list"},
-        "data": {"type": "array", "items": obj(item, list(item))},
-        "model": {"type": "string"},
-        "usage": obj(usage, list(usage)),
-    }
-    return obj(properties, list(properties))
-
-
-def _encoded() -> Schema:
-    vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
-    return {
-        "oneOf": [
-            obj({"embedding": vector}, ["embedding"]),
-            obj({"embeddings": {"type": "array", "items": vector}}, ["embeddings"]),
-        ]
-    }
+            yield name
 
 
 def _error() -> Schema:
@@ -206,15 +114,3 @@ def _error() -> Schema:
         "code": {"type": "string"},
     }
     return obj({"error": obj(properties, list(properties))}, ["error"])
-
-
-def _operation(summary: str, request: str, answer: Schema, *, binary: bool = True) -> Schema:
-    """Args: summary, name of the body's schema, schema of the answer, and whether it comes as bytes where asked for."""
-    content: Schema = {"application/json": {"schema": answer}}
-    for kind in (Transport.RAW, Transport.SAFETENSORS) if binary else ():
-        content[kind.value] = {"schema": {"type": "string", "format": "binary"}}
-    answers: Schema = {"200": {"description": "the answer", "content": content}}
-    for status, why in _ERRORS.items():
-        answers[status] = {"description": why, "content": {"application/json": {"schema": ref("TesseraError")}}}
-    body = {"required": True, "content": {"application/json": {"schema": ref(request)}}}
-    return {"summary": summary, "requestBody": body, "responses": answers}

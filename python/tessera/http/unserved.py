@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
+from tessera.capabilities.fingerprints.options import FIELD as FINGERPRINTS_FIELD
 from tessera.errors import BadRequest
-from tessera.fingerprint.options import FIELD as FINGERPRINTS_FIELD
 from tessera.http.body_limit import App, Message, Receive, Send
 from tessera.http.schema import request_fields
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from tessera.delivery.outcome import Vectors
+from tessera.rows.reads import Vector
 
 
 class Transport(StrEnum):
@@ -52,7 +52,7 @@ class Body:
 
 
 def binary(
-    vectors: Sequence[Vectors], prompt_tokens: Sequence[int], transport: Transport, applied: dict[str, Any]
+    vectors: Sequence[Vector], prompt_tokens: Sequence[int], transport: Transport, applied: dict[str, Any]
 ) -> Body:
     """One body for the whole batch.
 

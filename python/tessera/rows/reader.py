@@ -1,41 +1,29 @@
-"""Read rows of finished requests, pooled or raw, without stalling the scheduler or the forward that is running."""
+"""Read the row store without stalling the scheduler or the forward that is running."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.ops.rows.pool_rows import Span, pool_rows
-from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
-
-_NOTHING = torch.empty((0, 0))
-
-
-class Selection(NamedTuple):
-    """Raw rows of the request in row ``request`` of ``req_to_token``: positions ``start .. end-1``, or those named."""
-
-    request: int
-    start: int
-    end: int
-    positions: tuple[int, ...] | None = None
+from tessera.rows.kinds import KINDS, Kind, Placed, Store
+from tessera_kernels.ops.rows.top_rows import Workspace
 
 
 class Fetched(NamedTuple):
     """What was asked for.
 
     Attributes:
-        vectors: pooled, ``[n, H]`` float32, on the host from the beginning.
-        rows: raw rows ``[rows, H]`` of each selection, model dtype.
-        tops: values of largest magnitude of each chunk, ``[n, bytes]``: see
-            `tessera_kernels.ops.rows.top_rows.top_rows`; on the host from the beginning.
+        tensors: by the order of `tessera.rows.kinds.KINDS`, what each kind gave: a frame of a message each.
+        hidden_size: H.
+        dtype: name of the rows' dtype.
     """
 
-    vectors: torch.Tensor
-    rows: list[torch.Tensor]
-    tops: torch.Tensor
+    tensors: tuple[list[torch.Tensor], ...]
+    hidden_size: int
+    dtype: str
 
 
 class Copies(NamedTuple):
@@ -103,73 +91,60 @@ class RowReader:
     """
 
     def __init__(self, rows: torch.Tensor, req_to_token: torch.Tensor, topk: int, *, timed: bool = False) -> None:
-        self._rows = rows
-        self._req_to_token = req_to_token
-        self._topk = topk
         self._timed = timed
         self._stream = torch.cuda.Stream(rows.device, priority=-1) if rows.is_cuda else None
         self._copying = torch.cuda.Stream(rows.device) if rows.is_cuda else None
         self._settled = torch.cuda.Event() if rows.is_cuda else None
-        self._workspace = Workspace()
+        self._store = Store(rows, req_to_token, topk, Workspace(), self._stream)
 
     def end_step(self) -> None:
         """Mark the end of a step on the current stream: later reads see the map as it is then."""
         if self._settled is not None:
             self._settled.record(torch.cuda.current_stream())
 
-    def start(self, spans: Sequence[Span], selections: Sequence[Selection] = (), chunks: Sequence[Chunk] = ()) -> Read:
-        """Begin to pool each span, to fetch each selection and to look into each chunk; returns at once.
+    def start(self, reads: Mapping[Kind, Sequence[Placed]]) -> Read:
+        """Begin to read; returns at once. The rows must be complete, and the slots still the requests' own.
 
-        The rows must be complete, and the slots still the requests' own.
+        Args:
+            reads: of each kind that is wanted.
         """
         try:
-            return self._start(spans, selections, chunks)
+            return self._start(reads)
         except Exception:
             # torch does not know that kernels write to pinned memory: none may run when that is given to somebody else.
             if self._stream is not None:
                 self._stream.synchronize()
             raise
 
-    def _start(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Read:
+    def _start(self, reads: Mapping[Kind, Sequence[Placed]]) -> Read:
         if self._stream is None or self._copying is None or self._settled is None:
             begin = time.perf_counter()
-            fetched = self._fetch(spans, selections, chunks)
+            fetched = self._fetch(reads)
             return Read(fetched, seconds=time.perf_counter() - begin)
         begun = torch.cuda.Event(enable_timing=True) if self._timed else None
         gathered = torch.cuda.Event(enable_timing=self._timed)
         self._stream.wait_event(self._settled)
         if begun is not None:
             begun.record(self._stream)
-        fetched = self._fetch(spans, selections, chunks)
+        fetched = self._fetch(reads)
         gathered.record(self._stream)
         torch.cuda.current_stream().wait_event(gathered)
-        if not selections:  # vectors and values are on the host already
+        if all(kind.on_host for kind in reads):
             return Read(fetched, Copies(fetched, begun, gathered, gathered))
         arrived = torch.cuda.Event()
         with torch.cuda.stream(self._copying):  # not on the stream of reads: the next forward waits for the next read
             self._copying.wait_event(gathered)
-            rows = [_to_host(tensor) for tensor in fetched.rows]
+            copied = tuple(
+                own if kind.on_host else [_to_host(tensor) for tensor in own]
+                for kind, own in zip(KINDS, fetched.tensors, strict=True)
+            )
             arrived.record(self._copying)
-        return Read(fetched._replace(rows=rows), Copies(fetched, begun, gathered, arrived))
+        return Read(fetched._replace(tensors=copied), Copies(fetched, begun, gathered, arrived))
 
-    def _fetch(self, spans: Sequence[Span], selections: Sequence[Selection], chunks: Sequence[Chunk]) -> Fetched:
-        rows, slots, stream = self._rows, self._req_to_token, self._stream
-        return Fetched(
-            pool_rows(rows, slots, spans, stream) if spans else _NOTHING,
-            self._gather(selections) if selections else [],
-            top_rows(rows, slots, chunks, self._topk, self._workspace, stream) if chunks else _NOTHING,
-        )
-
-    def _gather(self, selections: Sequence[Selection]) -> list[torch.Tensor]:
-        with torch.cuda.stream(self._stream):  # None is none
-            return [self._rows.index_select(0, self._slots(selection)) for selection in selections]
-
-    def _slots(self, selection: Selection) -> torch.Tensor:
-        slots = self._req_to_token[selection.request, selection.start : selection.end].long()
-        if selection.positions is None:
-            return slots
-        positions = torch.tensor(selection.positions, pin_memory=self._rows.is_cuda)
-        return slots.index_select(0, positions.to(self._rows.device, non_blocking=True))
+    def _fetch(self, reads: Mapping[Kind, Sequence[Placed]]) -> Fetched:
+        rows = self._store.rows
+        tensors = tuple(kind.launch(self._store, reads[kind]) if kind in reads else [] for kind in KINDS)
+        return Fetched(tensors, rows.shape[1], str(rows.dtype).removeprefix("torch."))
 
 
 def _to_host(tensor: torch.Tensor) -> torch.Tensor:

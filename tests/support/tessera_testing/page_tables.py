@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from tessera.capabilities.inject import refusals as injection
 from tessera.cli import parser
 from tessera.flags import Flags, name_of
 from tessera.http.schema import STOCK_REQUESTS, document, request_fields
-from tessera.inject import refusals as injection
 from tessera.refusal import Refusal
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec

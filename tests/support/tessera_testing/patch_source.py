@@ -141,14 +141,20 @@ def _made_by(place: Place, name: str) -> str:
     names = origins(place.module)
     for node in ast.walk(place.function) if place.function else ():
         if isinstance(node, ast.arg) and node.arg == name and node.annotation is not None:
-            parts = [part for part in ast.walk(node.annotation) if isinstance(part, ast.Name) and part.id != "Any"]
-            return next((_above(place.module, part) for part in parts if part.id in names), "")
+            return _annotated(place, node.annotation)
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name:
+            return _annotated(place, node.annotation)
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.Call):
             made = node.value.args[0] if called(node.value) == "as_subclass" else node.value.func
             origin = names.get(root(made), "")
             is_class = root(made).lstrip("_")[:1].isupper()
             return origin if is_class or origin.partition(".")[0] in _LOGIC else ""
     return ""
+
+
+def _annotated(place: Place, annotation: ast.expr) -> str:
+    parts = [part for part in ast.walk(annotation) if isinstance(part, ast.Name) and part.id != "Any"]
+    return next((_above(place.module, part) for part in parts if part.id in origins(place.module)), "")
 
 
 def _above(module: str, name: ast.Name) -> str:

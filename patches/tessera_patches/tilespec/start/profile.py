@@ -158,7 +158,8 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     are wanted.
     """
     on_cpu = torch.device(worker.device).type == "cpu"
-    sizes = [2] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
+    most = worker.req_to_token_pool.size
+    sizes = [min(2, most)] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     least = min(filter(None, states))
     for place, bs in enumerate(_bar(sizes, "rehearsing", "batch size")):

@@ -1,0 +1,71 @@
+"""What a request of SGLang's carries for us. Scheduler process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera import carry
+from tessera.capabilities import registry
+from tessera.capabilities.registry import Wanted
+
+_NAME = "tessera_state"
+_OWNER = "__req__"
+"""The key under which SGLang gives custom logit processors the ``Req``, whose text has its sampling parameters."""
+
+
+@dataclass(slots=True)
+class State:
+    """Of one ``Req``.
+
+    Attributes:
+        token: tells its request from any other that a client may give the same id.
+        wanted: what it asks for.
+        wires: by capability, the texts that hooks read: `tessera.capability.Capability.hooked`.
+        tail: `tessera.carry.Carried.tail`.
+        rows: whether something is read for it.
+        done: how many reads of each capability were made while it ran.
+        generation: of the weights with which its first row is computed; None until it waits.
+        extra_key: SGLang's, with which it came.
+        informed: whether the main process knows that its rows are outdated.
+        prefilled: how often it had been retracted when the rows of all its tokens were last there.
+    """
+
+    token: str = ""
+    wanted: Wanted = field(default_factory=dict)
+    wires: dict[str, str] = field(default_factory=dict)
+    tail: int | None = None
+    rows: bool = False
+    done: dict[str, int] = field(default_factory=dict)
+    generation: int | None = None
+    extra_key: str | None = None
+    informed: bool = False
+    prefilled: int = 0
+
+
+NOTHING = State()
+"""Of requests that carry nothing: not to be changed."""
+
+
+def of(req: Any) -> State:
+    """What a ``Req`` carries.
+
+    The first time, it is taken out of its ``custom_params``, which custom logit processors read and may log.
+    """
+    found: State | None = getattr(req, _NAME, None)
+    return _taken(req) if found is None else found
+
+
+def _taken(req: Any) -> State:
+    custom = req.sampling_params.custom_params
+    state = NOTHING
+    if isinstance(custom, dict) and carry.KEY in custom:
+        carried = carry.parse(custom.pop(carry.KEY))
+        hooked = {name: wire for name, wire in carried.wires.items() if registry.BY_NAME[name].hooked}
+        others = {name: wire for name, wire in carried.wires.items() if name not in hooked}
+        wanted = registry.wanted(others)
+        state = State(carried.token, wanted, hooked, carried.tail, registry.awaited(wanted))
+        if custom.keys() <= {_OWNER}:
+            req.sampling_params.custom_params = None
+    setattr(req, _NAME, state)
+    return state

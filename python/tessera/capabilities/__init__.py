@@ -1,0 +1,1 @@
+"""One folder for each thing that a request can ask for, listed in `tessera.capabilities.registry`."""

@@ -1,0 +1,80 @@
+"""``return_embedding``: one vector, pooled from the rows of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tessera import config
+from tessera.capabilities.embed import schema
+from tessera.capabilities.embed.answer import answer as answered
+from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, chosen
+from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
+from tessera.errors import BadRequest
+from tessera.limits import LISTED_VALUE_BYTES
+from tessera.rows.reads import Pool, Pooled, Read
+from tessera.rows.span import Over, bounds
+
+
+class Embed(Capability[EmbedFields, EmbedOptions]):
+    """See `tessera.capability.Capability`."""
+
+    name = "embed"
+    fields = EmbedFields
+    options = EmbedOptions
+    without_tokens = (FIELD,)
+    answers = dict.fromkeys(("embedding", "embedding_tokens", APPLIED), Place.CHOICE)
+
+    def admit(self, fields: EmbedFields, asking: Asking) -> Sequence[EmbedOptions | None]:
+        """True is the default of each option."""
+        options = chosen(fields, asking.server.hidden_size)
+        if options is None:
+            return []
+        if options.over is Over.OUTPUT and any(own.get("max_new_tokens") in (0, 1) for own in asking.params):
+            raise BadRequest(f"{FIELD}.over", str(Over.OUTPUT), "output needs max_new_tokens of 2 or more")
+        return [options]
+
+    def reads(self, options: EmbedOptions, progress: Progress) -> Sequence[Read]:
+        """``first`` and ``last`` are means over one row."""
+        if progress.running:
+            return ()
+        start, end = bounds(options.over, progress.prompt_tokens, progress.output_tokens)
+        if start < end and options.pooling is Pooling.FIRST:
+            end = start + 1
+        elif start < end and options.pooling is Pooling.LAST:
+            start = end - 1
+        return (Pool(start, end, largest=options.pooling is Pooling.MAX),)
+
+    async def respond(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """The vector, how many rows it is made of, and how."""
+        pooled: Pooled = values[0]
+        if config.metrics is not None:
+            config.metrics.embedded(pooled.tokens)
+        return answered(pooled.vector, pooled.tokens, options)
+
+    def without(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """Null, of no rows."""
+        return {"embedding": None, "embedding_tokens": 0}
+
+    def size(self, options: EmbedOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
+        """One vector."""
+        each = 4 if options.encoding_format is Encoding.BASE64 else LISTED_VALUE_BYTES
+        return (options.dimensions or shape.hidden_size) * each
+
+    def sent(self, options: EmbedOptions) -> dict[str, Any]:
+        """The object with all options."""
+        return {FIELD: msgspec.structs.asdict(options)}
+
+    def complete_schema(
+        self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
+    ) -> None:
+        """``dimensions`` up to H, and the bodies of the routes."""
+        if hidden_size is not None:
+            schemas["TesseraEmbedOptions"]["properties"]["dimensions"]["anyOf"][0]["maximum"] = hidden_size
+        schemas |= schema.components(schemas, hidden_size, vocabulary, adapters=adapters)
+
+    def paths(self) -> dict[str, Any]:
+        """``/v1/embeddings`` and ``/encode``."""
+        return schema.paths()

@@ -1,0 +1,62 @@
+"""Options of embeddings: what ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tessera.capabilities.embed.options import EmbedOptions, Pooling
+from tessera.flag import count, says
+
+
+def _pooling(text: str) -> Pooling:
+    with suppress(ValueError):
+        return Pooling(text)
+    raise argparse.ArgumentTypeError(f"got {text!r}; allowed: {', '.join(Pooling)}")
+
+
+@dataclass(frozen=True)
+class EmbedFlags:
+    """A part of `tessera.flags.Flags`."""
+
+    embeddings_pooling: Pooling = field(
+        default=Pooling.MEAN,
+        metadata=says(
+            "what /v1/embeddings and /encode do where a request does not say: mean, last, max or first (default: mean)",
+            _pooling,
+            "HOW",
+        ),
+    )
+    embeddings_normalize: bool = field(
+        default=False,
+        metadata=says("/v1/embeddings and /encode scale vectors to length 1 where a request does not say normalize"),
+    )
+    embeddings_dimensions: int | None = field(
+        default=None,
+        metadata=says(
+            "how many values /v1/embeddings and /encode keep where a request does not say dimensions (default: all)",
+            count,
+            "N",
+        ),
+    )
+    embeddings_text_only: bool = field(
+        default=False,
+        metadata=says(
+            "/v1/embeddings refuses token ids: those of another tokenizer, which some clients send, are another text"
+        ),
+    )
+
+    @property
+    def embed_options(self) -> EmbedOptions:
+        """What ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
+        return EmbedOptions(
+            pooling=self.embeddings_pooling,
+            normalize=self.embeddings_normalize,
+            dimensions=self.embeddings_dimensions,
+        )
+
+    @property
+    def about_embeddings(self) -> bool:
+        """Whether an option of these routes was given."""
+        return self.embeddings_text_only or self.embed_options != EmbedOptions()

@@ -1,0 +1,87 @@
+"""What a request may ask for in ``return_embedding``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tessera.fields import integer
+from tessera.rows.span import Over
+
+FIELD = "return_embedding"
+APPLIED = "embedding_options"
+"""The field of an answer that says how its vector was made."""
+
+
+class Pooling(StrEnum):
+    """How the rows of the span become one vector."""
+
+    MEAN = "mean"
+    LAST = "last"
+    MAX = "max"
+    FIRST = "first"
+
+
+class Encoding(StrEnum):
+    """How the vector is written into JSON: numbers, or base64 of little-endian float32."""
+
+    FLOAT = "float"
+    BASE64 = "base64"
+
+
+class EmbedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The options of one request.
+
+    Attributes:
+        pooling: how rows become one vector.
+        over: which tokens are pooled.
+        normalize: scale the vector to Euclidean length 1 (after `dimensions`).
+        dimensions: keep the first so many values; None keeps all.
+        encoding_format: how the vector is written.
+    """
+
+    pooling: Pooling = Pooling.MEAN
+    over: Over = Over.PROMPT
+    normalize: bool = False
+    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    encoding_format: Encoding = Encoding.FLOAT
+
+    def applied(self) -> dict[str, Any]:
+        """What an answer says of how its vector was made: the values in force, without what the vector itself shows."""
+        return _applied(self)
+
+
+@lru_cache(maxsize=1024)
+def _applied(options: EmbedOptions) -> dict[str, Any]:
+    shown = msgspec.structs.asdict(options)
+    del shown["encoding_format"]
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+class EmbedFields(msgspec.Struct, frozen=True):
+    """The field of a request."""
+
+    return_embedding: bool | EmbedOptions | None = None
+
+
+def chosen(fields: EmbedFields, hidden_size: int | None) -> EmbedOptions | None:
+    """The options that a request's field asks for; None where it asks for nothing, and defaults where it is true.
+
+    Args:
+        fields: of the request.
+        hidden_size: H of the model, to bound ``dimensions``; None where it is not known.
+
+    Raises:
+        BadRequest: ``dimensions`` is above H.
+    """
+    wanted = fields.return_embedding
+    if not wanted:
+        return None
+    options = EmbedOptions() if wanted is True else wanted
+    if options.dimensions is not None and hidden_size is not None:
+        integer(f"{FIELD}.dimensions", options.dimensions, 1, hidden_size)
+    return options

@@ -1,0 +1,98 @@
+"""The OpenAPI of ``/v1/embeddings`` and ``/encode``."""
+
+from __future__ import annotations
+
+from tessera.capabilities.embed.options import APPLIED, Encoding, Pooling
+from tessera.http.adapters import FIELD as ADAPTER_FIELD
+from tessera.http.adapters import MODEL
+from tessera.limits import MAX_INPUTS
+from tessera.schema_parts import ADAPTER, TEXT, Schema, integer, obj, operation, or_null, ref, values
+
+
+def paths() -> Schema:
+    """Both routes."""
+    return {
+        "/v1/embeddings": {"post": operation("Embeddings, as OpenAI has them", "EmbeddingsRequest", _embeddings())},
+        "/encode": {
+            method: operation(f"Mean embeddings of texts ({method})", "EncodeRequest", _encoded())
+            for method in ("post", "put")
+        },
+    }
+
+
+def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None, *, adapters: bool) -> Schema:
+    """Their bodies, and what an answer says of how its vector was made.
+
+    Args:
+        schemas: of the capability's options.
+        hidden_size: H; None leaves out what depends on it.
+        vocabulary: how many token ids there are; likewise.
+        adapters: whether the server may have some loaded.
+    """
+    adapter = _adapter_fields(named=adapters)
+    token = integer(0, None if vocabulary is None else vocabulary - 1)
+    text = {"type": "string", "minLength": 1}
+    texts = {"type": "array", "items": text, "minItems": 1, "maxItems": MAX_INPUTS}
+    ids = {"type": "array", "items": token, "minItems": 1}
+    several = {"type": "array", "items": ids, "minItems": 1, "maxItems": MAX_INPUTS}
+    options = {
+        "encoding_format": {"enum": [*values(Encoding), None], "default": Encoding.FLOAT.value},
+        "dimensions": or_null(integer(1, hidden_size)),
+        "pooling": {"enum": [*values(Pooling), None], "default": Pooling.MEAN.value},
+        "normalize": {"type": ["boolean", "null"], "default": False},
+    }
+    openai = {
+        "input": {"anyOf": [text, texts, ids, several]},
+        **adapter,
+        "user": {"description": "taken and not looked at"},
+        **options,
+    }
+    width = {"description": "checked against the model's"} if hidden_size is None else {"enum": [hidden_size, None]}
+    encode = {
+        "text": {"anyOf": [text, texts]},
+        "hidden_size": width,
+        ADAPTER_FIELD: adapter[ADAPTER_FIELD],
+        **options,
+    }
+    applied = {name: schemas["TesseraEmbedOptions"]["properties"][name] for name in ("pooling", "over", "normalize")}
+    return {
+        "EmbeddingsRequest": obj(openai, ["input"]),
+        "EncodeRequest": obj(encode, ["text"]),
+        "TesseraEmbeddingOptions": obj({**applied, "dimensions": integer(1, hidden_size)}, list(applied)),
+    }
+
+
+def _adapter_fields(*, named: bool) -> dict[str, Schema]:
+    """What names an adapter; on a server that has none nothing may."""
+    model = {"description": "name:adapter names an adapter (LoRA) that is loaded; any other name is not looked at"}
+    if named:
+        return {MODEL: model, ADAPTER_FIELD: ADAPTER}
+    return {MODEL: {**model, "not": {**TEXT, "pattern": r":.*\S"}}, ADAPTER_FIELD: {"type": "null"}}
+
+
+def _embeddings() -> Schema:
+    vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
+    item = {
+        "object": {"const": "embedding"},
+        "index": integer(0, None),
+        "embedding": vector,
+        APPLIED: ref("TesseraEmbeddingOptions"),
+    }
+    usage = {"prompt_tokens": integer(1, None), "total_tokens": integer(1, None)}
+    properties = {
+        "object": {"const": "list"},
+        "data": {"type": "array", "items": obj(item, list(item))},
+        "model": {"type": "string"},
+        "usage": obj(usage, list(usage)),
+    }
+    return obj(properties, list(properties))
+
+
+def _encoded() -> Schema:
+    vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
+    return {
+        "oneOf": [
+            obj({"embedding": vector}, ["embedding"]),
+            obj({"embeddings": {"type": "array", "items": vector}}, ["embeddings"]),
+        ]
+    }

@@ -1,0 +1,148 @@
+"""``return_toploc_fingerprints``, and their verification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.capabilities.fingerprints import schema
+from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, built, validated
+from tessera.capabilities.fingerprints.builder import shared
+from tessera.capabilities.fingerprints.chunks import CHUNK_ROWS, chosen_rows, complete, count, values_proven
+from tessera.capabilities.fingerprints.options import (
+    CLAIM_FIELD,
+    FIELD,
+    NONCE_FIELD,
+    FingerprintFields,
+    FingerprintOptions,
+    claimed,
+)
+from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
+from tessera.errors import BadFingerprint, BadRequest, Described
+from tessera.limits import MAX_FINGERPRINTS, MAX_PLACES
+from tessera.rows.reads import Read, Top, Value
+from tessera.schema_parts import integer, operation
+
+_PROVEN_BYTES = 8
+"""One value of a fingerprint: its place and bits, in base64."""
+
+
+class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
+    """See `tessera.capability.Capability`."""
+
+    name = "fingerprints"
+    fields = FingerprintFields
+    options = FingerprintOptions
+    without_tokens = (CLAIM_FIELD,)
+    answers = dict.fromkeys((FINGERPRINTS, RESULT, NONCE_FIELD), Place.MESSAGE)
+    pieces = frozenset({FINGERPRINTS})
+    needs = "only on a server started with --enable-return-hidden-states or --toploc-verification"
+
+    def admit(self, fields: FingerprintFields, asking: Asking) -> Sequence[FingerprintOptions | None]:
+        """A claim, or what the request or the server wants."""
+        options = FingerprintOptions(fields.toploc_nonce, asking.server.topk)
+        if fields.toploc_verification_fingerprint_to_validate is not None:
+            return [_claim(fields.toploc_verification_fingerprint_to_validate, asking, options)]
+        wanted = fields.return_toploc_fingerprints
+        always = self.name in asking.server.always
+        return [options] if (always if wanted is None else wanted) else []
+
+    def verified(self, options: FingerprintOptions) -> int | None:
+        """Of a claim."""
+        return None if options.claim is None else options.tail
+
+    def reads(self, options: FingerprintOptions, progress: Progress) -> Sequence[Read]:
+        """The prompt, then chunks of generated rows."""
+        layouts = options.layouts(progress.prompt_tokens, progress.rows)
+        upto = complete(progress.output_tokens) if progress.running else len(layouts)
+        found = []
+        for index, start, end in layouts[progress.done : upto]:
+            rows = end - start
+            if rows * progress.hidden_size > MAX_PLACES:
+                raise ValueError(f"a fingerprint of {rows} rows is not possible")
+            mask = chosen_rows(options.nonce, index, rows)
+            found.append(Top(start, end, mask, values_proven(mask, rows, progress.hidden_size, options.topk)))
+        return found
+
+    def next_read(self, options: FingerprintOptions, done: int) -> int | None:
+        """A fingerprint needs the token after its last row."""
+        return CHUNK_ROWS * done + 1 if options.claim is None else None
+
+    def complete(self, output_tokens: int) -> int:
+        """The last token generated has no row yet."""
+        return complete(output_tokens)
+
+    def arrived(self, options: FingerprintOptions, values: Sequence[Value]) -> Sequence[Any]:
+        """A thread builds them, while the request goes on; in place of values their fingerprints, once awaited."""
+        return [shared().build(values)] if values and options.claim is None else values  # type: ignore[arg-type]
+
+    async def respond(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """The fingerprints that no chunk had before, or the verdict."""
+        if options.claim is not None:
+            return {RESULT: await validated(options.claim, values, options)}
+        nonce = {} if options.nonce is None else {NONCE_FIELD: options.nonce}
+        return {FINGERPRINTS: await built(values)} | nonce
+
+    async def chunk(self, options: FingerprintOptions, values: Sequence[Any]) -> dict[str, Any]:
+        """Those that it completes."""
+        return {FINGERPRINTS: await built(values)} if values else {}
+
+    def without(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """Null."""
+        return {FINGERPRINTS if options.claim is None else RESULT: None}
+
+    def size(self, options: FingerprintOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
+        """All of a response that ends at its limit."""
+        return (1 + count(new_tokens)) * options.topk * _PROVEN_BYTES
+
+    def sent(self, options: FingerprintOptions) -> dict[str, Any]:
+        """The claim, or that there are to be some."""
+        claim = options.claim if isinstance(options.claim, str) else list(options.claim or ())
+        asked = {FIELD: True} if options.claim is None else {CLAIM_FIELD: claim}
+        return asked | {NONCE_FIELD: options.nonce}
+
+    def complete_schema(
+        self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
+    ) -> None:
+        """The body of its route."""
+        ids = integer(0, None if vocabulary is None else vocabulary - 1)
+        schemas |= schema.components({"type": "array", "items": ids, "minItems": 1})
+
+    def paths(self) -> dict[str, Any]:
+        """``/v1/toploc/verify``."""
+        request = operation("Verify fingerprints", "ToplocVerifyRequest", schema.answer(), binary=False)
+        return {"/v1/toploc/verify": {"post": request}}
+
+
+def _claim(value: object, asking: Asking, options: FingerprintOptions) -> FingerprintOptions:
+    if asking.listed:
+        raise BadRequest(CLAIM_FIELD, value, "one prompt; POST /v1/toploc/verify takes many claims")
+    params = asking.params[0]
+    if params.get("max_new_tokens") != 0 or params.get("n", 1) != 1:
+        raise BadRequest(
+            CLAIM_FIELD, Described("a request that generates"), "max_new_tokens 0 and n 1: a prefill verifies"
+        )
+    each = claimed(CLAIM_FIELD, value, options.topk, MAX_FINGERPRINTS)
+    check_count(CLAIM_FIELD, value, asking.tail, either_end=asking.either_end)
+    claim = tuple(each) if isinstance(value, list) else each[0]
+    return FingerprintOptions(options.nonce, options.topk, claim, asking.tail, asking.either_end)
+
+
+def check_count(name: str, claim: object, tail: int, *, either_end: bool = False) -> None:
+    """A list holds every fingerprint of the response; a string is its last one.
+
+    Args:
+        name: of the field.
+        claim: its value.
+        tail: how many of the prompt's last tokens the prover generated and fed back.
+        either_end: whether it may have fed back one less.
+
+    Raises:
+        BadFingerprint: it has more, or fewer.
+    """
+    allowed = sorted({count(tail), count(max(tail - either_end, 0))})
+    if isinstance(claim, list) and len(claim) not in allowed:
+        many = " or ".join(map(str, allowed))
+        raise BadFingerprint(
+            name, Described(f"{len(claim)} fingerprints"), f"{many} for this response; or its last one alone"
+        )

@@ -1,0 +1,252 @@
+"""``POST /v1/toploc/verify``: are these the fingerprints of these tokens? One prefill for each claim.
+
+Claims of exact mode are generated again instead: decoding and prefill do not give the same bits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from tessera import admission, config
+from tessera.capabilities.fingerprints import codec, options
+from tessera.capabilities.fingerprints.answer import RESULT
+from tessera.capabilities.fingerprints.chunks import chosen_rows, count, layout, values_proven
+from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FIELD, NONCE_FIELD
+from tessera.capabilities.fingerprints.sampling import Sampling, places
+from tessera.capabilities.fingerprints.verifier import Distance
+from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
+from tessera.capabilities.inject.pending import NAME as INJECT
+from tessera.capabilities.row_hashes import chain
+from tessera.carry import Live, SamplingParams
+from tessera.errors import BadFingerprint, BadRequest, Described
+from tessera.fields import known_keys
+from tessera.http import adapters
+from tessera.http.body import Streamed, read_object, token_ids
+from tessera.limits import MAX_CLAIMS, MAX_SAMPLED_TOKENS
+
+KEYS = [
+    *("input_ids", "output_ids", "fingerprints", "nonce", "sampling", "row_hashes"),
+    *(adapters.FIELD, OVERRIDES_FIELD),
+]
+
+_HASH_DIGITS = 64
+
+
+class Response(NamedTuple):
+    """What is claimed in exact mode."""
+
+    output_ids: list[int]
+    row_hashes: list[str]
+
+    def difference(self, meta: dict[str, Any]) -> str:
+        """What of it did not come again; "" if nothing."""
+        again = meta["output_ids"]
+        if len(again) != len(self.output_ids):
+            return f"output_ids: generated again, there are {len(again)} tokens"
+        for i, (claimed, own) in enumerate(zip(self.output_ids, again, strict=True)):
+            if claimed != own:
+                return f"output_ids: generated again, token {i} is {own}"
+        for i, (theirs, ours) in enumerate(zip(self.row_hashes, meta[chain.FIELD], strict=True)):
+            if theirs.lower() != ours:
+                return f"row_hashes: the rows differ in chunk {i}"
+        return ""
+
+
+class Claim(NamedTuple):
+    """One response and its fingerprints, well-formed.
+
+    Attributes:
+        tokens: what to run: prompt and response, but for its last token; in exact mode the prompt.
+        params: sampling parameters that carry the rest.
+        values: how many values each fingerprint proves.
+        prompt_tokens: N.
+        live: what the main process keeps of it.
+        sampling: how its prover says it drew, where that is to be judged.
+        response: in exact mode, what must come again.
+        lora_path: the adapter that the response was computed with, if any.
+    """
+
+    tokens: list[int]
+    params: SamplingParams
+    values: list[int]
+    prompt_tokens: int
+    live: Live
+    sampling: Sampling | None = None
+    response: Response | None = None
+    lora_path: str | None = None
+
+    @property
+    def slow_tokens(self) -> int:
+        """Tokens whose sampling is judged, or that are generated again."""
+        judged = 0 if self.sampling is None else len(self.tokens) - self.prompt_tokens
+        return judged if self.response is None else len(self.response.output_ids)
+
+
+class Unverifiable(NamedTuple):
+    """Why there is no result."""
+
+    reason: str
+
+
+Run = Callable[[list[Claim]], Awaitable[list[dict[str, Any] | Unverifiable]]]
+"""From claims to the ``meta_info`` of the answer to each, in their order."""
+
+
+async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int) -> dict[str, Any]:
+    """Answer ``/v1/toploc/verify``.
+
+    Args:
+        request: its body has ``claims``, objects with the keys `KEYS`.
+        run: runs them.
+        hidden_size: H.
+        vocabulary: how many token ids the model has.
+
+    Raises:
+        BadRequest: a field is wrong; its name says which.
+    """
+    body = await read_object(request, ("claims",))
+    values = body.get("claims")
+    if not isinstance(values, list) or not 1 <= len(values) <= MAX_CLAIMS:
+        raise BadRequest("claims", values, f"a list of 1 to {MAX_CLAIMS} claims")
+    claims = [read_claim(f"claims[{i}]", value, hidden_size, vocabulary) for i, value in enumerate(values)]
+    slow = sum(claim.slow_tokens for claim in claims)
+    if slow > MAX_SAMPLED_TOKENS:
+        raise BadRequest(
+            "claims", Described(f"{slow} tokens with sampling"), f"at most {MAX_SAMPLED_TOKENS} in one request"
+        )
+    metas = await run(claims)
+    results = [_result(claim, meta) for claim, meta in zip(claims, metas, strict=True)]
+    if any(claim.sampling is not None for claim in claims):  # seconds, for long responses: not on the event loop
+        await asyncio.to_thread(_judge_sampling, claims, metas, results)
+    return {"results": results}
+
+
+def joined(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any, int]:
+    """Prompt and response as one prompt, but for the last token, which was never fed back; and how many were added.
+
+    Args:
+        field: the prompt's name in the request.
+        prompt: its token ids.
+        output_ids: what was generated; None where the request has none.
+        claim: the fingerprints to verify; None where it has none.
+
+    Raises:
+        BadRequest: generated ids without fingerprints, with a text, or that are none; fingerprints of many prompts.
+    """
+    if claim is not None and isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        raise BadRequest(
+            field, Described(f"{len(prompt)} prompts"), f"one prompt beside {CLAIM_FIELD}; /v1/toploc/verify takes many"
+        )
+    if output_ids is None:
+        return prompt, 0
+    if claim is None:
+        raise BadRequest("output_ids", output_ids, f"only with {CLAIM_FIELD}")
+    if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], int):
+        raise BadRequest("output_ids", output_ids, f"only with {field} of one prompt, as token ids")
+    vocabulary = config.active.vocabulary
+    generated = token_ids("output_ids", output_ids, vocabulary, least=0)[:-1]
+    return token_ids(field, prompt, vocabulary) + generated, len(generated)
+
+
+def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Claim:
+    """Check one claim.
+
+    Args:
+        name: its place in the request, for the message.
+        value: what came.
+        hidden_size: H.
+        vocabulary: how many token ids the model has.
+
+    Raises:
+        BadRequest: a field is wrong; its name says which.
+    """
+    if not isinstance(value, dict):
+        raise BadRequest(name, value, f"an object with {', '.join(KEYS)}")
+    known_keys(name, value, KEYS)
+    prompt = token_ids(f"{name}.input_ids", value.get("input_ids"), vocabulary)
+    output = token_ids(f"{name}.output_ids", value.get("output_ids"), vocabulary, least=0)
+    generated = output[:-1]
+    nonce = options.nonce(value.get("nonce"), f"{name}.nonce")
+    sampling = Sampling.parse(f"{name}.sampling", value.get("sampling"))
+    adapter = adapters.named(f"{name}.{adapters.FIELD}", value.get(adapters.FIELD))
+    if "row_hashes" in value:
+        hashes = _row_hashes(f"{name}.row_hashes", value, count(len(generated)))
+        exactly = {FIELD: False, "return_row_hashes": True, "return_output_ids": True}
+        again = _again(f"{name}.sampling", value.get("sampling"), sampling, len(output))
+        params, live = _admitted(name, value, exactly, again, 0)
+        return Claim(prompt, params, [], len(prompt), live, response=Response(output, hashes), lora_path=adapter)
+    values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
+    fingerprints = value.get("fingerprints")
+    _check(f"{name}.fingerprints", fingerprints, values)
+    fields = {CLAIM_FIELD: fingerprints, NONCE_FIELD: nonce}
+    params, live = _admitted(name, value, fields, {"max_new_tokens": 0}, len(generated))
+    return Claim(prompt + generated, params, values, len(prompt), live, sampling, lora_path=adapter)
+
+
+def _admitted(
+    name: str, value: dict[str, Any], fields: dict[str, Any], params: SamplingParams, tail: int
+) -> tuple[SamplingParams, Live]:
+    """With the vectors that the response was computed with: of this one prompt, for many claims are one request."""
+    fields = {**fields, OVERRIDES_FIELD: value.get(OVERRIDES_FIELD)}
+    params, live = admission.admit(fields, params, admission.server(), tail=tail, where=f"{name}.")
+    if pending := live.kept.get(INJECT):
+        pending.merge()
+    return params, live
+
+
+def _again(name: str, said: Any, sampling: Sampling | None, tokens: int) -> SamplingParams:
+    """Sampling parameters that generate the same response again."""
+    if sampling is None or (sampling.temperature > 0 and sampling.seed is None):
+        raise BadRequest(name, said, "beside row_hashes temperature 0 or a seed: the response is generated again")
+    params = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+    seed = {} if sampling.temperature == 0 else {"sampling_seed": sampling.seed}
+    return {**params, **seed, "max_new_tokens": tokens, "ignore_eos": True}
+
+
+def _row_hashes(name: str, value: dict[str, Any], wanted: int) -> list[str]:
+    hashes = value["row_hashes"]
+    if value.get("fingerprints") is not None or value.get("nonce") is not None:
+        raise BadRequest(name, hashes, "either row_hashes, or fingerprints and nonce")
+    good = isinstance(hashes, list) and len(hashes) == wanted
+    if not good or not all(isinstance(one, str) and len(one) == _HASH_DIGITS for one in hashes):
+        raise BadRequest(name, hashes, f"a list of {wanted} texts of {_HASH_DIGITS} hexadecimal digits")
+    return list(hashes)
+
+
+def expected_values(prompt: int, generated_rows: int, nonce: str | None, hidden_size: int, topk: int) -> list[int]:
+    """How many values each fingerprint of such a response proves."""
+    spans = enumerate(layout(prompt, prompt + generated_rows))
+    return [
+        values_proven(chosen_rows(nonce, i, end - start), end - start, hidden_size, topk) for i, (start, end) in spans
+    ]
+
+
+def _check(name: str, fingerprints: Any, values: list[int]) -> None:
+    if not isinstance(fingerprints, list) or len(fingerprints) != len(values):
+        found = f"{len(fingerprints)} fingerprints" if isinstance(fingerprints, list) else fingerprints
+        raise BadFingerprint(name, found, f"a list of {len(values)} for this response: prompt, then 32 tokens each")
+    for i, (read, wanted) in enumerate(zip(codec.parse_all(name, fingerprints, max(values)), values, strict=True)):
+        if len(read.coefficients) != wanted:
+            raise BadFingerprint(f"{name}[{i}]", Described(f"{len(read.coefficients)} values"), f"{wanted} values")
+
+
+def _result(claim: Claim, meta: dict[str, Any] | Unverifiable) -> dict[str, Any]:
+    limits = config.thresholds.for_values(config.flags.toploc_verification_topk)
+    if isinstance(meta, Unverifiable):
+        return {"verdict": "unverifiable", "reason": meta.reason, "statistics": [], "thresholds": limits}
+    found = [] if claim.response is not None else [Distance(**one) for one in json.loads(meta[RESULT])]
+    reason = config.thresholds.why_failed(found, claim.values)
+    if claim.response is not None:
+        reason = claim.response.difference(meta)
+    verdict = "fail" if reason else "pass"
+    statistics = [one._asdict() for one in found]
+    return {"verdict": verdict, "reason": reason, "statistics": statistics, "thresholds": limits}
+
+
+def _judge_sampling(claims: list[Claim], metas: list[dict[str, Any] | Unverifiable], results: list[Any]) -> None:
+    for claim, meta, result in zip(claims, metas, results, strict=True):
+        if claim.sampling is not None and not isinstance(meta, Unverifiable):
+            result["sampling"] = claim.sampling.judge(places(meta, claim.prompt_tokens))._asdict()

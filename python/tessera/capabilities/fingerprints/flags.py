@@ -1,0 +1,42 @@
+"""Options of fingerprints."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tessera.flag import says
+from tessera.limits import MAX_TOPK
+
+
+def _topk(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= MAX_TOPK:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 to {MAX_TOPK}")
+
+
+@dataclass(frozen=True)
+class FingerprintFlags:
+    """A part of `tessera.flags.Flags`."""
+
+    toploc_verification: bool = field(
+        default=False,
+        metadata=says(
+            "return TOPLOC fingerprints with every response (toploc_verification_fingerprints) unless its request says "
+            "return_toploc_fingerprints: false; turns --enable-return-hidden-states on"
+        ),
+    )
+    toploc_verification_topk: int = field(
+        default=128,
+        metadata=says("values that one fingerprint proves; prover and verifier must agree (default: 128)", _topk, "K"),
+    )
+    toploc_thresholds: Path | None = field(
+        default=None,
+        metadata=says("thresholds of the verifier, a file written by: tessera toploc calibrate", Path, "FILE"),
+    )
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the row store must be on, as with ``--enable-return-hidden-states``."""
+        return self.toploc_verification

@@ -1,0 +1,109 @@
+"""What a request may ask for about fingerprints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tessera.capabilities.fingerprints import chunks, codec
+from tessera.errors import BadFingerprint, BadRequest, Described
+from tessera.limits import MAX_FINGERPRINTS, MAX_NONCE_CHARACTERS
+
+FIELD = "return_toploc_fingerprints"
+CLAIM_FIELD = "toploc_verification_fingerprint_to_validate"
+NONCE_FIELD = "toploc_nonce"
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_FINGERPRINTS}
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_NULL = {"type": "null"}
+_FOLLOWS = f"only with {CLAIM_FIELD}; none for fingerprints of a prompt alone"
+
+
+class FingerprintFields(msgspec.Struct, frozen=True):
+    """The fields of a request.
+
+    Attributes:
+        return_toploc_fingerprints: whether the answer has fingerprints; None is what the server does by default.
+        toploc_verification_fingerprint_to_validate: fingerprints to compare with the rows of this prompt: the last one
+            of a response, or a list of all. Checked by `claimed`, whose errors have a code of their own.
+        toploc_nonce: the verifier's, which selects the rows that are proven; None proves all.
+        output_ids: with fingerprints to compare, what was generated for the prompt (`claims.joined`).
+    """
+
+    return_toploc_fingerprints: bool | None = None
+    toploc_verification_fingerprint_to_validate: Annotated[
+        Any, Meta(extra_json_schema={"anyOf": [_TEXT, _TEXTS, _NULL]})
+    ] = None
+    toploc_nonce: Annotated[str, Meta(min_length=1, max_length=MAX_NONCE_CHARACTERS)] | None = None
+    output_ids: Annotated[Any, Meta(extra_json_schema={"anyOf": [_IDS, _NULL], "description": _FOLLOWS})] = None
+
+
+class FingerprintOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The options of one request.
+
+    Attributes:
+        nonce: the verifier's, which selects the rows that are proven; None proves all.
+        topk: how many values a fingerprint proves.
+        claim: the fingerprints that are verified: the last of a response, or all; None where they are built.
+        tail: of a claim: how many of the prompt's last tokens its prover generated and fed back.
+        either_end: of a claim made of text: the prover may have fed back one token less, for a text does not say
+            whether its last token ended the response or was followed by one that did.
+    """
+
+    nonce: str | None = None
+    topk: int = 128
+    claim: str | tuple[str, ...] | None = None
+    tail: int = 0
+    either_end: bool = False
+
+    def layouts(self, prompt_tokens: int, rows: int) -> list[tuple[int, int, int]]:
+        """Number, first row and the one after the last of each fingerprint: `tessera.capabilities.fingerprints.chunks`.
+
+        With ``either_end`` the last one of the shorter response follows.
+        """
+        if self.claim is None:
+            return _numbered(chunks.layout(prompt_tokens, rows))
+        found = _numbered(chunks.layout(rows - self.tail, rows))
+        if self.either_end and self.tail > 0:
+            found.append(_numbered(chunks.layout(rows - self.tail, rows - 1))[-1])
+        return found
+
+
+def _numbered(layout: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    return [(number, start, end) for number, (start, end) in enumerate(layout)]
+
+
+def nonce(value: object, field: str = NONCE_FIELD) -> str | None:
+    """Read a nonce.
+
+    Raises:
+        BadRequest: it is no text, empty or too long.
+    """
+    if value is None or (isinstance(value, str) and 1 <= len(value) <= MAX_NONCE_CHARACTERS):
+        return value
+    raise BadRequest(field, value, f"a text of 1 to {MAX_NONCE_CHARACTERS} characters")
+
+
+def claimed(field: str, value: object, topk: int, most: int) -> list[str]:
+    """The fingerprints of a claim, one or a list of them, as a list; each is well-formed.
+
+    Args:
+        field: its name.
+        value: what came.
+        topk: how many values one may prove.
+        most: how many fingerprints there may be.
+
+    Raises:
+        BadFingerprint: none, too many, or one that is malformed.
+    """
+    found: list[Any] = value if isinstance(value, list) else [value]
+    if not 1 <= len(found) <= most:
+        raise BadFingerprint(field, Described(f"{len(found)} fingerprints"), f"1 to {most}")
+    if isinstance(value, list):
+        codec.parse_all(field, found, topk)
+    else:
+        codec.parse(field, value, topk)
+    return found

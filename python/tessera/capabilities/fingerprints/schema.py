@@ -1,0 +1,80 @@
+"""The OpenAPI of fingerprints: fields of requests, and ``/v1/toploc/verify``."""
+
+from __future__ import annotations
+
+from tessera.capabilities.fingerprints.sampling import Found
+from tessera.capabilities.fingerprints.verifier import Distance
+from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
+from tessera.capabilities.inject.schema import overrides_field
+from tessera.http.adapters import FIELD as ADAPTER_FIELD
+from tessera.limits import MAX_CLAIMS, MAX_FINGERPRINTS, MAX_NONCE_CHARACTERS
+from tessera.schema_parts import ADAPTER, TEXT, Schema, integer, obj, or_null, ref
+
+_TEXTS: Schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": MAX_FINGERPRINTS}
+_NONCE: Schema = or_null({**TEXT, "minLength": 1, "maxLength": MAX_NONCE_CHARACTERS})
+_NUMBER: Schema = {"type": "number"}
+_LARGEST_SEED = 2**63 - 1
+
+
+def components(ids: Schema) -> Schema:
+    """The schemas of ``/v1/toploc/verify``; ``ids`` is that of a prompt's token ids."""
+    claims = {"type": "array", "items": ref("ToplocClaim"), "minItems": 1, "maxItems": MAX_CLAIMS}
+    return {
+        "ToplocVerifyRequest": obj({"claims": claims}, ["claims"]),
+        "ToplocClaim": {"anyOf": [_claim_of_fingerprints(ids), _claim_of_hashes(ids)]},
+    }
+
+
+def answer() -> Schema:
+    """Of ``/v1/toploc/verify``."""
+    distance = obj(dict.fromkeys(Distance._fields, _NUMBER), list(Distance._fields))
+    found = {"tokens": integer(0, None), "mismatches": integer(0, None), "gap_mean": _NUMBER, "gap_max": _NUMBER}
+    result = {
+        "verdict": {"enum": ["pass", "fail", "unverifiable"]},
+        "reason": TEXT,
+        "statistics": {"type": "array", "items": distance},
+        "thresholds": distance,
+        "sampling": obj(found, list(Found._fields)),
+    }
+    results = {"type": "array", "items": obj(result, ["verdict", "reason", "statistics", "thresholds"])}
+    return obj({"results": results}, ["results"])
+
+
+def _claim_of_fingerprints(ids: Schema) -> Schema:
+    return obj(
+        {**_common(ids), "fingerprints": _TEXTS, "nonce": _NONCE},
+        ["input_ids", "output_ids", "fingerprints"],
+    )
+
+
+def _claim_of_hashes(ids: Schema) -> Schema:
+    digest = {**TEXT, "minLength": 64, "maxLength": 64}
+    return {
+        **obj(
+            {
+                **_common(ids),
+                "row_hashes": {"type": "array", "items": digest, "minItems": 1, "maxItems": MAX_FINGERPRINTS},
+                "fingerprints": {"type": "null"},
+                "nonce": {"type": "null"},
+            },
+            ["input_ids", "output_ids", "row_hashes", "sampling"],
+        ),
+        "description": "only on a server started with --enable-deterministic-inference; sampling with temperature 0 or"
+        " a seed",
+    }
+
+
+def _common(ids: Schema) -> Schema:
+    sampling = {
+        "temperature": {"anyOf": [{"const": 0}, {**_NUMBER, "minimum": 0.01, "maximum": 100}], "default": 1},
+        "top_p": {**_NUMBER, "minimum": 0, "maximum": 1, "default": 1},
+        "top_k": {"anyOf": [{"const": -1}, integer(1, None)], "default": -1},
+        "seed": or_null(integer(0, _LARGEST_SEED)),
+    }
+    return {
+        "input_ids": ids,
+        "output_ids": {**ids, "minItems": 0},
+        "sampling": or_null(obj(sampling, [])),
+        ADAPTER_FIELD: ADAPTER,
+        OVERRIDES_FIELD: overrides_field(),
+    }

@@ -1,0 +1,154 @@
+"""Admit injections at the HTTP edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tessera.capabilities.inject import matrices, options
+from tessera.capabilities.inject.model import Model
+from tessera.capabilities.inject.options import FIELD, Override
+from tessera.capabilities.inject.pending import NAME, Overrides, Pending, PerPrompt, Prompts, count, overrides_of, place
+from tessera.carry import Live
+from tessera.errors import BadRequest, Described, TooLarge
+from tessera.limits import MAX_OVERRIDES, MAX_VECTOR_COPIES
+
+
+class Budget:
+    """The bytes of vectors that one request may hold: projections and copies make more of them than its body has."""
+
+    def __init__(self, model: Model) -> None:
+        self._most = MAX_VECTOR_COPIES * model.max_bytes
+        self._taken = 0
+
+    def take(self, field: str, size: int) -> None:
+        """Count some more.
+
+        Raises:
+            TooLarge: together they are too many.
+        """
+        self._taken += size
+        if self._taken > self._most:
+            allowed = (
+                f"up to {self._most} for all prompts and samples ({MAX_VECTOR_COPIES} x --injection-max-megabytes)"
+            )
+            raise TooLarge(field, Described(f"{self._taken} bytes of vectors"), allowed)
+
+
+def parse(value: object, model: Model, field: str = FIELD) -> Overrides | PerPrompt | None:
+    """Read ``input_embed_overrides``: an object, a list of them, or for several prompts a list of such values.
+
+    Args:
+        value: what the client sent.
+        model: what is served.
+        field: its place in the request, for messages.
+
+    Raises:
+        BadRequest: the value, a key or a key's value is not allowed.
+    """
+    if value is None:
+        return None
+    budget = Budget(model)
+    if not isinstance(value, list):
+        return Overrides((_parse(field, value, model, budget),))
+    if not 1 <= len(value) <= MAX_OVERRIDES:
+        raise BadRequest(field, Described(f"{len(value)} values"), f"1 to {MAX_OVERRIDES}")
+    return PerPrompt(_of_prompt(f"{field}[{i}]", item, model, budget) for i, item in enumerate(value))
+
+
+def placed(prompts: Prompts, sampling_params: Any, model: Model, live: Live | None) -> tuple[Prompts, Any]:
+    """Prompts without matrices, and sampling parameters that say what each prompt injects.
+
+    Matrices become overrides of every position of a prompt of filler tokens.
+
+    Raises:
+        BadRequest: a value, or a combination, is not allowed.
+    """
+    pending = None if live is None else live.kept.get(NAME)
+    if live is None or (pending is not None and pending.placed):
+        return prompts, sampling_params
+    found = _matrices(prompts, model, overrides=pending is not None)
+    if found is not None:
+        single = isinstance(found, Override)
+        whole = PerPrompt(Overrides((own,)) for own in ([found] if isinstance(found, Override) else found))
+        ids = [[matrices.FILLER_ID] * len(own.each[0].vectors) for own in whole]
+        prompts = Prompts(input_ids=ids[0] if single else ids)
+        pending = live.kept[NAME] = Pending(whole)
+    if pending is None:
+        return prompts, sampling_params
+    return prompts, place(pending, live, count(prompts), sampling_params)
+
+
+def check_copies(prompts: Prompts, params: Any, model: Model) -> None:
+    """Each prompt, and each of its samples, takes a copy of its vectors to the scheduler: a small body could send many.
+
+    Raises:
+        TooLarge: together they are too large.
+    """
+    each = params if isinstance(params, list) else [params]
+    prompts_of_each = 1 if isinstance(params, list) else count(prompts) or 1
+    budget = Budget(model)
+    for own in each:
+        overrides = overrides_of(own)
+        if overrides is not None:
+            samples = own.get("n")
+            copies = prompts_of_each * (max(samples, 1) if isinstance(samples, int) else 1)
+            budget.take(FIELD, copies * sum(one.vectors.nbytes for one in overrides.each))
+
+
+def without_injection(prompts: Prompts, model: Model) -> Prompts:
+    """On a server without injection SGLang takes ``input_embeds`` itself: only what it survives may reach it.
+
+    Raises:
+        BadRequest: a matrix is not one that it survives.
+    """
+    found = _matrices(prompts, model)
+    if found is None:
+        return prompts
+    if model.dtype != torch.bfloat16:
+        check_enabled(matrices.LIST_FIELD, Described(f"a matrix for a model of {model.dtype}"), model)
+    if isinstance(found, Override):
+        return prompts._replace(input_embeds=found.vectors.tolist())
+    return prompts._replace(input_embeds=[own.vectors.tolist() for own in found])
+
+
+def check_enabled(field: str, value: object, model: Model) -> None:
+    """Refuse a field that is given to a server without injection.
+
+    Raises:
+        BadRequest: it is.
+    """
+    if value is not None and not model.enabled:
+        raise BadRequest(field, value, "only on a server started with --enable-injection")
+
+
+def _matrices(prompts: Prompts, model: Model, *, overrides: bool = False) -> list[Override] | Override | None:
+    given = [name for name in Prompts._fields if getattr(prompts, name) is not None]
+    matrix = [name for name in given if name.startswith("input_embeds")]
+    if not matrix:
+        return None
+    others = [name for name in given if name != matrix[0]] + [FIELD] * overrides
+    if others:
+        raise BadRequest(
+            matrix[0], Described(f"beside {others[0]}"), "one of text, input_ids, input_embeds, input_embeds_b64, alone"
+        )
+    if prompts.input_embeds_b64 is not None:
+        return matrices.from_base64(prompts.input_embeds_b64, model)
+    return matrices.from_lists(prompts.input_embeds, model)
+
+
+def _of_prompt(field: str, value: object, model: Model, budget: Budget) -> Overrides:
+    if value is None:
+        return Overrides()
+    if not isinstance(value, list):
+        return Overrides((_parse(field, value, model, budget),))
+    if len(value) > MAX_OVERRIDES:
+        raise BadRequest(field, Described(f"{len(value)} values"), f"up to {MAX_OVERRIDES}")
+    return Overrides(tuple(_parse(f"{field}[{i}]", item, model, budget) for i, item in enumerate(value)))
+
+
+def _parse(field: str, value: object, model: Model, budget: Budget) -> Override:
+    found = options.parse(field, value, model.bounds(projected=True), model.dtype, model.projections)
+    budget.take(f"{field}.embeds", found.vectors.nbytes)
+    return found

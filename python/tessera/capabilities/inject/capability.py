@@ -1,0 +1,120 @@
+"""``input_embed_overrides``, ``input_embeds`` and ``input_embeds_b64``: vectors in place of embeddings of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tessera import carry, config
+from tessera.capabilities.inject import admission
+from tessera.capabilities.inject.matrices import BASE64_FIELD, LIST_FIELD
+from tessera.capabilities.inject.options import FIELD
+from tessera.capabilities.inject.pending import INJECTED, NAME, Pending, Prompts, overrides_of
+from tessera.capabilities.inject.schema import components, matrices_field, overrides_field
+from tessera.capability import Answer, Asking, Capability, Place
+from tessera.errors import BadRequest
+
+
+class InjectFields(msgspec.Struct, frozen=True):
+    """The fields of a request, checked by `tessera.capabilities.inject.admission`: vectors may be large.
+
+    ``input_embeds`` is SGLang's. It and ``input_embeds_b64`` are prompts, so only ``/generate`` takes them.
+    """
+
+    input_embed_overrides: Annotated[Any, Meta(extra_json_schema=overrides_field())] = None
+    input_embeds: Annotated[Any, Meta(extra={"generate": True, "stock": True})] = None
+    input_embeds_b64: Annotated[Any, Meta(extra={"generate": True}, extra_json_schema=matrices_field())] = None
+
+
+class Inject(Capability[InjectFields, str]):
+    """See `tessera.capability.Capability`. Its option is the text of an `Injection`."""
+
+    name = NAME
+    fields = InjectFields
+    options = str
+    answers = {INJECTED: Place.CHOICE}  # noqa: RUF012 - declared so in the base
+    needs = ""
+    hooked = True
+
+    def to_wire(self, options: str) -> str:
+        """It is text."""
+        return options
+
+    def from_wire(self, wire: str) -> str:
+        """It is text."""
+        return wire
+
+    def admit(self, fields: InjectFields, asking: Asking) -> Sequence[str | None]:
+        """Decode vectors; where they go is known later."""
+        model = config.injection
+        if model is None:
+            return []
+        admission.check_enabled(FIELD, fields.input_embed_overrides, model)
+        admission.check_enabled(BASE64_FIELD, fields.input_embeds_b64, model)
+        if not model.enabled:
+            return []
+        found = admission.parse(fields.input_embed_overrides, model, f"{asking.where}{FIELD}")
+        if found is not None:
+            asking.live.kept[NAME] = Pending(found)
+        matrices = fields.input_embeds is not None or fields.input_embeds_b64 is not None
+        return [""] if found is not None or matrices else []
+
+    def prepare(self, request: Any, params: Any) -> Any:
+        """Matrices become prompts; each prompt gets what is its own."""
+        model = config.injection
+        if model is None:
+            return params
+        live = carry.live(params)
+        prompts = Prompts(request.text, request.input_ids, request.input_embeds, request.input_embeds_b64)
+        if not model.enabled:
+            request.input_embeds = admission.without_injection(prompts, model).input_embeds
+            return params
+        if carry.uses(params, self.name) and (request.session_params is not None or request.session_id is not None):
+            raise BadRequest(
+                "session_params", request.session_params or request.session_id, "no session beside vectors"
+            )
+        try:
+            prompts, params = admission.placed(prompts, params, model, live)
+            admission.check_copies(prompts, params, model)
+        except BadRequest as error:
+            carry.note_error(params, error)  # an OpenAI route makes a 500 of what is raised here
+            raise
+        request.input_ids, request.input_embeds, request.input_embeds_b64 = (
+            prompts.input_ids,
+            prompts.input_embeds,
+            None,
+        )
+        return params
+
+    def awaits(self, options: str) -> bool:
+        """The main process knows how many there were."""
+        return False
+
+    async def respond(self, options: str, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """How many vectors were injected: what a proxy dropped is missing there."""
+        overrides = overrides_of(answer.params)
+        return {} if overrides is None else {INJECTED: overrides.injected}
+
+    def sent(self, options: str) -> dict[str, Any]:
+        """Vectors are left out: only that there are some is said."""
+        return {FIELD: "(vectors)"}
+
+    def complete_schema(
+        self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
+    ) -> None:
+        """The objects of its fields, with H."""
+        schemas |= components(hidden_size)
+
+
+def refuse_matrices(body: Mapping[str, Any]) -> None:
+    """Refuse what is a prompt on ``/generate`` alone: pydantic would drop it elsewhere.
+
+    Raises:
+        BadRequest: there is one.
+    """
+    for name in (LIST_FIELD, BASE64_FIELD):
+        if body.get(name) is not None:
+            raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")

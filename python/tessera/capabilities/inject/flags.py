@@ -1,0 +1,48 @@
+"""Options of injection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tessera.flag import count, positive, says
+
+
+@dataclass(frozen=True)
+class InjectFlags:
+    """A part of `tessera.flags.Flags`."""
+
+    enable_injection: bool = field(
+        default=False,
+        metadata=says(
+            "let requests put vectors into the embeddings of their prompts: input_embed_overrides, input_embeds and "
+            "input_embeds_b64, with the prefix cache on"
+        ),
+    )
+    injection_projections: Path | None = field(
+        default=None,
+        metadata=says(
+            "folder of *.safetensors, each a linear projection (weight [H, width], perhaps bias [H]) from vectors of "
+            "another width to the model's; turns --enable-injection on",
+            Path,
+            "DIR",
+        ),
+    )
+    injection_max_magnitude: float = field(
+        default=1e4,
+        metadata=says("largest absolute value of an injected vector (default: 10000)", positive, "X"),
+    )
+    injection_max_megabytes: int = field(
+        default=64,
+        metadata=says(
+            "with --enable-injection, the largest body of a request that generates; more is a 413, read no further "
+            "(default: 64)",
+            count,
+            "MB",
+        ),
+    )
+
+    @property
+    def needs_injection(self) -> bool:
+        """Whether requests may inject vectors."""
+        return self.enable_injection or self.injection_projections is not None

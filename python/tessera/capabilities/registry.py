@@ -1,0 +1,53 @@
+"""The list of capabilities. A new one is a folder beside this file, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tessera.capabilities.embed.capability import Embed
+from tessera.capabilities.fingerprints.capability import Fingerprints
+from tessera.capabilities.inject.capability import Inject
+from tessera.capabilities.row_hashes.capability import RowHashes
+from tessera.capabilities.states.capability import States
+from tessera.capabilities.token_ids.capability import TokenIds
+from tessera.capability import Capability
+
+CAPABILITIES: tuple[Capability[Any, Any], ...] = (
+    Inject(),
+    Embed(),
+    States(),
+    TokenIds(),
+    RowHashes(),
+    Fingerprints(),
+)
+"""In the order in which their fields are checked."""
+
+BY_NAME = {capability.name: capability for capability in CAPABILITIES}
+
+LISTED = tuple(name for capability in CAPABILITIES for name in capability.listed)
+"""Fields that may be a list, with one value for each prompt."""
+
+WITHOUT_TOKENS = tuple(name for capability in CAPABILITIES for name in capability.without_tokens)
+"""Fields that ask for something of a request that generates nothing."""
+
+Wanted = Mapping[str, tuple[Capability[Any, Any], Any]]
+"""The capabilities that a prompt uses, and the options of each, by name."""
+
+
+def wanted(wires: Mapping[str, str]) -> Wanted:
+    """What a prompt uses, from `tessera.carry.Carried.wires`."""
+    return {name: (BY_NAME[name], BY_NAME[name].from_wire(wire)) for name, wire in wires.items()}
+
+
+def awaited(uses: Wanted) -> bool:
+    """Whether something that only the scheduler can read belongs to the answer."""
+    return any(capability.awaits(options) for capability, options in uses.values())
+
+
+def declared_fields(*, openai: bool) -> Iterator[tuple[str, Any]]:
+    """Name and default of each field of requests: on OpenAI's routes, or on ``/generate``."""
+    for capability in CAPABILITIES:
+        for name, default, extra in capability.declared():
+            if not (openai and extra.get("generate")):
+                yield name, default

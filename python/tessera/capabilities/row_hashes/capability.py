@@ -1,0 +1,85 @@
+"""``return_row_hashes``: hashes of all rows of a response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tessera import carry, config
+from tessera.capabilities.row_hashes.chain import FIELD as ANSWER
+from tessera.capabilities.row_hashes.chain import row_hashes
+from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
+from tessera.errors import BadRequest
+from tessera.prompts import alone
+from tessera.rows.reads import RawRows, Read, Rows
+
+FIELD = "return_row_hashes"
+_NOT_BESIDE = "return_hidden_states"
+
+
+class RowHashFields(msgspec.Struct, frozen=True):
+    """The field of a request."""
+
+    return_row_hashes: bool | None = None
+
+
+class RowHashOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """There are none."""
+
+
+class RowHashes(Capability[RowHashFields, RowHashOptions]):
+    """See `tessera.capability.Capability`."""
+
+    name = "row_hashes"
+    fields = RowHashFields
+    options = RowHashOptions
+    answers = {ANSWER: Place.CHOICE}  # noqa: RUF012 - declared so in the base
+    needs = "only on a server started with --enable-return-hidden-states or --toploc-verification"
+    bulky = True
+
+    def admit(self, fields: RowHashFields, asking: Asking) -> Sequence[RowHashOptions | None]:
+        """Where the arithmetic is the same bit by bit."""
+        if not fields.return_row_hashes:
+            return []
+        if not asking.server.deterministic:
+            raise BadRequest(FIELD, True, "only on a server started with --enable-deterministic-inference")
+        if asking.fields.get(_NOT_BESIDE):
+            raise BadRequest(FIELD, True, f"not together with {_NOT_BESIDE}")
+        return [RowHashOptions()]
+
+    def prepare(self, request: Any, params: Any) -> Any:
+        """A part of the prefix cache for this request alone: what was decoded has other bits than what is prefilled."""
+        if carry.uses(params, self.name):
+            request.extra_key = alone(request.extra_key)
+        return params
+
+    def reads(self, options: RowHashOptions, progress: Progress) -> Sequence[Read]:
+        """All rows."""
+        return () if progress.running else (Rows(0, progress.rows),)
+
+    async def respond(self, options: RowHashOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """Hashed beside the event loop."""
+        rows: RawRows = values[0]
+        if config.metrics is not None:
+            config.metrics.returned(rows.shape[0])
+        found = await asyncio.to_thread(row_hashes, rows.rows, rows.dtype, rows.shape, answer.meta["prompt_tokens"])
+        return {ANSWER: found}
+
+    def without(self, options: RowHashOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """Null."""
+        return {ANSWER: None}
+
+    def size(self, options: RowHashOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
+        """The rows are held until they are hashed."""
+        return (prompt_tokens + max(new_tokens - 1, 0)) * shape.hidden_size * shape.value_bytes
+
+    def grows(self, options: RowHashOptions) -> bool:
+        """They are all rows."""
+        return True
+
+    def sent(self, options: RowHashOptions) -> dict[str, Any]:
+        """True."""
+        return {FIELD: True}

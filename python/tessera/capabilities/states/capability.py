@@ -1,0 +1,102 @@
+"""``return_hidden_states``: raw rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera import config
+from tessera.capabilities.states.answer import answer as answered
+from tessera.capabilities.states.options import FIELD, FORMAT_FIELD, Format, StateFields, StateOptions, options_of
+from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
+from tessera.errors import NO_SUCH_POSITION, RequestFailed
+from tessera.limits import LISTED_VALUE_BYTES
+from tessera.rows.reads import RawRows, Read, Rows
+from tessera.rows.span import Over, bounds
+
+ANSWER = "hidden_states"
+
+
+class States(Capability[StateFields, StateOptions]):
+    """See `tessera.capability.Capability`. Without rows, the field is SGLang's own."""
+
+    name = "states"
+    fields = StateFields
+    listed = (FIELD,)
+    options = StateOptions
+    without_tokens = (FIELD,)
+    answers = {ANSWER: Place.LAST_CHUNK}  # noqa: RUF012 - declared so in the base
+    bulky = True
+
+    def refuse(self, given: Any) -> None:
+        """SGLang answers, or refuses, its own field."""
+
+    def admit(self, fields: StateFields, asking: Asking) -> Sequence[StateOptions | None]:
+        """For all prompts, or one for each."""
+        value, form = fields.return_hidden_states, fields.hidden_states_format or Format.LIST
+        each = [options_of(own, form) for own in (value if isinstance(value, tuple) else (value,))]
+        return [] if each == [None] else each
+
+    def prepare(self, request: Any, params: Any) -> Any:
+        """From here on it is ours."""
+        if config.active.rows:
+            request.return_hidden_states = False
+        return params
+
+    def reads(self, options: StateOptions, progress: Progress) -> Sequence[Read]:
+        """One span, or positions."""
+        if progress.running:
+            return ()
+        start, end = bounds(options.over, progress.prompt_tokens, progress.output_tokens)
+        last = max(options.positions or (-1,))
+        if last >= end:
+            raise RequestFailed(NO_SUCH_POSITION, f"position {last} is not among the {end} rows of this request")
+        return (Rows(end - 1 if options.last else start, end, options.positions),)
+
+    async def respond(self, options: StateOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """The rows, in the format that was asked for."""
+        rows: RawRows = values[0]
+        if config.metrics is not None:
+            config.metrics.returned(rows.shape[0])
+        return {ANSWER: answered(rows.rows, rows.dtype, rows.shape, options, answer.meta["prompt_tokens"])}
+
+    def without(self, options: StateOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
+        """Null."""
+        return {ANSWER: None}
+
+    def size(self, options: StateOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
+        """Its rows."""
+        each = LISTED_VALUE_BYTES if options.format is Format.LIST else shape.value_bytes
+        return _count(options, prompt_tokens, new_tokens) * shape.hidden_size * each
+
+    def grows(self, options: StateOptions) -> bool:
+        """Positions, and the last row, are as many whatever the prompt is."""
+        return options.spans
+
+    def sent(self, options: StateOptions) -> dict[str, Any]:
+        """The value in its shortest form."""
+        return {FIELD: _value(options), FORMAT_FIELD: options.format}
+
+    def complete_schema(
+        self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
+    ) -> None:
+        """Either ``positions`` or ``over``."""
+        schemas["TesseraSelected"]["anyOf"] = [
+            {"properties": {"positions": {"type": "null"}}},
+            {"properties": {"over": {"const": Over.ALL.value}}},
+        ]
+
+
+def _count(options: StateOptions, prompt_tokens: int, new_tokens: int) -> int:
+    if options.positions is not None:
+        return len(options.positions)
+    start, end = bounds(options.over, prompt_tokens, new_tokens)
+    return 1 if options.last else end - start
+
+
+def _value(options: StateOptions) -> Any:
+    if options.last:
+        return "last"
+    if options.positions is not None:
+        return {"positions": list(options.positions)}
+    return True if options.over is Over.ALL else {"over": options.over}

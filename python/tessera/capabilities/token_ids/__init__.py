@@ -1,0 +1,1 @@
+"""Token ids beside an answer: those of its prompt, and those that were generated."""

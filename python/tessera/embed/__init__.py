@@ -1,1 +1,0 @@
-"""Pooled embeddings of requests: what may be asked, how it is pooled, how it is answered."""

@@ -1,0 +1,39 @@
+"""Prompts: checks of token ids, before SGLang's scheduler sees them, and a part of the prefix cache for one request."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from tessera.errors import BadRequest
+
+
+def check_prompts(field: str, value: object, vocabulary: int) -> None:
+    """Refuse prompts without tokens, and token ids that the model does not have: they end SGLang's scheduler.
+
+    Args:
+        field: the request's field.
+        value: token ids, or a list of them; anything else is not looked at.
+        vocabulary: how many token ids there are; 0 where the model is not known yet.
+
+    Raises:
+        BadRequest: a prompt is empty, or an id is negative or too large.
+    """
+    if not isinstance(value, list):
+        return
+    several = bool(value) and isinstance(value[0], list)
+    for i, ids in enumerate(value if several else [value]):
+        name = f"{field}[{i}]" if several else field
+        if not ids:
+            raise BadRequest(name, ids, "at least one token id")
+        # Passes in C; the loop that finds the culprit runs only where there is one. A boolean is an integer in Python.
+        kinds = set(map(type, ids)) if vocabulary and isinstance(ids, list) else set()
+        if kinds <= {int, bool} and kinds and (bool in kinds or not 0 <= min(ids) <= max(ids) < vocabulary):
+            at = next(at for at, token in enumerate(ids) if type(token) is bool or not 0 <= token < vocabulary)
+            raise BadRequest(f"{name}[{at}]", ids[at], f"a token id, 0 to {vocabulary - 1}")
+
+
+def alone(extra_key: Any) -> Any:
+    """A part of the prefix cache that nobody else finds, below a request's own ``extra_key``: one, or one for each."""
+    own = uuid4().hex
+    return [f"{key}{own}" for key in extra_key] if isinstance(extra_key, list) else f"{extra_key or ''}{own}"

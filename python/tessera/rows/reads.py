@@ -1,0 +1,81 @@
+"""What can be read of the row store, and what comes of it: a few kinds of reads, which capabilities put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float32]
+Frame = bytes | memoryview
+
+
+class Pool(NamedTuple):
+    """One vector: the mean of rows ``start .. end-1`` of a request, or their largest values; none of no rows."""
+
+    start: int
+    end: int
+    largest: bool = False
+
+
+class Rows(NamedTuple):
+    """Raw rows: ``start .. end-1`` of a request, or those at ``positions``."""
+
+    start: int
+    end: int
+    positions: tuple[int, ...] | None = None
+
+
+class Top(NamedTuple):
+    """The ``values`` values of largest magnitude of rows ``start .. end-1``, of those that ``mask`` selects."""
+
+    start: int
+    end: int
+    mask: int
+    values: int
+
+
+class PromptIds(NamedTuple):
+    """The prompt's token ids as the scheduler has them. Needs no rows."""
+
+
+Read = Pool | Rows | Top | PromptIds
+
+
+class Pooled(NamedTuple):
+    """Of a `Pool`: the vector, ``[H]`` float32, or None where no rows were pooled; and how many were."""
+
+    vector: Vector | None
+    tokens: int
+
+
+class RawRows(NamedTuple):
+    """Of `Rows`.
+
+    Attributes:
+        rows: their bytes, row by row, little-endian.
+        dtype: name of their dtype: bfloat16, float16 or float32.
+        shape: ``(n, H)``.
+    """
+
+    rows: Frame
+    dtype: str
+    shape: tuple[int, int]
+
+
+class Points(NamedTuple):
+    """Of a `Top`: the values of largest magnitude.
+
+    Attributes:
+        places: ``[k]``, row times H plus column, counted from the first of the rows.
+        bits: ``[k]``, the values as bfloat16.
+    """
+
+    places: npt.NDArray[np.int64]
+    bits: npt.NDArray[np.uint16]
+
+
+Value = Pooled | RawRows | Points | Sequence[int]
+"""What comes of a read; of `PromptIds` the ids."""
