@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.fingerprint.chunks import ALL_ROWS, values_proven
+from tessera.capabilities.fingerprints.chunks import ALL_ROWS, values_proven
 from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows_torch
 from tessera_kernels.triton.rows.top_rows import top_rows_triton
 
