@@ -1,8 +1,8 @@
 """The list of ops: for each its definition, its Triton kernel, its compile case and its tests.
 
 An op is a function on tensors with a Triton kernel and a reference in torch. Its definition imports no kernel; it asks
-`kernel_of`, which imports the kernel's module at the first launch. So imports point one way, from kernels to
-definitions, and a machine without a GPU never imports Triton. `tests/unit/test_kernel_registry.py` derives from this
+`kernel_of`, which imports the kernel's module at the first launch. So kernels import definitions and never the reverse,
+and a machine without a GPU never imports Triton. `tests/unit/test_kernel_registry.py` derives from this
 list that every op is complete.
 """
 
@@ -72,7 +72,7 @@ class Kernel:
     """The Triton kernel of an op; its module is imported when `launch` is first looked up, and only then.
 
     Args:
-        op: whose kernel it is.
+        op: the kernel's op.
     """
 
     def __init__(self, op: Op) -> None:

@@ -46,7 +46,7 @@ def test_the_driver_launches_with_these() -> None:
     assert source.endswith(call + "global_scratch,profile_scratch,*args)")
 
 
-def test_a_kernel_is_compiled_anew_for_no_more_than_we_look_at() -> None:
+def test_triton_specializes_on_no_more_than_our_keys_have() -> None:
     """Numbers of 32 bits: 1, multiples of 16. Pointers: multiples of 16. And calls go through ``run``."""
 
     def compiled_for(argument: object) -> tuple[str, str | None]:
@@ -88,7 +88,7 @@ def test_an_address_is_as_good_as_a_tensor() -> None:
 
 
 def test_hooks_have_lists() -> None:
-    """Empty where nobody listens."""
+    """Empty without a profiler."""
     for hook in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
         assert hook.calls == []
 
@@ -100,7 +100,7 @@ def test_the_driver_knows_the_current_stream() -> None:
 
 
 def test_every_kernel_has_a_launcher() -> None:
-    """Triton's own search takes 15 to 45 µs of the scheduler's thread; two kernels had none, and nobody saw it."""
+    """Triton's own search takes 15 to 45 µs of the scheduler's thread; two kernels once had none."""
     names = [module.name for module in pkgutil.walk_packages(triton.__path__, "tessera_kernels.triton.")]
     modules = [importlib.import_module(name) for name in names]
     kernels = [kernel for module in modules for name, kernel in vars(module).items() if name.endswith("_kernel")]

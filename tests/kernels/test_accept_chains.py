@@ -224,7 +224,7 @@ def test_it_learns_what_observing_does(
     observe_acceptance_torch(confidence.to(device), requests, lens.to(device), outputs.accept_lens, models[1])
     counts, known = (model.counts for model in models)
     assert torch.equal(counts[:2], known[:2])
-    assert (counts - known).abs().max() <= bs  # what was promised, each survival rounded once
+    assert (counts - known).abs().max() <= bs  # predictions: each survival is rounded once
     torch.testing.assert_close(models[0].offsets, models[1].offsets)
 
 

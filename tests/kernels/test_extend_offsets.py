@@ -62,8 +62,8 @@ def test_offsets(device: str, batch: tuple[int, int, int, int], extends: torch.d
     requests = torch.cat([torch.randperm(POOL, generator=rng)[:bs], torch.zeros(padding, dtype=torch.int64)])
     table = torch.randint(0, 2**31 - 1, (POOL, POSITIONS + seed % 9), generator=rng).int()[:, :POSITIONS]
     accept_lens = torch.minimum(extend_lens, seq_lens) if accepted else torch.zeros_like(extend_lens)
-    told = zip(seq_lens.tolist(), extend_lens.tolist(), accept_lens.tolist(), strict=True)
-    lens = [max(n - k, 0) + m for n, k, m in told]
+    requested = zip(seq_lens.tolist(), extend_lens.tolist(), accept_lens.tolist(), strict=True)
+    lens = [max(n - k, 0) + m for n, k, m in requested]
     also = accept_lens.to(device) if accepted else None
     of_requests = [tensor.to(device) for tensor in (requests, table)]
     wanted = [seq_lens.to(device), extend_lens.to(device), also, *of_requests]

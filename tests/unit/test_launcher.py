@@ -1,4 +1,4 @@
-"""Launches of compiled kernels: a compilation is used again for what it was made for; late ones are told."""
+"""Launches by cached compilations, of our kernels and of others; compilations after the start are logged."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ _theirs: Any = triton.jit(_stores)
 
 
 class Theirs:
-    """Somebody else's kernel, of which compilations are made by `search`."""
+    """Another author's kernel, compiled by `search`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.jit = Jit()
@@ -217,7 +217,7 @@ def test_power_of_2(number: int, power: int) -> None:
     assert power_of_2(number) == power
 
 
-def test_a_compilation_while_requests_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compilation_after_the_start_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """By name and duration, after start only; who listened before still does."""
     told, before = [], []
     monkeypatch.setattr(late_compiles.logger, "warning", lambda text, *values: told.append(text % values))

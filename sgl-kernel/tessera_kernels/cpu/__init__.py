@@ -1,4 +1,4 @@
-"""Lets SGLang serve on a machine without a GPU, with the ordinary CUDA wheel of ``sgl_kernel``."""
+"""SGLang's CPU engine with the CUDA wheel of ``sgl_kernel``, on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import sys
 __all__ = ["enable"]
 
 _ENVIRONMENT = {
-    "SGLANG_USE_CPU_ENGINE": "1",  # SGLang takes its CPU code paths only when told to
-    "TORCHDYNAMO_DISABLE": "1",  # compiling every new shape takes longer than running it
-    "SGLANG_NCCL_SO_PATH": "none",  # ranks on CPUs talk through gloo, but where NCCL loads SGLang wants GPUs for it
+    "SGLANG_USE_CPU_ENGINE": "1",  # selects SGLang's CPU code paths
+    "TORCHDYNAMO_DISABLE": "1",  # compiling a new shape takes longer than running it
+    "SGLANG_NCCL_SO_PATH": "none",  # CPU ranks use gloo; SGLang requires GPUs wherever NCCL loads
 }
 
 
 def enable() -> bool:
-    """Make ``sgl_kernel`` and its CPU operators usable in this process, and in the processes that it will start.
+    """Make ``sgl_kernel`` and its CPU operators usable in this process and its children.
 
-    Call it first in SGLang's plugin entry point, in every process. Where a CUDA driver is installed, on other systems
-    than Linux, and with a torch built without CUDA it changes nothing.
+    Call it first in SGLang's plugin entry point, in every process. It does nothing where a CUDA driver is installed, on
+    other systems than Linux, and with a torch built without CUDA.
 
     Returns:
-        Whether it did something.
+        Whether it changed anything.
 
     Raises:
-        RuntimeError: the processor is not supported, no folder is fit to hold the stand-in for the driver, or
-            ``sgl_kernel`` does not load even so. The message says what to do.
+        RuntimeError: the processor is not supported, no folder can hold the stand-in for the driver, or ``sgl_kernel``
+            does not load with it. The message says what to do.
     """
     if sys.platform != "linux":
         return False
@@ -34,7 +34,7 @@ def enable() -> bool:
 
     if driver.real_driver_present():
         return False
-    # Late, as torch is heavy: SGLang has it imported by now.
+    # Here, because torch is heavy; SGLang has imported it already.
     import torch
 
     if torch.version.cuda is None:

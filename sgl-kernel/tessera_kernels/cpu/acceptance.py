@@ -1,4 +1,4 @@
-"""CPU stand-ins for the ``sgl_kernel`` operators that accept a part of the token trees of speculative decoding.
+"""CPU implementations of the ``sgl_kernel`` operators that accept draft trees in speculative decoding.
 
 Shapes: ``B`` requests, ``N`` nodes in the tree of each request, ``D`` the longest chain that can be accepted, counting
 node 0. A node's global index is ``request * N + node``. ``retrive`` is spelled as in the operators.

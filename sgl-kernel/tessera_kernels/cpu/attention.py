@@ -1,4 +1,4 @@
-"""Attention of speculative decoding on the CPU, over a paged KV cache: draft steps, and the verification of drafts.
+"""Attention of speculative decoding on the CPU, over a paged KV cache: draft steps and verifications.
 
 SGLang's ``torch_native`` backend has neither. Shapes: ``B`` requests, ``Hq`` and ``Hkv`` heads (``Hkv`` divides
 ``Hq``), ``D`` the size of a head.
@@ -19,8 +19,8 @@ class PagedKV(NamedTuple):
         keys: ``[slots, Hkv, D]``.
         values: ``[slots, Hkv, D]``.
         req_to_token: ``[rows, columns]``, the KV slot of each position of each request.
-        req_pool_indices: ``[B]``, the row of each request of this batch.
-        seq_lens: ``[B]``, its tokens that are in the cache and accepted.
+        req_pool_indices: ``[B]``, each request's row of ``req_to_token``.
+        seq_lens: ``[B]``, each request's accepted tokens, all cached.
     """
 
     keys: torch.Tensor
@@ -31,7 +31,7 @@ class PagedKV(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of a draft: ``topk`` branches of a request, ``num_steps`` positions of a branch, which one, from 0."""
+    """One draft step: branches of a request, positions reserved for each branch, and the step's number from 0."""
 
     topk: int
     num_steps: int
@@ -46,12 +46,12 @@ def verify_attention(
     The keys and values of the drafted tokens are in the cache already, at the positions from ``seq_lens`` on.
 
     Args:
-        query: ``[T, Hq, D]`` with ``T >= sum(verify_lens)``: the tokens of one request after those of the other.
+        query: ``[T, Hq, D]`` with ``T >= sum(verify_lens)``: the drafted tokens, by request.
         kv: keys and values.
         verify_lens: ``[B]``, drafted tokens of each request, the root included.
-        tree_mask: bool, flat: for each request, one after the other, ``[n, n]`` with True where the token of the row
-            sees that of the column. None where drafts are chains: each sees those before it.
-        scaling: factor of the products.
+        tree_mask: bool, flat: for each request ``[n, n]``, True where the row's token attends to the column's. None for
+            chains, in which each token attends to those before it.
+        scaling: scale of the attention scores.
 
     Returns:
         ``[T, Hq, D]``; zeros for rows beyond the drafted tokens (padding).
@@ -79,10 +79,10 @@ def draft_attention(query: torch.Tensor, kv: PagedKV, step: Step, scaling: float
     (`tessera_kernels.cpu.kv_cache.assign_draft_cache_locs_contiguous_cpu`); the key of this step is there already.
 
     Args:
-        query: ``[B * topk, Hq, D]``, the branches of one request after those of the other.
+        query: ``[B * topk, Hq, D]``, the branches by request.
         kv: keys and values.
-        step: which one.
-        scaling: factor of the products.
+        step: the draft step.
+        scaling: scale of the attention scores.
 
     Returns:
         ``[B * topk, Hq, D]``.

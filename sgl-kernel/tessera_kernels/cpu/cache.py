@@ -1,4 +1,4 @@
-"""Puts files into a folder that only this user can write to, so that what is loaded from it is what was written."""
+"""A cache folder that only this user can write to, so that a library loaded from it is the one that was written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(file: Path, content: bytes, mode: int = 0o500) -> None:
         check_private(path)
     if file.is_file() and not file.is_symlink() and file.read_bytes() == content:
         return
-    # Processes that start together write the same bytes; a rename never shows one of them half a file.
+    # Processes that start together write the same bytes, and a rename is atomic.
     handle, name = tempfile.mkstemp(dir=folder)
     unfinished = Path(name)
     try:
@@ -51,10 +51,10 @@ def write(file: Path, content: bytes, mode: int = 0o500) -> None:
 
 
 def check_private(folder: Path) -> None:
-    """Make sure that only this user, and root, can change what is in the folder.
+    """Check that only this user and root can change the folder's contents.
 
     Raises:
-        OSError: it is no folder, or somebody else can (:class:`PermissionError`).
+        OSError: it is not a folder, or another user can (:class:`PermissionError`).
     """
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):

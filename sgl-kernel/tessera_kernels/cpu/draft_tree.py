@@ -1,4 +1,4 @@
-"""CPU stand-ins for the ``sgl_kernel`` operators that lay out the token trees of speculative decoding.
+"""CPU implementations of the ``sgl_kernel`` operators that lay out draft trees in speculative decoding.
 
 Shapes: ``B`` requests, ``N`` nodes in the tree of each request (``draft_token_num``), of which node 0, the root, is the
 last token already accepted. A node's global index is ``request * N + node``. ``retrive`` is their spelling.
@@ -25,7 +25,7 @@ def build_tree_kernel_efficient_cpu(
     draft_token_num: int,
     tree_mask_mode: int,
 ) -> None:
-    """Describe the draft trees: attention mask, positions, first child and next sibling of every node (in place).
+    """Write attention mask, positions, first child and next sibling of every node of the draft trees (in place).
 
     Mirrors the CUDA operator ``build_tree_kernel_efficient`` and its Triton counterpart
     (``sglang.kernels.ops.speculative.spec_tree``).
@@ -72,7 +72,7 @@ def reconstruct_indices_from_tree_mask_cpu(
     batch_size: int,
     draft_token_num: int,
 ) -> None:
-    """Derive positions, first child and next sibling of every node from who sees whom (in place).
+    """Derive positions, first child and next sibling of every node from the tree mask (in place).
 
     Mirrors the CUDA operator ``reconstruct_indices_from_tree_mask``, which n-gram drafts need.
 

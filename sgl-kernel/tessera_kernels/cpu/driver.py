@@ -1,4 +1,4 @@
-"""Stands in for the CUDA driver library on a machine that has none, so that the CUDA wheel of ``sgl_kernel`` loads.
+"""A stand-in for the CUDA driver library on a machine without one, so that the CUDA wheel of ``sgl_kernel`` loads.
 
 The wheel's ``common_ops`` names ``libcuda.so.1`` as needed and takes one function from it. The stand-in is written from
 Python (:mod:`.elf`), so a user needs no compiler.

@@ -1,4 +1,4 @@
-r"""Writes a minimal ELF64 shared object: a few C functions that each return one constant.
+r"""A writer of minimal ELF64 shared objects: a few C functions that each return one constant.
 
 The layout follows the System V gABI, chapters 4 and 5 (https://gabi.xinuos.com). The file holds what a dynamic linker
 reads and no section headers, which only link editors and debuggers need::

@@ -1,4 +1,4 @@
-"""CPU stand-ins for the ``sgl_kernel`` operators that move KV-cache slots and fill the request-to-token table.
+"""CPU implementations of the ``sgl_kernel`` operators that move KV-cache slots and fill the request-to-token table.
 
 Shapes: ``B`` requests, ``P`` table columns (``pool_len``). The table ``req_to_token`` is int32 ``[rows, P]``; every
 other index tensor is one-dimensional and int32 or int64. Ranges of a request are ``[start, end)`` columns of its row.

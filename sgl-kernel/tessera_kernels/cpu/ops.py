@@ -1,4 +1,4 @@
-"""Registers the CPU stand-ins as operators of the ``sgl_kernel`` namespace."""
+"""Registration of the CPU operators in the ``sgl_kernel`` namespace."""
 
 from __future__ import annotations
 

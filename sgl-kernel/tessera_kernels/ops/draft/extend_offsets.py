@@ -34,8 +34,8 @@ def extend_offsets(
     """Fill the offsets of a batch in which each request has ``width`` rows.
 
     A request's context is the tokens before those that the draft model reads, ``seq_lens - extend_lens``, or none
-    where that is negative (padding). With ``accept_lens`` the first so many of the tokens that it reads are context
-    too, up to the last accepted one.
+    where that is negative (padding). With ``accept_lens`` the context includes the accepted tokens among those that the
+    model reads.
 
     One launch on a GPU, on the current stream, without a host sync; `extend_offsets_torch` elsewhere.
 

@@ -12,7 +12,7 @@ from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.triton.device.acceptance_model import acceptance, load_requests
 from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 
-# The float bits of survivals, which are from 0 to 1, are below this; a binary search among them takes so many steps.
+# Above the float bits of all survivals, which are from 0 to 1; and the steps of a binary search below it.
 _ABOVE_ONE = tl.constexpr(0x3F800001)
 _SEARCH_STEPS = tl.constexpr(30)
 _HISTOGRAM_SCALE = int(1 / HISTOGRAM_UNIT)
