@@ -43,7 +43,7 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     orders = Orders(path)
-    HookRegistry.register(f"{_DECIDER}.interrupted", orders.read, HookType.AROUND)
+    HookRegistry.register(f"{_DECIDER}.on_prefill", orders.read, HookType.AROUND)
     HookRegistry.register(f"{_DECIDER}.choose", orders.choose, HookType.AROUND)
 
 

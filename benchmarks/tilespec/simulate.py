@@ -21,7 +21,7 @@ import torch
 from tessera.tilespec import calibration
 from tessera.tilespec.calibration import Calibration, FitTimer
 from tessera.tilespec.costs import CostTable, Curve
-from tessera.tilespec.gain import Stamp, Survivals
+from tessera.tilespec.gain import BatchStamp, Survivals
 from tessera.tilespec.policy import Choice, Policy
 from tessera.tilespec.scores import NO_DRAFT
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
@@ -105,7 +105,7 @@ class World:
         self.without[places] = self.holes[places] = False
         return places
 
-    def undraft(self) -> None:
+    def mark_undrafted(self) -> None:
         """A plain step: nobody has a draft afterwards, and the draft model does not know its token."""
         self.without[:] = self.holes[:] = True
 
@@ -168,18 +168,18 @@ class Kind:
 
     def __init__(self, bs: int) -> None:
         self.table = Calibration(DEPTHS)
-        edges, logits = (torch.from_numpy(array) for array in (calibration.edges(), self.table.logits()))
-        self.model = AcceptanceModel.create(edges, logits, bs, "cpu")
-        self.survivals = Survivals(DEPTHS, STEPS, self.table.mean(), self.table.kept())
+        bin_edges, logits = (torch.from_numpy(array) for array in (calibration.bin_edges(), self.table.logits()))
+        self.model = AcceptanceModel.create(bin_edges, logits, bs, "cpu")
+        self.survivals = Survivals(DEPTHS, STEPS, self.table.mean(), self.table.accepted_ratio())
         self._timer, self._fit_next = FitTimer(), False
 
     def fit(self) -> None:
         """Before a step, if it is time."""
-        self._timer.stepped()
+        self._timer.on_step()
         if self._fit_next:
-            self.table.absorb(self.model.counts.numpy())
+            self.table.update(self.model.counts.numpy())
             self.model.logits.copy_(torch.from_numpy(self.table.logits()))
-            self.survivals.assume(self.table.mean(), self.table.kept())
+            self.survivals.set_prior(self.table.mean(), self.table.accepted_ratio())
             self._fit_next = False
 
     def verify(self, world: World, choice: Choice) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
@@ -191,16 +191,16 @@ class Kind:
         accepted = np.minimum(taken[:, :steps].cumprod(1).sum(1), plan.verify_lens.numpy() - 1)
         lens = torch.from_numpy(accepted + 1).int()
         observe_acceptance(confidence[:, :steps], requests, plan.verify_lens, lens, self.model)
-        self._fit_next = self._timer.drafted()
+        self._fit_next = self._timer.on_verify()
         return accepted, plan.histogram.numpy()
 
 
 def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int) -> tuple[float, Counter[str]]:
     """Tokens in a second of the policy with new requests, and what it chose."""
     kind.model.offsets.zero_()
-    policy.turn(kind.survivals)
+    policy.switch_survivals(kind.survivals)
     timed: deque[tuple[Choice, float, bool]] = deque()
-    late: deque[tuple[npt.NDArray[np.int32], int, Stamp] | None] = deque([None] * LAG)
+    late: deque[tuple[npt.NDArray[np.int32], int, BatchStamp] | None] = deque([None] * LAG)
     made = seconds = 0.0
     new = np.arange(world.bs)
     chosen: Counter[str] = Counter()
@@ -208,13 +208,13 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
         news = late.popleft()
         if news:
             histogram, steps, stamp = news
-            kind.survivals.update(histogram, steps, stamp.young, now=kind.survivals.is_of_now(stamp))
+            kind.survivals.update(histogram, steps, stamp.freshness, current=kind.survivals.is_current(stamp))
         if len(timed) > LAG:
             past, measured, disturbed = timed.popleft()
             policy.observe(past, measured, disturbed=disturbed)
         kind.fit()
         kind.model.offsets[new] = 0.0
-        policy.join(len(new))
+        policy.add_new_requests(len(new))
         choice = policy.choose(world.bs, world.bs * KV_PER_REQUEST)
         chosen[f"{choice.steps}{'' if choice.tier is None else f' in {choice.tier}'}"] += 1
         took = clock.takes(choice)
@@ -226,7 +226,7 @@ def tilespec(policy: Policy, clock: Clock, world: World, kind: Kind, tokens: int
             accepted, histogram = kind.verify(world, choice)
             late[-1] = histogram, choice.steps, kind.survivals.stamp(1)
         else:
-            world.undraft()
+            world.mark_undrafted()
         new = world.advance(1 + accepted)
         made, seconds = made + world.bs + accepted.sum(), seconds + took / clock.slow  # as of the fixed settings
     return made / seconds, chosen

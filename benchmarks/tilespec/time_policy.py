@@ -3,9 +3,9 @@
     python -m tilespec.time_policy --out time-policy.jsonl
 
 Launches are timed until the call returns, with nothing else under way; without a GPU the kernels' references run, and
-their times mean nothing. Means count: only one decision in `LOOK_INTERVAL` looks at all options, and the calibration is
-fitted every `FIT_INTERVAL` steps. The line "all" is the sum over what a step of ragged chains does. Some of that is in
-the place of what SGLang would do: three such pieces are timed SGLang's way as well, in turn with ours, and the line
+their times mean nothing. Means count: only one decision in `SEARCH_INTERVAL` looks at all options, and the calibration
+is fitted every `FIT_INTERVAL` steps. The line "all" is the sum over what a step of ragged chains does. Some of that is
+in the place of what SGLang would do: three such pieces are timed SGLang's way as well, in turn with ours, and the line
 "added" is the sum without them; of others, some twenty launches, nothing is subtracted. The last line is the choice
 where a prefill has another request join before every step.
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 
 from provenance import note, provenance, tell
-from tessera.tilespec.calibration import Calibration, edges
+from tessera.tilespec.calibration import Calibration, bin_edges
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.scores import Scores
@@ -67,7 +67,7 @@ def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
     """What a step that verifies a part does beside SGLang's own work, in order; requests join before each or never."""
     known = Calibration(DEPTH), Calibration(DEPTH)
     table = torch.from_numpy(known[0].logits())
-    scores = Scores(BS, DEPTH, device, AcceptanceModel.create(torch.from_numpy(edges()), table, BS, device))
+    scores = Scores(BS, DEPTH, device, AcceptanceModel.create(torch.from_numpy(bin_edges()), table, BS, device))
     decider = Decider(cost_table(), scores, known, device)
     requests = torch.arange(BS, device=device)
     plan = scores.allocate(BS, DEPTH, requests, TOKENS)
@@ -91,7 +91,7 @@ def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
 
     def choose() -> None:
         if joining:
-            decider.interrupted(1)
+            decider.on_prefill(1)
         decider.choose(BS, 100_000)
 
     return {
@@ -101,8 +101,8 @@ def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
         ACCEPT: accept,
         **({OFFSETS: extend_offsets(device, ours=True)} if device == "cuda" else {}),
-        FIRST: lambda: scores.first(last),
-        "send the histogram": lambda: decider.drafted(DEPTH),
+        FIRST: lambda: scores.argmax_with_confidence(last),
+        "send the histogram": lambda: decider.on_verify(DEPTH),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tessera.tilespec.calibration import Calibration, edges
+from tessera.tilespec.calibration import Calibration, bin_edges
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels import cpu
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
@@ -43,7 +43,7 @@ def test_the_same_nodes_in_another_order(modules: tuple[Any, Any], steps: int, n
     draft = a_draft(steps)
     parents, index, tokens = sglang.organize_draft_results(*draft, nodes + 1)
     table = torch.from_numpy(Calibration(nodes, trees=True).logits())
-    model = AcceptanceModel.create(torch.from_numpy(edges()), table, BATCH, "cpu")
+    model = AcceptanceModel.create(torch.from_numpy(bin_edges()), table, BATCH, "cpu")
     scores = TreeScores(BATCH, nodes, "cpu", model)
     with ours.ordering.set(scores):
         found = ours.order_nodes(sglang.organize_draft_results, *draft, nodes + 1)

@@ -68,11 +68,15 @@ class Batch:
         for place, req in enumerate(self.reqs):
             expected = torch.bincount(torch.tensor(req.output_ids.tolist(), dtype=torch.int64), minlength=VOCABULARY)
             assert found.counts[place].tolist() == expected.tolist()
-            assert (int(found.known[place]), int(found.prompts[place])) == (len(req.output_ids), 4)
+            assert (int(found.host_tokens[place]), int(found.prompts[place])) == (len(req.output_ids), 4)
             asked = req.sampling_params
-            factors = float(found.frequency[place]), float(found.repetition[place]), int(found.least[place])
+            factors = float(found.frequency[place]), float(found.repetition[place]), int(found.min_new_tokens[place])
             assert factors == (asked.frequency_penalty, asked.repetition_penalty, asked.min_new_tokens)
-            stops = {int(t) for t, bar in zip(found.stops[place], found.barred[place], strict=True) if bar == -math.inf}
+            stops = {
+                int(t)
+                for t, bar in zip(found.stops[place], found.stop_penalties[place], strict=True)
+                if bar == -math.inf
+            }
             assert stops == ({EOS, 4} | (asked.stop_token_ids or set()) if asked.min_new_tokens else set())
 
 

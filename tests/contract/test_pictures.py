@@ -31,7 +31,7 @@ def test_stairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`tessera tilespec show --png`: the newest profile."""
     monkeypatch.setenv("TESSERA_CACHE", str(tmp_path))
     calibration = Calibration(3)
-    calibration.absorb(np.full((3, 3, BINS), 7, np.int32))
+    calibration.update(np.full((3, 3, BINS), 7, np.int32))
     cache.save(Profile({"gpu": "NVIDIA H200"}, nominal([0, 1, 3], 64), (calibration, calibration)))
     picture = tmp_path / "stairs.png"
     assert main(["tilespec", "show", "--png", str(picture)]) == 0

@@ -292,7 +292,7 @@ def test_the_policy_is_in_force(
             output = answer["output_ids"]
             assert output == hf.favourites([*ids, *output[:-1]])[len(ids) - 1 :]
     records = list(Trace(trace).records())
-    assert sum(record.joined for record in records) == 1 + 16 + len(prompts) + 1
+    assert sum(record.new_requests for record in records) == 1 + 16 + len(prompts) + 1
     assert any(record.choice.steps == drafted and record.bs == 1 for record in records)
     assert any(0 < record.choice.tokens - record.bs < drafted * record.bs and record.bs > 8 for record in records)
     again = replay(Trace(trace))

@@ -158,7 +158,7 @@ def _dice() -> None:
     from tessera.tilespec.scores import Scores
 
     dice = random.Random(1)
-    look, create = Policy.look, Scores.__init__
+    search, create = Policy.search, Scores.__init__
 
     def diced(self: Policy, bs: int, kv_tokens: int) -> Choice:
         steps = dice.choice(self.steps)
@@ -166,7 +166,7 @@ def _dice() -> None:
         tiers = self.costs.tiers.sizes if self.costs.tiers else []
         sizes = [size for size in tiers if steps and bs <= size < full]
         tier = dice.choice([None, *sizes[dice.randrange(len(sizes)) :][:1]] if sizes else [None])
-        choice = look(self, bs, kv_tokens)
+        choice = search(self, bs, kv_tokens)
         return choice._replace(steps=steps, tier=tier, tokens=tier or full)
 
     def create_and_toss(self: Scores, *args: Any) -> None:
@@ -178,12 +178,12 @@ def _dice() -> None:
     Scores.__init__ = create_and_toss  # type: ignore[assignment, method-assign]
 
 
-def _always(look: Any) -> None:
-    """Every step of TileSpec looks, and so."""
+def _always(search: Any) -> None:
+    """Every step of TileSpec searches all options, by this function."""
     from tessera.tilespec.policy import Policy
 
-    Policy.hold = lambda *_: None  # type: ignore[method-assign]
-    Policy.look = look  # type: ignore[method-assign]
+    Policy.reuse = lambda *_: None  # type: ignore[method-assign]
+    Policy.search = search  # type: ignore[method-assign]
 
 
 def _toss(shift: float) -> None:
@@ -198,10 +198,10 @@ def _halves() -> None:
     """TileSpec always drafts all it can, and verifies half of it."""
     from tessera.tilespec.policy import Choice, Policy
 
-    look = Policy.look
+    search = Policy.search
 
     def halved(self: Policy, bs: int, kv_tokens: int) -> Choice:
-        choice = look(self, bs, kv_tokens)
+        choice = search(self, bs, kv_tokens)
         most = max(self.steps)
         return choice._replace(steps=most, tier=None, tokens=bs * (most + 1) // 2)
 

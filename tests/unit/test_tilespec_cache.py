@@ -15,8 +15,8 @@ from tessera.limits import MAX_PROFILE_BYTES
 from tessera.tilespec import cache
 from tessera.tilespec.cache import Profile, ProfileUnusable
 from tessera.tilespec.calibration import BINS, Calibration, Calibrations
+from tessera.tilespec.calibration_saver import CalibrationSaver
 from tessera.tilespec.costs import CostTable, Curve
-from tessera.tilespec.keeper import Keeper
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Any] = {"gpu": "NVIDIA H200", "model": "abc", "tiers": [64, 128], "tp": 1}
@@ -39,7 +39,7 @@ def profile() -> Profile:
 def learnt(trials: int) -> Calibrations:
     """From so many trials of greedy requests, and none of others."""
     greedy = Calibration(3)
-    greedy.absorb(np.full((3, 3, BINS), trials, np.int32))
+    greedy.update(np.full((3, 3, BINS), trials, np.int32))
     return greedy, Calibration(3)
 
 
@@ -80,9 +80,9 @@ def test_a_profile_is_found_again(folder: Path) -> None:
 def test_what_was_learnt_is_kept_for_the_next_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a thread of its own, in the profile's file; where that cannot be written, a warning says so."""
     file = cache.save(profile())
-    keeper = Keeper(profile())
-    keeper(learnt(50))
-    keeper.wait()
+    saver = CalibrationSaver(profile())
+    saver.save(learnt(50))
+    saver.wait()
     found = cache.load(FACTS)
     assert found is not None
     assert [int(one.trials.sum()) for one in found.calibrations] == [50 * 3 * BINS, 0]
@@ -90,9 +90,11 @@ def test_what_was_learnt_is_kept_for_the_next_start(folder: Path, monkeypatch: p
     folder.rename(folder.with_name("gone"))
     folder.write_text("a file where the folder was")
     warnings: list[str] = []
-    monkeypatch.setattr("tessera.tilespec.keeper.logger.warning", lambda text, *values: warnings.append(text % values))
-    keeper(learnt(60))
-    keeper.wait()
+    monkeypatch.setattr(
+        "tessera.tilespec.calibration_saver.logger.warning", lambda text, *values: warnings.append(text % values)
+    )
+    saver.save(learnt(60))
+    saver.wait()
     (warning,) = warnings
     assert "is not kept for the next start" in warning
     assert str(folder) in warning

@@ -16,7 +16,7 @@ from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.learning.histogram import PREDICTION_UNIT
 from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
-from tessera_testing.tilespec import promised
+from tessera_testing.tilespec import expected_gain
 
 DEPTHS = 3
 
@@ -30,15 +30,15 @@ def counts(trials: npt.ArrayLike, successes: npt.ArrayLike, promised: npt.ArrayL
 
 def test_bins() -> None:
     """Each bin's middle lies between its edges."""
-    edges, middle = calibration.edges(), calibration.identity()
-    assert edges.shape == (BINS - 1,)
-    assert (np.diff(edges) > 0).all()
-    assert (np.searchsorted(edges, middle, side="right") == np.arange(BINS)).all()
+    bin_edges, middle = calibration.bin_edges(), calibration.bin_centers()
+    assert bin_edges.shape == (BINS - 1,)
+    assert (np.diff(bin_edges) > 0).all()
+    assert (np.searchsorted(bin_edges, middle, side="right") == np.arange(BINS)).all()
 
 
 def test_before_anything_was_tried_a_draft_is_as_good_as_it_is_sure() -> None:
     """The prior is the identity."""
-    np.testing.assert_allclose(Calibration(DEPTHS).acceptance()[1], calibration.identity())
+    np.testing.assert_allclose(Calibration(DEPTHS).acceptance()[1], calibration.bin_centers())
 
 
 def test_what_all_bins_have_in_common_is_found_first() -> None:
@@ -46,13 +46,13 @@ def test_what_all_bins_have_in_common_is_found_first() -> None:
     table = Calibration(DEPTHS)
     few = np.zeros(BINS)
     few[[10, 12, 14, 18, 20, 22]] = 4
-    assert calibration.identity()[16] > 0.8
-    table.absorb(counts(few, 0))
+    assert calibration.bin_centers()[16] > 0.8
+    table.update(counts(few, 0))
     assert table.acceptance()[0, 16] < 0.3
     assert table.acceptance()[-1, 16] < 0.1  # each depth shifts what the one before it says
     sure = np.zeros(BINS)
     sure[-1] = 500
-    table.absorb(counts(sure, sure * 0.99))
+    table.update(counts(sure, sure * 0.99))
     assert table.acceptance()[0, -1] > 0.97  # where a bin has counts of its own, they decide
 
 
@@ -83,15 +83,15 @@ def test_always_finite_and_monotone(seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = Calibration(DEPTHS)
     device = np.full((3, DEPTHS, BINS), 2**31 - 5, np.int64)
-    table.absorb(device.astype(np.int32))
+    table.update(device.astype(np.int32))
     table.trials[:] = table.successes[:] = table.promised[:] = 0
     trials = rng.integers(0, 10 ** rng.integers(1, 6), (DEPTHS, BINS))
     promised = rng.integers(0, trials + 1)
     device += [trials, (trials * rng.random(BINS)).astype(np.int64), (promised / PREDICTION_UNIT).astype(np.int64)]
-    table.absorb((device & 0xFFFFFFFF).astype(np.uint32).view(np.int32))
+    table.update((device & 0xFFFFFFFF).astype(np.uint32).view(np.int32))
     assert table.trials.sum() == trials.sum()
     assert table.promised.sum() == promised.sum()
-    assert np.isfinite(table.kept()).all()
+    assert np.isfinite(table.accepted_ratio()).all()
     assert (np.diff(table.acceptance(), axis=1) >= -1e-12).all()
     assert (np.abs(table.logits()) <= MAX_LOGIT).all()
     assert ((table.mean() > 0) & (table.mean() < 1)).all()
@@ -104,7 +104,7 @@ def test_old_counts_fade() -> None:
     for rate in (1.0, 0.0):
         for _ in range(40):
             seen = seen + counts(200, 200 * rate)
-            table.absorb(seen)
+            table.update(seen)
     assert table.acceptance().max() < 0.1
     assert (table.mean() < 0.02).all()
 
@@ -113,11 +113,11 @@ def test_depths_that_are_seldom_tried_follow_the_one_before() -> None:
     """What they once said of other traffic fades with the first depth's trials, whether they are tried or not."""
     table = Calibration(DEPTHS)
     seen = counts(500, 500)
-    table.absorb(seen)
+    table.update(seen)
     assert table.acceptance()[2].min() > 0.9
     for _ in range(40):
         seen[0, 0] += 200
-        table.absorb(seen)
+        table.update(seen)
     assert table.acceptance().max() < 0.1
     assert table.acceptance()[2] == pytest.approx(table.acceptance()[0], abs=0.01)
 
@@ -131,7 +131,9 @@ def test_the_truth_is_found_through_the_whole_loop(bias: float) -> None:
     rng = torch.Generator().manual_seed(7)
     bs = 64
     table = Calibration(DEPTHS)
-    model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), torch.from_numpy(table.logits()), bs, "cpu")
+    model = AcceptanceModel.create(
+        torch.from_numpy(calibration.bin_edges()), torch.from_numpy(table.logits()), bs, "cpu"
+    )
     plan = VerifyPlan.create(bs, DEPTHS, DEPTHS, "cpu")
     requests = torch.arange(bs)
     for step in range(400):
@@ -143,11 +145,11 @@ def test_the_truth_is_found_through_the_whole_loop(bias: float) -> None:
         observe_acceptance(confidence, requests, plan.verify_lens, accepted.int(), model)
         model.offsets.zero_()  # all requests are alike
         if step % 32 == 0:
-            table.absorb(model.counts.numpy())
+            table.update(model.counts.numpy())
             model.logits.copy_(torch.from_numpy(table.logits()))
     seen = table.trials > 60
-    identity = calibration.identity()
-    truth_of_bin = 1 / (1 + np.exp(-(np.log(identity / (1 - identity)) + bias)))
+    bin_centers = calibration.bin_centers()
+    truth_of_bin = 1 / (1 + np.exp(-(np.log(bin_centers / (1 - bin_centers)) + bias)))
     assert seen[0].sum() > 10
     error = (table.acceptance() - truth_of_bin)[seen]
     assert np.abs(error).max() < 0.12
@@ -163,8 +165,10 @@ def test_promises_that_are_not_kept_are_known() -> None:
     rng = torch.Generator().manual_seed(5)
     bs, depths, sure, unsure = 64, 2, 0.9, 0.3
     table = Calibration(depths)
-    model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), torch.from_numpy(table.logits()), bs, "cpu")
-    known = Survivals(depths, [0, depths], table.mean(), table.kept())
+    model = AcceptanceModel.create(
+        torch.from_numpy(calibration.bin_edges()), torch.from_numpy(table.logits()), bs, "cpu"
+    )
+    known = Survivals(depths, [0, depths], table.mean(), table.accepted_ratio())
     plan = VerifyPlan.create(bs, depths, depths, "cpu")
     histogram = plan.histogram.clone()
     requests = torch.arange(bs)
@@ -177,33 +181,33 @@ def test_promises_that_are_not_kept_are_known() -> None:
         accept_lens = (1 + first.int() + second.int()).int()
         observe_acceptance(confidence, requests, plan.verify_lens, accept_lens, model)
         model.offsets.zero_()
-        table.absorb(model.counts.numpy())
+        table.update(model.counts.numpy())
         model.logits.copy_(torch.from_numpy(table.logits()))
-        known.assume(table.mean(), table.kept())
+        known.set_prior(table.mean(), table.accepted_ratio())
         known.update((plan.histogram - histogram).numpy(), depths)
         histogram = plan.histogram.clone()
     truth = 0.5, 0.5 * (sure + unsure) / 2
     expected = 0.5, 0.5 * (0.5 * sure + 0.25 * (sure + unsure))
     assert table.promised / table.trials[0].sum() == pytest.approx(expected, rel=0.05)
-    assert table.kept() == pytest.approx(np.array(truth) / expected, rel=0.03)
-    assert promised(known, depths)[1, 0] == pytest.approx(sum(truth), rel=0.03)
+    assert table.accepted_ratio() == pytest.approx(np.array(truth) / expected, rel=0.03)
+    assert expected_gain(known, depths)[1, 0] == pytest.approx(sum(truth), rel=0.03)
 
 
 def test_depths_whose_promises_are_few_keep_them_as_the_one_before() -> None:
     """And none at all: promises are kept."""
     table = Calibration(DEPTHS)
-    assert table.kept().tolist() == [1] * DEPTHS
+    assert table.accepted_ratio().tolist() == [1] * DEPTHS
     new = counts(1000, 400, 500)
     new[2, 1:] = 0
     new[1, 1:] = 0
-    table.absorb(new)
-    assert table.kept() == pytest.approx(0.8, abs=0.01)
+    table.update(new)
+    assert table.accepted_ratio() == pytest.approx(0.8, abs=0.01)
 
 
 def test_json() -> None:
     """It is restored as it was; anything else is a ValueError."""
     table = Calibration(DEPTHS)
-    table.absorb(counts(50, 20))
+    table.update(counts(50, 20))
     content = table.to_json()
     restored = Calibration.from_json(content, DEPTHS)
     np.testing.assert_allclose(restored.acceptance(), table.acceptance(), atol=1e-6)

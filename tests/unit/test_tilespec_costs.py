@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tessera.tilespec.costs import COMMON_RATE, RATE, SURPRISE, Correction, CostTable, Curve
-from tessera.tilespec.whole_steps import completed
+from tessera.tilespec.costs import COMMON_WEIGHT, MIN_WEIGHT, OUTLIER_LIMIT, Correction, CostTable, Curve
+from tessera.tilespec.whole_steps import with_whole_steps
 from tessera_testing.tilespec import random_costs, simple_costs
 
 
@@ -29,7 +29,7 @@ def test_correction() -> None:
         correction.observe(1, 1.0, measured)
     np.testing.assert_array_equal(factors(correction), before)
     correction.observe(2, 1.0, 1e9)  # a pause of the host, say
-    assert factors(correction)[2] <= before[2] * (1 + (RATE + COMMON_RATE) * SURPRISE) + 1e-9
+    assert factors(correction)[2] <= before[2] * (1 + (MIN_WEIGHT + COMMON_WEIGHT) * OUTLIER_LIMIT) + 1e-9
     assert correction.measured.tolist() == [400, 400, 401, 0, 0]
 
 
@@ -106,11 +106,11 @@ def test_whole_steps_complete_a_profile_of_graphs() -> None:
     contexts = [100, 800, 1600]
     kv = np.array([true.kv_seconds[s] for s in true.steps])
     seconds = np.array([true.around_verify(4) + true.verify_uniform(4) + 4 * c * kv for c in contexts])
-    found = completed(graphs, 4, contexts, seconds)
+    found = with_whole_steps(graphs, 4, contexts, seconds)
     assert found.host_seconds == pytest.approx(0.2)
     assert found.kv_seconds == pytest.approx(true.kv_seconds)
-    falling = completed(graphs, 4, contexts, seconds[::-1] - 5)
+    falling = with_whole_steps(graphs, 4, contexts, seconds[::-1] - 5)
     assert falling.kv_seconds == dict.fromkeys(graphs.steps, 0.0)
     assert falling.host_seconds == 0
-    alone = completed(graphs, 4, contexts[:1], seconds[:1])
+    alone = with_whole_steps(graphs, 4, contexts[:1], seconds[:1])
     assert alone.kv_seconds == dict.fromkeys(graphs.steps, 0.0)

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.tilespec.calibration import FIT_INTERVAL, Calibration, Calibrations, Traffic, edges
+from tessera.tilespec.calibration import FIT_INTERVAL, Calibration, Calibrations, Traffic, bin_edges
 from tessera.tilespec.candidates import candidates
 from tessera.tilespec.decider import Decider
-from tessera.tilespec.follower import Follower, Order
-from tessera.tilespec.gain import Stamp
-from tessera.tilespec.mailbox import Mailbox
+from tessera.tilespec.follower import Follower, StepDecision
+from tessera.tilespec.gain import BatchStamp
+from tessera.tilespec.host_copies import HostCopyQueue
 from tessera.tilespec.nominal import nominal
-from tessera.tilespec.policy import LOOK_INTERVAL
+from tessera.tilespec.policy import SEARCH_INTERVAL
 from tessera.tilespec.scores import NO_DRAFT, Scores
 from tessera.tilespec.stopwatch import Stopwatch
 from tessera.tilespec.tiers import tiers
@@ -34,13 +34,17 @@ REQUESTS = 64
 def scores() -> Scores:
     """Fresh ones."""
     table = torch.from_numpy(Calibration(DEPTHS).logits())
-    return Scores(REQUESTS, DEPTHS, "cpu", AcceptanceModel.create(torch.from_numpy(edges()), table, REQUESTS, "cpu"))
+    return Scores(
+        REQUESTS, DEPTHS, "cpu", AcceptanceModel.create(torch.from_numpy(bin_edges()), table, REQUESTS, "cpu")
+    )
 
 
-def decider(trace: Path | None = None, tell: Callable[[Order], object] | None = None) -> tuple[Decider, Scores]:
+def decider(
+    trace: Path | None = None, broadcast: Callable[[StepDecision], object] | None = None
+) -> tuple[Decider, Scores]:
     """A decider of the CPU engine's nominal costs."""
     own, known = scores(), (Calibration(DEPTHS), Calibration(DEPTHS))
-    return Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", trace, tell=tell), own
+    return Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", trace, broadcast=broadcast), own
 
 
 def step(
@@ -62,7 +66,7 @@ def step(
         right = chooser.random((bs, steps)) < accepted
         chain = np.minimum(right.cumprod(1).sum(1) + 1, plan.verify_lens[:bs].numpy())
         own.observe(bs, steps, requests, plan, torch.from_numpy(chain.astype(np.int32)))
-        subject.drafted(steps)
+        subject.on_verify(steps)
     return steps
 
 
@@ -87,7 +91,7 @@ def test_a_draft_that_is_sure_and_never_right_is_found_out_at_once() -> None:
             own._confidence[:1] = 0.97
             plan = own.allocate(1, choice.steps, torch.arange(1), choice.tokens)
             own.observe(1, choice.steps, torch.arange(1), plan, torch.ones(1, dtype=torch.int32))
-            subject.drafted(choice.steps)
+            subject.on_verify(choice.steps)
     assert steps[0] == DEPTHS
     assert steps[-4:] == [0] * 4
 
@@ -100,11 +104,11 @@ def test_calibration_follows_the_outcomes() -> None:
         plan = own.allocate(16, DEPTHS, torch.arange(16), 16 * (DEPTHS + 1))
         lens = torch.tensor([1, DEPTHS + 1] * 8, dtype=torch.int32)
         own.observe(16, DEPTHS, torch.arange(16), plan, lens)
-        subject.drafted(DEPTHS)
+        subject.on_verify(DEPTHS)
         subject.choose(16, 0)
     assert subject.calibrations[Traffic.GREEDY].mean()[0] == pytest.approx(0.5, abs=0.05)
     assert subject.calibrations[Traffic.GREEDY].mean()[1] == pytest.approx(1.0, abs=0.05)
-    sure = int(np.searchsorted(edges(), 0.99, side="right"))
+    sure = int(np.searchsorted(bin_edges(), 0.99, side="right"))
     assert own.model.logits[0, sure] < 1.0  # 4.6 before
 
 
@@ -115,8 +119,8 @@ def outcome(subject: Decider, own: Scores, traffic: Traffic, accepted: int) -> i
         own._confidence.fill_(0.9)
         plan = own.allocate(16, steps, torch.arange(16), 16 * (steps + 1))
         own.observe(16, steps, torch.arange(16), plan, torch.full((16,), min(accepted, steps) + 1, dtype=torch.int32))
-        subject.drafted(steps)
-        own.forget(torch.arange(16))
+        subject.on_verify(steps)
+        own.reset_requests(torch.arange(16))
     return steps
 
 
@@ -133,7 +137,7 @@ def test_greedy_and_sampled_requests_are_learnt_apart() -> None:
     greedy, sampled = (one.mean()[0] for one in subject.calibrations)
     assert greedy > 0.98
     assert sampled < 0.1
-    sure = int(np.searchsorted(edges(), 0.9, side="right"))
+    sure = int(np.searchsorted(bin_edges(), 0.9, side="right"))
     assert own.models[Traffic.GREEDY].logits[0, sure] > 3
     assert own.models[Traffic.SAMPLED].logits[0, sure] < -2
     assert own.models[Traffic.GREEDY].offsets is own.models[Traffic.SAMPLED].offsets
@@ -141,17 +145,17 @@ def test_greedy_and_sampled_requests_are_learnt_apart() -> None:
 
 def test_what_is_learnt_is_handed_on_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was then."""
-    monkeypatch.setattr("tessera.tilespec.decider.KEEP_INTERVAL", 5)  # fits: four early ones, and one
+    monkeypatch.setattr("tessera.tilespec.decider.SAVE_INTERVAL", 5)  # fits: four early ones, and one
     own = scores()
     kept: list[Calibrations] = []
     known = Calibration(DEPTHS), Calibration(DEPTHS)
-    subject = Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", keep=kept.append)
+    subject = Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", save=kept.append)
     trials = []
     for _ in range(2 * FIT_INTERVAL - 1):
         own._confidence.fill_(0.9)
         plan = own.allocate(4, DEPTHS, torch.arange(4), 4 * (DEPTHS + 1))
         own.observe(4, DEPTHS, torch.arange(4), plan, torch.full((4,), DEPTHS + 1, dtype=torch.int32))
-        subject.drafted(DEPTHS)
+        subject.on_verify(DEPTHS)
         subject.choose(4, 0)
         trials.append(known[Traffic.GREEDY].trials.sum())
     (calibrations,) = kept
@@ -172,14 +176,14 @@ def test_trace_has_every_step(tmp_path: Path) -> None:
     for i in range(10):
         step(subject, own, 2, 0.9, chooser)
         if i == 4:
-            subject.interrupted(1)
-    subject.interrupted(1)
+            subject.on_prefill(1)
+    subject.on_prefill(1)
     assert subject._trace is not None
     subject._trace.close()
     records = list(Trace(file).records())
     assert len(records) == 10
     assert [i for i, record in enumerate(records) if record.measured is None] == [4, 9]
-    cells = [[cell for seen in record.seen for cell in seen.cells] for record in records]
+    cells = [[cell for seen in record.histograms for cell in seen.cells] for record in records]
     counted = [sum(value for is_sum, *_, value in of_one if not is_sum) for of_one in cells]
     assert [items // (2 * DEPTHS) for items in counted] == [0, 0, 0, 0, 3, 2, 0, 0, 3, 0]
     assert [i for i, record in enumerate(records) if record.means] == [4, 8]
@@ -192,10 +196,12 @@ def test_one_request_is_looked_at_in_every_step(tmp_path: Path) -> None:
     chooser = np.random.default_rng(1)
     for _ in range(6):
         step(subject, own, 1, 0.9, chooser)
-    subject.interrupted(0)
+    subject.on_prefill(0)
     assert subject._trace is not None
     subject._trace.close()
-    seen = [[one.histogram((2, DEPTHS, HISTOGRAM_BINS)) for one in record.seen] for record in Trace(file).records()]
+    seen = [
+        [one.histogram((2, DEPTHS, HISTOGRAM_BINS)) for one in record.histograms] for record in Trace(file).records()
+    ]
     assert [[int(one[0, 0].sum()) for one in of_one] for of_one in seen] == [[], *[[1]] * 5]
 
 
@@ -217,18 +223,18 @@ def test_where_requests_come_or_go_steps_are_disturbed(
     subject, own = decider()
     found: list[bool] = []
     monkeypatch.setattr(subject.policy, "observe", lambda *_, disturbed: found.append(disturbed))
-    subject._corrects = True
+    subject._corrects_costs = True
     chooser = np.random.default_rng(1)
     for i, bs in enumerate(requests):
         step(subject, own, bs, 0.9, chooser)
         if i in (2, 5):
-            subject.interrupted(1)
+            subject.on_prefill(1)
     assert found == disturbed
 
 
 def test_mailbox_keeps_what_was_sent() -> None:
     """A later write does not change what is under way."""
-    box: Mailbox[str] = Mailbox()
+    box: HostCopyQueue[str] = HostCopyQueue()
     tensor = torch.arange(3)
     box.send(tensor, "a")
     tensor += 1
@@ -270,8 +276,8 @@ def test_tiers_are_finer_where_batches_are_small() -> None:
 
 def test_a_follower_has_the_choices_and_tables_of_the_first_rank() -> None:
     """In every step, in both kinds of batches, whatever the first rank learns meanwhile."""
-    orders: deque[Order] = deque()
-    first, own = decider(tell=orders.append)
+    orders: deque[StepDecision] = deque()
+    first, own = decider(broadcast=orders.append)
     theirs = scores()
     follower = Follower(theirs, orders.popleft)
     unknown = own.models[0].logits.clone()
@@ -280,7 +286,7 @@ def test_a_follower_has_the_choices_and_tables_of_the_first_rank() -> None:
         traffic = Traffic.SAMPLED if i // FIT_INTERVAL % 2 else Traffic.GREEDY
         steps = step(first, own, 2, 0.7, chooser, traffic)
         choice = follower.choose(2, 200, traffic)
-        follower.drafted(steps)
+        follower.on_verify(steps)
         assert choice.steps == steps
         assert theirs.model is theirs.models[traffic]
         assert all(torch.equal(a.logits, b.logits) for a, b in zip(own.models, theirs.models, strict=True))
@@ -294,8 +300,8 @@ def test_requests_that_join_are_expected_to_be_like_others_and_not_like_the_last
     chooser = np.random.default_rng(1)
     wave = [step(subject, own, 8, 0.95, chooser) for _ in range(2 * FIT_INTERVAL)]
     straggler = [step(subject, own, 1, 0.02, chooser) for _ in range(2 * FIT_INTERVAL)]
-    subject.interrupted(8)
-    own.forget(torch.arange(8))
+    subject.on_prefill(8)
+    own.reset_requests(torch.arange(8))
     assert wave[-1] > 0
     assert straggler[-1] == 0
     assert step(subject, own, 8, 0.95, chooser) == wave[-1]
@@ -309,24 +315,24 @@ def test_the_end_of_a_wave_says_nothing_of_the_next(
     file = tmp_path / "trace.jsonl"
     subject, own = decider(file)
     receive = subject._histograms.receive
-    late: deque[list[tuple[np.ndarray, tuple[int, Traffic, Stamp]]]] = deque([[]])
+    late: deque[list[tuple[np.ndarray, tuple[int, Traffic, BatchStamp]]]] = deque([[]])
 
-    def receive_later() -> list[tuple[np.ndarray, tuple[int, Traffic, Stamp]]]:
+    def receive_later() -> list[tuple[np.ndarray, tuple[int, Traffic, BatchStamp]]]:
         late.append([(counts.copy(), tag) for counts, tag in receive()])
         return late.popleft()
 
     monkeypatch.setattr(subject._histograms, "receive", receive_later)
     chooser = np.random.default_rng(1)
-    for i in range(2 + 3 * LOOK_INTERVAL):
+    for i in range(2 + 3 * SEARCH_INTERVAL):
         if i == 2:
-            subject.interrupted(joined)
+            subject.on_prefill(joined)
         step(subject, own, 16, 0.95, chooser)
-    subject.interrupted(0)
+    subject.on_prefill(0)
     assert subject._trace is not None
     subject._trace.close()
-    seen = [one for record in Trace(file).records() for one in record.seen]
-    assert [one.now for one in seen] == [now, True]
-    assert [one.young for one in seen] == pytest.approx([1, young])
+    seen = [one for record in Trace(file).records() for one in record.histograms]
+    assert [one.current for one in seen] == [now, True]
+    assert [one.freshness for one in seen] == pytest.approx([1, young])
     assert seen[0].histogram((2, DEPTHS, HISTOGRAM_BINS))[0, 0].sum() == steps * 16
 
 
@@ -341,8 +347,8 @@ def test_after_plain_steps_only_fresh_requests_say_what_drafts_are_worth() -> No
     lengths = []
     for i in range(800):
         if i in (400, 600):  # another request begins
-            subject.interrupted(1)
-            own.forget(torch.tensor([0]))
+            subject.on_prefill(1)
+            own.reset_requests(torch.tensor([0]))
             plain = False
         lengths.append(step(subject, own, 1, NO_DRAFT if plain else 0.98, chooser))
         plain = lengths[-1] == 0  # a step without a draft leaves none for the next

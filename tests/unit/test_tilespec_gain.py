@@ -15,7 +15,7 @@ from tessera.tilespec.calibration import Calibration
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
 from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS
-from tessera_testing.tilespec import chain, histogram_of, promised, simple_costs, told
+from tessera_testing.tilespec import chain, expected_gain, histogram_of, simple_costs, survivals_of
 
 
 def test_what_compiled_code_would_write_elsewhere_is_refused() -> None:
@@ -27,10 +27,10 @@ def test_what_compiled_code_would_write_elsewhere_is_refused() -> None:
     known = Survivals(3, [0, 1, 3], mean, kept)
     for wrong in (np.full(3, 1.5), np.full(3, -0.1), np.full(3, np.nan)):
         with pytest.raises(ValueError, match=r"mean acceptance: got .* allowed: 0 to 1"):
-            known.assume(wrong, kept)
+            known.set_prior(wrong, kept)
     for means, shares in ((mean[:2], kept), (mean, kept[:2])):
         with pytest.raises(ValueError, match=r"of 3 depths"):
-            known.assume(means, shares)
+            known.set_prior(means, shares)
     for depths, drafted in ((3, 0), (3, 4), (2, 2), (4, 3)):
         with pytest.raises(ValueError, match=rf"{drafted} drafted: got a histogram of"):
             known.update(np.zeros((2, depths, HISTOGRAM_BINS), np.int32), drafted)
@@ -50,14 +50,14 @@ print(json.dumps(what_is_compiled()))
 
 def what_is_compiled() -> list[list[float]]:
     """What survivals promise, a table, and choices that follow."""
-    known = told(chain(0.9, 0.7, 0.5), [0, 1, 3], 3)
+    known = survivals_of(chain(0.9, 0.7, 0.5), [0, 1, 3], 3)
     table = Calibration(3)
     counts = np.arange(3 * table.trials.size, dtype=np.int32).reshape(3, *table.trials.shape)
-    table.absorb(counts[::-1].copy())
+    table.update(counts[::-1].copy())
     policy = Policy(simple_costs(verify=0.05), known)
-    choices = [policy.look(4, 100 * step) for step in range(6)]
+    choices = [policy.search(4, 100 * step) for step in range(6)]
     return [
-        promised(known, 0.5, 1.5, 3).ravel().tolist(),
+        expected_gain(known, 0.5, 1.5, 3).ravel().tolist(),
         table.acceptance().ravel().tolist(),
         [value for choice in choices for value in (choice.steps, choice.tokens, choice.gain, choice.seconds)],
     ]
@@ -76,25 +76,25 @@ def test_depths_that_were_not_drafted_are_extrapolated() -> None:
     """From one drafted depth: each survival shrinks by the mean acceptance of the depths behind it."""
     survival = np.array([[0.9], [0.5], [0.5], [0.1]])
     known = Survivals(3, [0, 1, 2, 3], np.array([0.7, 0.7, 0.7]), np.ones(3))
-    np.testing.assert_allclose(promised(known, 3)[:, 0], np.cumsum([0, 0.7, 0.7**2, 0.7**3]))
-    known.assume(np.array([0.7, 0.8, 0.5]), np.ones(3))
+    np.testing.assert_allclose(expected_gain(known, 3)[:, 0], np.cumsum([0, 0.7, 0.7**2, 0.7**3]))
+    known.set_prior(np.array([0.7, 0.8, 0.5]), np.ones(3))
     for _ in range(1000):
         known.update(histogram_of(survival, 3), 1)
     totals = survival.sum() / 4 * np.array([0, 1, 1 + 0.8, 1 + 0.8 + 0.4])
-    np.testing.assert_allclose(promised(known, 3)[:, 0], totals, rtol=1e-3)
+    np.testing.assert_allclose(expected_gain(known, 3)[:, 0], totals, rtol=1e-3)
     items = np.sort(np.concatenate([survival * f for f in (1, 0.8, 0.4)], axis=None))[::-1]
     for k in range(13):
-        found = promised(known, k / 4)[3, 0] * 4
+        found = expected_gain(known, k / 4)[3, 0] * 4
         assert found == pytest.approx(items[:k].sum(), abs=0.01), k
 
 
 def waves_that_get_better(known: Survivals) -> float:
     """Twenty waves of 32 requests, whose drafts are right more often from the second step on; the last promise."""
     for _ in range(20):
-        known.renew(32, 32)
+        known.add_new_requests(32, 32)
         for survival in (0.5, *[0.9] * 10):
-            known.update(histogram_of(chain(survival, 1.0, 1.0, bs=32), 3), 3, known.stamp(4).young)
-            found = promised(known, 3)[1, 0]
+            known.update(histogram_of(chain(survival, 1.0, 1.0, bs=32), 3), 3, known.stamp(4).freshness)
+            found = expected_gain(known, 3)[1, 0]
     return float(found)
 
 
@@ -104,34 +104,34 @@ def test_requests_that_join_are_like_others_when_they_began() -> None:
     young, old = 3 * (0.5 * 0.7 + 0.9 * 0.3), 3 * 0.9  # of the weight three tenths are later steps
     assert waves_that_get_better(known) == pytest.approx(old, rel=1e-3)
     for _ in range(40):
-        known.update(histogram_of(chain(0.1, 1.0, 1.0, bs=1), 3), 3, known.stamp(4).young)
-        straggler = promised(known, 3)[1, 0]
+        known.update(histogram_of(chain(0.1, 1.0, 1.0, bs=1), 3), 3, known.stamp(4).freshness)
+        straggler = expected_gain(known, 3)[1, 0]
     assert straggler == pytest.approx(0.3 + 2.4 * (8 / 9) ** 40, rel=0.01)
-    known.renew(1, 4)
-    assert promised(known, 3)[1, 0] == pytest.approx(straggler + (young - straggler) / 4, rel=0.03)
-    known.renew(7, 4)
-    assert promised(known, 3)[1, 0] == pytest.approx(young, rel=0.03)
+    known.add_new_requests(1, 4)
+    assert expected_gain(known, 3)[1, 0] == pytest.approx(straggler + (young - straggler) / 4, rel=0.03)
+    known.add_new_requests(7, 4)
+    assert expected_gain(known, 3)[1, 0] == pytest.approx(young, rel=0.03)
 
 
 def test_what_arrives_late_is_of_the_batch_that_it_was_counted_in() -> None:
     """The end of a wave says nothing of the next one; how requests began is learnt, however late it arrives."""
     known = Survivals(3, [0, 3], np.full(3, 0.7), np.ones(3))
-    known.renew(32, 32)
+    known.add_new_requests(32, 32)
     first, last = known.stamp(4), known.stamp(1)
-    assert first.young == 1
-    assert last.young < 1
-    known.renew(15, 32)  # most are still those that were there
-    assert known.is_of_now(last)
-    known.renew(16, 32)
-    assert not known.is_of_now(last)
-    assert known.stamp(1).young > 0.5
-    before = promised(known, 3)[1, 0]
+    assert first.freshness == 1
+    assert last.freshness < 1
+    known.add_new_requests(15, 32)  # most are still those that were there
+    assert known.is_current(last)
+    known.add_new_requests(16, 32)
+    assert not known.is_current(last)
+    assert known.stamp(1).freshness > 0.5
+    before = expected_gain(known, 3)[1, 0]
     old = histogram_of(chain(0.1, 1.0, 1.0, bs=32), 3)
-    known.update(old, 3, 0.0, now=False)
-    assert promised(known, 3)[1, 0] == before
-    known.renew(32, 32)
-    assert promised(known, 3)[1, 0] == pytest.approx(before)
-    known.update(old, 3, first.young, now=False)
-    assert promised(known, 3)[1, 0] == pytest.approx(before)
-    known.renew(32, 32)
-    assert promised(known, 3)[1, 0] == pytest.approx(0.3, abs=0.05)
+    known.update(old, 3, 0.0, current=False)
+    assert expected_gain(known, 3)[1, 0] == before
+    known.add_new_requests(32, 32)
+    assert expected_gain(known, 3)[1, 0] == pytest.approx(before)
+    known.update(old, 3, first.freshness, current=False)
+    assert expected_gain(known, 3)[1, 0] == pytest.approx(before)
+    known.add_new_requests(32, 32)
+    assert expected_gain(known, 3)[1, 0] == pytest.approx(0.3, abs=0.05)

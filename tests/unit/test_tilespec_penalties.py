@@ -61,18 +61,18 @@ def test_every_token_of_a_draft(bs: int, width: int, seed: int) -> None:
         table = torch.full((bs, 9), 1)
         for row, lot in zip(table, lots, strict=True):
             row[: len(lot)] = lot
-        penalties = penalties.counted(table, lens)
+        penalties = penalties.with_tokens(table, lens)
     requests = torch.arange(bs)
     if seed % 2:
-        penalties = penalties.kept(torch.arange(bs).flip(0)).joined(random_penalties(2, rng))
-        penalties = penalties.kept(torch.arange(bs).flip(0))
+        penalties = penalties.select(torch.arange(bs).flip(0)).concat(random_penalties(2, rng))
+        penalties = penalties.select(torch.arange(bs).flip(0))
     recent = RecentTokens(bs, width + 1)
     recent.of(requests)
     last = torch.full((bs, width + 1), 0)
     lens = torch.tensor([min(width + 1, len(own)) for own in outputs])
     for row, own, length in zip(last, outputs, lens.tolist(), strict=True):
         row[:length] = own[len(own) - length :]
-    recent.note(requests, last.int(), lens.int())
+    recent.update(requests, last.int(), lens.int())
 
     anchors = torch.stack([own[-1] for own in outputs]).unsqueeze(1)
     tokens = torch.cat([anchors, torch.randint(VOCABULARY, (bs, width - 1), generator=rng)], 1)
@@ -88,19 +88,21 @@ def test_every_token_of_a_draft(bs: int, width: int, seed: int) -> None:
         before = [*outputs[owner].tolist(), *tokens[owner, 1 : depth + 1].tolist()]
         factors = [float(part[owner]) for part in (penalties.frequency, penalties.presence, penalties.repetition)]
         expected = one_row(rows[place].tolist(), before, *factors)
-        if len(before) < int(penalties.least[owner]):
+        if len(before) < int(penalties.min_new_tokens[owner]):
             expected[int(penalties.stops[owner, 0])] = -math.inf
         assert found[place].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
     vary = (penalties.frequency != 0) | (penalties.presence != 0) | (penalties.repetition != 1)
-    early = torch.tensor([len(own) for own in outputs]) < penalties.least
-    assert penalties.vary(seq_lens).tolist() == (vary[:, 0] | early).tolist()
+    early = torch.tensor([len(own) for own in outputs]) < penalties.min_new_tokens
+    assert penalties.depend_on_drafts(seq_lens).tolist() == (vary[:, 0] | early).tolist()
 
 
 def test_the_token_after_a_prompt() -> None:
     """All tokens before it are known; logits of 16 bits are rounded once."""
     rng = torch.Generator().manual_seed(1)
-    penalties = random_penalties(3, rng)._replace(repetition=torch.full((3, 1), 1.5), least=torch.tensor([0, 2, 3]))
-    penalties = penalties.counted(torch.tensor([[1, 1], [2, 3], [4, 5]]), torch.tensor([2, 2, 0]))
+    penalties = random_penalties(3, rng)._replace(
+        repetition=torch.full((3, 1), 1.5), min_new_tokens=torch.tensor([0, 2, 3])
+    )
+    penalties = penalties.with_tokens(torch.tensor([[1, 1], [2, 3], [4, 5]]), torch.tensor([2, 2, 0]))
     for dtype in (torch.float32, torch.bfloat16):
         logits = torch.randn(3, VOCABULARY, generator=rng).to(dtype)
         found = logits.clone()

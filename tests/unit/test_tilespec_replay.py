@@ -15,7 +15,7 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.gain import Survivals
 from tessera.tilespec.policy import Policy
 from tessera.tilespec.replay import replay
-from tessera.tilespec.trace import Mean, Record, Seen, Trace, TraceWriter
+from tessera.tilespec.trace import HistogramUpdate, MeanUpdate, Record, Trace, TraceWriter
 from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
 
 STEPS = [0, 1, 3]
@@ -36,13 +36,13 @@ def record_a_run(file: Path, steps: int) -> Policy:
     rng = np.random.default_rng(3)
     policy = Policy(COSTS, Survivals(3, STEPS, MEAN, KEPT))
     with TraceWriter(file, COSTS, [(MEAN, KEPT)] * 2) as writer:
-        seen: list[Seen] = []
+        seen: list[HistogramUpdate] = []
         for step in range(steps):
-            means = [Mean([0.9, 0.8, 0.7], [1.0, 1.1, 0.9])] if step == 20 else []
+            means = [MeanUpdate([0.9, 0.8, 0.7], [1.0, 1.1, 0.9])] if step == 20 else []
             for mean in means:
-                policy.survivals.assume(np.array(mean.values), np.array(mean.kept))
+                policy.survivals.set_prior(np.array(mean.values), np.array(mean.accepted_ratio))
             joined = 3 if step % 10 == 0 else 0
-            policy.join(joined)
+            policy.add_new_requests(joined)
             choice = policy.choose(8, 1000 * step)
             measured = choice.profiled * 1.1
             disturbed = joined > 0
@@ -55,7 +55,7 @@ def record_a_run(file: Path, steps: int) -> Policy:
                     cells = np.arange(choice.steps), (p * HISTOGRAM_BINS).astype(int)
                     np.add.at(histogram[0], cells, 1)
                     np.add.at(histogram[1], cells, (p / HISTOGRAM_UNIT).astype(int))
-                seen = [Seen.of(histogram, choice.steps)]
+                seen = [HistogramUpdate.of(histogram, choice.steps)]
                 policy.survivals.update(histogram, choice.steps)
     return policy
 
@@ -118,12 +118,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "{",
         header + "\n[]\n",
         header + "\n" + json.dumps({**broken, "means": [1]}) + "\n",
-        header + "\n" + json.dumps({**broken, "seen": {"bs": 1, "drafted": 1, "cells": [[9, 9, 9, 9]]}}) + "\n",
+        header + "\n" + json.dumps({**broken, "histograms": {"bs": 1, "drafted": 1, "cells": [[9, 9, 9, 9]]}}) + "\n",
         header + "\n" + json.dumps({**broken, "kv_tokens": "many"}) + "\n",
-        header + "\n" + json.dumps({**broken, "seen": [{"drafted": 1000, "cells": [[0, 0, 9, 9]]}]}) + "\n",
-        header + "\n" + json.dumps({**broken, "seen": [{"drafted": 0, "cells": [[0, 0, 9, 9]]}]}) + "\n",
-        header + "\n" + json.dumps({**broken, "means": [{"values": [1e9] * 3, "kept": [1] * 3}]}) + "\n",
-        header + "\n" + json.dumps({**broken, "means": [{"values": [float("nan")] * 3, "kept": [1] * 3}]}) + "\n",
+        header + "\n" + json.dumps({**broken, "histograms": [{"drafted": 1000, "cells": [[0, 0, 9, 9]]}]}) + "\n",
+        header + "\n" + json.dumps({**broken, "histograms": [{"drafted": 0, "cells": [[0, 0, 9, 9]]}]}) + "\n",
+        header + "\n" + json.dumps({**broken, "means": [{"values": [1e9] * 3, "accepted_ratio": [1] * 3}]}) + "\n",
+        header
+        + "\n"
+        + json.dumps({**broken, "means": [{"values": [float("nan")] * 3, "accepted_ratio": [1] * 3}]})
+        + "\n",
     ):
         file.write_text(content)
         assert main(["tilespec", "replay", str(file)]) == 1

@@ -121,7 +121,7 @@ class World:
 def cut(confidence: torch.Tensor) -> VerifyPlan:
     """What is verified, as a server gives them: six draft tokens for ten requests, where they promise most."""
     table = torch.from_numpy(calibration.Calibration(DEPTHS).logits())
-    model = AcceptanceModel.create(torch.from_numpy(calibration.edges()), table, 1, "cpu")
+    model = AcceptanceModel.create(torch.from_numpy(calibration.bin_edges()), table, 1, "cpu")
     plan = VerifyPlan.create(len(confidence), DEPTHS, DEPTHS, "cpu")
     requests = torch.zeros(len(confidence), dtype=torch.int64)
     allocate_verify(confidence, requests, model, int(1.6 * len(confidence)), plan)

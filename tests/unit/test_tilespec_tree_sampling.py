@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from tessera.tilespec.calibration import Calibration, edges
+from tessera.tilespec.calibration import Calibration, bin_edges
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
@@ -32,9 +32,9 @@ ROWS = torch.arange(REQUESTS)
 class EqualStandIns(TreeScores):
     """Says of requests without a draft that all their first tokens are 0: a rule that is known to be biased."""
 
-    def undraft(self, topk_p: torch.Tensor, topk_index: torch.Tensor) -> None:
+    def mark_undrafted(self, topk_p: torch.Tensor, topk_index: torch.Tensor) -> None:
         """As the right rule, but for the tokens."""
-        super().undraft(topk_p, topk_index)
+        super().mark_undrafted(topk_p, topk_index)
         topk_index.zero_()
 
 
@@ -60,7 +60,7 @@ class World:
         self.tokens_verified = REQUESTS + int(share * (NODES - 1) * REQUESTS)
         self.peeks = peeks
         table = torch.from_numpy(Calibration(NODES - 1, trees=True).logits())
-        model = AcceptanceModel.create(torch.from_numpy(edges()), table, REQUESTS, "cpu")
+        model = AcceptanceModel.create(torch.from_numpy(bin_edges()), table, REQUESTS, "cpu")
         self.scores = scores_class(REQUESTS, NODES - 1, "cpu", model)
         self.accepted_of = torch.zeros(NODES + 1, DEPTHS + 2, dtype=torch.int64)
         self.tokens = torch.zeros(REQUESTS, 1 + OUTPUT, dtype=torch.int64)
@@ -81,7 +81,7 @@ class World:
         q = (self.p.log().mean(0) + 0.7 * self.normal(REQUESTS, VOCABULARY, VOCABULARY)).softmax(2).float()
         path, tokens = q[ROWS, last].topk(TOPK)
         undrafted = slice(int(self.length.sum()) % 4, None, 4)
-        self.scores.undraft(path[undrafted], tokens[undrafted])
+        self.scores.mark_undrafted(path[undrafted], tokens[undrafted])
         scores, candidates = [path.unsqueeze(1)], [tokens]
         parents = [torch.arange(-1, TOPK).expand(REQUESTS, -1)]
         for depth in range(1, DEPTHS):

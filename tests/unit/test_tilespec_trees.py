@@ -11,7 +11,7 @@ import torch
 
 from tessera.tilespec import cache
 from tessera.tilespec.cache import Profile, ProfileUnusable
-from tessera.tilespec.calibration import FIT_INTERVAL, HALF_LIFE, Calibration, edges
+from tessera.tilespec.calibration import FIT_INTERVAL, HALF_LIFE, Calibration, bin_edges
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.nominal import nominal
@@ -29,7 +29,7 @@ class Served:
 
     def __init__(self, trace: Path | None = None) -> None:
         table = torch.from_numpy(Calibration(NODES, trees=True).logits())
-        model = AcceptanceModel.create(torch.from_numpy(edges()), table, REQUESTS, "cpu")
+        model = AcceptanceModel.create(torch.from_numpy(bin_edges()), table, REQUESTS, "cpu")
         known = Calibration(NODES, trees=True)
         self.scores = TreeScores(REQUESTS, NODES, "cpu", model)
         costs = nominal(SHAPE.drafted, REQUESTS)
@@ -52,7 +52,7 @@ class Served:
             dense = torch.arange(bs) * (NODES + 1)
             accept_index = torch.stack([dense, torch.where(right, dense + 1, -1)], 1).int()
             self.scores.observe_paths(bs, NODES, requests, plan, accept_index)
-            self.decider.drafted(NODES)
+            self.decider.on_verify(NODES)
         return choice.steps, choice.tokens
 
 
@@ -87,7 +87,7 @@ def test_requests_without_a_draft_come_last_and_teach_nothing() -> None:
     """After a plain step: first nodes are as likely as each other, less than any draft says, and other tokens."""
     served = Served()
     first, tokens = torch.tensor([[0.5, 0.2, 0.1, 0.1], [0.0] * 4]), torch.zeros(2, 4, dtype=torch.int64)
-    served.scores.undraft(first[1:], tokens[1:])
+    served.scores.mark_undrafted(first[1:], tokens[1:])
     assert first[1].tolist() == [UNDRAFTED] * 4
     assert tokens.tolist() == [[0] * 4, [0, 1, 2, 3]]
     scores = [first.unsqueeze(1), torch.zeros(2, 4, 4)]
@@ -118,7 +118,7 @@ def test_counts_of_a_tree_fade_by_steps_and_not_by_nodes() -> None:
     subject = Calibration(NODES, trees=True)
     counts = np.zeros((3, 1, 32), np.int32)
     counts[:2, 0, 5] = HALF_LIFE * NODES
-    subject.absorb(counts)
-    subject.absorb(counts * 2)
+    subject.update(counts)
+    subject.update(counts * 2)
     assert subject.trials[0, 5] == pytest.approx(HALF_LIFE * NODES * 1.5)
     assert subject.mean() == pytest.approx([1.0] * NODES, abs=0.01)

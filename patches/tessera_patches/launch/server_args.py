@@ -50,7 +50,7 @@ def switch_on(args: Any) -> None:
         settings = Settings.from_server_args(args, flags)
         if settings.tilespec:
             set_environment(_SKIP_EXTEND, "1")
-            if tilespec.likeliest_only(args, unwanted=flags.tile_spec_no_rejection_sampling) is None:
+            if tilespec.why_no_rejection_sampling(args, unwanted=flags.tile_spec_no_rejection_sampling) is None:
                 args.override("tessera", speculative_use_rejection_sampling=True)
         args._tessera_handed = config.switch_on(settings, flags)
         apply.install_main()

@@ -14,14 +14,14 @@ from sglang.srt.runtime_context import get_context
 
 from tessera import config
 from tessera.errors import StartRefused
-from tessera.tilespec.calibration import Calibration, Traffic, edges
+from tessera.tilespec.calibration import Calibration, Traffic, bin_edges
+from tessera.tilespec.calibration_saver import CalibrationSaver
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.decider import Decider
 from tessera.tilespec.follower import Follower
-from tessera.tilespec.keeper import Keeper
 from tessera.tilespec.penalties import RecentTokens
 from tessera.tilespec.policy import Choice
-from tessera.tilespec.refusals import likeliest_only
+from tessera.tilespec.refusals import why_no_rejection_sampling
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tally import Tally
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
@@ -123,7 +123,7 @@ class SizedWorker(Mixin):
         super().alloc_memory_pool(**kwargs)
         requests, depths = self.req_to_token_pool.req_to_token.shape[0], max(self._states.steps)
         table = torch.from_numpy(self._new_calibration().logits())
-        model = AcceptanceModel.create(torch.from_numpy(edges()), table, requests, self.device)
+        model = AcceptanceModel.create(torch.from_numpy(bin_edges()), table, requests, self.device)
         self._scores = self.scores_class(requests, depths, self.device, model)
         drafts.score(self._scores)
         self._recent = RecentTokens(requests, depths + 1)
@@ -161,9 +161,9 @@ class SizedWorker(Mixin):
             return
         device, trace = torch.device(self.device).type, config.flags.tile_spec_trace
         tally = Tally(self.server_args.served_model_name) if self.server_args.enable_metrics else None
-        keep = Keeper(known) if known.facts else None  # nominal costs are not cached, nor is what is learnt with them
-        tell = None if ranks.world_size == 1 else ranks.broadcast_object
-        self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, keep, tell)
+        save = CalibrationSaver(known).save if known.facts else None  # nominal costs are not cached
+        broadcast = None if ranks.world_size == 1 else ranks.broadcast_object
+        self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, save, broadcast)
 
     def decide_by(self, decider: Any) -> None:
         """Have another one decide than `tessera.tilespec.decider.Decider`."""
@@ -172,8 +172,8 @@ class SizedWorker(Mixin):
     def forward_batch_generation(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """One step of the scheduler: a prefill, or draft, verify and extend."""
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
-            self._scores.forget(batch.req_pool_indices)
-            self._decider.interrupted(_joining(batch))
+            self._scores.reset_requests(batch.req_pool_indices)
+            self._decider.on_prefill(_joining(batch))
         else:  # the device knows the lengths of now; the host knows those of a step ago
             self._kv_tokens = sum(request.kv_committed_len for request in batch.reqs)
             self._traffic = Traffic.GREEDY if batch.sampling_info.is_all_greedy else Traffic.SAMPLED
@@ -206,7 +206,7 @@ class SizedWorker(Mixin):
             result = super().verify(batch, *args, **kwargs)
         if chains is None or chains.observation is not None:
             self._learn(verify_input, requests, plan, result.accept_lens)
-        self._decider.drafted(steps)
+        self._decider.on_verify(steps)
         # SGLang counts them by request, in meta_info; it copies them on another stream, after the plan is used again.
         result.cap_lens = self._views.first(plan, bs)["verify_lens"].clone()
         return result
@@ -223,7 +223,7 @@ class SizedWorker(Mixin):
         """After a plain step there is no first token of a next draft: say so, or its rejection would count."""
         super()._stub_skipped_draft_extend(batch, batch_output)
         drafts = batch_output.next_draft_input
-        self._scores.undraft(drafts.topk_p, drafts.topk_index)
+        self._scores.mark_undrafted(drafts.topk_p, drafts.topk_index)
         if self.server_args.speculative_use_rejection_sampling:
             drafts.draft_probs = certain(drafts.topk_index, vocabulary(self._draft_worker))
 
@@ -243,7 +243,7 @@ def _joining(batch: Any) -> int:
 
 
 def _say_how_drafts_are_chosen(args: Any) -> None:
-    why = likeliest_only(args, unwanted=config.flags.tile_spec_no_rejection_sampling)
+    why = why_no_rejection_sampling(args, unwanted=config.flags.tile_spec_no_rejection_sampling)
     chosen = "samples drafts, and accepts them by rejection sampling" if why is None else "drafts likeliest tokens"
     logger.info("tessera: --tile-spec %s%s", chosen, "" if why is None else f": {why}")
 

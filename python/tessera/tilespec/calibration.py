@@ -1,8 +1,9 @@
-"""How likely a draft token is accepted, by depth and confidence: learnt while serving, from censored counts.
+"""The probability that a draft token is accepted, by depth and confidence, fitted while serving.
 
-The device counts trials, successes, and what survivals promised (`tessera_kernels.ops.learning.observe_acceptance`);
-this fits the table that it looks up (`tessera_kernels.ops.learning.acceptance_model`). Shapes: ``S`` depths, ``BINS``
-bins of confidence. Trees have one row for all nodes, by the score of their paths.
+The device counts trials, successes and the sums of predicted survivals
+(`tessera_kernels.ops.learning.observe_acceptance`); this fits the table that it looks up
+(`tessera_kernels.ops.learning.acceptance_model`). Counts are censored: only verified tokens are tried. Shapes: ``S``
+depths, ``BINS`` bins of confidence. Trees have one row for all nodes, by their path scores.
 """
 
 from __future__ import annotations
@@ -21,57 +22,52 @@ from tessera.tilespec.costs import Array
 from tessera_kernels.ops.learning.histogram import PREDICTION_UNIT
 
 BINS = 32
-"""Bins of confidence, equal in its logit: drafts are often sure, and 0.99 is not 0.999."""
+"""Bins of confidence, equally wide in its logit, as 0.99 and 0.999 differ."""
 _FIRST_EDGE, _LAST_EDGE = -3.5, 6.5  # logits: 0.03 and 0.9985
 PRIOR_TRIALS = 20.0
-"""Weight of the prior in each bin. For the first depth it says that a draft is right as often as it is sure (EAGLE-2,
-arXiv 2406.16858), for each other one that it is right as often as at the depth before; either way shifted by what all
-bins of the depth have in common, or a draft that is sure and always wrong would have to be found out bin by bin."""
+"""Weight of the prior in each bin. The prior of the first depth is the confidence itself (EAGLE-2, arXiv 2406.16858),
+that of each other depth is the table of the depth before. Both are shifted, in logits, by a number for all bins of the
+depth: else a draft that is confident and always wrong would have to be found out bin by bin."""
 SHIFT_SPREAD = 2.0
-"""Standard deviation, in logits, of how far a depth may be expected to lie from its prior."""
+"""Prior standard deviation of that shift, in logits."""
 _SHIFT_ROUNDS, _LONGEST_STRIDE, _SHORTEST_STRIDE = 4, 1.5, 1e-8
 HALF_LIFE = 2048.0
-"""Trials of the first depth after which what was counted before weighs half, at every depth: traffic changes. Deep
-drafts are tried seldom; with a half-life of their own they would tell of earlier traffic for long. Of trees, trials of
-a node."""
+"""Half-life of all counts, in trials of the first depth (of trees: trials of a node), as traffic changes. With a
+half-life of their own, deep drafts, which are tried seldom, would describe earlier traffic for long."""
 PRIOR_PROMISES = 64.0
-"""Weight of the prior of `Calibration.kept`, in tokens: promises are kept, and at each depth as at the one before."""
+"""Weight of the prior of `Calibration.accepted_ratio`, in tokens. The prior is the ratio of the depth before, and 1."""
 FIT_INTERVAL = 64
-"""Steps between two fits of the table, at least."""
+"""Least number of steps between two fits of the table."""
 LEAST_DRAFTS = 8
-"""Drafts between two fits, at least: where most steps are plain they come in bursts, of which each should count."""
+"""Least number of drafts between two fits: between plain steps they come in bursts, and each burst should count."""
 FIRST_FITS = (4, 8, 16, 32)
-"""Drafts after which the first fits come: a bad draft costs every step."""
+"""Numbers of drafts after which the first fits are due: until then a bad draft model costs time in each step."""
 FIRST_GUESS = 0.7
-"""Mean conditional acceptance before anything was tried."""
+"""Prior mean of the conditional acceptance."""
 MAX_LOGIT = 7.0
-"""Probabilities stay within 0.0009 and 0.9991, so that a product over depths is never 0 and a request's offset can
-still move it."""
+"""Bound of the table, 0.0009 to 0.9991: products over depths are never 0, and a request's offset can change them."""
 
 
 class Traffic(IntEnum):
-    """What a batch asks for; what is known of drafts is known of each kind on its own.
-
-    A target that takes its likeliest token agrees with a draft more often, and more surely, than one that samples.
-    """
+    """Whether a batch is greedy. Each kind has its own calibration: greedy targets accept more drafts."""
 
     GREEDY = 0
     SAMPLED = 1
-    """By at least one request."""
+    """At least one request is sampled."""
 
 
 Calibrations = tuple["Calibration", "Calibration"]
 """By `Traffic`."""
 
 
-def edges() -> npt.NDArray[np.float32]:
-    """The borders of the bins, float32 ``[BINS - 1]``, ascending."""
+def bin_edges() -> npt.NDArray[np.float32]:
+    """The edges between the bins, float32 ``[BINS - 1]``, ascending."""
     return _sigmoid(np.linspace(_FIRST_EDGE, _LAST_EDGE, BINS - 1)).astype(np.float32)
 
 
 @cache
-def identity() -> Array:
-    """The prior, ``[BINS]``, not to be changed: the confidence in the middle of each bin."""
+def bin_centers() -> Array:
+    """The confidence in the middle of each bin, ``[BINS]``; not to be changed."""
     step = (_LAST_EDGE - _FIRST_EDGE) / (BINS - 2)
     return _sigmoid(_FIRST_EDGE + step * (np.arange(BINS) - 0.5))
 
@@ -82,12 +78,12 @@ class FitTimer:
     def __init__(self) -> None:
         self._drafts = self._drafts_since = self._steps_since = 0
 
-    def stepped(self) -> None:
-        """A step begins, with a draft or without."""
+    def on_step(self) -> None:
+        """A step begins."""
         self._steps_since += 1
 
-    def drafted(self) -> bool:
-        """A draft was verified and counted: whether a fit is due."""
+    def on_verify(self) -> bool:
+        """A draft was verified and counted. Returns whether a fit is due."""
         self._drafts += 1
         self._drafts_since += 1
         due = self._steps_since >= FIT_INTERVAL and self._drafts_since >= LEAST_DRAFTS
@@ -98,11 +94,16 @@ class FitTimer:
 
 
 class Calibration:
-    """Counts that fade, and the table fitted to them.
+    """Counts with a half-life, and the table fitted to them.
 
     Args:
-        depths: the most draft tokens of a request.
-        trees: they are the nodes of a tree, which share one row.
+        depths: S, the greatest number of draft tokens of a request.
+        trees: whether these are nodes of a tree, which share one row.
+
+    Attributes:
+        trials: verified draft tokens whose predecessors were all accepted, ``[S, BINS]``.
+        successes: those of them that were accepted, ``[S, BINS]``.
+        promised: the sums of predicted survivals of verified draft tokens, ``[S]``.
     """
 
     def __init__(self, depths: int, *, trees: bool = False) -> None:
@@ -111,42 +112,41 @@ class Calibration:
         self.trials: Array = np.zeros((rows, BINS))
         self.successes: Array = np.zeros((rows, BINS))
         self.promised: Array = np.zeros(rows)
-        self._seen: npt.NDArray[np.int32] = np.zeros((3, rows, BINS), np.int32)
+        self._last_counts: npt.NDArray[np.int32] = np.zeros((3, rows, BINS), np.int32)
 
-    def absorb(self, counts: npt.NDArray[np.int32]) -> int:
-        """Take over what the device has counted since the last call, and return how many drafts were accepted.
+    def update(self, counts: npt.NDArray[np.int32]) -> int:
+        """Add what the device has counted since the last call, and return the number of accepted draft tokens.
 
         Args:
-            counts: int32 ``[3, S, BINS]``, a copy of the device's trials, successes and promises. They never go back to
-                zero; the difference is right also after they wrapped.
+            counts: int32 ``[3, S, BINS]``, a copy of the device's totals of trials, successes and survivals. They may
+                have overflowed.
         """
-        new = (counts.view(np.uint32) - self._seen.view(np.uint32)).astype(np.float64)
-        self._seen = counts.copy()
-        kept = 0.5 ** (new[0, 0].sum() / (HALF_LIFE * self._columns))
-        self.trials = self.trials * kept + new[0]
-        self.successes = self.successes * kept + new[1]
-        self.promised = self.promised * kept + PREDICTION_UNIT * new[2].sum(1)
+        new = (counts.view(np.uint32) - self._last_counts.view(np.uint32)).astype(np.float64)
+        self._last_counts = counts.copy()
+        decay = 0.5 ** (new[0, 0].sum() / (HALF_LIFE * self._columns))
+        self.trials = self.trials * decay + new[0]
+        self.successes = self.successes * decay + new[1]
+        self.promised = self.promised * decay + PREDICTION_UNIT * new[2].sum(1)
         return int(new[1].sum())
 
     def acceptance(self) -> Array:
-        """The table, ``[S, BINS]``: P(accepted | those before it accepted, confidence in the bin).
+        """The table, ``[S, BINS]``: P(accepted | all tokens before it are accepted, confidence in the bin).
 
-        A shifted Beta prior of `PRIOR_TRIALS`, then the closest table (least squares, weighted by trials) that does not
-        fall with the confidence.
+        A posterior with a shifted Beta prior of `PRIOR_TRIALS`, then weighted isotonic regression over the confidence.
         """
         found = np.empty_like(self.trials)
-        _fit(self.trials, self.successes, identity(), found)
+        _fit(self.trials, self.successes, bin_centers(), found)
         return found
 
     def logits(self) -> npt.NDArray[np.float32]:
-        """The table as the device takes it: float32 ``[S, BINS]``."""
+        """The logits of the table, float32 ``[S, BINS]``, as the device uses them."""
         p = self.acceptance()
         return np.asarray(np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT), np.float32)
 
     def mean(self) -> Array:
-        """Mean conditional acceptance of each depth, ``[S]``; a depth that was seldom tried leans on the one before.
+        """Mean conditional acceptance of each depth, ``[S]``. The prior of a depth is the mean of the one before.
 
-        Of trees: that of all nodes, for each. Their survivals are counted, and not guessed from this, after one step.
+        For trees it is the mean of all nodes at each depth.
         """
         means: list[float] = []
         guess = FIRST_GUESS
@@ -155,11 +155,11 @@ class Calibration:
             means += [guess] * self._columns
         return np.array(means)
 
-    def kept(self) -> Array:
-        """How much of the tokens that survivals promised was accepted, by depth, ``[S]``.
+    def accepted_ratio(self) -> Array:
+        """Accepted tokens relative to the sum of their predicted survivals, by depth, ``[S]``.
 
-        A survival multiplies chances as if each confidence told of its own token only, and a request's offset follows
-        slowly. Of a trained head's eighth to eleventh token 2 to 25 % more were accepted than promised
+        Survivals multiply probabilities as if confidences were independent, and a request's offset follows slowly. Of a
+        trained head's eighth to eleventh token, 2 to 25 % more were accepted than predicted
         (`docs/design/log/2026-11-25.md`).
         """
         found: list[float] = []
@@ -170,11 +170,11 @@ class Calibration:
         return np.array(found)
 
     def copy(self) -> Calibration:
-        """What is known now."""
+        """A copy, which later updates do not change."""
         return copy(self)  # arrays are replaced, never changed
 
     def to_json(self) -> dict[str, Any]:
-        """What the cache keeps, for a warm start."""
+        """The counts as JSON values, for the cached profile."""
         return {name: getattr(self, name).round(3).tolist() for name in ("trials", "successes", "promised")}
 
     @classmethod
@@ -182,7 +182,7 @@ class Calibration:
         """Restore what `to_json` gave.
 
         Raises:
-            ValueError: it is something else, or of other depths or bins.
+            ValueError: the content is malformed, or of other depths or bins.
         """
         if not isinstance(content, dict):
             raise ValueError("the calibration is not an object")  # noqa: TRY004 - wrong content, not a wrong call

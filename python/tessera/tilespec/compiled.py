@@ -1,7 +1,7 @@
-"""Functions over small arrays that the scheduler's thread calls every few steps, compiled by Numba, as SGLang has it.
+"""Numba for functions over small arrays that the scheduler's thread calls every few steps. SGLang requires Numba.
 
-A call of NumPy takes 3 to 8 µs there, whatever the array's size, for by then the processor's caches hold other things:
-a look at all options was 45 of them.
+A NumPy call takes 3 to 8 µs there, whatever the array's size, as its code is no longer in the processor's caches. A
+search of all options would need 45 calls.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(signature: str) -> Callable[[Function], Function]:
-    """Compile a function, for arguments of exactly these types: others are a TypeError, not a second of compiling.
+    """Compile a function for arguments of exactly these types; others are a TypeError.
 
-    It is kept on disk beside the module, or in the user's cache; where neither can be written each start takes a second
-    more.
-
-    Compiled code does not look at the bounds of arrays: who calls it has checked shapes, and what becomes an index.
+    The result is cached beside the module or in the user's cache folder. If neither is writable, each start takes a
+    second longer. Compiled code does not check array bounds: callers check shapes and indices.
 
     Args:
         signature: in Numba's notation, where ``[:, ::1]`` is a contiguous matrix.

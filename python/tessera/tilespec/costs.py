@@ -1,4 +1,4 @@
-"""What a step costs: measured at start, corrected while serving.
+"""The cost of a step, measured at start and corrected while serving.
 
 A step with ``bs`` requests, ``s`` draft steps and a verification of ``m`` tokens over ``KV`` cached tokens takes::
 
@@ -24,31 +24,31 @@ Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 SCHEMA = 3
-RATE = 0.02
-"""Least weight of one measurement in the correction of its kind of step; the first ones weigh more."""
-COMMON_RATE = 0.1
-"""Weight of one measurement in the correction of all kinds."""
-FIRST = 4
-"""Measurements until a kind's time counts as known."""
-SURPRISE = 0.1
-"""A measurement counts as at most so far from what is known: one step in a hundred is stopped by something else (the
-host collects garbage), and takes twice as long, whatever its kind."""
-FIRST_SURPRISE = 0.25
+MIN_WEIGHT = 0.02
+"""Least weight of a measurement in the correction of its kind of step; the first measurements weigh more."""
+COMMON_WEIGHT = 0.1
+"""Weight of a measurement in the correction that all kinds share."""
+KNOWN_AFTER = 4
+"""Measurements after which a kind's time counts as known."""
+OUTLIER_LIMIT = 0.1
+"""Limit of a measurement's deviation from the expectation: one step in a hundred takes twice as long for other reasons,
+such as garbage collection on the host."""
+INITIAL_OUTLIER_LIMIT = 0.25
 """The same for the first measurements."""
-CALM, CALM_RATE = 0.6, 1 / 256
-"""Share of undisturbed steps beyond which disturbed ones count little, and the weight of one step in this share."""
-DISTURBED = 0.1
-"""Weight of a disturbed step then; it makes no kind known."""
+UNDISTURBED_SHARE, UNDISTURBED_WEIGHT = 0.6, 1 / 256
+"""Share of undisturbed steps from which on disturbed steps count little, and the weight of a step in this share."""
+DISTURBED_WEIGHT = 0.1
+"""Weight of a disturbed step then. It does not count for `KNOWN_AFTER`."""
 MEDIAN_INTERVAL = 16
-"""Measurements between two looks at what the kinds have in common."""
+"""Measurements between two updates of the kinds that were never measured, to the median of the others."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds by size, measured at some sizes and taken as they are.
+    """Seconds by size, interpolated between measured sizes.
 
-    More can be cheaper: on an H200 a verification of 448 tokens took 14.8 ms and one of 512 took 12.0 ms. A running
-    maximum would blame the peak on every greater size; as it is, only the size with the odd kernel is not chosen.
+    It need not ascend: on an H200 a verification of 448 tokens took 14.8 ms, and one of 512 tokens 12.0 ms. With a
+    running maximum all greater sizes would look slow, and not only the one with the slow kernel.
 
     Attributes:
         sizes: ascending.
@@ -68,10 +68,7 @@ class Curve:
         object.__setattr__(self, "sizes", [int(size) for size in self.sizes])
 
     def at(self, size: npt.ArrayLike) -> Array:
-        """Seconds at any size: between measured sizes on the line, below them the first, beyond on the last slope.
-
-        A last slope that falls counts as flat.
-        """
+        """Seconds at any size: linear between measured sizes, constant below, and with the last slope (>= 0) beyond."""
         wanted = np.asarray(size, np.float64)
         inside = np.interp(wanted, self.sizes, self.seconds)
         if len(self.sizes) == 1:  # one point has no slope: in proportion
@@ -83,7 +80,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class CostTable:
-    """A profile of one server.
+    """The cost profile of a server.
 
     Attributes:
         tiers: ragged verification by tokens, at the captured graphs' sizes, short context.
@@ -122,12 +119,12 @@ class CostTable:
         return sorted(width - 1 for width in self.uniform)
 
     def captured(self, bs: int) -> int:
-        """The batch size that really runs; beyond the captured ones there is no padding."""
+        """The batch size after padding to a captured size; greater batches are not padded."""
         place = int(np.searchsorted(self.batch_sizes, bs))
         return self.batch_sizes[place] if place < len(self.batch_sizes) else bs
 
     def around_verify(self, bs: int) -> Array:
-        """Draft, draft-extend and host for each of `steps`, ``[steps]``."""
+        """Seconds of draft, draft-extend and host for each of `steps`, ``[steps]``."""
         size = self.captured(bs)
         seconds = [self.host_seconds] * len(self.steps)
         for i, steps in enumerate(self.steps):
@@ -138,16 +135,16 @@ class CostTable:
         return np.array(seconds)
 
     def verify_uniform(self, bs: int) -> Array:
-        """Verification of all draft tokens for each of `steps`, without the KV's share, ``[steps]``."""
+        """Seconds of verifying all draft tokens for each of `steps`, without `kv_seconds`, ``[steps]``."""
         size = self.captured(bs)
         return np.array([float(self.uniform[steps + 1].at(size)) for steps in self.steps])
 
     def verify_ragged(self) -> Array:
-        """Verification at each tier, without the KV's share, ``[tiers]``; empty without ragged graphs."""
+        """Seconds of a verification in each tier, without `kv_seconds`, ``[tiers]``; empty without ragged graphs."""
         return np.array([] if self.tiers is None else self.tiers.seconds, np.float64)
 
     def to_json(self) -> dict[str, Any]:
-        """As the cache and traces keep it."""
+        """The table as JSON values, for the cache and for traces."""
         return {
             "schema": SCHEMA,
             "tiers": self.tiers and vars(self.tiers),
@@ -165,7 +162,7 @@ class CostTable:
         """Restore what `to_json` gave.
 
         Raises:
-            ValueError: it is something else, or of another schema.
+            ValueError: the content is malformed, or of another schema.
         """
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ValueError(f"the cost table is not of schema {SCHEMA}")
@@ -188,55 +185,54 @@ def _curves(content: Any) -> dict[int, Curve]:
 
 
 class Correction:
-    """How far steps are from the profile, learnt from those that ran: all of them together, and each kind by itself.
+    """Ratios of measured to profiled times: a common one, and one for each kind of step.
 
-    What slows all kinds down alike (clocks, a host with other work) shows in the kinds that run, and would drive the
-    choice to those that were last seen when it was faster. So it is one factor, which follows quickly; a kind's own (an
-    odd kernel, expert routing) follows slowly, and one that was never measured has the median of those that were.
+    Clocks, or other work on the host, slow all kinds down. Only kinds that run would show it, and the policy would
+    prefer those that ran when it was faster: hence the common ratio, which follows quickly. A kind's own (a slow
+    kernel, expert routing) follows slowly. A kind that was never measured has the median of the others.
 
-    Where requests come or go the device waits for the host, for as long as the host is behind, and short steps wait for
-    longer: such a step is disturbed. Kinds that only run in such steps would look slow beside those that do not, so
-    these steps count little, unless requests come and go all the time.
+    When requests come or go, the device waits for the host, the longer the shorter the step is. Such steps are
+    "disturbed". They count little, unless most steps are: else kinds that only run in disturbed steps would look slow.
 
     Args:
-        kinds: how many kinds of steps there are; the caller numbers them.
+        kinds: the number of kinds of steps.
 
     Attributes:
-        own: what is each kind's own, to be read only.
-        common: the factor that all share.
-        measured: how often each kind was measured; without disturbed steps, where they count little.
+        own: the ratio of each kind; not to be changed.
+        common: the common ratio.
+        measured: measurements of each kind, without disturbed ones that count little.
     """
 
     def __init__(self, kinds: int) -> None:
         self.own: Array = np.ones(kinds)
         self.common = 1.0
         self.measured = np.zeros(kinds, np.int64)
-        self._calm = 0.0
+        self._undisturbed = 0.0
         self._observed = 0
 
     def factor(self, kind: int) -> float:
-        """What to multiply the profile's seconds by, for one kind."""
+        """The factor for the profiled seconds of a kind."""
         return float(self.own[kind]) * self.common
 
     def observe(self, kind: int, profiled: float, measured: float, *, disturbed: bool = False) -> None:
-        """Learn from one step.
+        """Update the ratios with a measurement.
 
         Args:
-            kind: its number.
-            profiled: seconds by the profile, without correction.
-            measured: seconds that it took. What cannot be a time is left out.
-            disturbed: the batch was another one a step before.
+            kind: the step's kind.
+            profiled: uncorrected seconds by the profile.
+            measured: seconds that the step took; values that are no time are ignored.
+            disturbed: whether requests came or went directly before.
         """
         if not (profiled > 0 and 0 < measured < np.inf):
             return
-        self._calm += CALM_RATE * ((not disturbed) - self._calm)
-        little = disturbed and self._calm > CALM
+        self._undisturbed += UNDISTURBED_WEIGHT * ((not disturbed) - self._undisturbed)
+        little = disturbed and self._undisturbed > UNDISTURBED_SHARE
         known, times = self.factor(kind), int(self.measured[kind])
-        most = 1 + (SURPRISE if times >= FIRST else FIRST_SURPRISE)
+        most = 1 + (OUTLIER_LIMIT if times >= KNOWN_AFTER else INITIAL_OUTLIER_LIMIT)
         ratio = min(max(measured / profiled, known / most), known * most)
-        weight, rate = (DISTURBED, RATE) if little else (1.0, max(RATE, 1 / (times + 2)))
-        if times >= FIRST:
-            self.common *= 1 + weight * COMMON_RATE * (ratio / known - 1)
+        weight, rate = (DISTURBED_WEIGHT, MIN_WEIGHT) if little else (1.0, max(MIN_WEIGHT, 1 / (times + 2)))
+        if times >= KNOWN_AFTER:
+            self.common *= 1 + weight * COMMON_WEIGHT * (ratio / known - 1)
         self.own[kind] += weight * rate * (ratio / self.common - self.own[kind])
         self.measured[kind] += not little
         self._observed += 1

@@ -1,8 +1,7 @@
-"""Tensor parallelism: one rank decides, and the others do what it says.
+"""Tensor parallelism: the first rank decides, and the others receive its decisions.
 
-Each rank has a scheduler of its own, and they take the same steps. What decides comes late, by each rank's own clock:
-times, and counts of what was accepted. Ranks that decided for themselves would disagree sooner or later, and verify
-different tokens.
+Each rank has its own scheduler, and all take the same steps. Decisions depend on times and on counts that arrive late,
+at other moments on each rank: ranks that decided for themselves would verify different tokens sooner or later.
 """
 
 from __future__ import annotations
@@ -18,36 +17,36 @@ from tessera.tilespec.policy import Choice
 from tessera.tilespec.scores import Scores
 
 
-class Order(NamedTuple):
-    """What one step does, on every rank."""
+class StepDecision(NamedTuple):
+    """The decision for one step, the same on each rank."""
 
     choice: Choice
     refits: list[tuple[Traffic, npt.NDArray[np.float32]]]
-    """Tables of acceptance to be taken before it: see `tessera.tilespec.scores.Scores.refit`."""
+    """Acceptance tables to take before the step: arguments of `tessera.tilespec.scores.Scores.refit`."""
 
 
 class Follower:
-    """Stands where the first rank has its `tessera.tilespec.decider.Decider`.
+    """The counterpart of `tessera.tilespec.decider.Decider` on the other ranks.
 
     Args:
-        scores: this rank's; it draws the same numbers from the same logits as every other.
-        hear: the next order, waited for.
+        scores: this rank's tensors, which are equal to the first rank's.
+        receive: waits for the next decision.
     """
 
-    def __init__(self, scores: Scores, hear: Callable[[], Order]) -> None:
+    def __init__(self, scores: Scores, receive: Callable[[], StepDecision]) -> None:
         self._scores = scores
-        self._hear = hear
+        self._receive = receive
 
     def choose(self, bs: int, kv_tokens: int, traffic: Traffic = Traffic.GREEDY) -> Choice:  # noqa: ARG002
-        """What the first rank chose for this step."""
-        choice, refits = self._hear()
+        """The first rank's choice for this step."""
+        choice, refits = self._receive()
         self._scores.use(traffic)
         for kind, table in refits:
             self._scores.refit(kind, table)
         return choice
 
-    def interrupted(self, joined: int) -> None:
-        """The first rank sees prefills itself."""
+    def on_prefill(self, new_requests: int) -> None:
+        """Nothing: the first rank sees prefills itself."""
 
-    def drafted(self, steps: int) -> None:
-        """The first rank counts, and has the same counts."""
+    def on_verify(self, steps: int) -> None:
+        """Nothing: the first rank has the same counts."""

@@ -1,7 +1,8 @@
-"""How many draft tokens a step may expect to have accepted, by how many it verifies.
+"""The expected number of accepted draft tokens of a step, as a function of the number of verified ones.
 
-Shapes: ``S`` depths (of a tree: drafted nodes, the likeliest first), ``BINS`` bins of survival (the probability that a
-draft token and all that it continues are accepted), as `tessera_kernels.ops.verify.allocate_verify` counts them.
+The survival of a draft token is the probability that it and all tokens before it are accepted. Shapes: ``S`` depths (of
+a tree: drafted nodes, the likeliest first), ``BINS`` bins of survival, as
+`tessera_kernels.ops.verify.allocate_verify` counts them.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ from tessera_kernels.ops.learning.histogram import HISTOGRAM_UNIT
 Histogram = npt.NDArray[np.int32]
 
 MEMORY_REQUESTS = 8.0
-"""News of this many requests replace half of what was known: few requests tell little, but a text becomes repetitive,
-or stops to be, from one line to the next."""
-FIRST_REQUESTS = 4.0
-"""What is assumed at the beginning counts as so many."""
-FIRST_YOUNG = 1.0
-"""The same of what is assumed of requests that join. Less: with a useless draft each new one would pay for it again."""
-YOUNG_REQUESTS = 128.0
-"""As `MEMORY_REQUESTS`, of what is expected of requests that join: some dozens of requests, for traffic changes."""
-YOUTH = 0.25**0.25
-"""How young a batch is after a step, of what it was before it, and 1 where it has just joined: the longer a text, the
-better its drafts often are."""
-LEAST_YOUTH = YOUTH**16
-"""What is less young says nothing of new requests any more."""
+"""Half-life of the statistics, in requests and steps. Few requests say little, but a text becomes repetitive, or stops
+being so, from one line to the next."""
+PRIOR_REQUESTS = 4.0
+"""Weight of the prior, in requests."""
+NEW_REQUEST_PRIOR = 1.0
+"""Weight of the prior for new requests. It is less: with a useless draft model each new request would pay for it."""
+NEW_REQUEST_MEMORY = 128.0
+"""As `MEMORY_REQUESTS`, for the statistics of new requests: some dozens of requests, as traffic changes."""
+FRESHNESS_DECAY = 0.25**0.25
+"""Factor of a batch's freshness for each step; it is 1 when all requests are new. Drafts are often better the longer a
+text is."""
+MIN_FRESHNESS = FRESHNESS_DECAY**16
+"""Counts of less fresh batches say nothing of new requests."""
 
 
-def another_batch(joined: int, bs: int) -> bool:
-    """Whether a batch of ``bs``, of which so many have just joined, is to be taken for another one."""
-    return 2 * joined >= bs > 0
+def is_new_batch(new: int, bs: int) -> bool:
+    """Whether a batch of ``bs`` requests, ``new`` of which are new, counts as another batch."""
+    return 2 * new >= bs > 0
 
 
 @compiled("int64(int32[:, :, ::1], int64, float64[::1], float64[::1], float64[:, :, ::1])")
-def _weigh(histogram: Histogram, drafted: int, units: Array, mean: Array, counted: Array) -> int:
-    """Write tokens and survivals of every depth into ``counted``, and return how many requests there were.
+def _accumulate(histogram: Histogram, drafted: int, units: Array, mean: Array, counted: Array) -> int:
+    """Write the tokens and survivals of each depth into ``counted``, and return the number of requests.
 
-    Behind the last drafted depth a token is at the place that its survival would have there.
+    Depths that were not drafted are extrapolated by the mean acceptance.
     """
     requests = 0
     for place in range(BINS):
@@ -73,7 +74,7 @@ def _blend(rates: Array, weight: float, others: Array, others_weight: float) -> 
 
 @compiled("void(float64[:, :, ::1], int64[::1], float64[:, ::1], float64[:, ::1])")
 def _read(rates: Array, steps: Integers, drafts: Array, gain: Array) -> None:
-    """Read the curve of each row: the most likely draft tokens come first, whatever their depth."""
+    """Write the gain of each row: the most likely draft tokens are verified first, whatever their depth."""
     found = np.zeros((2, BINS))
     tokens, accepted = np.zeros(BINS + 1), np.zeros(BINS + 1)
     drafted = 0
@@ -89,30 +90,29 @@ def _read(rates: Array, steps: Integers, drafts: Array, gain: Array) -> None:
         gain[row] = np.interp(drafts[row], tokens, accepted)
 
 
-class Stamp(NamedTuple):
-    """Of which batch a histogram is."""
+class BatchStamp(NamedTuple):
+    """The batch that a histogram was counted in."""
 
-    young: float
-    """How new its requests were, 0 to 1."""
+    freshness: float
+    """How new its requests were: 1 if all were new, and less with each step."""
     batch: int
-    """Number of the batch: another one begins where half of it or more has just joined."""
+    """The batch's number, which changes when half of its requests or more are new."""
 
 
 @dataclass(slots=True)
-class _Mean:
-    """The histogram of one request, over requests of which older ones fade."""
+class _RunningMean:
+    """The mean histogram of a request, with exponentially decreasing weights."""
 
     rates: Array
-    known: float
-    """What was counted before weighs as much as so many requests."""
-    most: float
-    """What ``known`` is at most."""
+    weight: float
+    """Weight of ``rates``, in requests."""
+    max_weight: float
 
-    def add(self, counted: Array, requests: int, weight: float = 1.0) -> None:
-        """Take in the histogram of so many requests, as if they were ``weight`` times as many."""
-        total = self.known + weight * requests
-        _blend(self.rates, self.known / total, counted, weight / total)
-        self.known = min(total, self.most)
+    def add(self, counted: Array, requests: int, scale: float = 1.0) -> None:
+        """Add the histogram of ``requests`` requests, with ``scale`` times their weight."""
+        total = self.weight + scale * requests
+        _blend(self.rates, self.weight / total, counted, scale / total)
+        self.weight = min(total, self.max_weight)
 
 
 class Survivals:
@@ -120,15 +120,15 @@ class Survivals:
 
     Args:
         depths: S.
-        steps: the numbers of draft steps to make curves for, ascending.
-        mean: ``[S]``, mean conditional acceptance by depth: all that is known until a histogram comes.
-        kept: ``[S]``, the share of promised tokens that is accepted, by depth.
+        steps: the numbers of draft steps to choose from, ascending.
+        mean: ``[S]``, mean conditional acceptance by depth, used until there is a histogram.
+        accepted_ratio: ``[S]``, accepted tokens relative to the sum of their survivals, by depth.
 
     Raises:
-        ValueError: more steps than depths, not ascending, or what `assume` refuses.
+        ValueError: more steps than depths, not ascending, or what `set_prior` refuses.
     """
 
-    def __init__(self, depths: int, steps: Sequence[int], mean: Array, kept: Array) -> None:
+    def __init__(self, depths: int, steps: Sequence[int], mean: Array, accepted_ratio: Array) -> None:
         if list(steps) != sorted(steps) or steps[-1] > depths:
             raise ValueError(f"steps: got {list(steps)}; allowed: ascending, at most {depths}, the depths")
         self.steps = np.array(steps, np.int64)
@@ -136,90 +136,93 @@ class Survivals:
         rates = np.zeros((2, depths, BINS))
         rates[:, :, -1] = mean.cumprod()
         rates[0, :, -1] = 1  # each request has one draft token at each depth
-        rates = self._in_their_bins(rates)
-        self._recent = _Mean(rates, FIRST_REQUESTS, MEMORY_REQUESTS)
-        self._at_first = _Mean(rates.copy(), FIRST_YOUNG, YOUNG_REQUESTS)
-        self._stamp = Stamp(1.0, 0)
-        self.assume(mean, kept)
+        rates = self._rebinned(rates)
+        self._recent = _RunningMean(rates, PRIOR_REQUESTS, MEMORY_REQUESTS)
+        self._of_new_requests = _RunningMean(rates.copy(), NEW_REQUEST_PRIOR, NEW_REQUEST_MEMORY)
+        self._stamp = BatchStamp(1.0, 0)
+        self.set_prior(mean, accepted_ratio)
 
-    def assume(self, mean: Array, kept: Array) -> None:
-        """Take over another mean conditional acceptance, ``[S]``, for depths that are not drafted, and share kept.
-
-        Raises:
-            ValueError: a mean is no probability, or there are more or fewer than depths.
-        """
-        if not mean.shape == kept.shape == self._counted.shape[1:2]:
-            raise ValueError(f"got {mean.shape} means and {kept.shape} shares kept of {self._counted.shape[1]} depths")
-        if not ((mean >= 0) & (mean <= 1)).all():
-            raise ValueError(f"mean acceptance: got {mean.tolist()}; allowed: 0 to 1")
-        self._units = HISTOGRAM_UNIT * kept
-        self._recent.known = max(self._recent.known / 2, FIRST_REQUESTS)  # by a table that is gone
-        self._mean = mean
-
-    def stamp(self, steps: int) -> Stamp:
-        """Of what the last ``steps`` steps have counted, for `update`: it arrives later, maybe in another batch."""
-        stamp = self._stamp
-        self._stamp = stamp._replace(young=stamp.young * YOUTH**steps)
-        return stamp
-
-    def is_of_now(self, stamp: Stamp) -> bool:
-        """Whether what has this stamp is of the batch that runs."""
-        return stamp.batch == self._stamp.batch
-
-    def update(self, histogram: Histogram, drafted: int, young: float = 0.0, *, now: bool = True) -> None:
-        """Take in the histogram of some steps.
+    def set_prior(self, mean: Array, accepted_ratio: Array) -> None:
+        """Replace the mean conditional acceptance, used for depths that are not drafted, and the accepted ratio.
 
         Args:
-            histogram: int32 ``[2, S, BINS]``, what was added to that of
-                `tessera_kernels.ops.verify.allocate_verify.VerifyPlan`. Requests that had no draft are not in it; one
-                without any says nothing.
-            drafted: their draft steps, at least 1. Deeper ones are extrapolated from the last that was drafted.
-            young: of its `stamp`.
-            now: it `is_of_now`. The last steps of a wave say nothing of the next one.
+            mean: ``[S]``.
+            accepted_ratio: ``[S]``.
 
         Raises:
-            ValueError: it is of other depths, or more were drafted than there are.
+            ValueError: a mean is no probability, or an array has another shape.
+        """
+        depths = self._counted.shape[1]
+        if not mean.shape == accepted_ratio.shape == (depths,):
+            raise ValueError(f"got {mean.shape} means and {accepted_ratio.shape} ratios of {depths} depths")
+        if not ((mean >= 0) & (mean <= 1)).all():
+            raise ValueError(f"mean acceptance: got {mean.tolist()}; allowed: 0 to 1")
+        self._units = HISTOGRAM_UNIT * accepted_ratio
+        self._recent.weight = max(self._recent.weight / 2, PRIOR_REQUESTS)  # it was counted with the old table
+        self._mean = mean
+
+    def stamp(self, steps: int) -> BatchStamp:
+        """The stamp of the counts of the last ``steps`` steps, which arrive later, possibly in another batch."""
+        stamp = self._stamp
+        self._stamp = stamp._replace(freshness=stamp.freshness * FRESHNESS_DECAY**steps)
+        return stamp
+
+    def is_current(self, stamp: BatchStamp) -> bool:
+        """Whether counts with this stamp are of the batch that runs."""
+        return stamp.batch == self._stamp.batch
+
+    def update(self, histogram: Histogram, drafted: int, freshness: float = 0.0, *, current: bool = True) -> None:
+        """Add the histogram of some steps. An empty one, of steps without drafts, changes nothing.
+
+        Args:
+            histogram: int32 ``[2, S, BINS]``, the increments of the histogram of
+                `tessera_kernels.ops.verify.allocate_verify.VerifyPlan`.
+            drafted: the steps' number of drafted tokens, at least 1. Deeper ones are extrapolated.
+            freshness: the freshness of its `stamp`.
+            current: whether its stamp `is_current`. The last steps of a batch say nothing of the next batch.
+
+        Raises:
+            ValueError: the shape is another, or ``drafted`` is more than S.
         """
         if histogram.shape != self._counted.shape or not 1 <= drafted <= histogram.shape[1]:
             raise ValueError(f"{drafted} drafted: got a histogram of {histogram.shape}, for {self._counted.shape}")
-        requests = _weigh(histogram, drafted, self._units, self._mean, self._counted)
+        requests = _accumulate(histogram, drafted, self._units, self._mean, self._counted)
         if requests == 0:
             return
-        if now:
+        if current:
             self._recent.add(self._counted, requests)
-        if young >= LEAST_YOUTH:
-            self._at_first.add(self._counted, requests, young)
+        if freshness >= MIN_FRESHNESS:
+            self._of_new_requests.add(self._counted, requests, freshness)
 
-    def renew(self, joined: int, bs: int) -> None:
-        """``joined`` of a batch of ``bs`` are new: of them is known what requests are like when they begin.
+    def add_new_requests(self, new: int, bs: int) -> None:
+        """Blend in the statistics of new requests, for ``new`` requests of a batch of ``bs``.
 
-        A wave of new ones after one straggler, whose drafts all failed, was decoded without drafts to its end; and one
-        after many whose texts had become repetitive with too many, until it was looked at again.
+        Without it, a batch after one last request whose drafts all failed was decoded without drafts to its end.
         """
-        share = min(joined / bs, 1.0)
+        share = min(new / bs, 1.0)
         recent = self._recent
-        recent.known += share * (min(FIRST_REQUESTS * joined, MEMORY_REQUESTS) - recent.known)
-        _blend(recent.rates, 1 - share, self._at_first.rates, share)
-        young, batch = self._stamp
-        self._stamp = Stamp(young + share * (1.0 - young), batch + another_batch(joined, bs))
+        recent.weight += share * (min(PRIOR_REQUESTS * new, MEMORY_REQUESTS) - recent.weight)
+        _blend(recent.rates, 1 - share, self._of_new_requests.rates, share)
+        freshness, batch = self._stamp
+        self._stamp = BatchStamp(freshness + share * (1.0 - freshness), batch + is_new_batch(new, bs))
 
     def read(self, drafts: Array, gain: Array) -> None:
-        """Expected accepted draft tokens for each request.
+        """Compute the expected number of accepted draft tokens of a request.
 
         Args:
-            drafts: ``[steps, any]``: draft tokens verified per request, in a row for each number of draft steps.
-            gain: the same shape, written.
+            drafts: ``[steps, n]``, verified draft tokens of a request, a row for each number of draft steps.
+            gain: the result, of the same shape.
 
         Raises:
-            ValueError: other shapes.
+            ValueError: the shapes differ, or there is not one row for each number of draft steps.
         """
         if drafts.shape != gain.shape or len(drafts) != len(self.steps):
             raise ValueError(f"got {drafts.shape} to read into {gain.shape}, of {len(self.steps)} numbers of steps")
         _read(self._recent.rates, self.steps, drafts, gain)
 
     @staticmethod
-    def _in_their_bins(rates: Array) -> Array:
-        """Move the last bin's items to the bins that their mean survival belongs to."""
+    def _rebinned(rates: Array) -> Array:
+        """Move the items of the last bin to the bins of their mean survival."""
         moved = np.zeros_like(rates)
         place = np.minimum((rates[1, :, -1] * BINS).astype(np.int64), BINS - 1)
         moved[:, np.arange(rates.shape[1]), place] = rates[:, :, -1]

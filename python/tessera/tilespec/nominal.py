@@ -1,4 +1,4 @@
-"""The cost table of an engine without graphs, where nothing worth measuring is served: the CPU engine of the tests."""
+"""The cost table of the CPU engine, which has no graphs to measure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from tessera.tilespec.costs import CostTable, Curve
 
 _KNEE = 64
-"""Tokens up to which a verification costs the same: what weights cost to read."""
+"""Tokens up to which the cost of a verification is constant: that of reading the weights."""
 
 
 def nominal(steps: Sequence[int], requests: int) -> CostTable:
-    """Units of one plain forward: a drafted token costs a tenth, and beyond a knee tokens cost in proportion.
+    """Costs in units of a plain forward: a tenth for each draft token, and proportional to tokens beyond `_KNEE`.
 
     Args:
         steps: the numbers of draft steps to choose from.
-        requests: the most that are served at once.
+        requests: the greatest batch size.
     """
     sizes = sorted({1, 2, 4, 8, 16, 32, 64, 128, 256, 512} | {requests})
     most = requests * (max(steps) + 1)

@@ -1,4 +1,4 @@
-"""What a step of so many requests may do, and what of it does not change: tokens, seconds by the profile, kinds."""
+"""The options of a step for each batch size, with what does not change: tokens, profiled seconds, kinds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from tessera.tilespec.costs import Array, CostTable, Integers
 
 
-class Outlook(NamedTuple):
-    """What each option promises now: `tessera.tilespec.outlook.look` writes it anew each time."""
+class Estimates(NamedTuple):
+    """Estimates of all options ``[steps, 1 + tiers]``; `tessera.tilespec.estimates.estimate` overwrites them."""
 
     profiled: Array
     """Seconds by the profile."""
@@ -25,21 +25,21 @@ class Outlook(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """Of one batch size: rows are steps, column 0 is uniform, others are tiers."""
+    """The options of one batch size, ``[steps, 1 + tiers]``: column 0 is the uniform step."""
 
     tiers: Integers
     tokens: Integers
     seconds: Array
     kinds: Integers
     drafts: Array
-    """Draft tokens to verify for each request."""
+    """Verified draft tokens for each request."""
     possible: Array
-    """1 or 0."""
-    outlook: Outlook
-    """Kept, for fresh memory costs a look as much as all that it writes there."""
+    """1 if there is a graph for it, else 0."""
+    estimates: Estimates
+    """Allocated once: a search would spend as much time on fresh memory as on all its values."""
 
     def column(self, row: int, tier: int | None) -> int | None:
-        """Where a row has the option of this tier, None for uniform; None if it has not."""
+        """The column of a tier (None is uniform) in a row; None if the row has no such option."""
         if tier is None:
             return 0
         place = int(np.searchsorted(self.tiers, tier))
@@ -48,10 +48,13 @@ class Options:
 
 
 class OptionTable:
-    """The options of every batch size, each made when it is met.
+    """The options of each batch size, created on first use.
 
     Args:
-        costs: the profile.
+        costs: the cost profile.
+
+    Attributes:
+        kinds: how many kinds of steps there are, over all batch sizes.
     """
 
     def __init__(self, costs: CostTable) -> None:
@@ -62,7 +65,7 @@ class OptionTable:
         self._of: dict[int, Options] = {}
 
     def of(self, bs: int) -> Options:
-        """Of ``bs`` requests."""
+        """The options of ``bs`` requests."""
         return self._of.get(bs) or self._prepare(bs)
 
     def _prepare(self, bs: int) -> Options:
@@ -87,7 +90,7 @@ class OptionTable:
             np.ascontiguousarray(np.hstack([uniform_kinds[:, None], np.broadcast_to(ragged_kinds, ragged.shape)])),
             np.ascontiguousarray((tokens - bs) / bs),
             np.hstack([np.ones_like(uniform), (steps[:, None] > 0) & (room | (tiers <= full[:, None]))]),
-            Outlook(*np.empty((4, *tokens.shape))),
+            Estimates(*np.empty((4, *tokens.shape))),
         )
         self._of[bs] = options
         return options

@@ -1,9 +1,10 @@
 """Choose the draft steps and the verify tier of the next step: the exact maximum of the expected goodput.
 
-Goodput is ``(bs + gain) / seconds``: each request gets one token from the target anyhow, and ``gain`` draft tokens are
-accepted besides. For ``s`` draft steps and ``m`` verified tokens the best choice are the ``m - bs`` most likely draft
-tokens (a token is never likelier than those before it, so they form prefixes), and only sizes of graphs need be looked
-at: what lies between two costs as much as the greater. So the maximum over a few dozen pairs is exact.
+Goodput is ``(bs + gain) / seconds``: each request gets one token from the target in any case, and ``gain`` accepted
+draft tokens in addition. For ``s`` draft steps and ``m`` verified tokens, the best choice is the ``m - bs`` most likely
+draft tokens. A token is never likelier than those before it, so they form prefixes. Only the sizes of CUDA graphs are
+candidates for ``m``, as any size between two costs as much as the greater. So the maximum over a few dozen pairs is
+exact.
 """
 
 from __future__ import annotations
@@ -12,51 +13,50 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.tilespec.costs import FIRST, Array, Correction, CostTable
-from tessera.tilespec.gain import Survivals, another_batch
-from tessera.tilespec.options import Options, OptionTable, Outlook
-from tessera.tilespec.outlook import best, look, unknown
+from tessera.tilespec.costs import KNOWN_AFTER, Array, Correction, CostTable
+from tessera.tilespec.estimates import best, estimate, untimed
+from tessera.tilespec.gain import Survivals, is_new_batch
+from tessera.tilespec.options import Estimates, Options, OptionTable
 
 RAGGED_ADVANTAGE = 1.02
-"""A ragged step must promise this much over the best uniform one: it costs more than the profile sees."""
+"""Goodput that a ragged step needs, relative to the best uniform one: it costs more than the profile measures."""
 SWITCH_EVIDENCE = 0.02
-"""Other draft steps must promise this much over the present ones, summed over consecutive looks: 2 % once, 1 % twice.
-Survivals are estimates and jitter; an advantage that is small but stays is taken all the same."""
+"""Advantage that another number of draft steps needs, summed over consecutive searches (2 % once, or 1 % twice), as
+estimates are noisy."""
 PLAIN_EVIDENCE = 0.1
-"""The same for no drafts at all: requests that went through plain steps draft worse to their end."""
-LOOK_INTERVAL = 4
-"""Steps between two looks at all options while the batch hardly changes. What is known changes slowly, and a look takes
-as much of the scheduler's thread as it takes to launch several kernels. One request alone is looked at in every step: a
-text changes from one line to the next, and others do not make up for it."""
-UNCHANGED_PART = 8
-"""A batch of which less than one in so many has come or gone since the last look has hardly changed: under steady
-traffic some come or go in nearly every step."""
-NEWS_LAG = 2
-"""Steps that what the device has counted takes to arrive: the scheduler is so far ahead of it."""
-EXPLORED_SHARE = 0.01
-"""Time that may be lost to looking at what is not chosen."""
-EXPLORED_SHARE_OF_PLAIN = 0.005
-"""The same where nothing is drafted: an operator whose draft is useless should hardly notice it."""
-EXPLORED_SHARE_OF_ONE = 0.01
-"""As much more as one request is of the batch. Requests differ, and drafts that are no use for one are for the next: a
-single client, whose requests come one by one, spent half of its time without drafts after one bad request."""
+"""The same for a switch to plain decoding, after which requests draft worse until they end."""
+SEARCH_INTERVAL = 4
+"""Steps between two searches of all options while the batch hardly changes: a search takes as long as the launch of
+several kernels. For a single request each step searches, as its acceptance changes from one line to the next."""
+CHANGED_BATCH_DIVISOR = 8
+"""A batch has changed if one in so many requests has come or gone since the last search. Under steady traffic a few
+come or go in nearly every step."""
+COUNT_LAG = 2
+"""Steps until counts of the device have arrived: the scheduler is so far ahead of it."""
+EXPLORATION_BUDGET = 0.01
+"""Share of the time that explorations may lose."""
+PLAIN_EXPLORATION_BUDGET = 0.005
+"""The same during plain decoding, so that a useless draft model costs next to nothing."""
+PER_REQUEST_EXPLORATION_BUDGET = 0.01
+"""Added to it for each request of the batch, divided by the batch size. Without it a single client, whose requests come
+one after the other, spent half of its time without drafts after one request that drafts badly."""
 EXPLORATION_INTERVAL = 64
-"""Steps between two explorations, at least."""
+"""Least number of steps between two explorations."""
 TRIAL_INTERVAL = 4
-"""Steps between two trials of what was never timed, at least: times come two steps late."""
-PROMISE = 0.95
-"""The goodput that must be expected of a trial, of the best option's. Profiles are hardly further off: with less,
-more is lost in trials than is found (`benchmarks/results/current/2026-11-25-cpu/tilespec-simulation.txt`)."""
-MOST_SAVED = 0.5
-"""What may be saved up for trials, in steps."""
-BURST = 8
-"""Steps of an exploration that leaves plain decoding. Plain steps do not run the draft model, so that its KV cache has
-holes and there is no first token: only requests that have just begun show what drafts are worth."""
+"""Least number of steps between two trials of options that were not timed yet: times arrive two steps late."""
+TRIAL_MIN_GOODPUT = 0.95
+"""Expected goodput that a trial needs, relative to the best option: profiles are hardly further off, and lower values
+lose more than they find (`benchmarks/results/current/2026-11-25-cpu/tilespec-simulation.txt`)."""
+MAX_TRIAL_CREDIT = 0.5
+"""Most time saved for trials, in steps."""
+EXPLORATION_BURST = 8
+"""Steps of an exploration that leaves plain decoding. Plain steps do not run the draft model, so its KV cache has holes
+and there is no first token: only new requests show how good drafts are."""
 
 
 def _interval(bs: int) -> int:
-    """Steps between two looks at ``bs`` requests."""
-    return 1 if bs == 1 else LOOK_INTERVAL
+    """Steps between two searches for a batch of ``bs`` requests."""
+    return 1 if bs == 1 else SEARCH_INTERVAL
 
 
 class Choice(NamedTuple):
@@ -67,7 +67,7 @@ class Choice(NamedTuple):
     tier: int | None
     """Tokens of the ragged graph; None is a uniform step of width ``steps + 1``."""
     tokens: int
-    """Tokens to verify in all, anchors included: ``min(tier, bs * (steps + 1))``."""
+    """Verified tokens of the batch, with one anchor for each request: ``min(tier, bs * (steps + 1))``."""
     gain: float
     """Expected accepted draft tokens of the batch."""
     profiled: float
@@ -77,11 +77,11 @@ class Choice(NamedTuple):
     kind: int
     """The kind of step, for `Policy.observe`."""
     exploring: bool = False
-    """Chosen to learn, not to win."""
+    """Whether it was chosen to learn from it, and not for its goodput."""
 
 
-class Held(NamedTuple):
-    """What was chosen at the last look."""
+class LastSearch(NamedTuple):
+    """The batch size, the row and the choice of the last search."""
 
     bs: int
     row: int
@@ -89,11 +89,11 @@ class Held(NamedTuple):
 
 
 class Policy:
-    """Chooses for step after step; deterministic in what it is given, so ranks that are given the same agree.
+    """Chooses for each step; deterministic in its inputs.
 
     Args:
-        costs: the profile.
-        survivals: what drafts promise; updated by the caller, for the same ``costs.steps``.
+        costs: the cost profile.
+        survivals: the acceptance statistics, updated by the caller, for the same ``costs.steps``.
     """
 
     def __init__(self, costs: CostTable, survivals: Survivals) -> None:
@@ -111,28 +111,26 @@ class Policy:
         self._since_trial = 0
         self._plain_trial = 0
         self._burst = 0
-        self._held: Held | None = None
+        self._last: LastSearch | None = None
         self._elapsed = 0
-        self._joined = 0
+        self._new_requests = 0
 
     def choose(self, bs: int, kv_tokens: int) -> Choice:
-        """The best option for ``bs`` requests with ``kv_tokens`` cached in all, or now and then an exploration.
-
-        The same as before in most steps: see `LOOK_INTERVAL`.
+        """The best option, or an exploration. In most steps that of the last search: see `SEARCH_INTERVAL`.
 
         Args:
-            bs: requests, at least 1.
-            kv_tokens: tokens of theirs in the KV cache.
+            bs: requests of the batch, at least 1.
+            kv_tokens: their tokens in the KV cache, in all.
         """
-        return self.hold(bs, kv_tokens) or self.look(bs, kv_tokens)
+        return self.reuse(bs, kv_tokens) or self.search(bs, kv_tokens)
 
-    def hold(self, bs: int, kv_tokens: int) -> Choice | None:
-        """The option of the last look; None where it is time for another one."""
-        held = self._held
-        if held is None or self.looks(bs):
+    def reuse(self, bs: int, kv_tokens: int) -> Choice | None:
+        """The option of the last search, for this batch; None if another search is due."""
+        last = self._last
+        if last is None or self.needs_search(bs):
             return None
         self._elapsed += 1
-        size, row, choice = held
+        size, row, choice = last
         if bs == size:
             return choice
         options = self._options.of(bs)
@@ -147,19 +145,19 @@ class Policy:
             kind=kind,
         )
 
-    def look(self, bs: int, kv_tokens: int) -> Choice:
-        """The best of all options, or an exploration."""
+    def search(self, bs: int, kv_tokens: int) -> Choice:
+        """Search all options: the best one, or an exploration."""
         self._elapsed += 1
-        fresh = self._joined > 0
-        options, outlook = self.evaluate(bs, kv_tokens)
-        profiled, seconds, gain, goodput = outlook
+        fresh = self._new_requests > 0
+        options, estimates = self.evaluate(bs, kv_tokens)
+        profiled, seconds, gain, goodput = estimates
         row, column = self._best(goodput)
-        self._present = row  # also where something else is looked at instead: that must not undo a switch
-        row, column, exploring = self._explore(row, column, outlook, bs, fresh=fresh)
+        self._present = row  # also if an exploration replaces it, which must not undo a switch
+        row, column, exploring = self._explore(row, column, estimates, bs, fresh=fresh)
         if not row:
             self._plain_trial = 0
         elif not exploring:
-            row, column, exploring = self._try(row, column, outlook, options)
+            row, column, exploring = self._trial(row, column, estimates, options)
         self._elapsed = 0
         choice = Choice(
             self.steps[row],
@@ -171,59 +169,62 @@ class Policy:
             int(options.kinds[row, column]),
             exploring,
         )
-        self._held = None if exploring else Held(bs, row, choice)
+        self._last = None if exploring else LastSearch(bs, row, choice)
         return choice
 
-    def looks(self, bs: int) -> bool:
-        """Whether the next choice looks at all options; where it does not, what was learnt can wait.
+    def needs_search(self, bs: int) -> bool:
+        """Whether the next choice searches all options.
 
-        Plain decoding is left directly after a prefill or not at all, so there each one is looked at.
+        Plain decoding is only left directly after a prefill, so each prefill is followed by a search.
         """
-        held = self._held
-        if held is None or self._elapsed + 1 >= _interval(held.bs):
+        last = self._last
+        if last is None or self._elapsed + 1 >= _interval(last.bs):
             return True
-        if not held.row:
-            return self._joined > 0 or bs != held.bs
-        changed = max(abs(bs - held.bs), self._joined)
-        if changed * UNCHANGED_PART >= held.bs:
+        if not last.row:
+            return self._new_requests > 0 or bs != last.bs
+        changed = max(abs(bs - last.bs), self._new_requests)
+        if changed * CHANGED_BATCH_DIVISOR >= last.bs:
             return True
-        return bs != held.bs and self._options.of(bs).column(held.row, held.choice.tier) is None
+        return bs != last.bs and self._options.of(bs).column(last.row, last.choice.tier) is None
 
     @property
-    def wants_news(self) -> bool:
-        """Whether what the device has counted up to this step should be sent: it arrives for the next look."""
-        held = self._held
-        return held is None or self._elapsed == max(_interval(held.bs) - NEWS_LAG, 0)
+    def wants_counts(self) -> bool:
+        """Whether counts that are copied after this step arrive in time for the next search."""
+        last = self._last
+        return last is None or self._elapsed == max(_interval(last.bs) - COUNT_LAG, 0)
 
-    def turn(self, survivals: Survivals) -> None:
-        """Drafts promise something else from here on: another kind of requests. The next choice is the best for it."""
+    def switch_survivals(self, survivals: Survivals) -> None:
+        """Use the statistics of another kind of traffic from now on. The next choice searches."""
         self.survivals = survivals
-        self._held = None
+        self._last = None
         self._evidence = PLAIN_EVIDENCE
 
-    def join(self, joined: int) -> None:
-        """A prefill has ended, after which ``joined`` more requests decode: taken in at the next look."""
-        self._joined += joined
+    def add_new_requests(self, new_requests: int) -> None:
+        """So many requests decode after a prefill; the next search takes them into account."""
+        self._new_requests += new_requests
 
-    def turns_over(self, bs: int) -> bool:
-        """Whether so many have joined since the last look that what was counted before is of another batch."""
-        return another_batch(self._joined, bs)
+    def is_new_batch(self, bs: int) -> bool:
+        """Whether so many requests are new since the last search that older counts are of another batch."""
+        return is_new_batch(self._new_requests, bs)
 
-    def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Outlook]:
-        """Every option, and what it promises.
-
-        Of those that have joined is known what requests are like when they begin; where most have, it is another batch.
-        """
-        if self._joined:
-            self.survivals.renew(self._joined, bs)
-            if self.turns_over(bs):
+    def evaluate(self, bs: int, kv_tokens: int) -> tuple[Options, Estimates]:
+        """All options and their estimates. New requests count with the acceptance that requests have at first."""
+        if self._new_requests:
+            self.survivals.add_new_requests(self._new_requests, bs)
+            if self.is_new_batch(bs):
                 self._evidence = PLAIN_EVIDENCE
-            self._joined = 0
+            self._new_requests = 0
         options = self._options.of(bs)
-        return options, look(bs, kv_tokens, options, self._kv_seconds, self.correction, self.survivals)
+        return options, estimate(bs, kv_tokens, options, self._kv_seconds, self.correction, self.survivals)
 
     def observe(self, choice: Choice, measured: float, *, disturbed: bool = False) -> None:
-        """Correct the profile by what a step that was chosen took, in seconds; `Correction.observe` has the rest."""
+        """Correct the profile by the time that a chosen step took: `tessera.tilespec.costs.Correction.observe`.
+
+        Args:
+            choice: the step's choice.
+            measured: seconds from its start to the start of the next step.
+            disturbed: whether requests came or went directly before.
+        """
         self.correction.observe(choice.kind, choice.profiled, measured, disturbed=disturbed)
 
     def _best(self, goodput: Array) -> tuple[int, int]:
@@ -239,11 +240,10 @@ class Policy:
         self._evidence = 0.0
         return row, column
 
-    def _explore(self, row: int, column: int, outlook: Outlook, bs: int, *, fresh: bool) -> tuple[int, int, bool]:
-        """Replace the choice by the full width of the next greater number of steps, when the loss is saved up.
+    def _explore(self, row: int, column: int, estimates: Estimates, bs: int, *, fresh: bool) -> tuple[int, int, bool]:
+        """Replace the choice by the full width of the next greater number of steps, if the budget covers the loss.
 
-        Labels of tokens that were sure to be accepted say nothing about others, those of few steps nothing about more,
-        and without any draft there are none at all.
+        Without it nothing is learnt of unlikely tokens, of deeper ones, and, in plain decoding, of any.
         """
         self._burst = max(self._burst - 1, 0) if row == 0 else 0
         if self._burst:
@@ -251,47 +251,47 @@ class Policy:
         other = min(row + 1, len(self.steps) - 1)
         if (other, 0) == (row, column):
             return row, column, False  # that is the full width of the most steps already
-        _, seconds, gain, _ = outlook
+        _, seconds, gain, _ = estimates
         chosen = float(seconds[row, column])
         worth = (bs + float(gain[other, 0])) * chosen / (bs + float(gain[row, column]))
-        loss = max(float(seconds[other, 0]) - worth, 0.0) * (1 if row else BURST)
-        share = EXPLORED_SHARE if row else EXPLORED_SHARE_OF_PLAIN + EXPLORED_SHARE_OF_ONE / bs
+        loss = max(float(seconds[other, 0]) - worth, 0.0) * (1 if row else EXPLORATION_BURST)
+        share = EXPLORATION_BUDGET if row else PLAIN_EXPLORATION_BUDGET + PER_REQUEST_EXPLORATION_BUDGET / bs
         self._credit = min(self._credit + share * chosen * self._elapsed, loss)
         self._since_exploration += self._elapsed
         if self._since_exploration < EXPLORATION_INTERVAL or self._credit < loss or not (row or fresh):
             return row, column, False
         self._credit = 0.0
         self._since_exploration = 0
-        self._burst = 0 if row else BURST
+        self._burst = 0 if row else EXPLORATION_BURST
         return other, 0, True
 
-    def _try(self, row: int, column: int, outlook: Outlook, options: Options) -> tuple[int, int, bool]:
-        """Replace the choice by the most promising option that was hardly ever timed, when the loss is saved up.
+    def _trial(self, row: int, column: int, estimates: Estimates, options: Options) -> tuple[int, int, bool]:
+        """Replace the choice by the best option that was hardly timed yet, if the budget covers the loss.
 
-        What is never chosen keeps the profile's time: where that is too long, it would never be chosen. Plain decoding
-        is tried for as many steps as it takes, and only once: it leaves requests without a draft for a step, and holes
-        in the draft model's KV cache.
+        An option that is never chosen keeps the profile's time, and is never chosen if that is too long. Plain decoding
+        is tried once, for as many steps as it takes to time it: it leaves requests without a draft, and holes in the
+        draft model's KV cache.
         """
         if self._plain_trial:
             self._plain_trial -= 1
             return 0, 0, True
-        _, seconds, _, goodput = outlook
+        _, seconds, _, goodput = estimates
         present = float(seconds[row, column])
-        earned = EXPLORED_SHARE * present * self._elapsed
-        self._trial_credit = min(self._trial_credit + earned, MOST_SAVED * present)
+        earned = EXPLORATION_BUDGET * present * self._elapsed
+        self._trial_credit = min(self._trial_credit + earned, MAX_TRIAL_CREDIT * present)
         self._since_trial += self._elapsed
-        if self._since_trial < TRIAL_INTERVAL or self.correction.measured[options.kinds[row, column]] < FIRST:
+        if self._since_trial < TRIAL_INTERVAL or self.correction.measured[options.kinds[row, column]] < KNOWN_AFTER:
             return row, column, False
         present_goodput = float(goodput[row, column])
-        least = PROMISE * present_goodput
-        other, size = unknown(goodput, options.kinds, self.correction.measured, FIRST, least)
+        least = TRIAL_MIN_GOODPUT * present_goodput
+        other, size = untimed(goodput, options.kinds, self.correction.measured, KNOWN_AFTER, least)
         if other < 0:
             return row, column, False
         loss = float(seconds[other, size] * max(1 - goodput[other, size] / present_goodput, 0))
-        loss *= 1 if other else FIRST + 1
+        loss *= 1 if other else KNOWN_AFTER + 1
         if self._trial_credit < loss:
             return row, column, False
         self._trial_credit -= loss
         self._since_trial = 0
-        self._plain_trial = 0 if other else FIRST - 1
+        self._plain_trial = 0 if other else KNOWN_AFTER - 1
         return other, size, True

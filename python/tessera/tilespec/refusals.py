@@ -98,7 +98,7 @@ def refused_flags(flags: Flags, args: Any) -> list[str]:
     return found
 
 
-def likeliest_only(args: Any, *, unwanted: bool) -> str | None:
+def why_no_rejection_sampling(args: Any, *, unwanted: bool) -> str | None:
     """Why drafts are their likeliest tokens; None where they are sampled, and accepted by rejection sampling.
 
     Args:

@@ -1,9 +1,8 @@
-"""What each policy would have chosen on a recorded trace, and what it would have promised.
+"""Compares policies on a recorded trace, by expected tokens per second.
 
-All policies see the same survivals and the same corrected costs, step by step, as they were when the trace was
-recorded. What is compared is what they promise, not what they would have got: nobody knows which drafts of another
-choice the target would have accepted. Each is given the tokens of the recorded steps, and takes its time for them: a
-policy of longer steps would take fewer.
+All policies get the survivals and corrected costs that the server had in each step. The comparison is of expectations:
+which drafts of another choice the target would have accepted is unknown. For each recorded step a policy is charged the
+time that it expects for the same number of tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS
 
 @dataclass
 class Outcome:
-    """Sums over a trace for one policy: the tokens that the recorded steps promise, and its seconds for them."""
+    """Sums over a trace for one policy: expected tokens of the recorded steps, and the expected seconds for them."""
 
     name: str
     tokens: float = 0.0
@@ -33,7 +32,7 @@ class Outcome:
     steps: Counter[str] = field(default_factory=Counter)
 
     def add(self, tokens: float, goodput: float, verified: int, label: str) -> None:
-        """In the place of one recorded step, whose ``tokens`` it makes with so many in a second."""
+        """Add a recorded step, whose ``tokens`` the policy generates at ``goodput`` tokens per second."""
         self.tokens += tokens
         self.seconds += tokens / goodput
         self.verified += verified
@@ -41,28 +40,28 @@ class Outcome:
 
     @property
     def goodput(self) -> float:
-        """Tokens in a second."""
+        """Tokens per second."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
 @dataclass
 class Agreement:
-    """What was expected of the steps that ran, and what came of them."""
+    """Expected against actual values of the recorded steps."""
 
     expected_accepted: float = 0.0
     accepted: int = 0
     expected_seconds: float = 0.0
-    """By the profile as it was corrected until then."""
+    """By the corrected profile."""
     profiled_seconds: float = 0.0
     """By the profile alone."""
     measured_seconds: float = 0.0
     expected_off: float = 0.0
-    """Seconds by which single steps were off, early or late, in sum; with the correction."""
+    """Sum of absolute errors of single steps, with the correction."""
     profiled_off: float = 0.0
     """The same without it."""
 
     def add_time(self, expected: float, profiled: float, measured: float) -> None:
-        """One step that was measured, seconds."""
+        """Add a measured step; all in seconds."""
         self.expected_seconds += expected
         self.profiled_seconds += profiled
         self.measured_seconds += measured
@@ -70,8 +69,8 @@ class Agreement:
         self.profiled_off += abs(profiled - measured)
 
 
-class Follower:
-    """A policy that is told what the server's was told."""
+class ReplayedPolicy:
+    """A policy that gets the updates of a recorded trace."""
 
     def __init__(self, trace: Trace) -> None:
         self._depths = max(trace.costs.steps)
@@ -81,15 +80,17 @@ class Follower:
 
     def learn(self, record: Record) -> None:
         """Take in what came before a choice; IndexError or ValueError if it cannot be."""
-        for seen in record.seen:
-            histogram = seen.histogram((2, self._depths, HISTOGRAM_BINS))
-            self._survivals[Traffic(seen.traffic)].update(histogram, seen.drafted, seen.young, now=seen.now)
+        for update in record.histograms:
+            histogram = update.histogram((2, self._depths, HISTOGRAM_BINS))
+            self._survivals[Traffic(update.traffic)].update(
+                histogram, update.drafted, update.freshness, current=update.current
+            )
         for mean in record.means:
-            self._survivals[Traffic(mean.traffic)].assume(*np.array([mean.values, mean.kept], np.float64))
+            self._survivals[Traffic(mean.traffic)].set_prior(*np.array([mean.values, mean.accepted_ratio], np.float64))
         if record.traffic != self._traffic:
             self._traffic = Traffic(record.traffic)
-            self.policy.turn(self._survivals[self._traffic])
-        self.policy.join(record.joined)
+            self.policy.switch_survivals(self._survivals[self._traffic])
+        self.policy.add_new_requests(record.new_requests)
 
     def time(self, record: Record) -> None:
         """Take in how long the step took."""
@@ -142,7 +143,7 @@ def replay(trace: Trace, requests: int | None = None) -> Replay:
         ValueError: the trace is damaged.
     """
     # One looks in every step, the other decides, which looks when it likes: what came in between counts as one.
-    watching, deciding = both = [Follower(trace) for _ in range(2)]
+    watching, deciding = both = [ReplayedPolicy(trace) for _ in range(2)]
     table, agreement = _Table(trace.costs.steps), Agreement()
     count, expected = 0, 0.0
     for record in trace.records():

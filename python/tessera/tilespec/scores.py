@@ -1,4 +1,4 @@
-"""The draft's probabilities and what they have meant so far: device tensors, never read by the host in a step."""
+"""The draft's confidences and the acceptance model: device tensors that the host never reads within a step."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 
 NO_DRAFT = -1.0
-"""The confidence of a first token that nobody drafted."""
+"""The confidence of a placeholder for a first token, after a step without a draft."""
 _PLAN_GROWTH = 4
 
 
 class Scores:
-    """One step's confidences ``[bs, s]``, and the acceptance model that they are calibrated with.
+    """The confidences of a step's draft tokens ``[bs, s]``, and the acceptance model that calibrates them.
 
     Args:
-        requests: rows of SGLang's request pool; no batch is larger.
-        depths: the most tokens that are drafted for a request.
-        device: where the models run.
-        model: the acceptance model to begin with.
+        requests: rows of SGLang's request pool, and the greatest batch size.
+        depths: the greatest number of draft tokens of a request.
+        device: the device of the models.
+        model: the initial acceptance model.
 
     Attributes:
-        models: by `tessera.tilespec.calibration.Traffic`; they share the requests' offsets.
-        model: the one in force.
-        histogram: what all plans add to, int32 ``[2, depths, 64]``: see
+        models: the acceptance models by `tessera.tilespec.calibration.Traffic`; they share the requests' offsets.
+        model: the model of the current traffic.
+        histogram: int32 ``[2, depths, 64]``, which all plans add to:
             `tessera_kernels.ops.verify.allocate_verify.VerifyPlan`.
-        anchors: int32 ``[requests + 1]``: where each request's row begins if its anchor alone is verified.
+        anchors: int32 ``[requests + 1]``, the ``qo_indptr`` of a verification of anchors alone.
     """
 
     def __init__(self, requests: int, depths: int, device: str, model: AcceptanceModel) -> None:
@@ -47,34 +47,34 @@ class Scores:
         self.anchors = torch.arange(requests + 1, dtype=torch.int32, device=device)
 
     def use(self, traffic: Traffic) -> None:
-        """From here on batches are of this kind."""
+        """Switch to the model of this kind of traffic."""
         self.model = self.models[traffic]
 
-    def forget(self, requests: torch.Tensor) -> None:
-        """Requests ``[bs]`` begin: what rows of the pool knew of earlier ones is gone."""
+    def reset_requests(self, requests: torch.Tensor) -> None:
+        """Reset the offsets of new requests, rows ``[bs]`` of the request pool."""
         self.model.offsets.index_fill_(0, requests.long(), 0.0)
 
-    def undraft(self, topk_p: torch.Tensor, topk_index: torch.Tensor) -> None:  # noqa: ARG002 - a chain has one
-        """Say of first tokens ``[bs, topk]`` that nobody drafted them (in place)."""
+    def mark_undrafted(self, topk_p: torch.Tensor, topk_index: torch.Tensor) -> None:  # noqa: ARG002 - a chain has one
+        """Mark first tokens ``[bs, topk]`` as placeholders, which were not drafted (in place)."""
         topk_p.fill_(NO_DRAFT)
 
     def begin(self, probability: torch.Tensor) -> None:
-        """A draft begins: take the probability ``[bs, 1]`` of each request's first drafted token."""
+        """Begin a draft with the confidences ``[bs, 1]`` of the first draft tokens."""
         self._confidence[: probability.shape[0], :1].copy_(probability)
         self._depth = 0
 
-    def next(self, logits: torch.Tensor) -> None:
-        """Take the logits ``[bs, V]`` of the draft's next token."""
+    def add_logits(self, logits: torch.Tensor) -> None:
+        """Add the confidences of the next draft tokens, from their logits ``[bs, V]``."""
         rows = logits.shape[0]
-        draft_confidence(logits, self.place(rows), self._index[:rows])
+        draft_confidence(logits, self.next_column(rows), self._index[:rows])
 
-    def place(self, rows: int) -> torch.Tensor:
-        """Where the confidences ``[rows]`` float32 of the draft's next tokens are to be written."""
+    def next_column(self, rows: int) -> torch.Tensor:
+        """The column ``[rows]`` float32 to write the confidences of the next draft tokens to."""
         self._depth += 1
         return self._confidence[:rows, self._depth]
 
-    def first(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of each row of ``[bs, V]`` logits the greatest probability ``[bs, 1]`` float32, and its token int64."""
+    def argmax_with_confidence(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The greatest probability of each row of logits ``[bs, V]``, float32 ``[bs, 1]``, and its token, int64."""
         rows = logits.shape[0]
         probability = torch.empty((rows, 1), dtype=torch.float32, device=logits.device)
         token = torch.empty((rows, 1), dtype=torch.int64, device=logits.device)
@@ -82,17 +82,23 @@ class Scores:
         return probability, token
 
     def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
-        """Whose drafted tokens to verify: `tessera_kernels.ops.verify.allocate_verify.allocate_verify`.
+        """Choose the draft tokens to verify: `tessera_kernels.ops.verify.allocate_verify.allocate_verify`.
 
-        The plan is overwritten by the next call, on the current stream. It has room for ``slots`` requests
-        at least.
+        The next call overwrites the plan, on the current stream.
+
+        Args:
+            bs: requests of the batch.
+            steps: draft tokens of each request.
+            requests: their rows of the request pool, ``[bs]``.
+            tokens: tokens to verify in all, anchors included.
+            slots: requests that the plan has room for, at least.
         """
         plan = self._plan(max(bs, slots))
         allocate_verify(self._drafted(bs, steps), requests, self.model, tokens, plan)
         return plan
 
     def _drafted(self, bs: int, steps: int) -> torch.Tensor:
-        """The step's confidences ``[bs, steps]``: a view that is kept, for to make one takes a third of a launch."""
+        """The step's confidences ``[bs, steps]``. Views are cached: creating one takes a third of a launch."""
         drafts = self._drafts.get((bs, steps))
         if drafts is None:
             drafts = self._drafts[bs, steps] = self._confidence[:bs, :steps]
@@ -102,15 +108,15 @@ class Scores:
         return next(plan for slots, plan in self._plans.items() if slots >= least)
 
     def observation(self, bs: int, steps: int, requests: torch.Tensor) -> Observation:
-        """What `tessera_kernels.ops.accept.accept_chains` is to learn where it accepts chains, instead of `observe`."""
+        """The arguments with which `tessera_kernels.ops.accept.accept_chains` counts outcomes, instead of `observe`."""
         return Observation(self._drafted(bs, steps), requests, self.model)
 
     def observe(self, bs: int, steps: int, requests: torch.Tensor, plan: VerifyPlan, accept_lens: torch.Tensor) -> None:
-        """Learn from the outcome of a step: `tessera_kernels.ops.learning.observe_acceptance.observe_acceptance`."""
+        """Count the outcome of a step: `tessera_kernels.ops.learning.observe_acceptance.observe_acceptance`."""
         observe_acceptance(self._drafted(bs, steps), requests, plan.verify_lens, accept_lens, self.model)
 
     def reset(self) -> None:
-        """Nothing has been drafted, verified or learnt so far."""
+        """Reset confidences, offsets and counts, but no tables."""
         self._confidence.zero_()
         self.model.offsets.zero_()
         self.histogram.zero_()
@@ -118,17 +124,14 @@ class Scores:
             model.counts.zero_()
 
     def refit(self, traffic: Traffic, logits: npt.NDArray[np.float32]) -> None:
-        """Take another table ``[S, BINS]``, from the current stream's next step on."""
+        """Replace the table of a kind of traffic, ``[S, BINS]``, on the current stream."""
         table = torch.from_numpy(logits)
         target = self.models[traffic].logits
         target.copy_(table.pin_memory() if target.is_cuda else table, non_blocking=True)
 
 
 def _plans(requests: int, depths: int, device: str) -> dict[int, VerifyPlan]:
-    """Buffers by their number of slots, with one histogram.
-
-    Few sizes, for each is a compilation of the kernels; small ones are faster.
-    """
+    """Plans by their number of slots, with one histogram. Kernels are compiled for each size, so there are few."""
     sizes = [_PLAN_GROWTH]
     while sizes[-1] < requests:
         sizes.append(sizes[-1] * _PLAN_GROWTH)

@@ -9,11 +9,7 @@ _known: dict[tuple[int, int], torch.cuda.Stream] = {}
 
 
 def record(event: torch.cuda.Event) -> None:
-    """Record an event on the current stream.
-
-    ``event.record()`` makes torch ask which devices there are: 40 µs of the scheduler's thread, for a stream that is
-    the same in each step.
-    """
+    """Record an event on the current stream, without torch's look-up of devices (40 µs in ``event.record()``)."""
     device = torch.cuda.current_device()
     place = device, driver.active.get_current_stream(device)
     stream = _known.get(place)

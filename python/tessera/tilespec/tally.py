@@ -1,4 +1,4 @@
-"""What TileSpec chose and how well it knew the time, on ``/metrics``. Scheduler process."""
+"""Metrics of TileSpec's choices and of expected against measured times, on ``/metrics``. Scheduler process."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import Counter
 from tessera.tilespec.policy import Choice
 
 INTERVAL = 32
-"""Steps between two updates: a counter shared between processes costs more than a step can spare."""
+"""Steps between two updates: a counter that is shared between processes is slow."""
 
 
 class Tally:
-    """Counts steps, and hands the sums on now and then.
+    """Sums over steps, added to the counters every `INTERVAL` steps.
 
-    ``prometheus_client`` looks at ``PROMETHEUS_MULTIPROC_DIR`` when it is imported, and SGLang sets that at start: make
-    one only where ``--enable-metrics`` is set.
+    Only with ``--enable-metrics``: ``prometheus_client`` reads ``PROMETHEUS_MULTIPROC_DIR`` at import, after SGLang has
+    set it.
 
     Args:
-        model: its served name.
+        model: the served model name.
     """
 
     def __init__(self, model: str) -> None:
@@ -41,7 +41,7 @@ class Tally:
         self._clear()
 
     def add(self, choice: Choice, measured: float | None) -> None:
-        """One step; ``measured`` are its seconds, where known."""
+        """Add a step, with the seconds that it took, if known."""
         self._chosen[choice.steps, choice.tier] += 1
         self._learning += choice.exploring
         self._tokens += choice.tokens
@@ -54,11 +54,11 @@ class Tally:
             self.flush()
 
     def accept(self, drafts: int) -> None:
-        """So many draft tokens were accepted since the last call; known with each fit of a calibration."""
+        """Add accepted draft tokens; known with each fit of a calibration."""
         self._accepted.inc(drafts)
 
     def flush(self) -> None:
-        """Hand on what was counted."""
+        """Add the sums to the counters."""
         for (steps, tier), times in self._chosen.items():
             self._steps.labels(self._model, str(steps), "all" if tier is None else str(tier)).inc(times)
         self._explored.inc(self._learning)

@@ -1,4 +1,4 @@
-"""A record of every choice, one line of JSON each, bounded in size: what `tessera tilespec replay` reads."""
+"""The trace of all choices, a JSON line for each, bounded in size. `tessera tilespec replay` reads it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,19 @@ from tessera.tilespec.calibration import Traffic
 from tessera.tilespec.costs import Array, CostTable
 from tessera.tilespec.policy import Choice
 
-SCHEMA = 8
+SCHEMA = 9
 _END = {"end": "the trace is full"}
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A histogram that the survivals were updated with: ``[is a sum, depth, bin, value]`` where it is not zero."""
+class HistogramUpdate:
+    """A survivals update: non-zero ``[is a sum, depth, bin, value]`` of the histogram, and the other arguments."""
 
     drafted: int
     cells: list[list[int]]
     traffic: int = Traffic.GREEDY
-    young: float = 0.0
-    """How new the requests were: see `tessera.tilespec.gain.Survivals.update`."""
-    now: bool = True
-    """Whether it was of the batch that ran when it arrived."""
+    freshness: float = 0.0
+    current: bool = True
 
     @classmethod
     def of(
@@ -39,17 +37,22 @@ class Seen:
         histogram: npt.NDArray[np.int32],
         drafted: int,
         traffic: Traffic = Traffic.GREEDY,
-        young: float = 0.0,
+        freshness: float = 0.0,
         *,
-        now: bool = True,
-    ) -> Seen:
-        """From ``[2, S, BINS]`` as the kernel writes it."""
+        current: bool = True,
+    ) -> HistogramUpdate:
+        """From a histogram ``[2, S, BINS]``; other arguments as of `tessera.tilespec.gain.Survivals.update`."""
         places = np.argwhere(histogram)
         cells = np.column_stack([places, histogram[tuple(places.T)]]).tolist()
-        return cls(drafted, cells, traffic, young, now)
+        return cls(drafted, cells, traffic, freshness, current)
 
     def histogram(self, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
-        """Back to the array; an IndexError or ValueError if the cells are not in it."""
+        """The histogram.
+
+        Raises:
+            IndexError: a cell is outside of ``shape``.
+            ValueError: a cell is malformed or negative.
+        """
         full = np.zeros(shape, np.int32)
         cells = np.array(self.cells, np.int64).reshape(-1, 4)
         if (cells[:, :3] < 0).any():
@@ -59,44 +62,44 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Mean:
-    """Mean conditional acceptance by depth, and the share of promised tokens that was accepted, where they changed."""
+class MeanUpdate:
+    """New arguments of `tessera.tilespec.gain.Survivals.set_prior`."""
 
     values: list[float]
-    kept: list[float]
+    accepted_ratio: list[float]
     traffic: int = Traffic.GREEDY
 
 
 @dataclass(slots=True)  # not frozen: one is made in every step, and that takes three times as long
 class Record:
-    """One step: what was learnt before it, what was chosen, and what came of it."""
+    """One step: the updates before it, the choice, and the time that it took."""
 
     bs: int
     kv_tokens: int
     choice: Choice
-    seen: list[Seen] = field(default_factory=list)
-    """Since the last record."""
-    means: list[Mean] = field(default_factory=list)
-    """What changed after that."""
+    histograms: list[HistogramUpdate] = field(default_factory=list)
+    """Updates since the last record."""
+    means: list[MeanUpdate] = field(default_factory=list)
+    """Updates after those."""
     accepted: int | None = None
-    """Draft tokens accepted since the last record that says so: they are read with each fit of a calibration."""
+    """Accepted draft tokens since the last record that has them; they are received with each fit of a calibration."""
     measured: float | None = None
-    """Seconds, where measured."""
-    joined: int = 0
-    """Requests that decode since a prefill directly before."""
+    """Seconds that it took, if known."""
+    new_requests: int = 0
+    """Requests that decode for the first time, after a prefill."""
     disturbed: bool = False
-    """Requests came or went directly before."""
+    """Whether requests came or went directly before."""
     traffic: int = Traffic.GREEDY
     """A `tessera.tilespec.calibration.Traffic`."""
 
 
 class TraceWriter:
-    """Writes records until the trace has `MAX_TRACE_BYTES`; then one line that says so, then nothing.
+    """Writes records until the trace has `MAX_TRACE_BYTES`, and then a line that says so.
 
     Args:
-        file: replaced if it is there.
-        costs: the profile in force.
-        means: mean conditional acceptance by depth and the share kept at the beginning, for each kind of traffic.
+        file: overwritten if it exists.
+        costs: the cost profile.
+        means: mean conditional acceptance by depth and the accepted ratio at the beginning, for each kind of traffic.
     """
 
     def __init__(self, file: Path, costs: CostTable, means: Sequence[tuple[Array, Array]]) -> None:
@@ -131,13 +134,13 @@ class TraceWriter:
 
 
 class Trace:
-    """A trace to read: its header at once, its records one after the other.
+    """Reads a trace: the header in the constructor, the records one after the other.
 
     Args:
-        file: as a `TraceWriter` wrote it. A last line that was not finished is left out.
+        file: a file of a `TraceWriter`. An unfinished last line is left out.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the file is no trace, or of another schema.
     """
 
     def __init__(self, file: Path) -> None:
@@ -151,15 +154,19 @@ class Trace:
             raise ValueError(f"{file} has no mean acceptance for each depth")
 
     def records(self) -> Iterator[Record]:
-        """Every record, in order; ValueError where a line is no record."""
+        """All records in order.
+
+        Raises:
+            ValueError: a line is no record.
+        """
         for content in self._lines:
             if content == _END:
                 return
             try:
                 choice = Choice(**content.pop("choice"))
-                seen = [Seen(**one) for one in content.pop("seen")]
-                means = [Mean(**one) for one in content.pop("means")]
-                yield Record(choice=choice, seen=seen, means=means, **content)
+                histograms = [HistogramUpdate(**one) for one in content.pop("histograms")]
+                means = [MeanUpdate(**one) for one in content.pop("means")]
+                yield Record(choice=choice, histograms=histograms, means=means, **content)
             except (AttributeError, KeyError, TypeError) as error:
                 raise ValueError(f"a line of the trace is damaged: {error!r}") from error
 

@@ -1,4 +1,4 @@
-"""What graphs timed one by one do not show: the share of long contexts, and the time between the graphs."""
+"""The costs that times of single graphs do not show: those of long contexts, and of the host between graphs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from tessera.tilespec.costs import Array, CostTable
 
 
-def completed(graphs: CostTable, bs: int, contexts: Sequence[int], seconds: Array) -> CostTable:
-    """A profile of graphs over short contexts, completed by whole steps over long ones.
+def with_whole_steps(graphs: CostTable, bs: int, contexts: Sequence[int], seconds: Array) -> CostTable:
+    """Add the costs of cached tokens and of the host to a profile of graphs over short contexts.
 
-    The least-squares slope over the cached tokens of the batch is their share, separately for each number of draft
-    steps; what is left beside the graphs, in the median of those numbers, is between them. Neither is below 0.
+    ``kv_seconds`` is the least-squares slope over the cached tokens of the batch, for each number of draft steps;
+    ``host_seconds`` is the median of the remainders. Neither is negative.
 
     Args:
-        graphs: the profile; what it says of cached tokens and of the host is replaced.
-        bs: requests of the steps that were timed, all of one length.
+        graphs: the profile of the graphs.
+        bs: requests of the timed steps, all of one length.
         contexts: their lengths, ascending.
-        seconds: ``[contexts, steps]``, of steps that verify all that they draft.
+        seconds: ``[contexts, steps]``, times of steps that verify all draft tokens.
     """
     cached = bs * np.array(contexts, np.float64)
     slopes = np.polyfit(cached, seconds, 1)[0].clip(0) if len(contexts) > 1 else np.zeros(len(graphs.steps))

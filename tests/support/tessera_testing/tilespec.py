@@ -24,15 +24,15 @@ def histogram_of(survival: Floats, depths: int) -> npt.NDArray[np.int32]:
     return counts.round().astype(np.int32)
 
 
-def told(survival: Floats, steps: list[int], depths: int) -> Survivals:
+def survivals_of(survival: Floats, steps: list[int], depths: int) -> Survivals:
     """Survivals that know this batch and nothing else."""
     known = Survivals(depths, steps, np.full(depths, 0.5), np.ones(depths))
     for _ in range(_TIMES):
-        known.update(_OFTEN * histogram_of(survival, depths), survival.shape[1], young=1.0)
+        known.update(_OFTEN * histogram_of(survival, depths), survival.shape[1], freshness=1.0)
     return known
 
 
-def promised(known: Survivals, *drafts: float) -> Floats:
+def expected_gain(known: Survivals, *drafts: float) -> Floats:
     """Accepted draft tokens of a request: a row for each number of steps, a column for each of ``drafts``, verified."""
     found = np.empty((len(known.steps), len(drafts)))
     known.read(np.tile(np.array(drafts, np.float64), (len(found), 1)), found)

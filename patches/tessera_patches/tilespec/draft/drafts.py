@@ -80,9 +80,9 @@ class ScoredChains(Mixin):
             sampled = self.server_args.speculative_use_rejection_sampling  # these SGLang looks up by itself
             if is_cuda() or sampled:
                 renamed = contextlib.nullcontext() if sampled else numbered(self, forward_batch.spec_info)
-                with noted.set(self.scores.place), renamed:  # where tokens are picked, or sampled
+                with noted.set(self.scores.next_column), renamed:  # where tokens are picked, or sampled
                     return super().draft_forward(forward_batch)
-            with Tap(self.draft_runner, "forward", lambda output: self.scores.next(output.next_token_logits)):
+            with Tap(self.draft_runner, "forward", lambda output: self.scores.add_logits(output.next_token_logits)):
                 return super().draft_forward(forward_batch)
 
 

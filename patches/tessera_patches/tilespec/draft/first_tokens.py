@@ -87,7 +87,7 @@ class Finding(Picking):
         """What is found lies in the graph's memory: it is drafted from, or relayed, before another draft-extend."""
         if logits is None or self.server_args.speculative_use_rejection_sampling:
             return logits
-        confidence, tokens = self.scores.first(logits)
+        confidence, tokens = self.scores.argmax_with_confidence(logits)
         read = logits.as_subclass(_Read)
         read.confidence, read.tokens = confidence, tokens
         return read

@@ -25,7 +25,7 @@ from tessera.tilespec.cache import Profile
 from tessera.tilespec.calibration import Calibrations
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
-from tessera.tilespec.whole_steps import completed
+from tessera.tilespec.whole_steps import with_whole_steps
 from tessera_kernels.triton.device.launcher import power_of_2
 from tessera_patches.apply import start_error
 from tessera_patches.tilespec.draft.vocabulary import vocabulary
@@ -139,7 +139,7 @@ def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
 
 
 def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
-    """The profile with whole steps, as `tessera.tilespec.whole_steps.completed` takes them."""
+    """The profile with whole steps, as `tessera.tilespec.whole_steps.with_whole_steps` takes them."""
     sizes, steps = graphs.batch_sizes, graphs.steps
     bs = max(size for size in sizes if size <= max(_MEMORY_BOUND, sizes[0]))
     most = min(longest(worker, bs), _LONG)
@@ -148,7 +148,7 @@ def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
     for row, context in enumerate(_bar(contexts, "timing whole steps", "context")):
         with rehearsal(worker, bs, context) as rehearsed:
             seconds[row] = [rehearsed.seconds(count) for count in steps]
-    return completed(graphs, bs, contexts, seconds)
+    return with_whole_steps(graphs, bs, contexts, seconds)
 
 
 def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:

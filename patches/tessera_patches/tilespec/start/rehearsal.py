@@ -59,8 +59,8 @@ class FixedChoice:
         """See `tessera.tilespec.decider.Decider.choose`."""
         return self._choice
 
-    def drafted(self, *_: Any) -> None:
-        """See `tessera.tilespec.decider.Decider.drafted`."""
+    def on_verify(self, *_: Any) -> None:
+        """See `tessera.tilespec.decider.Decider.on_verify`."""
 
 
 class Rehearsal:

@@ -66,7 +66,7 @@ def accept(
         for output in accepted:
             get_tp_group().broadcast(output, src=0)
     if tilespec_penalties.of(batch.sampling_info) is not None:
-        chains.recent.note(batch.req_pool_indices, accepted.tokens.view(bs, width), accepted.accept_lens)
+        chains.recent.update(batch.req_pool_indices, accepted.tokens.view(bs, width), accepted.accept_lens)
     if batch.return_logprob:
         logits_output.next_token_logits = logits.float()
     return accepted.tokens, accepted.accept_lens, accepted.accept_index
@@ -204,7 +204,7 @@ def _anchors(verify_input: Any, batch: Any) -> _Drafted:
     penalties = tilespec_penalties.of(batch.sampling_info)
     if penalties is not None:
         links = verify_input.retrieve_next_token = verify_input.retrieve_next_token.clone()
-        links[:, 0].masked_fill_(penalties.vary(batch.seq_lens), -1)
+        links[:, 0].masked_fill_(penalties.depend_on_drafts(batch.seq_lens), -1)
     return _Drafted(tokens[:, :1])
 
 

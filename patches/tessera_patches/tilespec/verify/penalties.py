@@ -67,16 +67,16 @@ class OutputCounts(_BatchedPenalizer):
             row[0], row[1 : len(tokens) + 1] = len(tokens), np.array(tokens, np.int64)
             setattr(req, _COUNTED, len(req.output_ids))
         there = table.to(self.orchestrator.device, non_blocking=True)
-        self.penalties = self.penalties.counted(there[:, 1:], there[:, 0])
+        self.penalties = self.penalties.with_tokens(there[:, 1:], there[:, 0])
 
     def _apply(self, logits: torch.Tensor) -> None:
         """`penalize` and `tessera_patches.tilespec.verify.accept` do, when it is known what logits are of."""
 
     def _filter(self, keep_indices: torch.Tensor) -> None:
-        self.penalties = self.penalties.kept(keep_indices)
+        self.penalties = self.penalties.select(keep_indices)
 
     def _merge(self, their: OutputCounts) -> None:
-        self.penalties = self.penalties.joined(their.penalties)
+        self.penalties = self.penalties.concat(their.penalties)
 
     def _teardown(self) -> None:
         if self.is_prepared():

@@ -1,4 +1,4 @@
-"""What was learnt of acceptance while serving, for the next start: written by a thread that nobody waits for."""
+"""Saves calibrations for the next start, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tessera.tilespec.calibration import Calibrations
 logger = logging.getLogger(__name__)
 
 
-class Keeper:
-    """Keeps calibrations with a profile.
+class CalibrationSaver:
+    """Writes calibrations into the cached profile of a server.
 
     Args:
-        profile: as it was loaded, or measured.
+        profile: the profile, loaded or measured.
     """
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tessera-keeper")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tessera-calibration-saver")
         self._written: Future[None] | None = None
 
-    def __call__(self, calibrations: Calibrations) -> None:
-        """Write them, unless the last ones are being written still. Returns at once."""
+    def save(self, calibrations: Calibrations) -> None:
+        """Write them on the thread, without waiting. Skipped while the last ones are still being written."""
         if self._written is None or self._written.done():
             self._written = self._thread.submit(self._write, calibrations)
 
     def wait(self) -> None:
-        """Until what was given is on disk."""
+        """Wait until the last ones are on disk."""
         if self._written is not None:
             self._written.result()
 

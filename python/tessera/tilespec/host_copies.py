@@ -1,4 +1,4 @@
-"""Small device tensors on their way to the host, without anybody waiting for them."""
+"""Copies of small device tensors to the host that no thread waits for."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tessera.tilespec.streams import record
 
 Tag = TypeVar("Tag")
 
-MOST = 8
-"""Copies under way at once. The overlap scheduler is two steps ahead of the device at most; what is sent in a step that
-the policy does not look in waits for one that it does."""
+MAX_IN_FLIGHT = 8
+"""Copies in flight at once. The overlap scheduler is at most two steps ahead of the device, and copies wait until the
+policy searches."""
 
 
 class _Copy:
-    """A host buffer for tensors like ``tensor``, and what tells that one has arrived; None without a GPU."""
+    """A pinned host buffer of a tensor's shape, and the event that says that it was filled; None without a GPU."""
 
     __slots__ = ("arrived", "host", "values")
 
@@ -28,35 +28,34 @@ class _Copy:
         self.arrived = torch.cuda.Event() if tensor.is_cuda else None
 
 
-class Mailbox(Generic[Tag]):
-    """Copies of one tensor as it was at some moments, each with a tag, in order.
+class HostCopyQueue(Generic[Tag]):
+    """A queue of copies of one tensor, each with a tag. For one thread.
 
-    Runs on one thread. The copy is on the current stream; a host buffer and its event are used again once the copy was
-    received.
+    Buffers and events are used again after their copy was received.
     """
 
     def __init__(self) -> None:
-        self._under_way: deque[tuple[_Copy, Tag]] = deque()
+        self._in_flight: deque[tuple[_Copy, Tag]] = deque()
         self._free: list[_Copy] = []
 
     def send(self, tensor: torch.Tensor, tag: Tag) -> None:
-        """Copy ``tensor`` as it will be on the current stream. Dropped where `MOST` are under way: none is needed."""
-        if len(self._under_way) >= MOST:
+        """Copy ``tensor`` on the current stream. Does nothing while `MAX_IN_FLIGHT` copies are in flight."""
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
             return
         copy = self._free.pop() if self._free else _Copy(tensor)
         copy.host.copy_(tensor, non_blocking=True)
         if copy.arrived is not None:
             record(copy.arrived)
-        self._under_way.append((copy, tag))
+        self._in_flight.append((copy, tag))
 
     def receive(self) -> list[tuple[np.ndarray, Tag]]:
-        """What has arrived by now, the oldest first; to be read before the next `send`."""
+        """The copies that have arrived, the oldest first. They are valid until the next `send`."""
         found: list[tuple[np.ndarray, Tag]] = []
-        while self._under_way:
-            copy, tag = self._under_way[0]
+        while self._in_flight:
+            copy, tag = self._in_flight[0]
             if copy.arrived is not None and not copy.arrived.query():
                 break
-            self._under_way.popleft()
+            self._in_flight.popleft()
             found.append((copy.values, tag))
             self._free.append(copy)
         return found

@@ -1,4 +1,4 @@
-"""What each option of the next step promises, and which one promises most."""
+"""Estimates of time, accepted tokens and goodput of each option of the next step, and the best option by them."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import numpy as np
 from tessera.tilespec.compiled import compiled
 from tessera.tilespec.costs import Array, Correction, Integers
 from tessera.tilespec.gain import Survivals
-from tessera.tilespec.options import Options, Outlook
+from tessera.tilespec.options import Estimates, Options
 
 
-def look(
+def estimate(
     bs: int, kv_tokens: int, options: Options, kv_seconds: Array, correction: Correction, survivals: Survivals
-) -> Outlook:
-    """What the options of ``bs`` requests with ``kv_tokens`` cached in all promise.
+) -> Estimates:
+    """Estimate all options; writes and returns ``options.estimates``.
 
     Args:
-        bs: requests.
-        kv_tokens: tokens of theirs in the KV cache.
-        options: of this batch size.
-        kv_seconds: by row, what each token in the KV cache adds.
-        correction: of the profile.
-        survivals: what drafts promise.
+        bs: requests of the batch.
+        kv_tokens: their tokens in the KV cache, in all.
+        options: the options of this batch size.
+        kv_seconds: ``[steps]``, seconds for each token in the KV cache.
+        correction: the correction of the profile.
+        survivals: the acceptance statistics.
     """
-    outlook = options.outlook
-    survivals.read(options.drafts, outlook.gain)
+    estimates = options.estimates
+    survivals.read(options.drafts, estimates.gain)
     profile = options.seconds, options.kinds, options.possible
-    _look(bs, kv_tokens, *profile, kv_seconds, correction.own, correction.common, *outlook)
-    return outlook
+    _estimate(bs, kv_tokens, *profile, kv_seconds, correction.own, correction.common, *estimates)
+    return estimates
 
 
 @compiled(
     "void(int64, int64, float64[:, ::1], int64[:, ::1], float64[:, ::1], float64[::1], float64[::1], float64,"
     " float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1])"
 )
-def _look(
+def _estimate(
     bs: int,
     kv_tokens: int,
     by_profile: Array,
@@ -48,7 +48,7 @@ def _look(
     gain: Array,
     goodput: Array,
 ) -> None:
-    """Write an `Outlook`; ``gain`` comes as that of one request."""
+    """Write an `Estimates`; ``gain`` comes as that of one request."""
     for row, column in np.ndindex(by_profile.shape):
         at = row, column
         profiled[at] = by_profile[at] + kv_tokens * kv_seconds[row]
@@ -59,7 +59,7 @@ def _look(
 
 @compiled("UniTuple(int64, 2)(float64[:, ::1], float64)")
 def best(goodput: Array, ragged_advantage: float) -> tuple[int, int]:
-    """Row and column of the best option; a uniform one unless a ragged one is so much better."""
+    """Row and column of the best option: a uniform one, unless a ragged one is better by ``ragged_advantage``."""
     row = int(goodput[:, 0].argmax())
     ragged_row, column = divmod(int(goodput.argmax()), goodput.shape[1])
     if column and goodput[ragged_row, column] > ragged_advantage * goodput[row, 0]:
@@ -68,8 +68,8 @@ def best(goodput: Array, ragged_advantage: float) -> tuple[int, int]:
 
 
 @compiled("UniTuple(int64, 2)(float64[:, ::1], int64[:, ::1], int64[::1], int64, float64)")
-def unknown(goodput: Array, kinds: Integers, measured: Integers, first: int, least: float) -> tuple[int, int]:
-    """Row and column of the best option that was timed less than ``first`` times and promises ``least``; -1: none."""
+def untimed(goodput: Array, kinds: Integers, measured: Integers, first: int, least: float) -> tuple[int, int]:
+    """Row and column of the best option with goodput ``least`` that was timed less than ``first`` times, or -1, -1."""
     found = -1, -1
     for row, column in np.ndindex(goodput.shape):
         if goodput[row, column] >= least and measured[kinds[row, column]] < first:
