@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the command line is imported where no client is installed
 
 Progress = Callable[[int], object]
 
-_SOURCES = Path(__file__).resolve().parents[2]
+_SOURCES = Path(__file__).resolve().parents[3]
 _PROMPT_CHARACTERS = (200, 600, 1500)
 _AT_ONCE = (1, 8, 64)
 """Responses are made in batches of these sizes, for the noise depends on them."""
