@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
 from typing import Any
 
 import pytest
@@ -11,7 +13,10 @@ from tessera import carry, config
 from tessera.capabilities.embed.options import EmbedOptions
 from tessera.capabilities.fingerprints.options import FingerprintOptions
 from tessera.capabilities.states.options import StateOptions
+from tessera.errors import BadRequest
 from tessera.flags import Flags
+from tessera_patches.http.openai import CompletionRequest, _handle
+from tessera_patches.http.records import _as_sent
 from tessera_patches.http.request import GenerateReqInput
 from tessera_testing.carried import options
 
@@ -58,3 +63,34 @@ def test_states_of_each_prompt() -> None:
     assert [options(part.sampling_params) for part in parts] == [{}, {"states": StateOptions(last=True)}]
     assert not any(whole.return_hidden_states)
     assert not any(part.return_hidden_states for part in parts)
+
+
+def test_no_record_has_the_secret() -> None:
+    """Neither of a request that asked for something nor of another; who may not send it must not read it."""
+    for said in ({"return_embedding": True}, {"return_toploc_fingerprints": False}):
+        shown = _as_sent(GenerateReqInput(text="a", **said))
+        assert carry._SECRET.encode() not in pickle.dumps(shown), said
+
+
+class Serving:
+    """SGLang's handler of a route."""
+
+    async def handle_request(self, request: Any, _: Any) -> Any:
+        """It makes requests of its own."""
+        custom = {"custom_params": request.custom_params}
+        return GenerateReqInput(
+            text=request.prompt, sampling_params=custom, return_hidden_states=request.return_hidden_states
+        )
+
+
+@pytest.mark.parametrize("value", [[True, True, True], [7, True], [True, "last"], [False, False]])
+def test_a_list_on_a_route_of_openai(value: list[Any]) -> None:
+    """Refused by its name, or passed on: no error of ours."""
+    request = CompletionRequest(model="m", prompt=["a", "b"], max_tokens=5, return_hidden_states=value)
+    nobody: Any = None
+    try:
+        asyncio.run(_handle(Serving(), request, nobody, 5, "text_completion", 0))
+    except BadRequest as error:
+        assert error.field.startswith("return_hidden_states")  # noqa: PT017 - either outcome is fine
+    except ValueError as error:
+        assert "return_hidden_states" in str(error)  # noqa: PT017 - the same

@@ -22,6 +22,7 @@ from tessera.errors import BadRequest, TesseraError
 from tessera.http.adapters import check_batch
 from tessera.http.openai import Collector, put_on_choices, with_fields
 from tessera.prompts import check_prompts
+from tessera.request_fields import one_each
 from tessera.sampling import text
 
 
@@ -134,6 +135,8 @@ async def _handle(
         _check_cache_keys(request)
     params = {"custom_params": request.custom_params, "max_new_tokens": max_new_tokens, "n": request.n or 1}
     fields = {name: getattr(request, name) for name in _OURS}
+    for name in registry.LISTED if config.active.rows else ():
+        one_each(name, fields[name], None)
     server = admission.server()
     params, live = admission.admit(fields, params, server, tail=tail, either_end=either_end)
     if (

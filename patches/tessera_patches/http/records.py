@@ -16,6 +16,7 @@ def _as_sent(obj: Any) -> Any:
         return obj
     shown = copy.copy(obj)
     shown.sampling_params = sent.plain(params)
+    shown.tessera_live = None  # a dump is pickled: neither the secret nor vectors belong there
     vars(shown).update(sent.fields(params))
     return shown
 

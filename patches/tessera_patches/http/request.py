@@ -92,9 +92,8 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
             fields = {name: getattr(self, name) for name, _, _ in _OURS}
             for name in registry.LISTED if settings.rows else ():
                 request_fields.one_each(name, fields[name], self._prompts())
-            params, self.tessera_live = admission.admit(fields, params, admission.server(), tail=tail)
-        else:
-            self.tessera_live = carry.live(params)
+            params, _live = admission.admit(fields, params, admission.server(), tail=tail)
+        self.tessera_live = carry.live(params)  # held as long as this is
         if _has_stock_overrides(self.positional_embed_overrides):
             self.extra_key = alone(self.extra_key)  # type: ignore[has-type]
         for capability in registry.CAPABILITIES:

@@ -46,7 +46,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
             return []
         if not asking.server.deterministic:
             raise BadRequest(FIELD, True, "only on a server started with --enable-deterministic-inference")
-        if asking.fields.get(_NOT_BESIDE):
+        if asking.fields.get(_NOT_BESIDE) not in (None, False):
             raise BadRequest(FIELD, True, f"not together with {_NOT_BESIDE}")
         return [RowHashOptions()]
 
