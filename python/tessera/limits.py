@@ -23,6 +23,9 @@ MAX_INPUTS = 2048
 MAX_POSITIONS = 65_536
 """Token positions in one request for raw states: they ride to the scheduler as text."""
 
+MAX_SPANS = 4096
+"""Spans of one request: each is a vector of its answer, and a part of the kernel that pools them."""
+
 LISTED_VALUE_BYTES = 32
 """What one number of a list counts among the bytes of an answer: its text has 12, and takes as long to write as 32
 bytes of base64. The default of ``--answer-max-megabytes`` is then 33,554,432 numbers: two seconds of the event loop."""

@@ -47,9 +47,16 @@ How many fingerprints a claim has depends on its tokens, which a schema cannot s
 """
 
 
+def _with_good_spans(schemas: Any) -> Any:
+    """A schema cannot say that a span begins before it ends, and ends within the prompt: here it is one that does."""
+    for name in ("EmbeddingsRequest", "EncodeRequest"):
+        schemas["components"]["schemas"][name]["properties"]["spans"] = {"enum": [[[0, 1]], None]}
+    return schemas
+
+
 def test_schemathesis(server: Server, tmp_path: Path) -> None:
     """No 500, no answer that the document does not allow; what it allows is accepted, and nothing else."""
-    (tmp_path / "openapi.json").write_text(json.dumps(document(256, 1024, adapters=False)))
+    (tmp_path / "openapi.json").write_text(json.dumps(_with_good_spans(document(256, 1024, adapters=False))))
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     command = [str(Path(sys.executable).with_name("schemathesis")), "run", "openapi.json", "--url", server.url]
     command += ["--phases", "examples,coverage,fuzzing", "--mode", "all", "--max-examples", "40", "--seed", "1"]

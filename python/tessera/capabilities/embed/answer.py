@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pybase64
 
 from tessera.capabilities.embed.options import APPLIED, EmbedOptions, Encoding
-from tessera.rows.reads import Vector
+from tessera.rows.reads import Pooled, Vector
 
 
-def answer(vector: Vector | None, tokens: int, options: EmbedOptions) -> dict[str, Any]:
+def answer(pooled: Sequence[Pooled], options: EmbedOptions) -> dict[str, Any]:
     """The fields ``embedding``, ``embedding_tokens`` and ``embedding_options`` of ``meta_info``.
 
     Args:
-        vector: ``[H]`` float32; None where nothing was generated and ``over`` is ``output``, and the answer is null.
-        tokens: how many rows were pooled.
-        options: how to write the vector.
+        pooled: the vector, ``[H]`` float32, and how many rows it is made of. Where nothing was generated and ``over``
+            is ``output``, there is none, and the answer is null. With ``spans`` there is one for each, and the answer
+            has ``embeddings``.
+        options: how to write vectors.
     """
-    written = None if vector is None else _written(vector, options)
-    return {"embedding": written, "embedding_tokens": tokens, APPLIED: options.applied()}
+    written = [None if one.vector is None else _written(one.vector, options) for one in pooled]
+    tokens = [one.tokens for one in pooled]
+    if options.spans is not None:
+        return {"embeddings": written, "embedding_tokens": tokens, APPLIED: options.applied()}
+    return {"embedding": written[0], "embedding_tokens": tokens[0], APPLIED: options.applied()}
 
 
 def _written(vector: Vector, options: EmbedOptions) -> str | Vector:

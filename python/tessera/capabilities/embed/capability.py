@@ -12,7 +12,7 @@ from tessera.capabilities.embed import schema
 from tessera.capabilities.embed.answer import answer as answered
 from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, chosen
 from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
-from tessera.errors import BadRequest
+from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
 from tessera.rows.reads import Pool, Pooled, Read
 from tessera.rows.span import Over, bounds
@@ -25,47 +25,55 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     fields = EmbedFields
     options = EmbedOptions
     without_tokens = (FIELD,)
-    answers = dict.fromkeys(("embedding", "embedding_tokens", APPLIED), Place.CHOICE)
+    answers = dict.fromkeys(("embedding", "embeddings", "embedding_tokens", APPLIED), Place.CHOICE)
 
     def admit(self, fields: EmbedFields, asking: Asking) -> Sequence[EmbedOptions | None]:
         """True is the default of each option."""
         options = chosen(fields, asking.server.hidden_size)
         if options is None:
             return []
+        given = asking.fields[FIELD]
+        if options.spans is not None and "over" in given:
+            raise BadRequest(f"{FIELD}.spans", given["spans"], "either spans or over")
         if options.over is Over.OUTPUT and any(own.get("max_new_tokens") in (0, 1) for own in asking.params):
             raise BadRequest(f"{FIELD}.over", str(Over.OUTPUT), "output needs max_new_tokens of 2 or more")
         return [options]
 
     def reads(self, options: EmbedOptions, progress: Progress) -> Sequence[Read]:
-        """``first`` and ``last`` are means over one row."""
+        """One span, or those that were asked for."""
         if progress.running:
             return ()
-        start, end = bounds(options.over, progress.prompt_tokens, progress.output_tokens)
-        if start < end and options.pooling is Pooling.FIRST:
-            end = start + 1
-        elif start < end and options.pooling is Pooling.LAST:
-            start = end - 1
-        return (Pool(start, end, largest=options.pooling is Pooling.MAX),)
+        spans = options.spans or (bounds(options.over, progress.prompt_tokens, progress.output_tokens),)
+        last = max(end for _, end in spans)
+        if last > progress.rows:
+            raise RequestFailed(
+                NO_SUCH_POSITION,
+                f"a span ends at {last}, and this request has {progress.rows} rows: 0 to {progress.rows - 1}",
+            )
+        return [_pool(options.pooling, start, end) for start, end in spans]
 
     async def respond(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """The vector, how many rows it is made of, and how."""
-        pooled: Pooled = values[0]
+        pooled: Sequence[Pooled] = values
         if config.metrics is not None:
-            config.metrics.embedded(pooled.tokens)
-        return answered(pooled.vector, pooled.tokens, options)
+            for one in pooled:
+                config.metrics.embedded(one.tokens)
+        return answered(pooled, options)
 
     def without(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """Null, of no rows."""
-        return {"embedding": None, "embedding_tokens": 0}
+        return {"embedding" if options.spans is None else "embeddings": None, "embedding_tokens": 0}
 
     def size(self, options: EmbedOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
-        """One vector."""
+        """A vector for each span."""
         each = 4 if options.encoding_format is Encoding.BASE64 else LISTED_VALUE_BYTES
-        return (options.dimensions or shape.hidden_size) * each
+        return len(options.spans or (1,)) * (options.dimensions or shape.hidden_size) * each
 
     def sent(self, options: EmbedOptions) -> dict[str, Any]:
-        """The object with all options."""
-        return {FIELD: msgspec.structs.asdict(options)}
+        """The object with all options that are in force."""
+        shown = msgspec.structs.asdict(options)
+        del shown["spans" if options.spans is None else "over"]
+        return {FIELD: shown}
 
     def complete_schema(
         self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
@@ -78,3 +86,12 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     def paths(self) -> dict[str, Any]:
         """``/v1/embeddings`` and ``/encode``."""
         return schema.paths()
+
+
+def _pool(pooling: Pooling, start: int, end: int) -> Pool:
+    """``first`` and ``last`` are means over one row."""
+    if start < end and pooling is Pooling.FIRST:
+        end = start + 1
+    elif start < end and pooling is Pooling.LAST:
+        start = end - 1
+    return Pool(start, end, largest=pooling is Pooling.MAX)

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from tessera.errors import BadRequest
 from tessera.fields import integer
+from tessera.limits import MAX_SPANS
 from tessera.rows.span import Over
 
 FIELD = "return_embedding"
@@ -33,6 +35,13 @@ class Encoding(StrEnum):
     BASE64 = "base64"
 
 
+Span = Annotated[
+    tuple[Annotated[int, Meta(ge=0)], ...],
+    Meta(min_length=2, max_length=2, extra={"allowed": "two positions: the first, and the one after the last"}),
+]
+"""Rows of a request, by position."""
+
+
 class EmbedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The options of one request.
 
@@ -42,6 +51,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         normalize: scale the vector to Euclidean length 1 (after `dimensions`).
         dimensions: keep the first so many values; None keeps all.
         encoding_format: how the vector is written.
+        spans: these rows instead of those of ``over``, a vector for each.
     """
 
     pooling: Pooling = Pooling.MEAN
@@ -49,6 +59,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     normalize: bool = False
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     encoding_format: Encoding = Encoding.FLOAT
+    spans: Annotated[tuple[Span, ...], Meta(min_length=1, max_length=MAX_SPANS)] | None = None
 
     def applied(self) -> dict[str, Any]:
         """What an answer says of how its vector was made: the values in force, without what the vector itself shows."""
@@ -59,6 +70,8 @@ class EmbedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 def _applied(options: EmbedOptions) -> dict[str, Any]:
     shown = msgspec.structs.asdict(options)
     del shown["encoding_format"]
+    if options.spans is not None:  # which are in the request, and may be thousands
+        del shown["over"], shown["spans"]
     return {name: value for name, value in shown.items() if value is not None}
 
 
@@ -76,12 +89,15 @@ def chosen(fields: EmbedFields, hidden_size: int | None) -> EmbedOptions | None:
         hidden_size: H of the model, to bound ``dimensions``; None where it is not known.
 
     Raises:
-        BadRequest: ``dimensions`` is above H.
+        BadRequest: ``dimensions`` is above H; a span is empty.
     """
     wanted = fields.return_embedding
     if not wanted:
         return None
     options = EmbedOptions() if wanted is True else wanted
+    for i, (start, end) in enumerate(options.spans or ()):
+        if start >= end:
+            raise BadRequest(f"{FIELD}.spans[{i}]", [start, end], "a span of at least one position")
     if options.dimensions is not None and hidden_size is not None:
         integer(f"{FIELD}.dimensions", options.dimensions, 1, hidden_size)
     return options

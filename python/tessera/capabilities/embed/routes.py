@@ -12,9 +12,10 @@ from tessera.http import adapters
 from tessera.http.body import Streamed, check_count, read_object, strings, token_ids
 from tessera.http.vectors import Body, Transport, accepted, binary
 
-OPENAI_KEYS = ("input", "model", "encoding_format", "dimensions", "user", "pooling", "normalize", adapters.FIELD)
 OPTIONS = ("dimensions", "pooling", "normalize")
-ENCODE_KEYS = ("text", "hidden_size", "encoding_format", *OPTIONS, adapters.FIELD)
+"""Those that the server has a default for."""
+OPENAI_KEYS = ("input", "model", "encoding_format", "user", *OPTIONS, "spans", adapters.FIELD)
+ENCODE_KEYS = ("text", "hidden_size", "encoding_format", *OPTIONS, "spans", adapters.FIELD)
 
 Prompts = dict[str, Any]
 """``{"text": [...]}`` or ``{"input_ids": [[...], ...]}``, and ``lora_path`` where an adapter is named."""
@@ -54,8 +55,8 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     """Answer ``/v1/embeddings``.
 
     Args:
-        request: its body has ``input`` (text, list of texts, token ids, list of token ids), ``model``,
-            ``encoding_format``, ``dimensions``, ``user``, our ``pooling`` and ``normalize``, and ``lora_path``.
+        request: its body has ``input`` (text, texts, token ids, list of token ids), ``model``, ``encoding_format``,
+            ``dimensions``, ``user``, our ``pooling``, ``normalize`` and ``spans``, and ``lora_path``.
         embed: runs the prompts.
         model: what is served.
 
@@ -69,17 +70,21 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     metas = await embed(_prompts(body.get("input"), model) | _with(adapter), options)
     tokens = [meta["prompt_tokens"] for meta in metas]
     if transport is not Transport.JSON:
-        return binary([meta["embedding"] for meta in metas], tokens, transport, metas[0][APPLIED])
+        return binary([vector for meta in metas for vector in _vectors(meta)], tokens, transport, metas[0][APPLIED])
     data = [
-        {"object": "embedding", "index": i, "embedding": meta["embedding"], APPLIED: meta[APPLIED]}
+        {"object": "embedding", "embedding": vector, APPLIED: meta[APPLIED], **place}
         for i, meta in enumerate(metas)
+        for vector, place in zip(_vectors(meta), _places(i, options), strict=True)
     ]
+    data = [{**entry, "index": i} for i, entry in enumerate(data)]
     usage = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}
     return {"object": "list", "data": data, "model": model.name, "usage": usage}
 
 
 async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any] | Body:
     """Answer ``/encode``: ``embedding`` for one text and ``embeddings`` for a list, with the options of `openai`.
+
+    With ``spans`` it is ``embeddings``, one vector for each span, and for a list of texts a list of these.
 
     Raises:
         BadRequest: a field is wrong; a ``hidden_size`` that is not the model's; an adapter that is not loaded.
@@ -94,10 +99,25 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     adapter = adapters.known(adapters.FIELD, path, model.adapters)
     text = body.get("text")
     metas = await embed({"text": strings("text", text)} | _with(adapter), options)
-    vectors = [meta["embedding"] for meta in metas]
     if transport is not Transport.JSON:
+        vectors = [vector for meta in metas for vector in _vectors(meta)]
         return binary(vectors, [meta["prompt_tokens"] for meta in metas], transport, metas[0][APPLIED])
-    return {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
+    if body.get("spans") is None:
+        vectors = [meta["embedding"] for meta in metas]
+        return {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
+    spanned = [meta["embeddings"] for meta in metas]
+    return {"embeddings": spanned if isinstance(text, list) else spanned[0]}
+
+
+def _vectors(meta: dict[str, Any]) -> list[Any]:
+    """Of one prompt: one, or one for each span."""
+    return meta["embeddings"] if "embeddings" in meta else [meta["embedding"]]
+
+
+def _places(prompt: int, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Which prompt and span each of its vectors is of; nothing where there are no spans."""
+    spans = options.get("spans")
+    return [{}] if spans is None else [{"prompt": prompt, "span": list(span)} for span in spans]
 
 
 def _with(adapter: str | None) -> Prompts:
@@ -118,7 +138,9 @@ def _options(body: dict[str, Any], transport: Transport, model: Model) -> dict[s
     """A ``return_embedding`` object: the request's options, and the server's where it does not say."""
     own = {key: whole(body[key]) for key in OPTIONS if body.get(key) is not None}
     options = {key: getattr(model.defaults, key) for key in OPTIONS} | own
-    options["encoding_format"] = _encoding(body, transport)
+    options |= {"encoding_format": _encoding(body, transport)} | (
+        {} if body.get("spans") is None else {"spans": body["spans"]}
+    )
     try:
         chosen(read({FIELD: options}, EmbedFields), model.hidden_size)
     except BadRequest as error:

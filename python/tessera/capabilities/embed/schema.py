@@ -40,6 +40,7 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
         "dimensions": or_null(integer(1, hidden_size)),
         "pooling": {"enum": [*values(Pooling), None], "default": Pooling.MEAN.value},
         "normalize": {"type": ["boolean", "null"], "default": False},
+        "spans": schemas["TesseraEmbedOptions"]["properties"]["spans"],
     }
     openai = {
         "input": {"anyOf": [text, texts, ids, several]},
@@ -55,10 +56,11 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
         **options,
     }
     applied = {name: schemas["TesseraEmbedOptions"]["properties"][name] for name in ("pooling", "over", "normalize")}
+    applied |= {"dimensions": integer(1, hidden_size)}
     return {
         "EmbeddingsRequest": obj(openai, ["input"]),
         "EncodeRequest": obj(encode, ["text"]),
-        "TesseraEmbeddingOptions": obj({**applied, "dimensions": integer(1, hidden_size)}, list(applied)),
+        "TesseraEmbeddingOptions": obj(applied, ["pooling", "normalize"]),
     }
 
 
@@ -78,10 +80,11 @@ def _embeddings() -> Schema:
         "embedding": vector,
         APPLIED: ref("TesseraEmbeddingOptions"),
     }
+    place = {"prompt": integer(0, None), "span": {"type": "array", "items": integer(0, None)}}
     usage = {"prompt_tokens": integer(1, None), "total_tokens": integer(1, None)}
     properties = {
         "object": {"const": "list"},
-        "data": {"type": "array", "items": obj(item, list(item))},
+        "data": {"type": "array", "items": obj(item | place, list(item))},
         "model": {"type": "string"},
         "usage": obj(usage, list(usage)),
     }
@@ -94,5 +97,6 @@ def _encoded() -> Schema:
         "oneOf": [
             obj({"embedding": vector}, ["embedding"]),
             obj({"embeddings": {"type": "array", "items": vector}}, ["embeddings"]),
+            obj({"embeddings": {"type": "array", "items": {"type": "array", "items": vector}}}, ["embeddings"]),
         ]
     }
