@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+from abc import ABC
 
 import pytest
 
 from tessera_patches.core import changes
 
 
-class Stock:
+class Abstract(ABC):  # noqa: B024 - a base that is not `object`, which matters where an object's class changes
+    """As SGLang's draft workers have one."""
+
+
+class Stock(Abstract):
     """As one of SGLang's."""
 
     size = 3

@@ -21,7 +21,14 @@ def extend_class(kind: type, *mixins: type) -> type:
         kind: SGLang's class.
         mixins: subclasses of `Mixin`, the first in method resolution order first. It gives the class its name.
     """
-    return type(f"{mixins[0].__name__}{kind.__name__}", (*mixins, kind), {})
+    name = f"{mixins[0].__name__}{kind.__name__}"
+    order = type(name, (*mixins, kind), {}).__mro__[1:]
+
+    # By its first base Python judges whether an object of SGLang's may become one of this class: that must be the kind.
+    # A metaclass has methods looked up as if the mixins came first.
+    above: Any = type("Above", (type(kind),), {"mro": lambda cls: [cls, *order]})
+    made: type = above(name, (kind, *mixins), {})
+    return made
 
 
 def change_class(instance: Any, kind: type) -> None:
