@@ -52,7 +52,7 @@ class Inject(Capability[InjectFields, str]):
         model = config.injection
         if model is None:
             return []
-        admission.check_enabled(FIELD, fields.input_embed_overrides, model)
+        admission.check_enabled(f"{asking.where}{FIELD}", fields.input_embed_overrides, model)
         admission.check_enabled(BASE64_FIELD, fields.input_embeds_b64, model)
         if not model.enabled:
             return []

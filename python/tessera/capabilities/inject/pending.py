@@ -72,7 +72,8 @@ def overrides_of(sampling_params: object) -> Overrides | None:
     carried = carry.take(sampling_params)
     live = carry.live(sampling_params) if NAME in carried.wires else None
     pending: Pending | None = None if live is None else live.kept.get(NAME)
-    return None if pending is None else pending.of(carried.prompt)
+    found = Overrides() if pending is None else pending.of(carried.prompt)
+    return found if found.each else None
 
 
 def place(pending: Pending, live: carry.Live, prompt_count: int | None, sampling_params: Any) -> Any:
