@@ -103,8 +103,8 @@ def test_what_requests_add_to_logits(
     total = int(lens.sum())
     ours = chains_of(tokens, torch.full((BATCH,), WIDTH))
     rows = VerifyRows(*(torch.zeros(BATCH * WIDTH, dtype=torch.int64) for _ in range(3)))
-    pack.Cut(plan, total, total, pack.PlanViews(), rows).attach(ours)
-    tilespec_accept.Chains(plan.qo_indptr, recent).attach(ours)
+    pack.PartialVerify(plan, total, total, pack.PlanViews(), rows).attach(ours)
+    tilespec_accept.ChainVerify(plan.qo_indptr, recent).attach(ours)
     sampling.tessera_penalties = penalties
     padded = torch.cat([logits[verified.flatten()], torch.full((9, VOCABULARY), torch.nan)])
     output = SimpleNamespace(next_token_logits=padded, hidden_states=None)
@@ -142,7 +142,10 @@ def test_sglang_gets_trees_cut_as_its_sampler_would(
     _, tilespec, _, _ = modules
     bs, width, vocabulary = 5, 3, 11
     rng = torch.Generator().manual_seed(limits[0])
-    logits, bias = torch.randn(bs * width, vocabulary, generator=rng), torch.randn(bs, vocabulary, generator=rng)
+    logits, bias = (
+        torch.randn(bs * width, vocabulary, generator=rng),
+        torch.randn(bs, vocabulary, generator=rng),
+    )
     warm = 0.5 + torch.rand(bs, 1, generator=rng)
     sampling = SimpleNamespace(
         is_all_greedy=False,

@@ -9,9 +9,9 @@ import pytest
 from sglang.srt.environ import envs
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 
-from tessera_patches.tilespec.draft.chains import unlinked
+from tessera_patches.tilespec.draft.chains import omits_links
 from tessera_patches.tilespec.draft.drafts import score_chains, score_trees
-from tessera_patches.tilespec.verify.load_once import LoadedOnce, load_once
+from tessera_patches.tilespec.verify.single_load import SingleLoadGraphRunner, load_batches_once
 
 
 def batch(*, ready: bool) -> Any:
@@ -24,8 +24,8 @@ def test_a_batch_is_loaded_once_for_each_replay(monkeypatch: pytest.MonkeyPatch)
     loaded: list[Any] = []
     monkeypatch.setattr(DecodeCudaGraphRunner, "load_batch", lambda _, one: loaded.append(one))
     runner: Any = DecodeCudaGraphRunner.__new__(DecodeCudaGraphRunner)
-    load_once(runner)
-    assert type(runner) is LoadedOnce
+    load_batches_once(runner)
+    assert type(runner) is SingleLoadGraphRunner
     first, second, unready = batch(ready=True), batch(ready=True), batch(ready=False)
     for one in (first, first, first, second, first, unready, unready):
         runner.load_batch(one)
@@ -36,8 +36,8 @@ def test_only_sglangs_own_runner_loads_once() -> None:
     """Others know what they do with a batch; and there may be none."""
     other_class: Any = type("Other", (DecodeCudaGraphRunner,), {})
     other = other_class.__new__(other_class)
-    load_once(other)
-    load_once(None)
+    load_batches_once(other)
+    load_batches_once(None)
     assert type(other) is other_class
 
 
@@ -75,7 +75,7 @@ def test_chains_have_no_links_where_nobody_follows_them(reads_no_mask: bool, has
         target_worker: Any
 
         def draft(self, _: Any) -> bool | None:
-            return unlinked.value
+            return omits_links.value
 
     drafts: Any = Drafts()
     score_chains(drafts)
@@ -83,4 +83,4 @@ def test_chains_have_no_links_where_nobody_follows_them(reads_no_mask: bool, has
     drafts.target_worker = SimpleNamespace(model_runner=SimpleNamespace(attn_backend=backend))
     sampling = SimpleNamespace(is_any_greedy=True)
     assert drafts.draft(SimpleNamespace(has_grammar=has_grammar, sampling_info=sampling)) is expected
-    assert unlinked.value is None
+    assert omits_links.value is None

@@ -45,8 +45,8 @@ def test_the_same_nodes_in_another_order(modules: tuple[Any, Any], steps: int, n
     table = torch.from_numpy(Calibration(nodes, trees=True).logits())
     model = AcceptanceModel.create(torch.from_numpy(bin_edges()), table, BATCH, "cpu")
     scores = TreeScores(BATCH, nodes, "cpu", model)
-    with ours.ordering.set(scores):
-        found = ours.order_nodes(sglang.organize_draft_results, *draft, nodes + 1)
+    with ours.tree_scores.set(scores):
+        found = ours.order_by_path_score(sglang.organize_draft_results, *draft, nodes + 1)
     everything = torch.cat([part.flatten(1) for part in draft[0]], 1)
     best = everything.gather(1, found[1])
     assert torch.equal(best, everything.sort(1, descending=True).values[:, :nodes])
@@ -55,5 +55,5 @@ def test_the_same_nodes_in_another_order(modules: tuple[Any, Any], steps: int, n
     again = found[1].argsort(1)
     assert torch.equal(found[1].gather(1, again), index)
     assert torch.equal(found[2].gather(1, again), tokens)
-    outside = ours.order_nodes(sglang.organize_draft_results, *draft, nodes + 1)
+    outside = ours.order_by_path_score(sglang.organize_draft_results, *draft, nodes + 1)
     assert all(torch.equal(a, b) for a, b in zip(outside, (parents, index, tokens), strict=True))

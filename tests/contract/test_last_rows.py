@@ -12,7 +12,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.models.llama import LlamaAttention
 from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
 
-from tessera_patches.tilespec.extend.last_rows import asks_once, last_rows_only
+from tessera_patches.tilespec.extend.last_rows import attends_in_one_layer, compute_last_rows_only
 
 WIDTH = 3
 
@@ -26,7 +26,7 @@ def model_of_rows(inner: bool) -> SimpleNamespace:
         return LogitsProcessorOutput(next_token_logits=picked, hidden_states=rows if inner else picked)
 
     model = SimpleNamespace(forward=forward)
-    last_rows_only(model)
+    compute_last_rows_only(model)
     return model
 
 
@@ -108,7 +108,7 @@ def test_numbers_of_a_wider_graph_stay_within_the_request() -> None:
 def test_the_last_mlp_computes_them_alone(mode: ForwardMode, told: tuple[object, ...], seen: list[int]) -> None:
     """In draft-extends, where it is called with rows and nothing else; the others, and those of other layers, all."""
     model = Layered(*told)
-    last_rows_only(model)
+    compute_last_rows_only(model)
     ids = torch.zeros(9, dtype=torch.int64)
     logits = model.forward(ids, ids, batch_of([1, 3, 2], mode)).next_token_logits
     assert logits is not None
@@ -143,7 +143,7 @@ class Model:
 def test_attention_may_compute_them_alone(mode: ForwardMode, once: bool) -> None:
     """Its output has a row for each again, zeros where nobody looks."""
     model: Any = Model(LlamaAttention, once)
-    last_rows_only(model)
+    compute_last_rows_only(model)
     ids = torch.zeros(9, dtype=torch.int64)
     logits = model.forward(ids, ids, batch_of([1, 3, 2], mode)).next_token_logits
     assert logits is not None
@@ -153,8 +153,8 @@ def test_attention_may_compute_them_alone(mode: ForwardMode, once: bool) -> None
 def test_attention_that_may() -> None:
     """In the only layer, and of the class whose forward ends with its last product."""
     model: Any = Model(LlamaAttention, once=True)
-    assert asks_once(model)
-    assert not asks_once(Model(type("Other", (LlamaAttention,), {}), once=True))
+    assert attends_in_one_layer(model)
+    assert not attends_in_one_layer(Model(type("Other", (LlamaAttention,), {}), once=True))
     model.model.layers *= 2
-    assert not asks_once(model)
-    assert not asks_once(SimpleNamespace())
+    assert not attends_in_one_layer(model)
+    assert not attends_in_one_layer(SimpleNamespace())

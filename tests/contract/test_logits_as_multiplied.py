@@ -10,7 +10,7 @@ import torch
 from sglang.srt.layers.logits_processor import LogitsMetadata, LogitsProcessor
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from tessera_patches.tilespec.verify.logits import as_multiplied, drafting
+from tessera_patches.tilespec.verify.logits import is_draft_mode, keep_logits_in_16_bits
 
 ROWS, HIDDEN, VOCABULARY = 5, 16, 40
 
@@ -47,7 +47,7 @@ def test_the_same_numbers(captured: bool) -> None:
     expected = logits_of(model_of(), ForwardMode.TARGET_VERIFY)
     assert expected.dtype == torch.float32
     model = model_of()
-    as_multiplied(model, ForwardMode.is_target_verify)
+    keep_logits_in_16_bits(model, ForwardMode.is_target_verify)
     room = torch.full((ROWS, VOCABULARY), torch.nan) if captured else None
     found = logits_of(model, ForwardMode.TARGET_VERIFY, room)
     assert found.dtype == torch.bfloat16
@@ -74,7 +74,7 @@ def test_where_more_is_done_they_are_sglangs(changes: dict[str, Any]) -> None:
     model = model_of(**changes)
     expected = None if "final_logit_softcapping" in changes else logits_of(model, ForwardMode.TARGET_VERIFY)
     original = model.logits_processor._get_logits
-    as_multiplied(model, ForwardMode.is_target_verify)
+    keep_logits_in_16_bits(model, ForwardMode.is_target_verify)
     if expected is None:
         assert model.logits_processor._get_logits == original  # a kernel for GPUs caps them
     else:
@@ -85,8 +85,8 @@ def test_where_more_is_done_they_are_sglangs(changes: dict[str, Any]) -> None:
 def test_other_modes_and_types_are_sglangs() -> None:
     """A prompt's logits, which SGLang samples from; and those of float32."""
     model = model_of()
-    as_multiplied(model, drafting)
-    assert [drafting(mode) for mode in (ForwardMode.DECODE, ForwardMode.DRAFT_EXTEND_V2)] == [True, True]
+    keep_logits_in_16_bits(model, is_draft_mode)
+    assert [is_draft_mode(mode) for mode in (ForwardMode.DECODE, ForwardMode.DRAFT_EXTEND_V2)] == [True, True]
     assert logits_of(model, ForwardMode.DECODE).dtype == torch.bfloat16
     assert logits_of(model, ForwardMode.EXTEND).dtype == torch.float32
     model.lm_head.weight = model.lm_head.weight.float()

@@ -13,7 +13,7 @@ from sglang.srt.sampling.penaltylib.orchestrator import BatchedPenalizerOrchestr
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from tessera.tilespec.penalties import Penalties
-from tessera_patches.tilespec.verify.penalties import OutputCounts, count_outputs
+from tessera_patches.tilespec.verify.penalties import TokenPenalizer, use_token_penalizer
 
 VOCABULARY, EOS = 50, 3
 
@@ -33,7 +33,7 @@ class Batch:
     def __init__(self, reqs: list[Req]) -> None:
         self.reqs = reqs
         self.orchestrator = BatchedPenalizerOrchestrator.__new__(BatchedPenalizerOrchestrator)
-        count_outputs(
+        use_token_penalizer(
             BatchedPenalizerOrchestrator.__init__,
             self.orchestrator,
             VOCABULARY,
@@ -44,7 +44,7 @@ class Batch:
     @property
     def penalties(self) -> Penalties:
         """What a forward gets."""
-        found: Penalties = self.orchestrator.penalizers[OutputCounts].penalties
+        found: Penalties = self.orchestrator.penalizers[TokenPenalizer].penalties
         return found
 
     def step(self) -> None:

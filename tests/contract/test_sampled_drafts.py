@@ -15,18 +15,18 @@ from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_patches.core.changes import extend_class
 from tessera_patches.tilespec.draft.chains import (
-    chaining,
+    argmax_with_confidence,
+    build_chain,
+    contiguous_slots,
     continue_chain,
-    in_a_row,
-    lay_out,
-    numbered,
-    pick_likeliest,
-    unlinked,
+    drafts_chain,
+    map_to_target_ids,
+    omits_links,
 )
 from tessera_patches.tilespec.draft.drafts import score_chains
-from tessera_patches.tilespec.draft.first_tokens import Finding
-from tessera_patches.tilespec.draft.proposals import noted, propose
-from tessera_patches.tilespec.draft.vocabulary import draft_ids, vocabulary
+from tessera_patches.tilespec.draft.first_tokens import FirstTokens
+from tessera_patches.tilespec.draft.proposals import confidence_sink, sample_proposal
+from tessera_patches.tilespec.draft.vocabulary import draft_ids, draft_vocab_size
 
 PROPOSED = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
 DRAWN = torch.tensor([[1], [2]])
@@ -61,9 +61,9 @@ def test_a_draft_model_that_knows_some_tokens() -> None:
     ids = draft_ids(drafts)
     assert ids is not None
     assert ids.dtype == torch.int32
-    assert (ids.tolist(), vocabulary(drafts)) == ([1, -1, -1, -1, 0, 2], 3)
+    assert (ids.tolist(), draft_vocab_size(drafts)) == ([1, -1, -1, -1, 0, 2], 3)
     drafts.hot_token_id = None
-    assert (draft_ids(drafts), vocabulary(drafts)) == (None, 6)
+    assert (draft_ids(drafts), draft_vocab_size(drafts)) == (None, 6)
 
 
 def test_a_sampled_token_comes_with_the_greatest_probability() -> None:
@@ -72,14 +72,14 @@ def test_a_sampled_token_comes_with_the_greatest_probability() -> None:
     expected = (logits / temperatures).softmax(1)
     confidences = torch.zeros(3000, 2)
     for depth in range(2):
-        with noted.set(lambda rows, depth=depth: confidences[:rows, depth]):  # type: ignore[misc]
-            q, sure, token = propose(print, logits, temperatures)
+        with confidence_sink.set(lambda rows, depth=depth: confidences[:rows, depth]):  # type: ignore[misc]
+            q, sure, token = sample_proposal(print, logits, temperatures)
         torch.testing.assert_close(q, expected)
         torch.testing.assert_close(sure, expected.amax(1, keepdim=True))
         often = token.flatten().bincount(minlength=3) / 3000
         assert (often - expected[0]).abs().max() < 0.04
     torch.testing.assert_close(confidences, expected[:, :1].expand(-1, 2))
-    assert propose(print, logits, temperatures)[1].shape == (3000, 1)
+    assert sample_proposal(print, logits, temperatures)[1].shape == (3000, 1)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -88,15 +88,19 @@ def test_a_likeliest_token_comes_with_its_probability(kept: bool) -> None:
     logits, positions = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.tensor([5, 9])
     tokens, confidences = torch.full((2, 4), -1), torch.zeros(2, 3)
     given: tuple[Any, ...] = (logits, positions, tokens, 1) if kept else (logits, positions)
-    with noted.set(lambda rows: confidences[:rows, 2]):
-        sure, picked = pick_likeliest(print, *given)
+    with confidence_sink.set(lambda rows: confidences[:rows, 2]):
+        sure, picked = argmax_with_confidence(print, *given)
     assert picked.tolist() == [[0], [2]]
     assert positions.tolist() == [6, 10]
     assert tokens.tolist() == ([[-1, 0, -1, -1], [-1, 2, -1, -1]] if kept else [[-1] * 4] * 2)
     expected = logits.softmax(1).amax(1)
     torch.testing.assert_close(sure.flatten(), expected)
     torch.testing.assert_close(confidences, torch.stack([torch.zeros(2), torch.zeros(2), expected], 1))
-    assert pick_likeliest(lambda *told: told, *given) == (logits, positions, *((tokens, 1) if kept else (None, 0)))
+    assert argmax_with_confidence(lambda *arguments: arguments, *given) == (
+        logits,
+        positions,
+        *((tokens, 1) if kept else (None, 0)),
+    )
 
 
 def test_tokens_have_the_targets_numbers_where_the_draft_has_others() -> None:
@@ -104,15 +108,15 @@ def test_tokens_have_the_targets_numbers_where_the_draft_has_others() -> None:
     known, first = torch.tensor([40, 0, 50]), torch.tensor([[2], [1]])
     worker, drafts = SimpleNamespace(hot_token_id=known), SimpleNamespace(topk_index=first)
     logits, confidences = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.zeros(2)
-    with noted.set(lambda _: confidences), numbered(worker, drafts):
+    with confidence_sink.set(lambda _: confidences), map_to_target_ids(worker, drafts):
         assert worker.hot_token_id is None
         assert drafts.topk_index.tolist() == [[50], [0]]
-        _, picked = pick_likeliest(print, logits, torch.zeros(2, dtype=torch.int64))
+        _, picked = argmax_with_confidence(print, logits, torch.zeros(2, dtype=torch.int64))
         assert picked.tolist() == [[40], [50]]
     assert worker.hot_token_id is known
     assert drafts.topk_index is first
     worker.hot_token_id = None
-    with numbered(worker, drafts):
+    with map_to_target_ids(worker, drafts):
         assert drafts.topk_index is first
 
 
@@ -123,7 +127,7 @@ def test_first_tokens_come_with_their_confidence() -> None:
 
     class Runner:
         def execute(self, _: Any) -> Any:
-            captured = drafts.read(torch.cat([logits, padding]))
+            captured = drafts.on_logits(torch.cat([logits, padding]))
             return SimpleNamespace(next_token_logits=captured, hidden_states=states)
 
     class Drafts:
@@ -142,7 +146,7 @@ def test_first_tokens_come_with_their_confidence() -> None:
             )
 
     seen: list[Any] = []
-    drafts: Any = extend_class(Drafts, Finding)()
+    drafts: Any = extend_class(Drafts, FirstTokens)()
     model = AcceptanceModel.create(torch.rand(3), torch.zeros(1, 4), 2, "cpu")
     drafts.scores = Scores(2, 1, "cpu", model)
     result: Any = SimpleNamespace()
@@ -157,20 +161,20 @@ def test_a_chain_is_laid_out_without_links() -> None:
     """Tokens and positions, where SGLang's function has them; and that function where something else is looked at."""
     anchors, drafts, seq_lens = torch.tensor([5, 6]), torch.tensor([[1, 2], [3, 4]]), torch.tensor([10, 20])
     parents, selected = torch.tensor([[-1, 0], [-1, 0]]), torch.tensor([[0, 1], [0, 1]])
-    told: tuple[Any, ...] = (anchors, parents, selected, drafts, seq_lens, 30, 1, 2, 3)
-    with unlinked.set(True):
-        found = lay_out(print, *told)
-        assert lay_out(lambda *given: given, anchors.int(), *told[1:])[0].dtype == torch.int32
+    arguments: tuple[Any, ...] = (anchors, parents, selected, drafts, seq_lens, 30, 1, 2, 3)
+    with omits_links.set(True):
+        found = build_chain(print, *arguments)
+        assert build_chain(lambda *given: given, anchors.int(), *arguments[1:])[0].dtype == torch.int32
     assert found[1].tolist() == [10, 11, 12, 20, 21, 22]
     assert found[5].tolist() == [5, 1, 2, 6, 3, 4]
     assert [found[place] for place in (0, 2, 3, 4)] == [None] * 4
-    assert lay_out(lambda *given: given, *told) == told
+    assert build_chain(lambda *given: given, *arguments) == arguments
 
 
 def test_slots_of_each_draft_step_lie_in_a_row() -> None:
     """SGLang's function, with ours after it: the same slots."""
     slots = torch.arange(6)
-    found = in_a_row(per_step_draft_out_cache_loc(slots, 2, 1, 3))
+    found = contiguous_slots(per_step_draft_out_cache_loc(slots, 2, 1, 3))
     assert found.tolist() == [[0, 3], [1, 4], [2, 5]]
     assert all(step.is_contiguous() for step in found)
 
@@ -182,12 +186,12 @@ def test_a_chain_is_continued_by_its_last_token(step: int) -> None:
     given: tuple[Any, ...] = (step, sure, tokens, states, torch.rand(2, 1), 1)
     with torch.compiler.set_stance("force_eager"):  # to compile it takes a minute
         ids, carried, _, (_, kept, _) = select_top_k_tokens(*given)
-    with chaining.set(True):
+    with drafts_chain.set(True):
         found = continue_chain(select_top_k_tokens, *given)
     assert torch.equal(found[0], ids)
     assert torch.equal(found[1], carried)
     assert torch.equal(found[3][1], kept)
-    with chaining.set(False), torch.compiler.set_stance("force_eager"):
+    with drafts_chain.set(False), torch.compiler.set_stance("force_eager"):
         _, _, _, (scores, _, parents) = continue_chain(select_top_k_tokens, *given)
     assert scores is not None
     assert parents is not None

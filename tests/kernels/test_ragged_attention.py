@@ -101,7 +101,7 @@ def test_trees_cut_to_size(engine: Any, device: str, bs: int, padding: int, seed
     )
     tree = engine.trees.DraftTree(parent_list.to(device), selected.to(device))
     tree.attach(verify_input)
-    engine.trees.lay_out(tree, verify_input, seq_lens.to(device), plan, backend)
+    engine.trees.prune_trees(tree, verify_input, seq_lens.to(device), plan, backend)
     padded_lens = torch.cat([seq_lens, torch.ones(padding, dtype=torch.int64)]).to(device)
     backend._update_target_verify_buffers(slots, padded_lens, requests, verify_input)
 

@@ -65,16 +65,16 @@ def _tell_last_mlps() -> None:
     """How many rows the last layer's MLP of the draft model computes, and whether they were picked."""
     from tessera_patches.tilespec.extend import last_rows
 
-    narrowed = last_rows._narrowed
+    narrowed = last_rows._on_selected_rows
 
-    def told(original: Any, picked: Any) -> Any:
+    def told(original: Any, selected: Any) -> Any:
         def telling(x: Any) -> Any:
-            sys.stderr.write(f"last MLP of {len(x)} rows{', picked' if picked.value is not None else ''}\n")
+            sys.stderr.write(f"last MLP of {len(x)} rows{', picked' if selected.value is not None else ''}\n")
             return original(x)
 
-        return narrowed(telling, picked)
+        return narrowed(telling, selected)
 
-    last_rows._narrowed = told
+    last_rows._on_selected_rows = told
 
 
 def _pick_as_on_gpu() -> None:

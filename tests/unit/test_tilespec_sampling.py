@@ -21,7 +21,7 @@ from tessera.tilespec import calibration
 from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, accept_chains
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
-from tessera_patches.tilespec.draft.proposals import certain
+from tessera_patches.tilespec.draft.proposals import one_hot_probs
 from tessera_testing.chances import chi_squared
 
 VOCABULARY, DEPTHS, OUTPUT = 5, 3, 2
@@ -147,7 +147,7 @@ def test_tokens_that_nobody_sampled(known: bool) -> None:
     """After a plain step a token stands in for the first draft: it was proposed for certain, and else it is found."""
     world = World(seed=1)
     tokens = torch.tensor([[STAND_IN]])
-    world.stand_ins = certain(tokens, VOCABULARY)[0] if known else world.q[0].float()
+    world.stand_ins = one_hot_probs(tokens, VOCABULARY)[0] if known else world.q[0].float()
     p_value = world.p_value(world.run(sampled=True, score=largest))
     assert p_value > 1e-3 if known else p_value < 1e-12
 

@@ -21,7 +21,7 @@ from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
-from tessera_patches.tilespec.draft.trees import DraftTree, lay_out, order_nodes, ordering
+from tessera_patches.tilespec.draft.trees import DraftTree, order_by_path_score, prune_trees, tree_scores
 from tessera_testing.chances import chi_squared
 
 VOCABULARY, TOPK, DEPTHS, NODES, OUTPUT = 4, 2, 3, 7, 3
@@ -91,8 +91,8 @@ class World:
             path, best = scores[-1].flatten(1).topk(TOPK)
             tokens = candidates[-1].gather(1, best)
             parents.append(best + TOPK * TOPK * (depth - 1) + TOPK)
-        with ordering.set(self.scores):
-            continued, selected, drafted = order_nodes(_never, scores, candidates, parents, NODES)
+        with tree_scores.set(self.scores):
+            continued, selected, drafted = order_by_path_score(_never, scores, candidates, parents, NODES)
         return DraftTree(continued, selected), torch.cat([last.unsqueeze(1), drafted], 1)
 
     def verify(self, nodes: torch.Tensor, tree: DraftTree, plan: VerifyPlan) -> tuple[torch.Tensor, Any]:
@@ -101,7 +101,7 @@ class World:
         names = ("retrieve_index", "retrieve_next_token", "retrieve_next_sibling")
         laid = SimpleNamespace(**dict(zip(names, links, strict=True)), topk=TOPK, spec_steps=DEPTHS)
         laid.positions = torch.empty(REQUESTS * NODES, dtype=torch.int64)
-        lay_out(tree, laid, self.length - 1, plan, SimpleNamespace(verify_mask=None))
+        prune_trees(tree, laid, self.length - 1, plan, SimpleNamespace(verify_mask=None))
         assert tree.mask_indptr is not None
 
         dense = VerifyRows.with_new_locations(nodes.flatten(), laid.positions)

@@ -1,4 +1,4 @@
-"""Experts spread over ranks of the CPU engine. Scheduler process."""
+"""Expert parallelism on the CPU engine. Scheduler process."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 def local_experts(
     original: Callable[..., torch.Tensor], layer: Any, x: torch.Tensor, topk_output: Any, moe_runner_config: Any
 ) -> torch.Tensor:
-    """AROUND ``moe_forward_native``: this rank's experts only, ``[tokens, H]`` to be summed over ranks.
+    """AROUND ``moe_forward_native``: the output of this rank's experts ``[tokens, H]``, to be summed over ranks.
 
-    SGLang has -1 for experts of other ranks, and counts tokens of expert -1. It takes no token twice by one expert
-    either, so each of a token's choices is a call.
+    SGLang passes -1 for experts of other ranks, but its function counts tokens of expert -1. It does not support a
+    token that chooses an expert twice either, so it is called once for each of a token's choices.
     """
     weights, ids = topk_output.topk_weights, topk_output.topk_ids
     total = torch.zeros_like(x)

@@ -1,4 +1,4 @@
-"""Latent KV (MLA) on the CPU engine: prefills read it as decoding does. Scheduler process."""
+"""Latent attention (MLA) in prefills on the CPU engine. Scheduler process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sglang.srt.models.deepseek_common.attention_forward_methods.forward_methods
 
 
 def attend_to_latents(original: Callable[..., AttnForwardMethod], layer: Any, forward_batch: Any) -> AttnForwardMethod:
-    """AROUND ``DeepseekV2AttentionMLA.dispatch_attn_forward_method``: latents, where SGLang would take keys of heads.
+    """AROUND ``DeepseekV2AttentionMLA.dispatch_attn_forward_method``: latent attention in each prefill.
 
-    SGLang takes those for a prefill without a cached prefix, and hands them to the attention backend. But
-    ``torch_native`` reads the KV pool, which holds latents.
+    SGLang passes keys of each head to the attention backend in a prefill without a cached prefix, but ``torch_native``
+    reads the KV pool, which has latents.
     """
     chosen = original(layer, forward_batch)
     if chosen is not AttnForwardMethod.MHA:

@@ -1,4 +1,4 @@
-"""Speculative decoding on the CPU engine: attention that SGLang's ``torch_native`` backend lacks. Scheduler process."""
+"""Attention of speculative decoding for SGLang's ``torch_native`` backend, on the CPU engine. Scheduler process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessera_patches.apply import start_error
 
 
 class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
-    """REPLACEs ``TorchNativeAttnBackend``: verifies drafted tokens, be they chains or trees, whole or cut to size."""
+    """REPLACEs ``TorchNativeAttnBackend``: also verifies chains and trees, of equal and different lengths."""
 
     def __init__(self, runner: Any) -> None:
         refusal = refused_model(runner.sliding_window_size)
@@ -25,7 +25,7 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
     def forward_extend(
         self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True
     ) -> torch.Tensor:
-        """Attention of one layer, ``[tokens, Hq * D]``."""
+        """Returns ``[tokens, Hq * D]``."""
         if not forward_batch.forward_mode.is_target_verify():
             stock: torch.Tensor = super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache)
             return stock
@@ -50,7 +50,7 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
 
 
 class DraftStep(TorchNativeAttnBackend):
-    """Attention of one step in which the draft model adds a token to each branch."""
+    """Attention of a draft step, with a new token for each branch."""
 
     def __init__(self, runner: Any, step: Step) -> None:
         super().__init__(runner)
@@ -59,13 +59,13 @@ class DraftStep(TorchNativeAttnBackend):
     def forward_decode(
         self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True
     ) -> torch.Tensor:
-        """Attention of one layer, ``[branches, Hq * D]``."""
+        """Returns ``[branches, Hq * D]``."""
         kv = self._cached(k, v, layer, forward_batch, save_kv_cache)
         return draft_attention(_heads(q, layer), kv, self._step, layer.scaling).flatten(1)
 
 
 class DraftSteps:
-    """What SGLang's draft worker expects of a backend for all steps: one backend for each."""
+    """A backend for each draft step, as SGLang's draft worker expects them."""
 
     needs_cpu_seq_lens = True
 
@@ -73,11 +73,11 @@ class DraftSteps:
         self.attn_backends = [DraftStep(runner, Step(topk, num_steps, step)) for step in range(num_steps - 1)]
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
-        """Nothing to prepare: each layer reads the batch itself."""
+        """Nothing: each layer reads the batch itself."""
 
 
 def draft_decode_backend(factory: Any) -> DraftSteps | None:
-    """REPLACEs ``DraftBackendFactory.create_decode_backend``. A single step needs no forward of its own."""
+    """REPLACEs ``DraftBackendFactory.create_decode_backend``. A single draft step needs no forward."""
     steps = factory.speculative_num_steps
     return DraftSteps(factory.draft_model_runner, factory.topk, steps) if steps > 1 else None
 

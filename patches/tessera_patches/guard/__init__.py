@@ -1,1 +1,1 @@
-"""Requests that would end SGLang's scheduler, or a neighbour's answer."""
+"""Guards against requests that would end SGLang's scheduler, or damage another request's answer."""

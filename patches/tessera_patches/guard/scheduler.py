@@ -1,4 +1,4 @@
-"""What would end the scheduler, and can be known there alone."""
+"""Guards in the scheduler process, against what cannot be checked earlier."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tessera_patches.rows import state
 TokenLogprobs = tuple[list[Any], list[Any]]
 
 PATTERN_SECONDS = 0.25
-"""How long a step looks for one request's stop patterns: some take microseconds, and some longer than the universe."""
+"""Time limit for the stop patterns of one request in a step. Some patterns backtrack practically forever."""
 
 
 def with_empty_tensors(
     original: Callable[..., TokenLogprobs], logprobs: torch.Tensor, *args: Any, **kw: Any
 ) -> TokenLogprobs:
-    """AROUND ``get_token_ids_logprobs``. Its rows become lists by ``tolist``: one without ids must be a tensor, too."""
+    """AROUND ``get_token_ids_logprobs``: empty tensors for requests without ids, as SGLang calls ``tolist`` on all."""
     values, ids = original(logprobs, *args, **kw)
     if any(isinstance(value, torch.Tensor) for value in values):
         values = [value if isinstance(value, torch.Tensor) else logprobs.new_empty(0) for value in values]
@@ -30,9 +30,9 @@ def with_empty_tensors(
 
 
 def check_length(original: Callable[..., str | None], req: Any, *args: Any, **kw: Any) -> str | None:
-    """AROUND ``validate_input_length``; what it returns is the message of a 400.
+    """AROUND ``validate_input_length``. Returns the message of a 400, or None.
 
-    The length of a claim was checked in the main process, and SGLang must not cut it.
+    Claims are not checked, as the main process has done so and SGLang might truncate them.
     """
     if not req.origin_input_ids:
         return "the prompt has no tokens: a text must give at least one"
@@ -40,9 +40,9 @@ def check_length(original: Callable[..., str | None], req: Any, *args: Any, **kw
 
 
 def with_regex_timeout(original: Callable[..., bool], req: Any, *args: Any, **kw: Any) -> bool:
-    """AROUND ``Req._check_str_based_finish``: a pattern that backtracks without end ends its request, not the server.
+    """AROUND ``Req._check_str_based_finish``: aborts a request whose stop pattern exceeds `PATTERN_SECONDS`.
 
-    SGLang ends a request whose pattern raises ``re.error``; matching looks for signals while it runs.
+    A signal handler raises ``re.error`` inside of the match, with which SGLang aborts a request.
     """
     if not req.sampling_params.stop_regex_strs or threading.current_thread() is not threading.main_thread():
         return original(req, *args, **kw)

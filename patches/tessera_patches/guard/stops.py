@@ -1,4 +1,4 @@
-"""Where an answer ends among tokens that were accepted together: where plain decoding ends it. Scheduler process."""
+"""The end of an answer among several accepted tokens, where plain decoding would end it. Scheduler process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 
 def finish_token_by_token(original: Callable[..., None], req: Any, new_accepted_len: int = 1) -> None:
-    """AROUND ``Req.update_finish_state``: a step that ends a request is looked at again, one token at a time.
+    """AROUND ``Req.update_finish_state``: checks a step that ends a request again, token by token.
 
-    SGLang looks at all tokens of a step together: the length before any stop, a stop string before a stop token, and
-    strings in the order of the request, whichever comes first. A regex may match only what a step has passed.
+    SGLang checks all tokens of a step together: the length before stops, stop strings before stop tokens, and strings
+    in the order of the request, whatever comes first in the text. A regex may match within the step, but not at its
+    end.
     """
     if new_accepted_len <= 1 or req.finished():
         original(req, new_accepted_len)
@@ -25,9 +26,9 @@ def finish_token_by_token(original: Callable[..., None], req: Any, new_accepted_
 
 
 def _finish_at_first_stop(original: Callable[..., None], req: Any, accepted: array[int]) -> None:
-    """As if the tokens came one by one. ``output_ids`` keeps all of them; ``finished_len`` says where it ends."""
+    """Add the accepted tokens one by one. ``output_ids`` keeps all of them; ``finished_len`` is set to the end."""
     req.finished_reason = req.finished_len = None
-    # The grammar has read them all, and ends with the last one if it ends.
+    # The grammar has accepted all of them, so it can only end with the last one.
     grammar, req.grammar = req.grammar, None
     ids = req.output_ids
     del ids[-len(accepted) :]

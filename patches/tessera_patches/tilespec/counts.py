@@ -1,4 +1,4 @@
-"""What a request's drafts came to, in its ``meta_info``. Main process; SGLang counts as if all drafts were full."""
+"""Counts of verified drafts in ``meta_info``. Main process. SGLang counts as if each draft had the full length."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _PROPOSED = ("spec_num_proposed_drafts", "spec_proposed_drafts")
 
 
 def count_drafts(_: None, manager: Any, meta_info: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-    """AFTER ``TokenizerManager._calculate_spec_decoding_metrics``: count what was verified, not what could have been.
+    """AFTER ``TokenizerManager._calculate_spec_decoding_metrics``: counts verified tokens.
 
-    Steps without a draft verify one token, and are in no histogram of SGLang's.
+    Steps without a draft verify one token. SGLang's histogram does not have them.
     """
     steps = meta_info.get("spec_verify_ct")
     if not steps:

@@ -1,4 +1,4 @@
-"""What a step leaves for the next one, which SGLang's ``FutureMap`` keeps on the device: one kernel for five."""
+"""The drafts for the next step, which SGLang's ``FutureMap`` stores on the device: one kernel instead of five."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera_kernels.ops.draft.stash_drafts import DraftRows, stash_drafts
 
 
 def stash(original: Callable[..., None], future_map: Any, future_indices: torch.Tensor, payload: Any) -> None:
-    """AROUND ``FutureMap.stash``: writes the same. What is not a plain draft on a GPU is SGLang's, as is the first."""
+    """AROUND ``FutureMap.stash``: writes the same. SGLang stores the first drafts, and those that our kernel cannot."""
     drafts, pool = _drafts(future_map, payload), _pool(future_map)
     if drafts is None or pool is None or not _on_gpu(future_indices) or not _fit(future_indices, drafts, pool):
         original(future_map, future_indices, payload)
@@ -22,7 +22,7 @@ def stash(original: Callable[..., None], future_map: Any, future_indices: torch.
 
 
 def rehearse(drafts: Any) -> None:
-    """Stash drafts nowhere, for the kernel to be compiled: no step of a worker's alone goes through the relay.
+    """Compile the kernel for these drafts; rehearsed steps of a worker do not use ``FutureMap``.
 
     Args:
         drafts: SGLang's ``EagleDraftInput`` of a batch.
@@ -35,7 +35,7 @@ def rehearse(drafts: Any) -> None:
 
 
 def _drafts(future_map: Any, payload: Any) -> DraftRows | None:
-    """None where the payload has no drafts, or more than our kernel knows."""
+    """The drafts of a payload; None if it has none, or more than our kernel supports."""
     if payload.topk_p is None or payload.topk_index is None or payload.dsa_topk_indices is not None:
         return None
     states = payload.hidden_states if getattr(future_map, "need_hidden_states", False) else None
@@ -43,7 +43,7 @@ def _drafts(future_map: Any, payload: Any) -> DraftRows | None:
 
 
 def _pool(future_map: Any) -> DraftRows | None:
-    """None until SGLang has made its buffers, and where it keeps no drafts."""
+    """SGLang's buffers; None if there are none yet, or none for drafts."""
     if not future_map._forward_buf_initialized or not future_map.need_topk:
         return None
     states = future_map.hidden_states_buf if future_map.need_hidden_states else None
@@ -55,7 +55,7 @@ def _on_gpu(requests: torch.Tensor) -> bool:
 
 
 def _fit(requests: torch.Tensor, drafts: DraftRows, pool: DraftRows) -> bool:
-    """Whether `stash_drafts` takes them."""
+    """Whether `stash_drafts` supports these tensors."""
     bs = requests.shape[0]
     if bs == 0 or requests.dtype != torch.int64 or not requests.is_contiguous():
         return False

@@ -1,4 +1,4 @@
-"""What trees change about a sized worker: they are drafted as a whole or not at all, and verified node by node."""
+"""The worker for trees, which are drafted as a whole or not at all, and verified up to any number of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessera_patches.tilespec.worker import SizedWorker
 
 
 class SizedTrees(SizedWorker):
-    """A `SizedWorker` of trees."""
+    """A `SizedWorker` for trees."""
 
     scores_class = TreeScores
     score_drafts = staticmethod(score_trees)

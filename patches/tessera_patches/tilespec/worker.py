@@ -1,4 +1,4 @@
-"""SGLang's EAGLE and STANDALONE workers, with a number of drafted and of verified tokens that changes every step."""
+"""SGLang's EAGLE and STANDALONE workers, with numbers of drafted and of verified tokens that change in each step."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from tessera_patches.apply import start_error
 from tessera_patches.core.changes import Mixin, TemporaryFields, extend_class, filter_log, truncate
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.draft.drafts import score_chains
-from tessera_patches.tilespec.draft.proposals import certain
-from tessera_patches.tilespec.draft.vocabulary import draft_ids, vocabulary
-from tessera_patches.tilespec.extend.last_rows import last_rows_only
+from tessera_patches.tilespec.draft.proposals import one_hot_probs
+from tessera_patches.tilespec.draft.vocabulary import draft_ids, draft_vocab_size
+from tessera_patches.tilespec.extend.last_rows import compute_last_rows_only
 from tessera_patches.tilespec.start import late_compiles
 from tessera_patches.tilespec.start import profile as tilespec_profile
 from tessera_patches.tilespec.start.launches import cache_sglang_launches
-from tessera_patches.tilespec.start.rehearsal import as_served
+from tessera_patches.tilespec.start.rehearsal import on_forward_stream
 from tessera_patches.tilespec.verify import graphs as tilespec_graphs
-from tessera_patches.tilespec.verify.accept import Chains
+from tessera_patches.tilespec.verify.accept import ChainVerify
 from tessera_patches.tilespec.verify.layout import PlanViews
-from tessera_patches.tilespec.verify.load_once import load_once
-from tessera_patches.tilespec.verify.logits import as_multiplied, drafting
-from tessera_patches.tilespec.verify.pack import Cut
+from tessera_patches.tilespec.verify.logits import is_draft_mode, keep_logits_in_16_bits
+from tessera_patches.tilespec.verify.pack import PartialVerify
+from tessera_patches.tilespec.verify.single_load import load_batches_once
 
 logger = logging.getLogger(__name__)
 
@@ -52,52 +52,58 @@ _HINT = (
     "--tile-spec-no-rejection-sampling"
 )
 _SWITCH = "Switch adaptive runtime state"
-"""What SGLang logs whenever the number of steps changes: rarely in its own mode, all the time in ours."""
+"""Part of the line that SGLang logs when the number of steps changes, which is often the case here."""
 
 
-class States:
-    """SGLang's runtime states (attention backends and graphs), one for each number of drafted tokens.
+class RuntimeStates:
+    """SGLang's runtime states (attention backends and graphs), one for each number of draft tokens.
 
-    Stands where SGLang's own ``AdaptiveController`` would: its workers build the states for it and keep the one in
-    force. What it does not do is decide; `SizedWorker` does.
+    It replaces SGLang's ``AdaptiveController``, for which workers build the states, but makes no decisions.
+
+    Args:
+        worker: SGLang's worker.
+        shape: the greatest draft of a request.
+
+    Attributes:
+        by_steps: the states by number of draft tokens.
+        steps: the numbers of draft tokens to choose from.
     """
 
     def __init__(self, worker: Any, shape: DraftShape) -> None:
         self._worker = worker
-        self.built: dict[int, Any] = {}
+        self.by_steps: dict[int, Any] = {}
         self.shape = shape
         self.steps = shape.drafted
 
     def register(self, state: Any) -> None:
-        """Take a state that exists."""
-        self.built[state.speculative_num_draft_tokens - 1] = state
+        """Add a state."""
+        self.by_steps[state.speculative_num_draft_tokens - 1] = state
 
     def init_states(self, cuda_graph_bs: list[int] | None) -> None:
-        """Build the others."""
+        """Build the missing states."""
         for steps in self.steps:
-            if steps not in self.built:
+            if steps not in self.by_steps:
                 widths = self.shape.state(steps)
                 self.register(self._worker.build_adaptive_runtime_state(*widths, cuda_graph_bs=cuda_graph_bs))
 
     def activate(self, steps: int) -> None:
-        """Put a state in force."""
+        """Switch the worker to a state."""
         if steps + 1 != self._worker.speculative_num_draft_tokens:
             log = get_context()._overrides_log
             before = len(log)
-            self._worker.apply_runtime_state(self.built[steps])
-            truncate(log, before)  # SGLang keeps a line for each switch, for ever
+            self._worker.apply_runtime_state(self.by_steps[steps])
+            truncate(log, before)  # SGLang would keep a line for each switch
 
 
 class SizedWorker(Mixin):
-    """What TileSpec adds to an ``EAGLEWorkerV2`` or ``StandaloneWorkerV2``; mixed in by `sized`.
+    """The mixin that `sized_class` adds to ``EAGLEWorkerV2`` or ``StandaloneWorkerV2``.
 
-    The draft's probabilities, the table that turns them into chances of acceptance, and the outcome stay on the device
-    (`Scores`). The host decides two numbers a step, how many tokens to draft for each request and how many to verify in
-    all; the device decides whose.
+    Confidences, the acceptance table and counts stay on the device (`Scores`). The host chooses two numbers for each
+    step: the draft tokens of each request, and the verified tokens of the batch. The device chooses which tokens.
 
     Attributes:
-        scores_class: what keeps the draft's side.
-        score_drafts: makes SGLang's draft worker fill it.
+        scores_class: the class of the device tensors.
+        score_drafts: extends SGLang's draft worker, which writes them.
     """
 
     scores_class: type[Scores] = Scores
@@ -109,15 +115,15 @@ class SizedWorker(Mixin):
         super().__init__(*args, **kwargs)
         self.adaptive_controller = None
         shape = DraftShape(self.speculative_num_steps, self.topk, self.speculative_num_draft_tokens)
-        self._states = States(self, shape)
+        self._states = RuntimeStates(self, shape)
         self._choice: Choice | None = None
         self._kv_tokens = 0
         self._traffic = Traffic.GREEDY
         self._views = PlanViews()
 
     def alloc_memory_pool(self, **kwargs: Any) -> None:
-        """Also the scores, which the draft's graphs write."""
-        # SGLang's workers create their draft worker themselves: it becomes one of ours afterwards.
+        """Also extends the draft worker, and creates the device tensors that its graphs write."""
+        # SGLang's worker creates the draft worker itself, so its class is changed afterwards.
         drafts = self._draft_worker
         self.score_drafts(drafts)
         super().alloc_memory_pool(**kwargs)
@@ -125,33 +131,33 @@ class SizedWorker(Mixin):
         table = torch.from_numpy(self._new_calibration().logits())
         model = AcceptanceModel.create(torch.from_numpy(bin_edges()), table, requests, self.device)
         self._scores = self.scores_class(requests, depths, self.device, model)
-        drafts.score(self._scores)
+        drafts.write_scores_to(self._scores)
         self._recent = RecentTokens(requests, depths + 1)
         cache_sglang_launches(self.device)
-        last_rows_only(drafts.draft_runner.model, drafts.read)
-        if not self._states.shape.trees:  # of those SGLang accepts some
-            as_multiplied(self.target_worker.model_runner.model, ForwardMode.is_target_verify)
-            as_multiplied(drafts.draft_runner.model, drafting)
+        compute_last_rows_only(drafts.draft_runner.model, drafts.on_logits)
+        if not self._states.shape.trees:  # SGLang accepts some of them
+            keep_logits_in_16_bits(self.target_worker.model_runner.model, ForwardMode.is_target_verify)
+            keep_logits_in_16_bits(drafts.draft_runner.model, is_draft_mode)
         self._draft_ids = draft_ids(drafts) if self.server_args.speculative_use_rejection_sampling else None
 
     def init_cuda_graphs(self) -> None:
-        """Also those of every other number of drafted tokens; SGLang builds them for a controller."""
+        """Also captures the graphs of the other numbers of draft tokens; SGLang builds them for a controller."""
         with TemporaryFields(self, adaptive_controller=self._states):
             with _exit_with_traceback("capturing graphs", _HINT):
                 super().init_cuda_graphs()
                 self._graphs = tilespec_graphs.capture(self.target_worker.model_runner, self._states.shape)
-            for state in self._states.built.values():
+            for state in self._states.by_steps.values():
                 fuse_verify(state.target_attn_backend)
-                load_once(state.target_graph_runner)
+                load_batches_once(state.target_graph_runner)
         filter_log(_SGLANG, _SWITCH)
 
     def profile(self) -> None:
-        """Learn what steps cost here; to be called once every graph exists and before anything is served."""
+        """Measure or load the cost profile. To be called when graphs exist and nothing is served yet."""
         if get_tp_group().rank_in_group == 0:
-            _say_how_drafts_are_chosen(self.server_args)
-        with _exit_with_traceback("measuring steps"), as_served(self):
+            _log_draft_sampling(self.server_args)
+        with _exit_with_traceback("measuring steps"), on_forward_stream(self):
             unknown = self._new_calibration(), self._new_calibration()
-            known = tilespec_profile.profile(self, self._states.built, self._graphs, unknown)
+            known = tilespec_profile.profile(self, self._states.by_steps, self._graphs, unknown)
         for traffic, calibration in zip(Traffic, known.calibrations, strict=True):
             self._scores.refit(traffic, calibration.logits())
         late_compiles.warn()
@@ -166,69 +172,69 @@ class SizedWorker(Mixin):
         self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, save, broadcast)
 
     def decide_by(self, decider: Any) -> None:
-        """Have another one decide than `tessera.tilespec.decider.Decider`."""
+        """Replace the decider."""
         self._decider = decider
 
     def forward_batch_generation(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """One step of the scheduler: a prefill, or draft, verify and extend."""
+        """A step of the scheduler: a prefill, or draft, verification and draft-extend."""
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self._scores.reset_requests(batch.req_pool_indices)
-            self._decider.on_prefill(_joining(batch))
-        else:  # the device knows the lengths of now; the host knows those of a step ago
+            self._decider.on_prefill(_new_requests(batch))
+        else:  # lengths of the last step, as the host knows no later ones
             self._kv_tokens = sum(request.kv_committed_len for request in batch.reqs)
             self._traffic = Traffic.GREEDY if batch.sampling_info.is_all_greedy else Traffic.SAMPLED
         return super().forward_batch_generation(batch, *args, **kwargs)
 
     def activate_step_by_batch(self, batch_size: int) -> None:
-        """SGLang calls this before each draft."""
+        """Choose for a step. SGLang calls this before each draft."""
         self._choice = self._decider.choose(batch_size, self._kv_tokens, self._traffic)
         self._states.activate(self._choice.steps)
 
     def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Verify what was chosen, and learn from what was accepted."""
+        """Verify the chosen tokens, and count the outcome."""
         choice, verify_input = self._choice, batch.spec_info
         if batch.forward_mode.is_idle() or choice is None:
             return super().verify(batch, *args, **kwargs)
         if choice.steps == 0:
-            Chains(self._scores.anchors, self._recent).attach(verify_input)
+            ChainVerify(self._scores.anchors, self._recent).attach(verify_input)
             return super().verify(batch, *args, **kwargs)
         bs, steps, requests = batch.seq_lens.shape[0], choice.steps, batch.req_pool_indices
         graphs = None if choice.tier is None else self._graphs
         slots = 0 if graphs is None or choice.tier is None else graphs.slots(choice.tier)
         plan = self._scores.allocate(bs, steps, requests, choice.tokens, slots)
-        self._cut(verify_input, choice, plan, graphs)
+        self._attach_partial_verify(verify_input, choice, plan, graphs)
         chains = None
         if not self._states.shape.trees:
             observation = self._scores.observation(bs, steps, requests)
-            chains = Chains(plan.qo_indptr, self._recent, observation, self._draft_ids)
+            chains = ChainVerify(plan.qo_indptr, self._recent, observation, self._draft_ids)
             chains.attach(verify_input)
-        with tilespec_graphs.in_force(graphs, self.target_worker.model_runner):
+        with tilespec_graphs.use_graphs(graphs, self.target_worker.model_runner):
             result = super().verify(batch, *args, **kwargs)
         if chains is None or chains.observation is not None:
             self._learn(verify_input, requests, plan, result.accept_lens)
         self._decider.on_verify(steps)
-        # SGLang counts them by request, in meta_info; it copies them on another stream, after the plan is used again.
+        # For meta_info. A copy, as SGLang copies it to the host on another stream, when the plan may be overwritten.
         result.cap_lens = self._views.first(plan, bs)["verify_lens"].clone()
         return result
 
-    def _cut(self, verify_input: Any, choice: Choice, plan: VerifyPlan, graphs: Any) -> None:
-        """Have part of the drafts verified, or all in a ragged graph, where a greater size can be cheaper."""
+    def _attach_partial_verify(self, verify_input: Any, choice: Choice, plan: VerifyPlan, graphs: Any) -> None:
+        """Verify a part of the draft tokens, or all of them in a ragged graph."""
         if graphs is not None and choice.tier is not None:
-            Cut(plan, choice.tokens, choice.tier, self._views).attach(verify_input)
+            PartialVerify(plan, choice.tokens, choice.tier, self._views).attach(verify_input)
         elif choice.tokens < verify_input.draft_token.numel():
             tilespec_graphs.check_eager(self.target_worker.model_runner, self._states.shape)
-            Cut(plan, choice.tokens, choice.tokens, self._views).attach(verify_input)
+            PartialVerify(plan, choice.tokens, choice.tokens, self._views).attach(verify_input)
 
     def _stub_skipped_draft_extend(self, batch: Any, batch_output: Any) -> None:
-        """After a plain step there is no first token of a next draft: say so, or its rejection would count."""
+        """After a plain step, mark the placeholders of first draft tokens, so that their rejection does not count."""
         super()._stub_skipped_draft_extend(batch, batch_output)
         drafts = batch_output.next_draft_input
         self._scores.mark_undrafted(drafts.topk_p, drafts.topk_index)
         if self.server_args.speculative_use_rejection_sampling:
-            drafts.draft_probs = certain(drafts.topk_index, vocabulary(self._draft_worker))
+            drafts.draft_probs = one_hot_probs(drafts.topk_index, draft_vocab_size(self._draft_worker))
 
     def _new_calibration(self) -> Calibration:
-        """What is known of acceptance before anything was tried."""
+        """A calibration without counts."""
         return Calibration(max(self._states.steps), trees=self._states.shape.trees)
 
     def _learn(self, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, accept_lens: Any) -> None:
@@ -236,13 +242,13 @@ class SizedWorker(Mixin):
         self._scores.observe(len(requests), steps, requests, plan, accept_lens)
 
 
-def _joining(batch: Any) -> int:
-    """Requests of a prefill that decode from now on: not one whose prompt goes on, and none that ends with its own."""
+def _new_requests(batch: Any) -> int:
+    """The requests of a prefill that decode afterwards: without a chunked one, and those that end with their prompt."""
     wanted = (request.sampling_params.max_new_tokens for request in batch.reqs if request is not batch.chunked_req)
     return sum(tokens > 1 for tokens in wanted)
 
 
-def _say_how_drafts_are_chosen(args: Any) -> None:
+def _log_draft_sampling(args: Any) -> None:
     why = why_no_rejection_sampling(args, unwanted=config.flags.tile_spec_no_rejection_sampling)
     chosen = "samples drafts, and accepts them by rejection sampling" if why is None else "drafts likeliest tokens"
     logger.info("tessera: --tile-spec %s%s", chosen, "" if why is None else f": {why}")
@@ -250,7 +256,7 @@ def _say_how_drafts_are_chosen(args: Any) -> None:
 
 @contextlib.contextmanager
 def _exit_with_traceback(doing: str, hint: str = "") -> Iterator[None]:
-    """End the process with one line if this fails, and with the traceback before it."""
+    """End the process if the block fails, with the traceback and a line."""
     try:
         yield
     except StartRefused:  # it says why
@@ -260,6 +266,6 @@ def _exit_with_traceback(doing: str, hint: str = "") -> Iterator[None]:
         raise start_error(f"--tile-spec: {doing} failed: {error}{hint}") from error
 
 
-def sized(worker: type, mixin: type[SizedWorker]) -> type:
-    """``worker`` with TileSpec on top."""
+def sized_class(worker: type, mixin: type[SizedWorker]) -> type:
+    """SGLang's worker class, extended by TileSpec."""
     return extend_class(worker, mixin)

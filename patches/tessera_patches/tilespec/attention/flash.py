@@ -1,4 +1,4 @@
-"""Verifications on SGLang's FlashAttention whose offsets one kernel fills, instead of up to fifteen."""
+"""Verifications on SGLang's FlashAttention with offsets from one kernel, instead of up to fifteen."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tessera_patches.core.changes import change_class
 
 
 class FusedFlash(FlashAttentionBackend):
-    """``FlashAttentionBackend`` for CUDA graphs of chains. What these have captured, its buffers, stays.
+    """``FlashAttentionBackend`` for CUDA graphs of chains, with the same buffers.
 
     Attributes:
-        reads_no_mask: chains are causal attention, which the kernel does by itself.
-        captures_no_layout: graphs read the offsets that are written here, not those of a ragged layout.
+        reads_no_mask: no mask is read, as verification of chains is causal attention.
+        captures_no_layout: graphs read the offsets of this backend, not those of a ragged layout.
     """
 
     reads_no_mask = True
@@ -36,8 +36,8 @@ class FusedFlash(FlashAttentionBackend):
         **kwargs: Any,
     ) -> None:
         if not forward_mode.is_target_verify() or encoder_lens is not None:
-            told = bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info
-            super()._apply_cuda_graph_metadata(*told, *args, **kwargs)
+            arguments = bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info
+            super()._apply_cuda_graph_metadata(*arguments, *args, **kwargs)
             return
         metadata = self.target_verify_metadata[bs]
         layout = getattr(spec_info, "ragged_verify_layout", None)
@@ -55,6 +55,6 @@ class FusedFlash(FlashAttentionBackend):
 
 
 def fuse_verify(backend: Any) -> None:
-    """Turn a target's backend into a `FusedFlash`; what is not plain FlashAttention of chains is left as it is."""
+    """Make a target's backend a `FusedFlash` (in place), if it is plain FlashAttention for chains."""
     if type(backend) is FlashAttentionBackend and backend.topk <= 1 and not backend.use_sliding_window_kv_pool:
         change_class(backend, FusedFlash)

@@ -1,6 +1,6 @@
-"""Ragged drafts on SGLang's Triton attention.
+"""Ragged verification on SGLang's Triton attention.
 
-Its kernel takes any number of tokens of each request; only what fills the kernel's offsets knows one number for all.
+Its kernel supports any number of tokens for each request; the code that fills its offsets supports one number for all.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from tessera_patches.tilespec.draft.trees import DraftTree
 
 
 class RaggedTriton(TritonAttnBackend):
-    """``TritonAttnBackend`` for CUDA graphs of ragged verifications, and for nothing else.
+    """``TritonAttnBackend`` for CUDA graphs of ragged verifications only.
 
-    A chain's tree mask is causal attention, which the kernel does by itself: no mask is written or read. That of trees
-    is written into this backend's own buffer before a graph is replayed:
-    `tessera_patches.tilespec.draft.trees.lay_out`.
+    Verification of chains is causal attention, without a mask. The mask of trees is written into this backend's buffer
+    before a graph is replayed: `tessera_patches.tilespec.draft.trees.prune_trees`.
 
     Attributes:
-        captures_no_layout: graphs read the offsets that are written here, not those of a ragged layout.
+        captures_no_layout: graphs read the offsets of this backend, not those of a ragged layout.
     """
 
     supports_ragged_verify_graph = True
@@ -32,7 +31,7 @@ class RaggedTriton(TritonAttnBackend):
     _verify_mask: Any
 
     def init_cuda_graph_state(self, max_bs: int, max_num_tokens: int, *args: Any, **kwargs: Any) -> None:
-        """Also a mask that is large enough for padding, of which one slot may have all tokens of a graph."""
+        """Also enlarges the mask, as a single slot of padding may have all tokens of a graph."""
         super().init_cuda_graph_state(max_bs, max_num_tokens, *args, **kwargs)
         padding = max_num_tokens * (max_num_tokens + self.get_cuda_graph_seq_len_fill_value())
         if self.topk > 1 and self._verify_mask.buffer.numel() < padding:
@@ -45,7 +44,7 @@ class RaggedTriton(TritonAttnBackend):
         self._fill_kv_indptr_and_indices(bs, seq_lens, req_pool_indices, self.cuda_graph_kv_indices)
         tree = DraftTree.of(spec_info)
         if tree is not None and tree.mask_indptr is not None:
-            # Slots of padding look at the beginning of the mask: what they compute is not looked at.
+            # Slots of padding read the beginning of the mask; their output is not read.
             self.mask_indptr[: bs + 1].zero_()
             self.mask_indptr[: len(tree.mask_indptr)] = tree.mask_indptr
 
@@ -55,12 +54,12 @@ class RaggedTriton(TritonAttnBackend):
 
 
 def can_be_ragged(backend: Any) -> bool:
-    """Whether `make_ragged` may have it: plain Triton attention, with no window and on an NVIDIA GPU's kernel."""
+    """Whether `make_ragged` supports a backend: plain Triton attention without a window, on an NVIDIA GPU."""
     plain = type(backend) is TritonAttnBackend and not backend.use_verify_splitkv and backend.dcp_size == 1
     return plain and (backend.sliding_window_size is None or backend.sliding_window_size <= 0)
 
 
 def make_ragged(backend: Any) -> None:
-    """Turn a backend that serves ragged graphs alone into one that can; others are left as they are."""
+    """Make a backend a `RaggedTriton` (in place), if it can be. No other graphs may use it."""
     if can_be_ragged(backend):
         change_class(backend, RaggedTriton)

@@ -1,4 +1,4 @@
-"""Drafts without branches: each step continues the token before it, and says how sure the draft is of the next."""
+"""Drafts without branches: each draft step continues the last token, and gives its confidence."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tessera_kernels.ops.draft.chain_rows import chain_rows
 from tessera_kernels.ops.draft.draft_confidence import draft_confidence
 from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.core.scoped import ScopedValue
-from tessera_patches.tilespec.draft.proposals import noted
+from tessera_patches.tilespec.draft.proposals import confidence_sink
 
-chaining = ScopedValue[bool]()
-"""Whether a chain is being drafted in this process, or captured, of which SGLang keeps the tokens alone."""
-unlinked = ScopedValue[bool]()
-"""Whether nobody looks at links or a mask of the chains that are drafted in this process."""
-numbers = ScopedValue[torch.Tensor]()
-"""The target's numbers of the tokens that the draft model knows, int64 ``[D]``, where these are others than its own."""
+drafts_chain = ScopedValue[bool]()
+"""Whether a chain is being drafted, or captured, of which SGLang keeps only the tokens."""
+omits_links = ScopedValue[bool]()
+"""Whether neither links nor a mask of the chains being drafted are read."""
+target_ids = ScopedValue[torch.Tensor]()
+"""The target's id of each token of the draft model, int64 ``[D]``; None where the draft's ids are the target's."""
 
 
 def continue_chain(
@@ -32,46 +32,46 @@ def continue_chain(
     scores: torch.Tensor | None,
     topk: int,
 ) -> tuple[Any, ...]:
-    """AROUND ``select_top_k_tokens``: of one branch the only candidate, without the three kernels that choose it.
+    """AROUND ``select_top_k_tokens``: the only candidate of a chain, without the three kernels that select it.
 
     Returns:
-        The next input ids ``[bs]`` and hidden states, scores that nobody reads, and what is kept of the step: its
-        tokens ``[bs, 1]``.
+        The next input ids ``[bs]``, the hidden states, scores that are not read, and the step's candidates, of which
+        only the tokens ``[bs, 1]`` are read.
     """
-    if not chaining.value:
+    if not drafts_chain.value:
         found: tuple[Any, ...] = original(i, topk_p, topk_index, hidden_states, scores, topk)
         return found
     return topk_index.flatten(), hidden_states, topk_p, (None, topk_index, None)
 
 
 @contextlib.contextmanager
-def numbered(worker: Any, drafts: Any) -> Iterator[None]:
-    """Have a chain's tokens get the target's numbers where they are picked.
+def map_to_target_ids(worker: Any, drafts: Any) -> Iterator[None]:
+    """Map the draft's token ids to the target's where tokens are selected, in a ``with`` block.
 
-    SGLang looks up each by itself, and joins them in the end; with nothing to look up they are written in place.
+    SGLang maps each step's tokens and concatenates them in the end. Without a map it writes them in place.
 
     Args:
-        worker: SGLang's draft worker; has no map of tokens meanwhile.
-        drafts: SGLang's ``EagleDraftInput``, whose first tokens have the target's numbers meanwhile.
+        worker: SGLang's draft worker, whose map is hidden meanwhile.
+        drafts: SGLang's ``EagleDraftInput``, whose first tokens have the target's ids meanwhile.
     """
     known, first = worker.hot_token_id, drafts.topk_index
-    if known is None or envs.SGLANG_ENABLE_ASYNC_ASSERT.get():  # which asserts that numbers are the draft's
+    if known is None or envs.SGLANG_ENABLE_ASYNC_ASSERT.get():  # which asserts that ids are the draft's
         yield
         return
     with (
         TemporaryFields(worker, hot_token_id=None),
         TemporaryFields(drafts, topk_index=known[first]),
-        numbers.set(known),
+        target_ids.set(known),
     ):
         yield
 
 
-def in_a_row(slots: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """AFTER ``per_step_draft_out_cache_loc``: each step's KV slots lie in a row, as in copies of them."""
+def contiguous_slots(slots: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """AFTER ``per_step_draft_out_cache_loc``: contiguous KV slots of each step, as copies of them would be."""
     return slots.contiguous()
 
 
-def lay_out(
+def build_chain(
     original: Callable[..., Any],
     bonus_tokens: torch.Tensor,
     parent_list: Any,
@@ -81,14 +81,14 @@ def lay_out(
     *args: Any,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
-    """AROUND ``build_tree_kernel_efficient``: of a chain tokens and positions are all there is.
+    """AROUND ``build_tree_kernel_efficient``: only tokens and positions of a chain, if `omits_links`.
 
     Returns:
-        No mask, positions ``[bs * N]``, no links, and tokens ``[bs * N]``; else what SGLang's function returns.
+        Mask, positions ``[bs * N]``, three links, and tokens ``[bs * N]``; mask and links are None.
     """
-    if not unlinked.value or bonus_tokens.dtype != torch.int64:
-        told = parent_list, top_scores_index, draft_tokens, seq_lens
-        found: tuple[Any, ...] = original(bonus_tokens, *told, *args, **kwargs)
+    if not omits_links.value or bonus_tokens.dtype != torch.int64:
+        arguments = parent_list, top_scores_index, draft_tokens, seq_lens
+        found: tuple[Any, ...] = original(bonus_tokens, *arguments, *args, **kwargs)
         return found
     rows = draft_tokens.shape[0] * (draft_tokens.shape[1] + 1)
     tokens, positions = draft_tokens.new_empty(rows), draft_tokens.new_empty(rows)
@@ -96,27 +96,25 @@ def lay_out(
     return None, positions, None, None, None, tokens
 
 
-def pick_likeliest(
+def argmax_with_confidence(
     original: Callable[..., Any],
     next_token_logits: torch.Tensor,
     positions: torch.Tensor,
     draft_tokens: torch.Tensor | None = None,
     draft_token_column: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """AROUND ``draft_topk1_postprocess``, on a GPU: the same, with the confidence in the place of a 1.
-
-    One read of the logits gives the token and how sure the draft is of it; SGLang's kernels give the token alone.
+    """AROUND ``draft_topk1_postprocess``, on a GPU: the same with confidences, from one read of the logits.
 
     Returns:
-        Confidences ``[bs, 1]``, which nobody reads here, and tokens ``[bs, 1]``, by the target's numbers.
+        Confidences ``[bs, 1]``, where SGLang has 1, and tokens ``[bs, 1]`` with the target's ids.
     """
-    if noted.value is None:
+    if confidence_sink.value is None:
         found: tuple[torch.Tensor, torch.Tensor]
         found = original(next_token_logits, positions, draft_tokens, draft_token_column)
         return found
     rows = len(next_token_logits)
-    confidence = noted.value(rows)
+    confidence = confidence_sink.value(rows)
     token = torch.empty((rows, 1), dtype=torch.int64, device=next_token_logits.device)
     chain = None if draft_tokens is None else draft_tokens[:, draft_token_column]
-    draft_confidence(next_token_logits, confidence, token[:, 0], positions, chain, numbers.value)
+    draft_confidence(next_token_logits, confidence, token[:, 0], positions, chain, target_ids.value)
     return confidence.unsqueeze(1), token

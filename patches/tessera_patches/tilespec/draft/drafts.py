@@ -1,4 +1,4 @@
-"""SGLang's draft workers, which also note what each drafted token is worth."""
+"""SGLang's draft workers, extended by the confidences of draft tokens and the path scores of trees."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from sglang.srt.utils import is_cuda
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_patches.core.changes import Mixin, Tap, change_class, extend_class
-from tessera_patches.tilespec.draft.chains import chaining, numbered, unlinked
-from tessera_patches.tilespec.draft.first_tokens import Finding, Picking
-from tessera_patches.tilespec.draft.proposals import Proposing, noted
-from tessera_patches.tilespec.draft.trees import DraftTree, ordering
-from tessera_patches.tilespec.draft.vocabulary import KnowingSome
+from tessera_patches.tilespec.draft.chains import drafts_chain, map_to_target_ids, omits_links
+from tessera_patches.tilespec.draft.first_tokens import FirstTokens, LastRowsExtend
+from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink
+from tessera_patches.tilespec.draft.trees import DraftTree, tree_scores
+from tessera_patches.tilespec.draft.vocabulary import ReducedVocabulary
 from tessera_patches.tilespec.extend.offsets import fuse_extend
 
 
-class Sized(Mixin):
-    """A draft worker whose draft-extends have graphs of their own width."""
+class SizedDraftWorker(Mixin):
+    """A draft worker with CUDA graphs of draft-extends for each number of draft tokens."""
 
     scores: Scores | TreeScores
 
-    def score(self, scores: Scores | TreeScores) -> None:
-        """Fill these from now on."""
+    def write_scores_to(self, scores: Scores | TreeScores) -> None:
+        """Set where confidences are written; to be called before graphs are captured."""
         self.scores = scores
         self._constants: dict[int, tuple[Any, Any]] = {}
 
     def _capture_cuda_graphs(self) -> None:
-        """SGLang takes the width of the command line in its adaptive mode too, and runs others without a graph."""
+        """Captures draft-extends with the width of the state; SGLang takes that of the command line for each state."""
         fuse_extend(self.draft_extend_attn_backend, self.draft_runner.model)
         args = self.draft_runner.server_args
         width = args.speculative_num_draft_tokens
         args.override("tessera", speculative_num_draft_tokens=self.speculative_num_draft_tokens)
         try:
-            # Forwards in a graph read its buffers; SGLang would have each copy them to others first.
+            # Forwards read the graph's buffers directly; SGLang would have each forward copy them first.
             with envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True):
                 super()._capture_cuda_graphs()
         finally:
             args.override("tessera", speculative_num_draft_tokens=width)
 
 
-class ScoredChains(Mixin):
-    """A draft worker that also notes the probability of every drafted token of a chain.
+class ChainDraftWorker(Mixin):
+    """A draft worker that writes the confidence of each draft token of a chain to `scores`.
 
-    SGLang computes it only where it samples drafts, and otherwise puts 1. It is taken where the logits are: between the
-    draft model's forwards, or where they are sampled, and captured with them where there are graphs. Of a sampled draft
-    too it is that of the likeliest token: what is verified must not depend on the token that was sampled.
+    The confidence is the greatest probability of the token's distribution, also if the token was sampled: which tokens
+    are verified must not depend on the sample. It is computed where the logits are, inside captured graphs; SGLang has
+    1 in its place, unless it samples.
     """
 
     scores: Scores
@@ -56,7 +56,7 @@ class ScoredChains(Mixin):
     _topk1_score_indices_prealloc: Any
 
     def _rebuild_topk1_chain_buffers(self) -> None:
-        """SGLang makes these constants anew whenever the number of steps changes: here, once for each."""
+        """Creates these constants once for each number of steps; SGLang does whenever the number changes."""
         if self.speculative_num_steps not in self._constants:
             super()._rebuild_topk1_chain_buffers()
             made = self._topk1_parents_prealloc, self._topk1_score_indices_prealloc
@@ -65,53 +65,53 @@ class ScoredChains(Mixin):
         self._topk1_parents_prealloc, self._topk1_score_indices_prealloc = constants
 
     def draft(self, batch: Any) -> Any:
-        """Draft for a batch."""
+        """Also omits links and mask where neither is read."""
         backend = self.target_worker.model_runner.attn_backend
-        needs_none = getattr(backend, "reads_no_mask", False) and not batch.has_grammar  # which follows links
-        with unlinked.set(needs_none):
+        needs_none = getattr(backend, "reads_no_mask", False) and not batch.has_grammar  # grammars follow links
+        with omits_links.set(needs_none):
             return super().draft(batch)
 
     def draft_forward(self, forward_batch: Any) -> Any:
-        """All forwards of a draft; the first token's probability comes with the batch."""
+        """All forwards of a draft. The confidence of the first token comes with the batch."""
         first = forward_batch.spec_info.topk_p
         self.scores.begin(first)
-        # SGLang organizes a draft as a tree where it has prepared no chains of so many requests.
-        with chaining.set(len(first) <= len(self._topk1_parents_prealloc)):
-            sampled = self.server_args.speculative_use_rejection_sampling  # these SGLang looks up by itself
+        # SGLang organizes greater batches than it has constants for as trees.
+        with drafts_chain.set(len(first) <= len(self._topk1_parents_prealloc)):
+            sampled = self.server_args.speculative_use_rejection_sampling  # SGLang maps the ids of samples itself
             if is_cuda() or sampled:
-                renamed = contextlib.nullcontext() if sampled else numbered(self, forward_batch.spec_info)
-                with noted.set(self.scores.next_column), renamed:  # where tokens are picked, or sampled
+                ids = contextlib.nullcontext() if sampled else map_to_target_ids(self, forward_batch.spec_info)
+                with confidence_sink.set(self.scores.next_column), ids:
                     return super().draft_forward(forward_batch)
             with Tap(self.draft_runner, "forward", lambda output: self.scores.add_logits(output.next_token_logits)):
                 return super().draft_forward(forward_batch)
 
 
-class ScoredTrees(Mixin):
-    """A draft worker whose trees have their nodes in the order of their path scores."""
+class TreeDraftWorker(Mixin):
+    """A draft worker whose tree nodes are in the order of their path scores."""
 
     scores: TreeScores
-    drafted: Any
+    _candidates: Any
 
     def draft(self, batch: Any) -> Any:
-        """Draft for a batch, and keep the candidates: what is verified of them is decided afterwards."""
+        """Also attaches the candidates to the verification input, to prune the trees later."""
         with Tap(self.cuda_graph_runner, "execute") as replayed:
             verify_input = super().draft(batch)
-        parents, selected, *_ = replayed.last or self.drafted
+        parents, selected, *_ = replayed.last or self._candidates
         DraftTree(parents, selected).attach(verify_input)
         return verify_input
 
     def draft_forward(self, forward_batch: Any) -> Any:
-        """All forwards of a draft."""
-        with ordering.set(self.scores):
-            self.drafted = super().draft_forward(forward_batch)
-        return self.drafted
+        with tree_scores.set(self.scores):
+            self._candidates = super().draft_forward(forward_batch)
+        return self._candidates
 
 
 def score_chains(worker: Any) -> None:
-    """Make SGLang's draft worker one that drafts chains and notes how sure it is of each token."""
-    change_class(worker, extend_class(type(worker), ScoredChains, Finding, Sized, Proposing, KnowingSome))
+    """Extend SGLang's draft worker for chains (in place)."""
+    mixins = ChainDraftWorker, FirstTokens, SizedDraftWorker, RejectionSampledDrafts, ReducedVocabulary
+    change_class(worker, extend_class(type(worker), *mixins))
 
 
 def score_trees(worker: Any) -> None:
-    """Make SGLang's draft worker one that drafts trees and notes their path scores."""
-    change_class(worker, extend_class(type(worker), ScoredTrees, Picking, Sized))
+    """Extend SGLang's draft worker for trees (in place)."""
+    change_class(worker, extend_class(type(worker), TreeDraftWorker, LastRowsExtend, SizedDraftWorker))

@@ -1,4 +1,4 @@
-"""The first token of each request's next draft, which comes with the draft-extend over what was verified."""
+"""The first token of each request's next draft, from the draft-extend over the verified tokens."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tessera.tilespec.scores import Scores
 from tessera_patches.core.changes import Mixin, Tap
 
 
-class _Picked(torch.Tensor):
-    """Rows that were picked already: SGLang's index of those to pick says nothing new."""
+class GatheredRows(torch.Tensor):
+    """Rows of last accepted tokens. SGLang's gather of these rows from all rows returns them as they are."""
 
     def __getitem__(self, index: Any) -> Any:
         return self.as_subclass(torch.Tensor)
 
 
-class _Read(torch.Tensor):
-    """The same of logits whose likeliest tokens are known: SGLang's arg-max of them is these, and reads nothing.
+class ArgmaxedLogits(torch.Tensor):
+    """The same for logits whose arg-max is known: ``torch.argmax`` returns it, and reads nothing.
 
     Attributes:
         confidence: the greatest probability of each row, float32 ``[rows, 1]``.
-        tokens: whose that is, int64 ``[rows, 1]``.
+        tokens: its token, int64 ``[rows, 1]``.
     """
 
     confidence: torch.Tensor
@@ -38,62 +38,59 @@ class _Read(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
-class Picking(Mixin):
-    """A draft worker whose model computes the rows alone that are looked at (`last_rows_only`)."""
+class LastRowsExtend(Mixin):
+    """A draft worker whose model computes the rows of last accepted tokens only: `compute_last_rows_only`."""
 
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
-        """Runs the draft model over the verified tokens, and picks the first token of the next draft."""
+        """Runs the draft model over the verified tokens, and selects the first token of the next draft."""
         graphs = self.cuda_graph_runner_for_draft_extend
         bs = batch.seq_lens.shape[0]
 
-        def extended(output: Any) -> None:
-            self._extended(output, bs)
+        def on_output(output: Any) -> None:
+            self._on_output(output, bs)
 
-        with Tap(self.draft_runner, "forward", extended), Tap(graphs, "execute", extended):
+        with Tap(self.draft_runner, "forward", on_output), Tap(graphs, "execute", on_output):
             super()._draft_extend_for_decode(batch, batch_result)
 
-    def _extended(self, output: Any, bs: int) -> None:
-        """Called with what the draft model computed, padding included: picks the rows of ``bs`` requests."""
-        output.next_token_logits = self._picked(output.next_token_logits, bs)
-        if output.hidden_states is not None:  # stay for the next step, and may lie in a graph's memory
-            output.hidden_states = output.hidden_states[:bs].clone().as_subclass(_Picked)
+    def _on_output(self, output: Any, bs: int) -> None:
+        """Drop the padding of the draft model's output (in place), for ``bs`` requests."""
+        output.next_token_logits = self._select(output.next_token_logits, bs)
+        if output.hidden_states is not None:  # used in the next step, and may lie in a graph's memory
+            output.hidden_states = output.hidden_states[:bs].clone().as_subclass(GatheredRows)
 
-    def read(self, logits: torch.Tensor | None) -> torch.Tensor | None:
-        """Called with the logits ``[rows, V]`` that are picked, where they are computed: inside captured graphs."""
+    def on_logits(self, logits: torch.Tensor | None) -> torch.Tensor | None:
+        """Called with the logits ``[rows, V]`` of last accepted tokens, inside captured graphs. Returns them."""
         return logits
 
-    def _picked(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
-        """The same of their logits ``[rows, V]``."""
-        return logits[:bs].as_subclass(_Picked)
+    def _select(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
+        """The logits of ``bs`` requests, of logits ``[rows, V]``."""
+        return logits[:bs].as_subclass(GatheredRows)
 
 
-class Finding(Picking):
-    """The same for chains, whose tokens come with the draft's confidence in them, from one read of the logits.
-
-    SGLang's arg-max would read them a second time. Where drafts are sampled nothing is left to find.
-    """
+class FirstTokens(LastRowsExtend):
+    """The same for chains, with tokens and confidences from one read of the logits. Not where drafts are sampled."""
 
     scores: Scores
-    _first: tuple[torch.Tensor, torch.Tensor] | None = None
+    _first_tokens: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
         super()._draft_extend_for_decode(batch, batch_result)
-        if self._first is not None:
+        if self._first_tokens is not None:
             drafts = batch_result.next_draft_input
-            drafts.topk_p, drafts.topk_index = self._first
-            self._first = None
+            drafts.topk_p, drafts.topk_index = self._first_tokens
+            self._first_tokens = None
 
-    def read(self, logits: torch.Tensor | None) -> torch.Tensor | None:
-        """What is found lies in the graph's memory: it is drafted from, or relayed, before another draft-extend."""
+    def on_logits(self, logits: torch.Tensor | None) -> torch.Tensor | None:
+        """Computes the tokens and confidences. They lie in the graph's memory, and are read before its next replay."""
         if logits is None or self.server_args.speculative_use_rejection_sampling:
             return logits
         confidence, tokens = self.scores.argmax_with_confidence(logits)
-        read = logits.as_subclass(_Read)
-        read.confidence, read.tokens = confidence, tokens
-        return read
+        marked = logits.as_subclass(ArgmaxedLogits)
+        marked.confidence, marked.tokens = confidence, tokens
+        return marked
 
-    def _picked(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
-        if isinstance(logits, _Read):
-            self._first = logits.confidence[:bs], logits.tokens[:bs]
+    def _select(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
+        if isinstance(logits, ArgmaxedLogits):
+            self._first_tokens = logits.confidence[:bs], logits.tokens[:bs]
             return logits
-        return super()._picked(logits, bs)
+        return super()._select(logits, bs)

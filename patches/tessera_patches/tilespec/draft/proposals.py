@@ -1,4 +1,4 @@
-"""What drafts are sampled from, where they are: SGLang's rejection sampling."""
+"""Draft tokens that are sampled, for SGLang's rejection sampling, and the distributions that they are sampled from."""
 
 from __future__ import annotations
 
@@ -12,70 +12,70 @@ from tessera_kernels.ops.draft.draft_proposal import draft_proposal
 from tessera_patches.core.changes import Mixin, TemporaryFields
 from tessera_patches.core.scoped import ScopedValue
 
-_COLD = 1e-4
-"""A temperature at which a token that is likelier by a logit of 0.01 has all the probability there is."""
-noted = ScopedValue[Callable[[int], torch.Tensor]]()
-"""Where the confidences of so many rows go, of the draft that is being made in this process, or captured."""
+_GREEDY_TEMPERATURE = 1e-4
+"""At this temperature, a logit that is greater by 0.01 has a probability of 1."""
+confidence_sink = ScopedValue[Callable[[int], torch.Tensor]]()
+"""Returns the tensor ``[rows]`` for the confidences of the next draft tokens, while a draft is made or captured."""
 
 
-def propose(
+def sample_proposal(
     _: Callable[..., Any], next_token_logits: torch.Tensor, temperatures: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """AROUND ``sample_draft_proposal``: q ``[bs, D]``, max q ``[bs, 1]`` in the place of SGLang's q(X), and X.
+    """AROUND ``sample_draft_proposal``: sample draft tokens, with two kernels instead of eight.
 
-    SGLang looks at q(X) nowhere. What is verified may not depend on it.
+    Returns:
+        The proposal q, float32 ``[bs, D]``; its maximum ``[bs, 1]``, where SGLang has q(X), which it does not read; and
+        the tokens X, int64 ``[bs, 1]``. Which tokens are verified must not depend on q(X).
     """
     rows, device = len(next_token_logits), next_token_logits.device
     q = torch.empty(next_token_logits.shape, dtype=torch.float32, device=device)
     index = torch.empty((rows, 1), dtype=torch.int64, device=device)
-    probability = torch.empty(rows, device=device) if noted.value is None else noted.value(rows)
+    probability = torch.empty(rows, device=device) if confidence_sink.value is None else confidence_sink.value(rows)
     coins = torch.rand(rows, device=device)
     draft_proposal(next_token_logits, temperatures, coins, q, index.view(rows), probability)
     return q, probability.unsqueeze(1), index
 
 
-def certain(tokens: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """Probabilities float32 ``[bs, V]`` that tokens ``[bs, 1]`` were sampled from which nobody sampled: 1 for each."""
-    zeros = torch.zeros(len(tokens), vocabulary, device=tokens.device)
+def one_hot_probs(tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """The proposals of tokens ``[bs, 1]`` that were not sampled: probability 1 for each, float32 ``[bs, V]``."""
+    zeros = torch.zeros(len(tokens), vocab_size, device=tokens.device)
     return zeros.scatter_(1, tokens, 1.0)
 
 
-def cooled(asked: Any) -> TemporaryFields:
-    """Have greedy requests draft their likeliest tokens.
+def low_temperature_for_greedy(sampling_info: Any) -> TemporaryFields:
+    """Sample the drafts of greedy requests at a temperature of almost 0, in a ``with`` block.
 
-    SGLang samples their drafts too, as if at temperature 1, and few are right. What drafts were sampled from is handed
-    on, so one temperature is as exact as another.
+    SGLang samples them at temperature 1, and few are accepted. Any temperature is exact, as the proposal is passed on.
 
     Args:
-        asked: SGLang's ``SamplingBatchInfo``; changed meanwhile.
+        sampling_info: SGLang's ``SamplingBatchInfo``.
     """
-    warm = asked.temperatures
-    return TemporaryFields(asked, temperatures=warm.masked_fill(asked.top_ks.view_as(warm) == 1, _COLD))
+    temperatures = sampling_info.temperatures
+    return TemporaryFields(
+        sampling_info,
+        temperatures=temperatures.masked_fill(sampling_info.top_ks.view_as(temperatures) == 1, _GREEDY_TEMPERATURE),
+    )
 
 
-class Proposing(Mixin):
-    """A draft worker whose greedy requests draft what is likeliest, and whose scores do not look at samples.
-
-    Without rejection sampling it is as it was.
-    """
+class RejectionSampledDrafts(Mixin):
+    """Rejection sampling: greedy requests draft their likeliest tokens, and confidences do not depend on samples."""
 
     def draft(self, batch: Any) -> Any:
-        """Draft for a batch."""
-        with self._cooled(batch):
+        with self._greedy_temperatures(batch):
             return super().draft(batch)
 
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
-        with self._cooled(batch):
+        with self._greedy_temperatures(batch):
             super()._draft_extend_for_decode(batch, batch_result)
 
     def _draft_extend_for_prefill(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """The first draft of a prompt. Of a sampled token SGLang notes how likely that one was."""
-        with self._cooled(batch):
+        """Also makes the confidence of a prompt's first draft token the maximum of q, where SGLang has q(X)."""
+        with self._greedy_temperatures(batch):
             drafts = super()._draft_extend_for_prefill(batch, *args, **kwargs)
         if drafts.draft_probs is not None:
             drafts.topk_p = drafts.draft_probs.amax(1, keepdim=True)
         return drafts
 
-    def _cooled(self, batch: Any) -> contextlib.AbstractContextManager[None]:
+    def _greedy_temperatures(self, batch: Any) -> contextlib.AbstractContextManager[None]:
         samples = self.server_args.speculative_use_rejection_sampling and batch.sampling_info.is_any_greedy
-        return cooled(batch.sampling_info) if samples else contextlib.nullcontext()
+        return low_temperature_for_greedy(batch.sampling_info) if samples else contextlib.nullcontext()

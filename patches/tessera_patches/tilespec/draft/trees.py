@@ -1,4 +1,4 @@
-"""Draft trees: nodes in the order of their path scores, so that any number of the first ones can be verified."""
+"""Draft trees with nodes in the order of their path scores, which can be pruned to any number of nodes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.core.attachment import Attachment
 from tessera_patches.core.scoped import ScopedValue
 
-ordering = ScopedValue[TreeScores]()
-"""The scores of the draft that is being made in this process, or captured: its nodes are put in order, and noted."""
+tree_scores = ScopedValue[TreeScores]()
+"""The scores of the trees that are being drafted, or captured."""
 
 
 @dataclass(slots=True)
 class DraftTree(Attachment):
-    """What was drafted for a batch, beside SGLang's ``EagleVerifyInput``, which keeps the links only; not for chains.
+    """The candidates of a batch's draft trees. SGLang's ``EagleVerifyInput`` has the links of the nodes only.
 
     Attributes:
-        parents: int64 ``[bs, topk * (steps - 1) + 1]``: by group of candidates, the one that they continue.
-        selected: int64 ``[bs, N - 1]``: the candidates that are nodes, the best path first.
-        mask_indptr: int64 ``[bs]``: where each request's mask begins; known where nodes are left out.
-        accepted: int32 ``[bs, steps + 1]``: the accepted nodes, ``request * N + node``, and -1; known in the end.
+        parents: int64 ``[bs, topk * (steps - 1) + 1]``, the parent candidate of each group of candidates.
+        selected: int64 ``[bs, N - 1]``, the candidates that are nodes, the best path first.
+        mask_indptr: int64 ``[bs]``, the begin of each request's mask; set by `prune_trees`.
+        accepted: int32 ``[bs, steps + 1]``, the accepted nodes, ``request * N + node``, padded with -1; set after the
+            verification.
     """
 
     parents: torch.Tensor
@@ -35,30 +36,35 @@ class DraftTree(Attachment):
     accepted: torch.Tensor | None = None
 
 
-def order_nodes(
+def order_by_path_score(
     original: Callable[..., Any],
     score_list: list[torch.Tensor],
     token_list: list[torch.Tensor],
     parents_list: list[torch.Tensor],
     num_draft_token: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """AROUND ``organize_draft_results``: the same candidates, the best path first, and not by their index."""
-    if ordering.value is None:
+    """AROUND ``organize_draft_results``: the same candidates, ordered by path score instead of index."""
+    if tree_scores.value is None:
         found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = original(
             score_list, token_list, parents_list, num_draft_token
         )
         return found
-    selected = ordering.value.order(score_list, num_draft_token - 1)
+    selected = tree_scores.value.order(score_list, num_draft_token - 1)
     tokens = torch.cat(token_list, dim=1).gather(1, selected)
-    # Nothing continues the last step's candidates.
+    # The last step's candidates have no children.
     parents = torch.cat(parents_list[:-1], dim=1) if len(parents_list) > 1 else selected.new_empty(len(selected), 0)
     return parents, selected, tokens
 
 
-def lay_out(tree: DraftTree, verify_input: Any, seq_lens: torch.Tensor, plan: VerifyPlan, backend: Any) -> None:
-    """Cut each tree to its first nodes: links, positions and mask of ``verify_input`` are written anew.
+def prune_trees(tree: DraftTree, verify_input: Any, seq_lens: torch.Tensor, plan: VerifyPlan, backend: Any) -> None:
+    """Prune each tree to its first nodes: rewrites links, positions and mask of ``verify_input``.
 
-    Where the attention has a buffer for the mask, rows begin with the prefix, which its kernel does not look at.
+    Args:
+        tree: the candidates.
+        verify_input: SGLang's ``EagleVerifyInput``.
+        seq_lens: tokens before each tree, int64 ``[bs]``.
+        plan: how many nodes of each tree are verified.
+        backend: the attention backend. If it has a mask buffer, mask rows begin with the prefix, which is not read.
     """
     bs, nodes = verify_input.retrieve_index.shape
     lens, buffer = plan.verify_lens[:bs], backend.verify_mask

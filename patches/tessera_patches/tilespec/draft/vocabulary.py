@@ -1,7 +1,7 @@
-"""Draft models that know some of the target's tokens, by numbers of their own: those of EAGLE-3, and of token maps.
+"""Draft models with a part of the target's vocabulary: EAGLE-3 heads, and ``--speculative-token-map``.
 
-What drafts are sampled from has one probability for each token that the draft model knows, here as in all of SGLang
-before its acceptance, which wants them of all tokens and refuses such models. Ours looks each token up.
+Proposals have one probability for each token of the draft model. SGLang's acceptance needs one for each token of the
+target, and refuses such models; ours looks up the draft's ids.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ import torch
 from tessera_patches.core.changes import Mixin, TemporaryFields
 
 
-def vocabulary(drafts: Any) -> int:
-    """Tokens that a draft worker's model knows: fewer than the target, where it has a map."""
+def draft_vocab_size(drafts: Any) -> int:
+    """The size of a draft worker's vocabulary."""
     known = drafts.hot_token_id
     return int(drafts.target_worker.model_config.vocab_size if known is None else known.shape[0])
 
 
 def draft_ids(drafts: Any) -> torch.Tensor | None:
-    """The id of each of the target's tokens in the draft model's vocabulary, int32 ``[V]``; -1 for those that it lacks.
-
-    None where both vocabularies are the same.
-    """
+    """The draft's id of each token of the target, int32 ``[V]``, or -1. None if both vocabularies are the same."""
     known = drafts.hot_token_id
     if known is None:
         return None
@@ -33,23 +30,23 @@ def draft_ids(drafts: Any) -> torch.Tensor | None:
     return ids
 
 
-class KnowingSome(Mixin):
-    """A draft worker that may be sampled from whatever it knows. All others are as they were."""
+class ReducedVocabulary(Mixin):
+    """Rejection sampling of draft models with a smaller vocabulary. Other draft models are not affected."""
 
     hot_token_id: torch.Tensor | None
-    _known: torch.Tensor | None
+    _hot_token_id: torch.Tensor | None
 
     def alloc_memory_pool(self, **kwargs: Any) -> None:
-        """SGLang refuses to sample from a draft model that knows fewer tokens: its acceptance wants all."""
+        """Hides the map from the check with which SGLang refuses such models."""
         super().alloc_memory_pool(**kwargs)
-        self.hot_token_id = self._known
+        self.hot_token_id = self._hot_token_id
 
     def init_lm_head(self) -> None:
-        """Reads what is known, before `alloc_memory_pool` looks whether it is all."""
+        """Called in `alloc_memory_pool`, after the map was loaded and before the check."""
         super().init_lm_head()
-        self._known, self.hot_token_id = self.hot_token_id, None
+        self._hot_token_id, self.hot_token_id = self.hot_token_id, None
 
     def _capture_cuda_graphs(self) -> None:
-        """SGLang sizes the graphs' buffers of probabilities by the target's vocabulary."""
-        with TemporaryFields(self.draft_runner.model_config, vocab_size=vocabulary(self)):
+        """Sizes the graphs' buffers of proposals by the draft's vocabulary, where SGLang takes the target's."""
+        with TemporaryFields(self.draft_runner.model_config, vocab_size=draft_vocab_size(self)):
             super()._capture_cuda_graphs()

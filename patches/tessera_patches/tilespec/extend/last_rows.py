@@ -1,7 +1,7 @@
-"""Draft-extends that compute for one row of each request what one row of each is looked at.
+"""Draft-extends that compute the row of each request's last accepted token only, where the result allows it.
 
-The draft model reads all rows of a draft, so that its KV cache has them. What comes after the last layer's keys and
-values changes no cache, and the next draft begins behind each request's last accepted row.
+The draft model reads the rows of all verified tokens, so that its KV cache has them. Nothing after the last layer's
+keys and values changes the cache, and the next draft only needs the row of the last accepted token.
 """
 
 from __future__ import annotations
@@ -17,41 +17,45 @@ from tessera_patches.core.changes import replace_method
 from tessera_patches.core.scoped import ScopedValue
 
 
-class _Picked(NamedTuple):
-    """Rows that are looked at, int64 ``[bs]``, and of how many."""
+class _LastRows(NamedTuple):
+    """The rows of last accepted tokens, int64 ``[bs]``, and the number of all rows."""
 
     rows: torch.Tensor
-    of: int
+    total: int
 
 
-def asks_once(model: Any) -> bool:
-    """Whether attention of a draft model's extends may compute last accepted rows alone: it is in its only layer.
+def attends_in_one_layer(model: Any) -> bool:
+    """Whether a model has a single layer, with Llama's attention.
 
-    Then `last_rows_only` puts the output of a backend that does so in its place.
+    Then attention too may compute the rows of last accepted tokens only: no layer reads the others.
     """
     layers = _layers(model)
     return len(layers) == 1 and type(getattr(layers[0], "self_attn", None)) is LlamaAttention
 
 
-def last_rows_only(model: Any, read: Callable[[Any], Any] = lambda logits: logits) -> None:
-    """Have the draft model's extends compute logits, and the last layer's MLP, of last accepted rows alone (in place).
+def compute_last_rows_only(model: Any, on_logits: Callable[[Any], Any] = lambda logits: logits) -> None:
+    """Have a draft model's extends compute logits, and the last layer's MLP, for last accepted tokens only (in place).
 
-    SGLang computes all rows, and picks then: with 64 requests, 8 tokens and a vocabulary of 128k a product of 0.5 TFLOP
-    and 262 MB of logits, of which 33 are looked at. Its ``select_index`` is for workers of several layers. Of an
-    EAGLE-3 head of 8B shape the MLP is three fifths of what each row costs besides. Runs inside captured graphs.
+    SGLang computes all rows and selects these: for 64 requests, 8 tokens and a vocabulary of 128k, a product of 0.5
+    TFLOP and 262 MB of logits, of which 33 MB are read. The MLP is three fifths of the remaining cost of a row, for an
+    EAGLE-3 head of an 8B model. SGLang's ``select_index``, made for workers with several layers, does the selection.
+    Runs inside captured graphs.
 
     Args:
         model: the draft model.
-        read: gets the logits ``[bs, V]``, or None while SGLang tunes kernels; returns what is handed on in their place.
+        on_logits: called with the logits ``[bs, V]``, or None while SGLang tunes kernels; returns the logits to use.
+
+    Raises:
+        RuntimeError: in a forward, if the model ignores ``select_index``.
     """
     original = model.forward
-    picked = ScopedValue[_Picked]()
+    selected = ScopedValue[_LastRows]()
     mlp = _last_mlp(model)
     if mlp is not None:
-        replace_method(mlp, "forward", _narrowed(mlp.forward, picked))
-    if asks_once(model):
+        replace_method(mlp, "forward", _on_selected_rows(mlp.forward, selected))
+    if attends_in_one_layer(model):
         projection = model.model.layers[0].self_attn.o_proj
-        replace_method(projection, "forward", _widened(projection.forward, picked))
+        replace_method(projection, "forward", _zero_filled(projection.forward, selected))
 
     @functools.wraps(original)
     def forward(input_ids: torch.Tensor, positions: torch.Tensor, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -60,17 +64,17 @@ def last_rows_only(model: Any, read: Callable[[Any], Any] = lambda logits: logit
         bs, rows, drafts = forward_batch.batch_size, len(input_ids), forward_batch.spec_info
         width = rows // bs
         begins = torch.arange(0, rows, width, device=input_ids.device)
-        # Graphs of all widths share this buffer: while one is captured it says what a wider one's rows are.
+        # Graphs of all widths share num_accept_tokens: during a capture it may have the counts of a wider one.
         drafts.select_index = begins + drafts.num_accept_tokens[:bs].clamp(max=width) - 1
         buffer = forward_batch.next_token_logits_buffer
         if buffer is not None:
             forward_batch.next_token_logits_buffer = buffer[:bs]
-        with picked.set(_Picked(drafts.select_index, rows)):
+        with selected.set(_LastRows(drafts.select_index, rows)):
             output = original(input_ids, positions, forward_batch, *args, **kwargs)
         logits = output.next_token_logits
         if logits is not None and len(logits) != bs:
-            raise RuntimeError(f"tessera: {type(model).__name__} computes logits of rows that nobody asked for")
-        output.next_token_logits = read(logits)
+            raise RuntimeError(f"tessera: {type(model).__name__} computes logits of rows that were not selected")
+        output.next_token_logits = on_logits(logits)
         states = output.hidden_states
         if states is not None and len(states) == rows:  # of inner layers, for EAGLE-3
             output.hidden_states = states[drafts.select_index]
@@ -80,41 +84,41 @@ def last_rows_only(model: Any, read: Callable[[Any], Any] = lambda logits: logit
 
 
 def _layers(model: Any) -> Any:
-    """Those of a model, none where they lie elsewhere."""
+    """A model's layers; none if they are not ``model.model.layers``."""
     return getattr(getattr(model, "model", None), "layers", None) or ()
 
 
 def _last_mlp(model: Any) -> Any:
-    """The MLP of the last layer, None where that is a mixture of experts or something else."""
+    """The MLP of the last layer; None if it is a mixture of experts or something else."""
     layers = _layers(model)
     mlp = getattr(layers[-1], "mlp", None) if layers else None
     return mlp if hasattr(mlp, "gate_up_proj") and hasattr(mlp, "down_proj") else None
 
 
-def _narrowed(original: Any, picked: ScopedValue[_Picked]) -> Any:
-    """An MLP's forward that computes picked rows alone where some are, and has zeros for the others."""
+def _on_selected_rows(original: Any, selected: ScopedValue[_LastRows]) -> Any:
+    """An MLP's forward that computes the selected rows, if any, and returns zeros for the others."""
 
     @functools.wraps(original)
     def forward(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if picked.value is None or args or kwargs:  # which may say how rows lie on several GPUs
+        if selected.value is None or args or kwargs:  # these may say how rows are distributed over GPUs
             return original(x, *args, **kwargs)
-        return _spread(original(x[picked.value.rows]), picked.value)
+        return _scatter(original(x[selected.value.rows]), selected.value)
 
     return forward
 
 
-def _widened(original: Any, picked: ScopedValue[_Picked]) -> Any:
-    """The forward of attention's last product, which has zeros for rows that attention computed nothing for."""
+def _zero_filled(original: Any, selected: ScopedValue[_LastRows]) -> Any:
+    """The forward of attention's output projection, with zeros for rows that attention did not compute."""
 
     @functools.wraps(original)
     def forward(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         output, bias = original(x, *args, **kwargs)
-        if picked.value is None or len(x) == picked.value.of:
+        if selected.value is None or len(x) == selected.value.total:
             return output, bias
-        return _spread(output, picked.value), bias
+        return _scatter(output, selected.value), bias
 
     return forward
 
 
-def _spread(output: torch.Tensor, picked: _Picked) -> torch.Tensor:
-    return output.new_zeros(picked.of, *output.shape[1:]).index_copy_(0, picked.rows, output)
+def _scatter(output: torch.Tensor, selected: _LastRows) -> torch.Tensor:
+    return output.new_zeros(selected.total, *output.shape[1:]).index_copy_(0, selected.rows, output)

@@ -10,20 +10,20 @@ from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_patches.core.changes import change_class
-from tessera_patches.tilespec.extend.last_rows import asks_once
+from tessera_patches.tilespec.extend.last_rows import attends_in_one_layer
 
 
 class FusedExtendTriton(TritonAttnBackend):
-    """``TritonAttnBackend`` for CUDA graphs of draft-extends, with offsets from one kernel in the place of ten."""
+    """``TritonAttnBackend`` for CUDA graphs of draft-extends, with offsets from one kernel instead of ten."""
 
     counts_accepted = False
-    """Whether a request's KV slots are also those of the tokens that were accepted of what is read."""
+    """Whether the KV indices of a request include its accepted tokens."""
 
     def _update_draft_extend_buffers(
         self, bs: int, seq_lens: torch.Tensor, req_pool_indices: torch.Tensor, _: Any, spec_info: Any
     ) -> Any:
         extend_lens = getattr(spec_info, "extend_seq_lens_tensor", None)
-        if extend_lens is None:  # a capture: nothing is read
+        if extend_lens is None:  # during a capture nothing is read
             extend_lens = torch.zeros_like(seq_lens)
         width = self.num_draft_tokens
         accept_lens = spec_info.num_accept_tokens[:bs] if self.counts_accepted else None
@@ -34,17 +34,16 @@ class FusedExtendTriton(TritonAttnBackend):
 
 
 class LastQueryTriton(FusedExtendTriton):
-    """The same for a draft model of one layer, where each request's last accepted token alone attends, as in decoding.
+    """The same for a draft model of one layer, with the query of each request's last accepted token only.
 
-    The others give the layer keys and values, and nobody looks at what they would see. SGLang's kernel for several
-    queries goes through a request's cache in one program for each head, whose products have room for many queries; that
-    of decoding shares a cache among programs, and reads it once for all heads of a group.
+    Outputs of the other tokens are not read. The kernel for decoding is faster than the one for several queries: it
+    splits a request's cache among programs, and reads it once for all heads of a group.
     """
 
     counts_accepted = True
 
     def _build_cuda_graph_forward_metadata(self, bs: int, *args: Any, **kwargs: Any) -> Any:
-        """Also what decoding needs. Each cache is split into as many parts as SGLang has room for."""
+        """Adds what decoding needs, with the greatest number of KV splits."""
         found = super()._build_cuda_graph_forward_metadata(bs, *args, **kwargs)
         return dataclasses.replace(
             found,
@@ -63,23 +62,20 @@ class LastQueryTriton(FusedExtendTriton):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Keep keys and values of all rows, and attend for one of each request: ``[bs, heads * size]``.
-
-        Without a graph all attend: ``[rows, heads * size]``.
-        """
+        """Stores all keys and values. Returns ``[bs, heads * size]``; outside of graphs ``[rows, heads * size]``."""
         if self.forward_metadata.num_kv_splits is None or not forward_batch.forward_mode.is_draft_extend_v2():
             return super().forward_extend(q, k, v, layer, forward_batch, *args, **kwargs)
-        picked = q[forward_batch.spec_info.select_index]
-        return self.forward_decode(picked, k, v, layer, forward_batch, *args, **kwargs)
+        queries = q[forward_batch.spec_info.select_index]
+        return self.forward_decode(queries, k, v, layer, forward_batch, *args, **kwargs)
 
 
 def fuse_extend(backend: Any, model: Any) -> None:
-    """Make a backend of ``model``'s draft-extends one of these, before its graphs are captured.
+    """Extend the backend of a draft model's draft-extends (in place), before graphs are captured.
 
-    Others than plain ones on a GPU stay as they are.
+    Only plain Triton attention on a GPU is changed.
     """
     if type(backend) is not TritonAttnBackend or torch.device(backend.device).type != "cuda":
         return
     plain = backend.sliding_window_size is None and backend.dcp_size == 1 and not backend.use_mla
-    once = plain and backend._translate_kv_loc is None and asks_once(model)
+    once = plain and backend._translate_kv_loc is None and attends_in_one_layer(model)
     change_class(backend, LastQueryTriton if once else FusedExtendTriton)

@@ -1,7 +1,7 @@
-"""What the steps of this server cost: its own captured graphs, replayed and timed before anything is served.
+"""The cost profile of this server: its captured graphs, replayed and timed before anything is served.
 
-With tensor parallelism a graph waits for those of the other ranks: all of them replay the same, in the same order, and
-what the first one finds is the profile.
+With tensor parallelism, graphs wait for those of the other ranks. All ranks replay the same graphs in the same order,
+and the profile is the first rank's.
 """
 
 from __future__ import annotations
@@ -28,44 +28,50 @@ from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import with_whole_steps
 from tessera_kernels.triton.device.launcher import power_of_2
 from tessera_patches.apply import start_error
-from tessera_patches.tilespec.draft.vocabulary import vocabulary
+from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 from tessera_patches.tilespec.start import facts as tilespec_facts
-from tessera_patches.tilespec.start.rehearsal import Asks, Rehearsal, assign_no_slots, longest, rehearsal
+from tessera_patches.tilespec.start.rehearsal import (
+    Rehearsal,
+    SamplingKind,
+    longest_context,
+    rehearsal,
+    warm_up_slot_assignment,
+)
 
 logger = logging.getLogger(__name__)
 
 _EXTEND = "this --speculative-draft-attention-backend (SGLang captures the draft-extend of triton)"
 _DRAFT = "this --speculative-draft-attention-backend"
 
-_WAKE_SECONDS = 0.3
+_CLOCK_SECONDS = 0.3
 _WARM_UPS = 2
 _REPLAYS = 5
 _MEMORY_BOUND = 16
-"""Requests whose contexts are made long: the cache's share grows with cached tokens, whoever has them."""
+"""Requests of the whole steps that are timed; only the sum of their cached tokens matters."""
 _LONG = 8192
 _LENGTHS = (1 / 16, 1 / 2, 1)
-"""Contexts to measure whole steps at, as shares of the longest."""
+"""Context lengths of whole steps, relative to the greatest."""
 _SHORT = 16
 _SAMPLED = 8
-"""Requests of the rehearsal that samples: kernels are the same for more, and probabilities of all tokens are large."""
+"""Requests of sampled warm-up steps. More run the same kernels, and need much memory for probabilities."""
 
 
 def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Calibrations) -> Profile:
-    """The profile of a worker: from the cache if a spot check agrees with it, else measured and kept there.
+    """The profile of a worker, from the cache if a spot check confirms it, else measured and cached.
 
-    Afterwards every kernel of every kind of step has run once.
+    Also runs all kernels of all kinds of steps once.
 
     Args:
-        worker: whose graphs exist.
-        states: SGLang's runtime states by number of drafted tokens.
-        ragged: graphs for verifications in part, or None.
-        calibrations: what is known of drafts where nothing is kept.
+        worker: a worker whose graphs are captured.
+        states: SGLang's runtime states by number of draft tokens.
+        ragged: the graphs of ragged verifications, or None.
+        calibrations: the calibrations if there is no cached profile.
     """
     begin = time.perf_counter()
     if torch.device(worker.device).type != "cuda":
         _rehearse(worker, states, None)
         return Profile({}, nominal(sorted(states), worker.req_to_token_pool.req_to_token.shape[0]), calibrations)
-    sizes = sorted(_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
+    sizes = sorted(_full_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     facts = tilespec_facts.facts(worker.server_args, sorted(states), sizes, tiers)
     ranks = get_tp_group()
@@ -74,7 +80,7 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
     calibrations = calibrations if known is None else known.calibrations
     found = None if known is None or _stale(known, states, sizes) else known
     if found is None:
-        # Graphs before rehearsals: these leave their long contexts in the buffers of the graphs.
+        # Graphs first: rehearsals leave long contexts in their buffers.
         graphs = _graph_costs(worker, states, ragged)
         _rehearse(worker, states, ragged)
         found = Profile(facts, _whole_steps(worker, graphs), calibrations)
@@ -88,7 +94,7 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
 
 
 def _cached(facts: dict[str, Any]) -> Profile | None:
-    """The known profile, if there is one that can be read."""
+    """The cached profile, if there is a readable one."""
     try:
         return cache.load(facts)
     except cache.ProfileUnusable as error:
@@ -97,10 +103,10 @@ def _cached(facts: dict[str, Any]) -> Profile | None:
 
 
 def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
-    """Whether plain verification of the smallest or of the greatest batch takes another time than it says."""
+    """Whether the times of plain decoding, for the smallest and the greatest batch, differ from the profile's."""
     runner, ends = states[0].target_graph_runner, [sizes[0], sizes[-1]]
     _fill(runner, runner.model_runner.model_config.vocab_size)  # as when it was measured
-    _wake(runner)
+    _raise_clock(runner)
     profiled = [float(known.costs.uniform[1].at(size)) for size in ends]
     ranks = get_tp_group()
     stale = ranks.broadcast_object(cache.spot_check(profiled, [_replayed(runner, size) for size in ends]))
@@ -110,23 +116,23 @@ def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
 
 
 def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
-    """Every graph over short contexts."""
-    _wake(states[0].target_graph_runner)
-    vocabularies = worker.target_worker.model_config.vocab_size, vocabulary(worker.draft_worker)
+    """The costs of all graphs over short contexts."""
+    _raise_clock(states[0].target_graph_runner)
+    vocabularies = worker.target_worker.model_config.vocab_size, draft_vocab_size(worker.draft_worker)
     uniform, draft, extend = {}, {}, {}
     with _bar(sorted(states), "timing graphs", "width") as progress:
         for steps in progress:
             state = states[steps]
-            uniform[steps + 1] = _timed(state.target_graph_runner, vocabularies[0])
+            uniform[steps + 1] = _time_graphs(state.target_graph_runner, vocabularies[0])
             if steps:
-                extends = _graphs(state.cuda_graph_runner_for_draft_extend, _EXTEND)
+                extends = _full_graphs(state.cuda_graph_runner_for_draft_extend, _EXTEND)
                 if extends.captured_req_width != steps + 1:
                     raise RuntimeError(f"the draft-extend of {steps} drafted tokens was captured for another number")
-                extend[steps + 1] = _timed(extends, vocabularies[0])
-                # The first tokens come with the draft-extend: one step is no forward of its own.
-                drafts = None if state.speculative_num_steps == 1 else _graphs(state.cuda_graph_runner, _DRAFT)
-                draft[steps] = Curve([1], [0.0]) if drafts is None else _timed(drafts, vocabularies[1])
-    tiers = None if ragged is None else _timed(ragged, vocabularies[0], ragged.capture_num_tokens)
+                extend[steps + 1] = _time_graphs(extends, vocabularies[0])
+                # The draft-extend gives the first tokens: one draft step needs no forward.
+                drafts = None if state.speculative_num_steps == 1 else _full_graphs(state.cuda_graph_runner, _DRAFT)
+                draft[steps] = Curve([1], [0.0]) if drafts is None else _time_graphs(drafts, vocabularies[1])
+    tiers = None if ragged is None else _time_graphs(ragged, vocabularies[0], ragged.capture_num_tokens)
     return CostTable(
         tiers=tiers,
         uniform=uniform,
@@ -139,10 +145,10 @@ def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
 
 
 def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
-    """The profile with whole steps, as `tessera.tilespec.whole_steps.with_whole_steps` takes them."""
+    """Add the times of whole steps: `tessera.tilespec.whole_steps.with_whole_steps`."""
     sizes, steps = graphs.batch_sizes, graphs.steps
     bs = max(size for size in sizes if size <= max(_MEMORY_BOUND, sizes[0]))
-    most = min(longest(worker, bs), _LONG)
+    most = min(longest_context(worker, bs), _LONG)
     contexts = sorted({max(1, int(share * most)) for share in _LENGTHS})
     seconds = np.empty((len(contexts), len(steps)))
     for row, context in enumerate(_bar(contexts, "timing whole steps", "context")):
@@ -152,10 +158,9 @@ def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
 
 
 def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
-    """Run each kind of step once: its kernels are compiled now, and what is wrong with it shows now.
+    """Run each kind of step once, to compile its kernels, and to fail now if it fails.
 
-    Of our kernels some are compiled for each width, for sampling again, and one for logits of which log-probabilities
-    are wanted.
+    Some of our kernels are compiled for each width, and again for sampling and for log-probabilities.
     """
     on_cpu = torch.device(worker.device).type == "cpu"
     most = worker.req_to_token_pool.size
@@ -163,7 +168,7 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     tiers = [] if ragged is None else ragged.capture_num_tokens
     least = min(filter(None, states))
     for place, bs in enumerate(_bar(sizes, "rehearsing", "batch size")):
-        assign_no_slots(worker, bs)
+        warm_up_slot_assignment(worker, bs)
         with rehearsal(worker, bs, _SHORT) as rehearsed:
             _each_width(rehearsed, bs, sorted(states), tiers, place)
             padded = [tier for tier in tiers if tier >= bs * (least + 1)]
@@ -172,8 +177,8 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
             if on_cpu:
                 rehearsed.step(max(states), tokens=3)
     few = min(_SAMPLED, sizes[-1])
-    for asks in _bar([Asks.TEMPERATURE, Asks.TRUNCATED, Asks.LOGPROBS], "rehearsing", "kind"):
-        with rehearsal(worker, few, _SHORT, asks) as rehearsed:
+    for kind in _bar([SamplingKind.TEMPERATURE, SamplingKind.TRUNCATED, SamplingKind.LOGPROBS], "rehearsing", "kind"):
+        with rehearsal(worker, few, _SHORT, kind) as rehearsed:
             _each_width(rehearsed, few, sorted(states), tiers, 0)
     for tier in _bar(_kinds_of_tiers(tiers, ragged), "rehearsing", "tier"):
         _pad(ragged, tier)
@@ -182,7 +187,7 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
 
 
 def _pad(ragged: Any, tier: int) -> None:
-    """SGLang's kernels that pad a batch to its graph: compiled for each size of both that Triton tells apart."""
+    """Compile SGLang's kernels that pad a batch to its graph, for each pair of sizes that Triton compiles apart."""
     slots = ragged.slots(tier)
     for bs in (1, 2, 16):
         if bs <= slots:
@@ -192,7 +197,7 @@ def _pad(ragged: Any, tier: int) -> None:
 
 
 def _each_width(rehearsed: Rehearsal, bs: int, widths: list[int], tiers: list[int], place: int) -> None:
-    """Verifications of all tokens, and of some, by every number of drafted tokens."""
+    """Run steps with each number of draft tokens, that verify all of them or a part."""
     for steps in widths:
         rehearsed.step(steps)
         fitting = [tier for tier in tiers if bs <= tier < bs * (steps + 1)]
@@ -201,42 +206,42 @@ def _each_width(rehearsed: Rehearsal, bs: int, widths: list[int], tiers: list[in
 
 
 def _kind(size: int) -> tuple[int, bool]:
-    """What Triton compiles a kernel for: the power of two that a block has room in, and whether 16 divides the size."""
+    """The size class that Triton compiles a kernel for: the next power of two, and divisibility by 16."""
     return power_of_2(size), size % 16 == 0
 
 
 def _sizes(most: int) -> list[int]:
-    """A batch size of each kind: the least, and the greatest of all."""
+    """The least batch size of each size class, and the greatest batch size."""
     return sorted({_kind(size): size for size in [*range(most, 0, -1), most]}.values())
 
 
 def _kinds_of_tiers(tiers: list[int], ragged: Any) -> list[int]:
-    """The least tier of each kind: by how many requests its graph is for, and whether 16 divides its tokens."""
+    """The least tier of each size class of its requests and divisibility of its tokens by 16."""
     return sorted({(_kind(ragged.slots(tier)), tier % 16 == 0): tier for tier in sorted(tiers, reverse=True)}.values())
 
 
 def _bar(items: Sequence[Any], doing: str, unit: str) -> Any:
-    """One bar, not one for each rank, and none where there is nothing to wait for."""
+    """A progress bar on the first rank, if there is more than one item."""
     hidden = len(items) <= 1 or get_tp_group().rank_in_group > 0
     return tqdm(items, desc=f"tessera: {doing}", unit=unit, disable=hidden)
 
 
-def _graphs(runner: Any, option: str) -> Any:
-    """The runner; ends the process where there is none: that stage's time would be the host's, and unknown."""
+def _full_graphs(runner: Any, option: str) -> Any:
+    """The runner. Ends the process if it has no full CUDA graphs: the stage's time would depend on the host."""
     if runner is None or not isinstance(runner.backend, FullCudaGraphBackend):
         raise start_error(f"--tile-spec needs every stage as a CUDA graph, and there is none with {option}")
     return runner
 
 
-def _timed(runner: Any, tokens: int, sizes: list[int] | None = None) -> Curve:
-    """Seconds of each of a runner's graphs, by their size, over random tokens and states."""
+def _time_graphs(runner: Any, tokens: int, sizes: list[int] | None = None) -> Curve:
+    """The seconds of a runner's graphs by size, with random tokens and states."""
     _fill(runner, tokens)
     sizes = sorted(sizes or runner.capture_bs)
     return Curve(sizes, [_replayed(runner, size) for size in sizes])
 
 
 def _fill(runner: Any, tokens: int) -> None:
-    """Random tokens and states in a runner's buffers: equal ones would all wake the same experts."""
+    """Fill a runner's buffers with random tokens and states: equal ones would all use the same experts."""
     buffers = runner.buffers
     for name in ("input_ids", "topk_index"):
         ids = getattr(buffers, name, None)
@@ -247,9 +252,9 @@ def _fill(runner: Any, tokens: int) -> None:
         states.normal_()
 
 
-def _wake(runner: Any) -> None:
-    """An idle GPU's clock is low, and takes some time to rise."""
-    end, share = time.perf_counter() + _WAKE_SECONDS, get_tp_group().broadcast_object
+def _raise_clock(runner: Any) -> None:
+    """Replay a graph until the clock of an idle GPU has risen."""
+    end, share = time.perf_counter() + _CLOCK_SECONDS, get_tp_group().broadcast_object
     while share(time.perf_counter() < end):
         runner.backend.replay(runner._make_graph_key(runner.max_bs), None)
         torch.cuda.synchronize()

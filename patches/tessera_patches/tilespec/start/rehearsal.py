@@ -1,8 +1,8 @@
-"""Decode steps that nobody asked for, through the worker's own entry, before anything is served.
+"""Warm-up decode steps, through the worker's own entry, before anything is served.
 
-They compile and load every kernel of a step, show at start what would otherwise fail in the middle of a request, and
-say what whole steps take over contexts of several lengths. Their requests own rows and KV slots of the pools, which
-hold nothing yet; what they write is overwritten before it is read.
+They compile and load all kernels of a step, fail at start instead of in a request, and measure whole steps over
+contexts of several lengths. Their requests use rows and KV slots of the pools, which are empty; what they write is
+overwritten before it is read.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from sglang.srt.speculative.eagle_utils import get_draft_recurrent_hidden_state_
 
 from tessera.tilespec.policy import Choice
 from tessera_patches.tilespec import relay as tilespec_relay
-from tessera_patches.tilespec.draft.proposals import certain
-from tessera_patches.tilespec.draft.vocabulary import vocabulary
+from tessera_patches.tilespec.draft.proposals import one_hot_probs
+from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 
 _ABSENT = ("lora_id", "grammar", "token_type_ids")
-"""What SGLang looks for in each request of a decode step, and these do not have."""
+"""Attributes that SGLang reads of each request of a decode step, and that are None here."""
 _WARM_UPS = 2
 _STEPS = 5
 
 
-class Asks(Enum):
-    """What requests ask for: each takes other kernels."""
+class SamplingKind(Enum):
+    """Sampling parameters of requests. Each kind runs other kernels."""
 
     GREEDY = "temperature 0"
     TEMPERATURE = "by temperature alone"
@@ -46,13 +46,13 @@ class Asks(Enum):
 
 
 class FixedChoice:
-    """Stands where the decider will: every step gets the same choice, and nothing is learnt."""
+    """A stand-in for `tessera.tilespec.decider.Decider` with the same choice for each step."""
 
     def __init__(self) -> None:
         self._choice: Choice | None = None
 
     def fix(self, choice: Choice) -> None:
-        """Choose this from now on."""
+        """Set the choice of the next steps."""
         self._choice = choice
 
     def choose(self, *_: int) -> Choice | None:
@@ -64,27 +64,33 @@ class FixedChoice:
 
 
 class Rehearsal:
-    """A batch of requests with a context of one length.
+    """A batch of warm-up requests with contexts of one length.
 
     Args:
         worker: a `tessera_patches.tilespec.worker.SizedWorker`; its decider is replaced.
-        bs: requests, at most those that the pool holds.
+        bs: requests of the batch, at most those of the request pool.
         context: tokens of each request in the KV cache.
-        asks: what they ask for.
+        kind: their sampling parameters.
     """
 
-    def __init__(self, worker: Any, bs: int, context: int, asks: Asks) -> None:
+    def __init__(self, worker: Any, bs: int, context: int, kind: SamplingKind) -> None:
         self._worker, self._bs = worker, bs
         self._decider = FixedChoice()
         worker.decide_by(self._decider)
-        self._fields = _fields(worker, bs, context, asks)
+        self._fields = _fields(worker, bs, context, kind)
         self._next = _first_draft(worker, bs)
         tilespec_relay.rehearse(self._next)
 
     def step(self, steps: int, tier: int | None = None, tokens: int | None = None) -> None:
-        """Run one: so many draft steps, then a verification of all tokens, or of ``tokens`` in the graph of ``tier``.
+        """Run a step. The next step begins at the same length, with the drafts of this one.
 
-        The next one begins at the same length with what this one drafted.
+        Args:
+            steps: draft steps.
+            tier: the ragged graph's tokens; None is a uniform verification.
+            tokens: tokens to verify; all by default.
+
+        Raises:
+            RuntimeError: a CUDA graph was not used.
         """
         full = self._bs * (steps + 1)
         choice = Choice(steps, tier, min(tokens or tier or full, full), 0.0, 1.0, 1.0, 0)
@@ -94,11 +100,11 @@ class Rehearsal:
         if result.accept_lens.is_cuda and not result.can_run_cuda_graph:
             raise RuntimeError(f"--tile-spec: a verification of {choice} ran without its CUDA graph")
         self._next = result.next_draft_input
-        # As SGLang's relay from step to step hands it on; without drafts it is the whole verification.
+        # As SGLang's FutureMap returns them; without drafts these are all tokens of the verification.
         self._next.bonus_tokens = self._next.bonus_tokens.long()
 
     def seconds(self, steps: int) -> float:
-        """What a step of all tokens takes, on a CUDA device, from start to start."""
+        """Seconds of a step that verifies all tokens, from its start to the next one's, on a CUDA device."""
         for _ in range(_WARM_UPS):
             self.step(steps)
         events = [torch.cuda.Event(enable_timing=True) for _ in range(_STEPS + 1)]
@@ -111,8 +117,8 @@ class Rehearsal:
 
 
 @contextmanager
-def as_served(worker: Any) -> Iterator[None]:
-    """On the stream of the scheduler's forwards: what torch allocates for them now need not be while requests wait."""
+def on_forward_stream(worker: Any) -> Iterator[None]:
+    """Run a block on the stream of the scheduler's forwards, so that torch allocates memory for that stream now."""
     module, stream = torch.get_device_module(worker.device), worker.target_worker.model_runner.forward_stream
     stream.wait_stream(module.current_stream())
     with module.stream(stream):
@@ -121,27 +127,27 @@ def as_served(worker: Any) -> Iterator[None]:
 
 
 @contextmanager
-def rehearsal(worker: Any, bs: int, context: int, asks: Asks = Asks.GREEDY) -> Iterator[Rehearsal]:
-    """A rehearsal after which the request pool is as it was, and of which nothing was learnt."""
+def rehearsal(worker: Any, bs: int, context: int, kind: SamplingKind = SamplingKind.GREEDY) -> Iterator[Rehearsal]:
+    """A `Rehearsal`, after which the request pool and the acceptance counts are restored."""
     table = worker.req_to_token_pool.req_to_token
     rows = table[1 : bs + 1]
     before = rows.clone()
-    slots = _spread(worker, bs, context)
+    slots = _random_slots(worker, bs, context)
     rows[:, : slots.shape[1]] = slots
     try:
         with torch.no_grad():
-            yield Rehearsal(worker, bs, context, asks)
+            yield Rehearsal(worker, bs, context, kind)
     finally:
         rows.copy_(before)
         worker._scores.reset()
-        worker.war_fastpath_runner.war_fastpath_read_done_event = None  # the scheduler would wait for it
+        worker.war_fastpath_runner.war_fastpath_read_done_event = None  # else the scheduler waits for it
 
 
-def assign_no_slots(worker: Any, bs: int) -> None:
-    """SGLang's kernel that gives a batch its next KV slots, which the scheduler launches before a step: given none.
+def warm_up_slot_assignment(worker: Any, bs: int) -> None:
+    """Compile SGLang's kernel that assigns KV slots before a step, by assigning none.
 
-    Triton compiles it for each power of two of the batch, and again where the slots do not begin at 16 bytes: they are
-    a part of the list of free ones.
+    Triton compiles it for each power of two of the batch size, and again for slots that are not aligned to 16 bytes, as
+    parts of the list of free slots may be.
     """
     table = worker.req_to_token_pool.req_to_token
     requests = torch.arange(1, bs + 1, device=table.device)
@@ -151,22 +157,22 @@ def assign_no_slots(worker: Any, bs: int) -> None:
         assign_req_to_token_pool_func(requests, table, nowhere, nowhere, free, bs)
 
 
-def longest(worker: Any, bs: int) -> int:
-    """The longest context that ``bs`` requests can have with KV slots of their own."""
+def longest_context(worker: Any, bs: int) -> int:
+    """The greatest context length for which ``bs`` requests fit into the KV pool."""
     room: int = worker.token_to_kv_pool_allocator.size // bs - worker.page_size
     table: int = worker.req_to_token_pool.req_to_token.shape[1]
     positions: int = worker.target_worker.model_runner.model_config.context_len
-    return max(min(room, table, positions) - _ahead(worker), 1)
+    return max(min(room, table, positions) - _reserved_slots(worker), 1)
 
 
-def _ahead(worker: Any) -> int:
-    """KV slots behind the context that SGLang reserves for a step."""
+def _reserved_slots(worker: Any) -> int:
+    """KV slots of each request that SGLang reserves for a step."""
     return int(get_alloc_reserve_per_decode(worker.server_args))
 
 
-def _spread(worker: Any, bs: int, context: int) -> torch.Tensor:
-    """KV slots ``[bs, context + ...]`` in random pages, none twice where the pool has enough. Slot 0 is padding."""
-    page, length = worker.page_size, context + _ahead(worker)
+def _random_slots(worker: Any, bs: int, context: int) -> torch.Tensor:
+    """KV slots in random pages, ``[bs, context + reserved]``, without repetition if the pool is large enough."""
+    page, length = worker.page_size, context + _reserved_slots(worker)
     each = -(-length // page)
     pages = int(worker.token_to_kv_pool_allocator.size) // page - 1
     table = worker.req_to_token_pool.req_to_token
@@ -177,15 +183,15 @@ def _spread(worker: Any, bs: int, context: int) -> torch.Tensor:
 
 
 def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
-    """Random tokens and states: experts of a mixture are chosen by them, and zeros multiply faster."""
+    """Random tokens and states, as experts depend on them, and zeros are multiplied faster."""
     drafts, device = worker.draft_worker, worker.device
     size, dtype = get_draft_recurrent_hidden_state_spec(drafts.draft_runner)
-    first = torch.randint(vocabulary(drafts), (bs, worker.topk), device=device)
+    first = torch.randint(draft_vocab_size(drafts), (bs, worker.topk), device=device)
     proposes = worker.server_args.speculative_use_rejection_sampling
     return EagleDraftInput(
         topk_p=torch.full((bs, worker.topk), 1 / (1 + worker.topk), device=device),
         topk_index=first,
-        draft_probs=certain(first, vocabulary(drafts)) if proposes else None,
+        draft_probs=one_hot_probs(first, draft_vocab_size(drafts)) if proposes else None,
         hidden_states=None if size is None else torch.randn(bs, size, device=device).to(dtype),
         bonus_tokens=torch.randint(worker.target_worker.model_config.vocab_size, (bs,), device=device),
         num_tokens_per_req=1,
@@ -193,11 +199,11 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
     )
 
 
-def _fields(worker: Any, bs: int, context: int, asks: Asks) -> dict[str, Any]:
-    """What stays the same from step to step. No copy from the host: it would wait for the device."""
+def _fields(worker: Any, bs: int, context: int, kind: SamplingKind) -> dict[str, Any]:
+    """Fields of ``ScheduleBatch`` for all steps. Nothing is copied from the host, which would wait for the device."""
     runner, device = worker.target_worker.model_runner, worker.device
     ones = torch.ones(bs, device=device)
-    greedy = asks is Asks.GREEDY
+    greedy = kind is SamplingKind.GREEDY
     sampling = SamplingBatchInfo(
         temperatures=ones.unsqueeze(1),
         top_ps=ones,
@@ -205,8 +211,8 @@ def _fields(worker: Any, bs: int, context: int, asks: Asks) -> dict[str, Any]:
         min_ps=torch.zeros(bs, device=device),
         is_all_greedy=greedy,
         is_any_greedy=greedy,
-        need_top_p_sampling=asks is Asks.TRUNCATED,
-        need_top_k_sampling=asks is Asks.TRUNCATED,
+        need_top_p_sampling=kind is SamplingKind.TRUNCATED,
+        need_top_k_sampling=kind is SamplingKind.TRUNCATED,
         need_min_p_sampling=False,
         vocab_size=runner.model_config.vocab_size,
         device=device,
@@ -224,7 +230,7 @@ def _fields(worker: Any, bs: int, context: int, asks: Asks) -> dict[str, Any]:
         "device": device,
         "spec_algorithm": runner.spec_algorithm,
         "sampling_info": sampling,
-        "return_logprob": asks is Asks.LOGPROBS,
+        "return_logprob": kind is SamplingKind.LOGPROBS,
         "multimodal_inputs": [None] * bs,
         "req_pool_indices": torch.arange(1, bs + 1, device=device),
         "seq_lens": torch.full((bs,), context, device=device),

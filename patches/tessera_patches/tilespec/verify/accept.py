@@ -1,7 +1,7 @@
-"""What the target accepts of drafts, from the logits of the rows that were verified.
+"""Acceptance of draft tokens, from the logits of the verified rows.
 
-Chains are accepted here. SGLang's acceptance takes logits of full drafts, and where it samples, probabilities of them:
-it gets them for trees that are sampled, or whose log-probabilities are asked for.
+Chains, and trees of greedy requests, are accepted from packed rows. SGLang's acceptance needs padded logits, and
+accepts sampled trees, and trees with log-probabilities.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tessera_patches.tilespec.verify import penalties as tilespec_penalties
 
 
 @dataclass(slots=True)
-class Chains(Attachment):
-    """Drafts without branches, that are verified in part or in full.
+class ChainVerify(Attachment):
+    """A verification of chains, all of their tokens or a part.
 
     Attributes:
-        qo_indptr: where each one's verified rows begin, int32 ``[bs + 1]`` or longer.
-        observation: what is to be learnt of them; None once it was, or where nothing is.
-        draft_ids: of `ChainSampling`, where drafts are samples.
-        recent: what earlier verifications accepted, for requests with penalties.
+        qo_indptr: the begin of each request's verified rows, int32 ``[bs + 1]`` or longer.
+        recent: the last accepted tokens of each request, for penalties.
+        observation: the arguments for counting outcomes; None once they were counted, or if they are not.
+        draft_ids: the argument of `ChainSampling`, for sampled drafts.
     """
 
     qo_indptr: torch.Tensor
@@ -45,16 +45,18 @@ class Chains(Attachment):
 
 
 def accept(
-    chains: Chains, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
+    chains: ChainVerify, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
 ) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for chains; and learn from it. Logits are kept for log-probabilities alone.
+    """Accept chains, and count the outcome. Returns the same as ``eagle_sample``.
 
-    Sums of probabilities may differ between GPUs in the last bit, so where tokens are sampled the first rank's are
-    everybody's, as SGLang has it. What is learnt must wait for them.
+    Sampled tokens are broadcast from the first rank, as in SGLang: sums of probabilities may differ between GPUs in the
+    last bit. Their outcome is counted by `tessera_patches.tilespec.worker.SizedWorker`.
     """
     bs, width = batch.seq_lens.shape[0], verify_input.draft_token_num
     tokens = verify_input.draft_token.reshape(bs, width)
-    logits = _taken(logits_output, chains.qo_indptr, batch, width, grammar_mask, _Drafted(tokens, chains.recent))
+    logits = _adjusted_logits(
+        logits_output, chains.qo_indptr, batch, width, grammar_mask, _DraftTokens(tokens, chains.recent)
+    )
     greedy = batch.sampling_info.is_all_greedy
     sampling = None if greedy else _sampling(batch, tokens, verify_input.draft_probs, logits, chains)
     accepted = AcceptedChains.create(bs, width, logits.device)
@@ -72,17 +74,17 @@ def accept(
     return accepted.tokens, accepted.accept_lens, accepted.accept_index
 
 
-class _Drafted(NamedTuple):
-    """What penalties count of a draft: tokens ``[bs, N]``, or of a tree the anchors ``[bs, 1]``."""
+class _DraftTokens(NamedTuple):
+    """The tokens that penalties count: a chain's ``[bs, N]``, or the anchors of trees ``[bs, 1]``."""
 
     tokens: torch.Tensor
     recent: RecentTokens | None = None
 
 
-def _taken(
-    logits_output: Any, qo_indptr: torch.Tensor, batch: Any, width: int, grammar_mask: Any, drafted: _Drafted
+def _adjusted_logits(
+    logits_output: Any, qo_indptr: torch.Tensor, batch: Any, width: int, grammar_mask: Any, drafted: _DraftTokens
 ) -> torch.Tensor:
-    """The logits of packed rows, with what requests ask to be added and left out; nobody else sees them."""
+    """The logits of packed rows, with penalties, logit bias and grammar masks. Removes them from ``logits_output``."""
     logits: torch.Tensor = logits_output.next_token_logits
     logits_output.next_token_logits = None
     sanitize_nan_logits(logits, "tessera: logits of a verification")
@@ -90,8 +92,8 @@ def _taken(
     penalties, bias = tilespec_penalties.of(sampling), sampling.logit_bias
     if all(change is None for change in (penalties, bias, grammar_mask)):
         return logits
-    logits = logits.float()  # what is added would be rounded
-    requests = _requests_of(logits, qo_indptr, len(batch.seq_lens))
+    logits = logits.float()  # sums would be rounded
+    requests = _row_requests(logits, qo_indptr, len(batch.seq_lens))
     within = torch.arange(len(logits), device=logits.device) - qo_indptr[requests]
     if penalties is not None:
         tokens, recent = drafted
@@ -106,19 +108,19 @@ def _taken(
     return logits
 
 
-def _requests_of(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> torch.Tensor:
-    """Whose each packed row is, int64 ``[rows]``; those of padding are the last request's."""
+def _row_requests(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> torch.Tensor:
+    """The request of each packed row, int64 ``[rows]``; rows of padding have the last one."""
     rows = torch.arange(len(packed), dtype=qo_indptr.dtype, device=packed.device)
     return torch.searchsorted(qo_indptr[1 : bs + 1], rows, right=True).clamp_(max=bs - 1)
 
 
 def _sampling(
-    batch: Any, tokens: torch.Tensor, proposals: torch.Tensor | None, logits: torch.Tensor, chains: Chains
+    batch: Any, tokens: torch.Tensor, proposals: torch.Tensor | None, logits: torch.Tensor, chains: ChainVerify
 ) -> ChainSampling:
-    asked, width = batch.sampling_info, tokens.shape[1]
-    cutoffs = _cutoffs(asked, logits, chains.qo_indptr, width) if _truncated(asked) else None
+    sampling, width = batch.sampling_info, tokens.shape[1]
+    cutoffs = _cutoffs(sampling, logits, chains.qo_indptr, width) if _truncates(sampling) else None
     coins, last_coins = eagle_utils._verify_coins(
-        sampling_info=asked,
+        sampling_info=sampling,
         seq_lens=batch.seq_lens,
         draft_token_num=width,
         candidates=tokens,
@@ -126,7 +128,7 @@ def _sampling(
     )
     spec = get_spec()
     return ChainSampling(
-        asked.temperatures,
+        sampling.temperatures,
         coins,
         last_coins,
         spec.speculative_accept_threshold_single,
@@ -137,88 +139,85 @@ def _sampling(
     )
 
 
-def _truncated(asked: Any) -> bool:
-    return bool(asked.need_top_k_sampling or asked.need_top_p_sampling or asked.need_min_p_sampling)
+def _truncates(sampling: Any) -> bool:
+    return bool(sampling.need_top_k_sampling or sampling.need_top_p_sampling or sampling.need_min_p_sampling)
 
 
-def _cutoffs(asked: Any, logits: torch.Tensor, qo_indptr: torch.Tensor, width: int) -> torch.Tensor:
-    """The least logit of each row that is sampled."""
+def _cutoffs(sampling: Any, logits: torch.Tensor, qo_indptr: torch.Tensor, width: int) -> torch.Tensor:
+    """The least logit of each row that may be sampled, float32 ``[rows]``."""
     cutoffs = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    limits = SamplingLimits(asked.temperatures, asked.top_ks, asked.top_ps, asked.min_ps)
+    limits = SamplingLimits(sampling.temperatures, sampling.top_ks, sampling.top_ps, sampling.min_ps)
     sampling_cutoffs(logits, qo_indptr, limits, width, cutoffs)
     return cutoffs
 
 
 @contextlib.contextmanager
-def cut_as_sampled(verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Iterator[Any]:
-    """Have SGLang's acceptance of trees penalize tokens, and cut to top-k, top-p and min-p, as its sampler does.
+def with_sampling_applied(verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any) -> Iterator[Any]:
+    """Apply penalties, top-k, top-p and min-p before SGLang accepts trees, in a ``with`` block.
 
-    By itself it takes p of the k likeliest tokens, and the sampler p of all; it does not look at min-p; it penalizes
-    all nodes alike; and its kernels may have to be compiled by nvcc. So it gets logits with minus infinity for what is
-    cut off, and nothing else to do to them. Those of which log-probabilities are taken are as they were.
+    SGLang's acceptance takes top-p of the top-k tokens where its sampler takes it of all, ignores min-p, penalizes all
+    nodes alike, and may need nvcc for its kernels. So in the block logits are -inf where they may not be sampled, and
+    ``batch.sampling_info`` has temperatures only. Log-probabilities are of the logits before top-k, top-p and min-p.
 
     Args:
-        verify_input: trees, with ``logits_output.next_token_logits`` ``[bs * N, V]``.
-        batch: has another ``sampling_info`` meanwhile.
-        logits_output: has other logits meanwhile.
-        grammar_mask: of the same rows, or None.
+        verify_input: trees.
+        batch: SGLang's ``ScheduleBatch``.
+        logits_output: with ``next_token_logits`` ``[bs * N, V]``.
+        grammar_mask: the grammar mask of the same rows, or None.
 
     Yields:
-        the grammar mask that is still to be applied.
+        the grammar mask that SGLang has to apply.
     """
-    asked = batch.sampling_info
-    cuts = _truncated(asked) and not asked.is_all_greedy
-    if not cuts and tilespec_penalties.of(asked) is None:
+    sampling = batch.sampling_info
+    cuts = _truncates(sampling) and not sampling.is_all_greedy
+    if not cuts and tilespec_penalties.of(sampling) is None:
         yield grammar_mask
         return
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
     device = logits_output.next_token_logits.device
     qo_indptr = torch.arange(0, (bs + 1) * width, width, dtype=torch.int32, device=device)
-    logits = _taken(logits_output, qo_indptr, batch, width, grammar_mask, _anchors(verify_input, batch))
+    logits = _adjusted_logits(logits_output, qo_indptr, batch, width, grammar_mask, _anchors(verify_input, batch))
     logits_output.next_token_logits = logits
     if cuts:
-        unlikely = logits < _cutoffs(asked, logits, qo_indptr, width).unsqueeze(1)
+        unlikely = logits < _cutoffs(sampling, logits, qo_indptr, width).unsqueeze(1)
         logits_output.next_token_logits = logits.masked_fill(unlikely, -torch.inf)
-    with TemporaryFields(batch, sampling_info=_done(asked)):
+    with TemporaryFields(batch, sampling_info=_temperatures_only(sampling)):
         try:
             yield None
         finally:
             logits_output.next_token_logits = logits
 
 
-def _done(asked: Any) -> Any:
-    """A ``SamplingBatchInfo`` of which only temperatures are left to be applied."""
-    left = copy.copy(asked)
+def _temperatures_only(sampling: Any) -> Any:
+    """A copy of a ``SamplingBatchInfo`` with temperatures only."""
+    left = copy.copy(sampling)
     left.need_top_k_sampling = left.need_top_p_sampling = False
     left.logit_bias = None
-    tilespec_penalties.forget(left)
+    tilespec_penalties.clear(left)
     return left
 
 
-def _anchors(verify_input: Any, batch: Any) -> _Drafted:
-    """Of trees; those of requests with penalties lose all nodes but the anchor, whose penalties are known.
-
-    A node's would depend on its path.
-    """
+def _anchors(verify_input: Any, batch: Any) -> _DraftTokens:
+    """The anchors of trees. Trees of requests with penalties are reduced to them: penalties depend on a node's path."""
     tokens = verify_input.draft_token.reshape(len(batch.seq_lens), verify_input.draft_token_num)
     penalties = tilespec_penalties.of(batch.sampling_info)
     if penalties is not None:
         links = verify_input.retrieve_next_token = verify_input.retrieve_next_token.clone()
         links[:, 0].masked_fill_(penalties.depend_on_drafts(batch.seq_lens), -1)
-    return _Drafted(tokens[:, :1])
+    return _DraftTokens(tokens[:, :1])
 
 
 def accept_trees_greedily(
     qo_indptr: torch.Tensor, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
 ) -> tuple[torch.Tensor, ...]:
-    """What ``eagle_sample`` returns for trees where all requests are greedy and nobody wants log-probabilities.
+    """Accept trees of greedy requests without log-probabilities. Returns the same as ``eagle_sample``.
 
-    The arg-max of each packed row goes to its place. SGLang would take that of dense logits: at 64 requests, 8 nodes
-    and a vocabulary of 128k those are 262 MB.
+    Only the arg-max of each row is unpacked; padded logits of 64 requests, 8 nodes and a vocabulary of 128k have 262
+    MB.
     """
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    logits = _taken(logits_output, qo_indptr, batch, width, grammar_mask, _anchors(verify_input, batch))
-    predicted = dense(logits.argmax(-1), qo_indptr, bs, width, -1)  # no token is -1
+    logits = _adjusted_logits(logits_output, qo_indptr, batch, width, grammar_mask, _anchors(verify_input, batch))
+    predicted = unpack_rows(logits.argmax(-1), qo_indptr, bs, width, -1)  # no token is -1
     ints: dict[str, Any] = {"dtype": torch.int32, "device": logits.device}
     predict, accept_index, correct = eagle_utils.verify_tree_greedy_func(
         predicts=torch.zeros(bs * width, **ints),
@@ -234,8 +233,8 @@ def accept_trees_greedily(
     return predict, correct + 1, accept_index
 
 
-def dense(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, width: int, fill: int) -> torch.Tensor:
-    """Rows ``[bs * width, ...]`` from those that were verified; the others have ``fill``."""
+def unpack_rows(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, width: int, fill: int) -> torch.Tensor:
+    """Padded rows ``[bs * width, ...]`` from packed rows; rows that were not verified are ``fill``."""
     spread = packed.new_empty((bs * width, *packed.shape[1:]))
     scatter_verify(packed, qo_indptr, bs, spread, fill)
     return spread

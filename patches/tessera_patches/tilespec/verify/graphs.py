@@ -1,7 +1,7 @@
-"""CUDA graphs for verifications in part: keyed by the tokens of the batch, beside SGLang's, which are by batch size.
+"""CUDA graphs of ragged verifications, by the number of tokens of the batch; SGLang's graphs are by batch size.
 
-They have an attention backend of their own. A backend's graphs share its buffers, and FlashAttention's uniform replay
-relies on offsets that a ragged one would overwrite.
+They have their own attention backend: graphs of a backend share its buffers, and FlashAttention's uniform graphs rely
+on offsets that ragged ones overwrite.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tessera.tilespec.tiers import tiers
 from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.attention.triton import can_be_ragged, make_ragged
-from tessera_patches.tilespec.verify.load_once import LoadedOnce
+from tessera_patches.tilespec.verify.single_load import SingleLoadGraphRunner
 
 logger = logging.getLogger(__name__)
 
 
-class RaggedGraphs(LoadedOnce):
-    """SGLang's runner in the ragged mode that it has for DSpark, at sizes of our choice.
+class RaggedGraphs(SingleLoadGraphRunner):
+    """SGLang's graph runner in its ragged mode, which SGLang uses for DSpark, with other sizes.
 
     Args:
-        model_runner: of the target.
-        attn_backend: no other graphs may use it.
-        shape: the most that is drafted for a request.
+        model_runner: the target's runner.
+        attn_backend: an attention backend that no other graphs use.
+        shape: the greatest draft of a request.
     """
 
     def __init__(self, model_runner: Any, attn_backend: Any, shape: DraftShape) -> None:
@@ -41,34 +41,34 @@ class RaggedGraphs(LoadedOnce):
 
     @property
     def ragged_verify_mode(self) -> bool:
-        """Always: SGLang asks the environment, and grants it to DSpark alone."""
+        """True; SGLang enables it for DSpark only."""
         return True
 
     @ragged_verify_mode.setter
     def ragged_verify_mode(self, granted: bool) -> None:
-        """SGLang's constructor says what it grants."""
+        """Ignores SGLang's constructor."""
 
     def slots(self, tier: int) -> int:
-        """How many requests its graph is for, those of padding among them."""
+        """The number of requests of a tier's graph, padding included."""
         most: int = self.max_bs
         return min(tier, most)
 
     def _ragged_capture_slots(self, num_tokens: int) -> int:
-        """SGLang asks the environment too, four times in a step, whether it tests something else."""
+        """Without SGLang's look-up of an environment variable, four times in a step."""
         return self.slots(num_tokens)
 
     def capture(self) -> None:
-        """Capture each tier: SGLang's loop, over sizes that are tokens and not requests."""
+        """Captures each tier, by SGLang's loop over batch sizes."""
         with TemporaryFields(self, capture_bs=self.capture_num_tokens, captured_req_width=1):
             super().capture()
 
     def _stage_ragged_verify_layout(self, ragged_layout: Any, graph_size_key: int) -> None:
-        """Copies a layout to where captured kernels read it, if any do."""
+        """Copies a layout to the buffers of captured kernels, if they read one."""
         if not getattr(self.attn_backend, "captures_no_layout", False):
             super()._stage_ragged_verify_layout(ragged_layout, graph_size_key)
 
     def get_spec_info(self, num_tokens: int) -> Any:
-        """What a capture verifies: drafts of about equal size."""
+        """The verification input of a capture, with drafts of about equal size."""
         spec_info = super().get_spec_info(num_tokens)
         lens = build_capture_verify_lens(
             num_tokens=num_tokens,
@@ -87,10 +87,10 @@ class RaggedGraphs(LoadedOnce):
 
 
 def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
-    """Capture them; None where there are no graphs, or where attention or model know drafts of one size only."""
+    """Capture the graphs; None without CUDA graphs, or if attention or model do not support ragged verification."""
     if model_runner.decode_cuda_graph_runner is None:
         return None
-    reason = _of_one_size(model_runner, shape)
+    reason = _unsupported_reason(model_runner, shape)
     if reason is not None:
         what = "whole trees or none" if shape.trees else "chains of one length, which it chooses"
         logger.warning("tessera: %s: --tile-spec verifies %s", reason, what)
@@ -103,10 +103,10 @@ def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
 
 
 def check_eager(model_runner: Any, shape: DraftShape) -> None:
-    """Some attention backends would verify a ragged batch as if its drafts were of one size, and say nothing.
+    """Check that a ragged verification without a graph is possible.
 
     Raises:
-        RuntimeError: this one would.
+        RuntimeError: the attention backend would silently verify drafts of one size.
     """
     ragged = model_runner.attn_backend.supports_ragged_verify_graph and not shape.trees
     if not ragged and model_runner.device != "cpu":
@@ -114,7 +114,7 @@ def check_eager(model_runner: Any, shape: DraftShape) -> None:
         raise RuntimeError(f"tessera: a verification in part on {name}, which has none; this is a bug of --tile-spec")
 
 
-def _of_one_size(model_runner: Any, shape: DraftShape) -> str | None:
+def _unsupported_reason(model_runner: Any, shape: DraftShape) -> str | None:
     backend = model_runner.attn_backend
     chains = backend.supports_ragged_verify_graph and not shape.trees
     if not chains and not can_be_ragged(backend):
@@ -124,8 +124,8 @@ def _of_one_size(model_runner: Any, shape: DraftShape) -> str | None:
     return None
 
 
-def in_force(graphs: RaggedGraphs | None, model_runner: Any) -> contextlib.AbstractContextManager[None]:
-    """The target runs on ``graphs`` for one verification; on its own where there are none."""
+def use_graphs(graphs: RaggedGraphs | None, model_runner: Any) -> contextlib.AbstractContextManager[None]:
+    """Run the target on ``graphs`` in a ``with`` block; on its own ones if they are None."""
     if graphs is None:
         return contextlib.nullcontext()
     return TemporaryFields(model_runner, decode_cuda_graph_runner=graphs, attn_backend=graphs.attn_backend)

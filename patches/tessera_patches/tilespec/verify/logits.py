@@ -1,7 +1,7 @@
-"""Logits as a product leaves them, in 16 bits, for those that read them once.
+"""Logits in the dtype of the weights, where only our kernels read them.
 
-SGLang copies all of them to float32 first: of 512 rows and a vocabulary of 128k that reads 131 MB and writes 262, which
-are then read in the place of 131. Kernels of acceptance and drafts widen what they read: they find the same numbers.
+SGLang copies them to float32: for 512 rows and a vocabulary of 128k it reads 131 MB and writes 262 MB, which are read
+instead of 131 MB later. Our kernels convert values when they read them, with the same results.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from sglang.srt.layers.logits_processor import should_apply_lm_head_quant_method
 from tessera_patches.core.changes import replace_method
 
 
-def as_multiplied(model: Any, wanted: Callable[[Any], bool]) -> None:
-    """Have a model's logits ``[n, V]`` in the type of its weights in some modes (in place); as ever where more is done.
+def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
+    """Keep a model's logits ``[n, V]`` in the dtype of its weights in some forward modes (in place).
 
-    More is done where ranks gather parts of them, where they are scaled or capped, and where the output matrix is
-    quantized, adapted or padded. In a captured graph they lie where SGLang has room for those in float32, which all
-    graphs share.
+    Nothing changes if ranks gather logits, if they are scaled or capped, or if the output matrix is quantized, padded
+    or has an adapter. In captured graphs they are written to SGLang's buffer for float32, which all graphs share.
 
     Args:
-        model: with SGLang's ``logits_processor``, or none.
-        wanted: says of a ``ForwardMode`` whether nobody but our kernels reads its logits.
+        model: a model, with or without SGLang's ``logits_processor``.
+        wanted: returns for a ``ForwardMode`` whether only our kernels read its logits.
     """
     processor = getattr(model, "logits_processor", None)
-    if processor is None or _does_more(processor):
+    if processor is None or _postprocesses(processor):
         return
     original = processor._get_logits
 
@@ -41,34 +40,34 @@ def as_multiplied(model: Any, wanted: Callable[[Any], bool]) -> None:
             return logits
         room = metadata.next_token_logits_buffer
         shape = len(hidden_states), processor.vocab_size
-        out = None if room is None or room.shape != shape else _narrow(room, hidden_states.dtype)
+        out = None if room is None or room.shape != shape else _in_16_bits(room, hidden_states.dtype)
         return torch.matmul(hidden_states, lm_head.weight.T, out=out)
 
     replace_method(processor, "_get_logits", get_logits)
 
 
-def drafting(mode: Any) -> bool:
-    """Whether a draft model drafts in this mode, or reads what was verified; not whether it reads a prompt."""
+def is_draft_mode(mode: Any) -> bool:
+    """Whether a draft model drafts, or reads verified tokens, in this mode; prompts are read in another one."""
     return bool(mode.is_decode() or mode.is_draft_extend_v2())
 
 
-def _does_more(processor: Any) -> bool:
+def _postprocesses(processor: Any) -> bool:
     changed = processor.logit_scale, processor.final_logit_softcapping, processor.rl_on_policy_target
     gathers = processor.do_tensor_parallel_all_gather or processor.do_tensor_parallel_all_gather_dp_attn
-    sanitizes = envs.SGLANG_SANITIZE_NAN_LOGITS.get()  # with numbers that 16 bits may not have
+    sanitizes = envs.SGLANG_SANITIZE_NAN_LOGITS.get()  # with values that 16 bits may not have
     return any(one is not None for one in changed) or gathers or processor.use_fp32_lm_head or sanitizes
 
 
-def _plain(lm_head: Any, hidden_states: torch.Tensor, vocabulary: int) -> bool:
-    """Whether SGLang would multiply by a matrix of 16 bits as it is."""
+def _plain(lm_head: Any, hidden_states: torch.Tensor, vocab_size: int) -> bool:
+    """Whether SGLang would multiply by a 16-bit matrix without changes."""
     weight = getattr(lm_head, "weight", None)
-    if weight is None or hasattr(lm_head, "set_lora") or weight.shape[0] != vocabulary:
+    if weight is None or hasattr(lm_head, "set_lora") or weight.shape[0] != vocab_size:
         return False
     same = weight.dtype == hidden_states.dtype in (torch.bfloat16, torch.float16)
     quantized = should_apply_lm_head_quant_method(lm_head, getattr(lm_head, "quant_method", None))
     return bool(same and not quantized)
 
 
-def _narrow(room: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The first half of a contiguous float32 tensor, as one of the same shape in 16 bits."""
+def _in_16_bits(room: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The first half of a contiguous float32 tensor, as a 16-bit tensor of the same shape."""
     return room.view(-1).view(dtype)[: room.numel()].view(room.shape)

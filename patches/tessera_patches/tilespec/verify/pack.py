@@ -1,7 +1,7 @@
-"""Verify drafts of different sizes in one forward: pack the chosen tokens, run, and put the results back.
+"""Verification of drafts of different lengths in one forward: pack the chosen tokens, run, unpack the results.
 
-SGLang has the layout, the attention and the graphs for this (``ragged_verify.py``), for its DSpark drafts alone. Its
-EAGLE path before and after the forward knows drafts of one size, so that is what it is given back.
+SGLang has layouts, attention and graphs for it (``ragged_verify.py``), which it uses for DSpark only. The code before
+and after the forward in its EAGLE path needs padded rows.
 """
 
 from __future__ import annotations
@@ -14,45 +14,48 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_patches.core.attachment import Attachment
-from tessera_patches.tilespec.draft.trees import DraftTree, lay_out
-from tessera_patches.tilespec.verify.accept import dense
+from tessera_patches.tilespec.draft.trees import DraftTree, prune_trees
+from tessera_patches.tilespec.verify.accept import unpack_rows
 from tessera_patches.tilespec.verify.layout import PlanViews, layout_of
 
 
 @dataclass(slots=True)
-class Cut(Attachment):
-    """One verification of part of the drafted tokens; none where all are verified.
+class PartialVerify(Attachment):
+    """A verification of a part of the draft tokens.
 
     Attributes:
-        plan: how many tokens of each request, on the device.
-        tokens: of the whole batch; the host knows no more than this sum.
-        rows: what the forward is padded to: the size of its graph, or ``tokens``.
-        views: of plans, kept from step to step.
-        dense: every drafted token ``[bs * N]``; known from `prepare` on.
+        plan: the number of tokens of each request, on the device.
+        tokens: their sum, the only number that the host knows.
+        rows: rows of the forward: the size of its graph, or ``tokens``.
+        views: cached views of plans.
+        padded: the rows of all draft tokens ``[bs * N]``; set by `prepare`.
     """
 
     plan: VerifyPlan
     tokens: int
     rows: int
     views: PlanViews
-    dense: VerifyRows | None = None
+    padded: VerifyRows | None = None
 
 
-def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: Any) -> tuple[Any, bool]:
-    """What ``eagle_prepare_for_verify`` does, for packed rows. Returns the forward batch, and whether it is a graph's.
+def prepare(partial: PartialVerify, verify_input: Any, pool: Any, batch: Any, target_worker: Any) -> tuple[Any, bool]:
+    """Do what ``eagle_prepare_for_verify`` does, with packed rows.
 
-    ``verify_input.draft_token`` stays dense: grammars and the acceptance read it.
+    ``verify_input.draft_token`` stays padded, for grammars and acceptance.
+
+    Returns:
+        the forward batch, and whether a graph runs it.
     """
     bs, runner = batch.seq_lens.shape[0], target_worker.model_runner
     tree = DraftTree.of(verify_input)
     if tree is not None:
-        lay_out(tree, verify_input, batch.seq_lens, cut.plan, runner.attn_backend)
-    cut.dense = VerifyRows.with_new_locations(verify_input.draft_token, verify_input.positions)
-    packed = VerifyRows(*(one.new_empty(cut.rows) for one in cut.dense))
+        prune_trees(tree, verify_input, batch.seq_lens, partial.plan, runner.attn_backend)
+    partial.padded = VerifyRows.with_new_locations(verify_input.draft_token, verify_input.positions)
+    packed = VerifyRows(*(one.new_empty(partial.rows) for one in partial.padded))
     slots = KVSlots(pool.req_to_token, batch.req_pool_indices, batch.seq_lens)
-    pack_verify(cut.dense, slots, cut.plan.qo_indptr, packed)
+    pack_verify(partial.padded, slots, partial.plan.qo_indptr, packed)
 
-    verify_input.ragged_verify_layout = layout_of(cut.plan, cut.views, bs, cut.tokens, cut.rows)
+    verify_input.ragged_verify_layout = layout_of(partial.plan, partial.views, bs, partial.tokens, partial.rows)
     verify_input.seq_lens_cpu = batch.seq_lens_cpu
     verify_input.seq_lens_sum = None if batch.seq_lens_cpu is None else int(batch.seq_lens_cpu.sum())
     batch.input_ids, verify_input.positions, batch.out_cache_loc = packed
@@ -69,23 +72,24 @@ def prepare(cut: Cut, verify_input: Any, pool: Any, batch: Any, target_worker: A
     return forward_batch, on_graph
 
 
-def restore(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
-    """Give back what `prepare` took: tokens, positions and slots of full drafts, and their hidden states.
+def unpack(partial: PartialVerify, verify_input: Any, batch: Any, logits_output: Any) -> None:
+    """Restore padded tokens, positions and slots, and unpack hidden states. Rows that were not verified are zero.
 
-    Those of rows that were not verified are zero.
+    Raises:
+        RuntimeError: `prepare` was not called.
     """
-    if cut.dense is None:
+    if partial.padded is None:
         raise RuntimeError("a verification in part that was never prepared")
     states = logits_output.hidden_states
     if states is not None:
         bs, width = batch.seq_lens.shape[0], verify_input.draft_token_num
-        logits_output.hidden_states = dense(states, cut.plan.qo_indptr, bs, width, 0)
-    _, verify_input.positions, batch.out_cache_loc = cut.dense
+        logits_output.hidden_states = unpack_rows(states, partial.plan.qo_indptr, bs, width, 0)
+    _, verify_input.positions, batch.out_cache_loc = partial.padded
     batch.input_ids = verify_input.draft_token
     verify_input.ragged_verify_layout = None
 
 
-def spread_logits(cut: Cut, verify_input: Any, batch: Any, logits_output: Any) -> None:
-    """Logits of full drafts, where SGLang looks for accepted rows; zero, and not looked at, where none was verified."""
+def unpack_logits(partial: PartialVerify, verify_input: Any, batch: Any, logits_output: Any) -> None:
+    """Unpack logits for SGLang's acceptance. Rows that were not verified are zero, and are not read."""
     bs, width = len(batch.seq_lens), verify_input.draft_token_num
-    logits_output.next_token_logits = dense(logits_output.next_token_logits, cut.plan.qo_indptr, bs, width, 0)
+    logits_output.next_token_logits = unpack_rows(logits_output.next_token_logits, partial.plan.qo_indptr, bs, width, 0)

@@ -1,7 +1,7 @@
-"""Penalties that count tokens instead of steps, instead of SGLang's. Scheduler process.
+"""Penalties by tokens instead of steps. Scheduler process.
 
-SGLang feeds its penalizers the last token that the host knows, once in each step. Here they get all that it learnt
-since, and the device adds what the host does not know yet.
+SGLang's penalizers get the last token that the host knows, once in each step. Ours gets all new tokens, and the device
+adds those that the host does not know yet.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from tessera.tilespec.penalties import Penalties
 
 _NAME = "tessera_penalties"
 _COUNTED = "tessera_counted"
-"""The attribute of SGLang's ``Req`` that says how many of its tokens its batch has counted."""
+"""The attribute of SGLang's ``Req`` with the number of its tokens that its batch has counted."""
 
 
 def of(sampling_info: Any) -> Penalties | None:
-    """The penalties of a batch that is being computed; None where no request has any."""
+    """The penalties of the batch of a forward; None if no request has any."""
     found: Penalties | None = getattr(sampling_info, _NAME, None)
     return found
 
 
-def forget(sampling_info: Any) -> None:
-    """They are applied."""
+def clear(sampling_info: Any) -> None:
+    """Remove the penalties, once they are applied."""
     setattr(sampling_info, _NAME, None)
 
 
-class OutputCounts(_BatchedPenalizer):
-    """The one penalizer of a batch: frequency, presence, repetition and ``min_new_tokens`` together.
+class TokenPenalizer(_BatchedPenalizer):
+    """The only penalizer of a batch: frequency, presence, repetition and ``min_new_tokens``.
 
     Attributes:
-        penalties: of the batch's requests in their order, with what the host knew when it was last asked.
+        penalties: the penalties of the batch, with the tokens that the host knew at the last update.
     """
 
     penalties: Penalties
@@ -48,10 +48,10 @@ class OutputCounts(_BatchedPenalizer):
     def _prepare(self) -> None:
         orchestrator = self.orchestrator
         reqs = orchestrator.reqs()
-        self.penalties = _none_counted(reqs, orchestrator.vocab_size, orchestrator.device)
+        self.penalties = _empty_penalties(reqs, orchestrator.vocab_size, orchestrator.device)
         for req in reqs:
             setattr(req, _COUNTED, 0)
-        self._count(reqs)  # those that were retracted have some
+        self._count(reqs)  # retracted requests have tokens
 
     def _cumulate_output_tokens(self, output_ids: torch.Tensor) -> None:  # noqa: ARG002 - the last one of each request
         self._count(self.orchestrator.reqs())
@@ -70,12 +70,12 @@ class OutputCounts(_BatchedPenalizer):
         self.penalties = self.penalties.with_tokens(there[:, 1:], there[:, 0])
 
     def _apply(self, logits: torch.Tensor) -> None:
-        """`penalize` and `tessera_patches.tilespec.verify.accept` do, when it is known what logits are of."""
+        """Nothing: `penalize` and `tessera_patches.tilespec.verify.accept` apply them."""
 
     def _filter(self, keep_indices: torch.Tensor) -> None:
         self.penalties = self.penalties.select(keep_indices)
 
-    def _merge(self, their: OutputCounts) -> None:
+    def _merge(self, their: TokenPenalizer) -> None:
         self.penalties = self.penalties.concat(their.penalties)
 
     def _teardown(self) -> None:
@@ -83,58 +83,58 @@ class OutputCounts(_BatchedPenalizer):
             del self.penalties
 
 
-def count_outputs(
+def use_token_penalizer(
     original: Callable[..., None], orchestrator: Any, vocab_size: int, batch: Any, penalizers: set[type]
 ) -> None:
-    """AROUND ``BatchedPenalizerOrchestrator.__init__``: one penalizer for SGLang's four."""
+    """AROUND ``BatchedPenalizerOrchestrator.__init__``: one penalizer instead of SGLang's four."""
     del penalizers
-    original(orchestrator, vocab_size, batch, {OutputCounts})
+    original(orchestrator, vocab_size, batch, {TokenPenalizer})
 
 
-def with_penalties(original: Callable[..., Any], sampling_info: Any) -> Any:
-    """AROUND ``SamplingBatchInfo.copy_for_forward``: the copy has `Penalties` for SGLang's matrix of zeros."""
-    asked = original(sampling_info)
+def attach_penalties(original: Callable[..., Any], sampling_info: Any) -> Any:
+    """AROUND ``SamplingBatchInfo.copy_for_forward``: the copy has `Penalties` instead of SGLang's matrix."""
+    copied = original(sampling_info)
     orchestrator = sampling_info.penalizer_orchestrator
     if orchestrator.is_required:
-        asked.acc_additive_penalties = None
-        setattr(asked, _NAME, orchestrator.penalizers[OutputCounts].penalties)
-    return asked
+        copied.acc_additive_penalties = None
+        setattr(copied, _NAME, orchestrator.penalizers[TokenPenalizer].penalties)
+    return copied
 
 
 def penalize(original: Callable[..., None], sampling_info: Any, logits: torch.Tensor) -> None:
-    """AROUND ``SamplingBatchInfo.apply_logits_bias``: the logits after prompts, which no draft continues."""
+    """AROUND ``SamplingBatchInfo.apply_logits_bias``: penalizes the logits after prompts, which have no drafts."""
     penalties = of(sampling_info)
     if penalties is not None:
         penalties.penalize(logits)
     original(sampling_info, logits)
 
 
-def _penalized(asked: Any) -> bool:
-    counting = asked.frequency_penalty != 0 or asked.presence_penalty != 0 or asked.repetition_penalty != 1
-    return bool(counting or asked.min_new_tokens > 0)
+def _penalized(params: Any) -> bool:
+    counting = params.frequency_penalty != 0 or params.presence_penalty != 0 or params.repetition_penalty != 1
+    return bool(counting or params.min_new_tokens > 0)
 
 
-def _none_counted(reqs: Any, vocabulary: int, device: Any) -> Penalties:
-    """Of requests none of whose tokens is counted yet."""
-    asked = [req.sampling_params for req in reqs]
+def _empty_penalties(reqs: Any, vocab_size: int, device: Any) -> Penalties:
+    """The penalties of requests none of whose tokens are counted yet."""
+    params = [req.sampling_params for req in reqs]
     stops = list(zip(*zip_longest(*(_stops(req) for req in reqs)), strict=True)) or [()] * len(reqs)
-    floats = torch.tensor([[one.frequency_penalty, one.presence_penalty, one.repetition_penalty] for one in asked])
+    floats = torch.tensor([[one.frequency_penalty, one.presence_penalty, one.repetition_penalty] for one in params])
     frequency, presence, repetition = floats.to(device).split(1, dim=1)
     return Penalties(
-        torch.zeros((len(reqs), vocabulary), device=device),
+        torch.zeros((len(reqs), vocab_size), device=device),
         torch.zeros(len(reqs), dtype=torch.int64, device=device),
         torch.tensor([len(req.origin_input_ids) for req in reqs], device=device),
         frequency,
         presence,
         repetition,
-        torch.tensor([one.min_new_tokens for one in asked], device=device),
+        torch.tensor([one.min_new_tokens for one in params], device=device),
         torch.tensor([[token or 0 for token in row] for row in stops], dtype=torch.int64, device=device),
         torch.tensor([[(token is not None) * -torch.inf for token in row] for row in stops], device=device),
     )
 
 
 def _stops(req: Any) -> list[int]:
-    """Tokens that end a request which wants a least number of them."""
+    """The stop tokens of a request with ``min_new_tokens``; none of others."""
     if req.sampling_params.min_new_tokens == 0:
         return []
     found = set(req.sampling_params.stop_token_ids or ()) | set(req.eos_token_ids or ())
