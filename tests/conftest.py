@@ -7,12 +7,17 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tessera.launching.command import gpu_present
 from tessera.launching.server import Server
-from tessera_testing.pool import ServerPool
+from tessera_testing.pool import MakeServer, ServerPool
+from tessera_testing.prepared.interpreter import Interpreter
+from tessera_testing.prepared.server import ForkedServer
+from tessera_testing.refusal import Refusal, expect_refusal
 
 # Folders whose every test starts the real server.
 ENGINE_FOLDERS = ("engine_cpu", "faults", "fuzz")
@@ -54,6 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=shlex.split,
         default=[],
         help="further arguments of every server, for example --server-args='--attention-backend fa3'",
+    )
+    group.addoption(
+        "--fork", action="store_true", help="fork servers from a process that has imported the engine: 3 s each"
     )
 
 
@@ -116,13 +124,34 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def server_pool(pytestconfig: pytest.Config) -> Iterator[ServerPool]:
+def interpreter() -> Iterator[Interpreter]:
+    """A Python that has imported the engine."""
+    with Interpreter() as interpreter:
+        yield interpreter
+
+
+@pytest.fixture(scope="session")
+def make_server(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> MakeServer:
+    """Makes servers: as users do; with ``--fork``, without a GPU, forks of a process that has imported the engine."""
+    spawned = gpu_present() or not pytestconfig.getoption("--fork")
+    return Server if spawned else partial(ForkedServer, request.getfixturevalue("interpreter"))
+
+
+@pytest.fixture(scope="session")
+def refusal(make_server: MakeServer) -> Refusal:
+    """Starts a server that must refuse to start, and returns its log."""
+    return partial(expect_refusal, make=make_server)
+
+
+@pytest.fixture(scope="session")
+def server_pool(pytestconfig: pytest.Config, make_server: MakeServer) -> Iterator[ServerPool]:
     """Real servers by their options; tests that ask for equal options share one."""
     common_args = tuple(pytestconfig.getoption("--server-args"))
     log_dir = pytestconfig.getoption("--server-log-dir")
     if log_dir is not None:
         log_dir /= os.environ.get("PYTEST_XDIST_WORKER", "")  # each process counts its own servers
-    with ServerPool(common_args=common_args, log_dir=log_dir, progress=_printer(pytestconfig)) as pool:
+    progress = _printer(pytestconfig)
+    with ServerPool(common_args=common_args, log_dir=log_dir, progress=progress, make=make_server) as pool:
         pytestconfig.stash[_pool_key] = pool
         yield pool
         del pytestconfig.stash[_pool_key]
@@ -145,13 +174,13 @@ def projections(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(server_pool: ServerPool) -> Server:
     """The plain server with rows, float32; shared by every test that needs no other option."""
-    return server_pool.get(HIDDEN)
+    return server_pool.get(HIDDEN, spawned=True)
 
 
 @pytest.fixture
 def injecting(server_pool: ServerPool, projections: Path) -> Server:
     """A server with injection and rows, float32; shared by every test that injects."""
-    return server_pool.get(HIDDEN, "--injection-projections", str(projections))
+    return server_pool.get(HIDDEN, "--injection-projections", str(projections), spawned=True)
 
 
 def _unused_models() -> list[str]:

@@ -73,7 +73,7 @@ def bf16(server_pool: ServerPool) -> Server:
 @pytest.fixture
 def fingerprinting(server_pool: ServerPool) -> Server:
     """A server that fingerprints every response."""
-    return server_pool.get("--toploc-verification")
+    return server_pool.get("--toploc-verification", spawned=True)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from tessera_testing.claims import verdicts
 from tessera_testing.injected import ask, check, override, prompt_of, replaced, vectors_of
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
-from tessera_testing.refusal import expect_refusal
+from tessera_testing.refusal import Refusal
 from tessera_testing.tiny import TINY
 
 OPTIONS = ("--toploc-verification", "--enable-injection", "--chunked-prefill-size", "32")
@@ -155,7 +155,7 @@ def test_rows_vectors_and_fingerprints(model: Model) -> None:
     assert verdicts(model.server, other) == ["fail"]
 
 
-def test_a_model_that_makes_other_embeddings_of_ids_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_makes_other_embeddings_of_ids_is_refused(refusal: Refusal, tmp_path: Path) -> None:
     """By its name, before it serves: its rows, and the prefixes that it caches, would be another model's."""
-    log = expect_refusal(made(tmp_path / "granite", "granitemoehybrid", **GRANITE), *OPTIONS)
+    log = refusal(made(tmp_path / "granite", "granitemoehybrid", **GRANITE), *OPTIONS)
     assert "refusing to start: --enable-injection does not support GraniteMoeHybridForCausalLM: rows of the same" in log

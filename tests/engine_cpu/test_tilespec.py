@@ -60,7 +60,10 @@ def dice(request: pytest.FixtureRequest, server_pool: ServerPool, few: tuple[str
     """A server in which dice decide how much to draft and to verify, and which retracts requests."""
     options = few if request.param == FEW else SERVERS[request.param]
     ranks = RANKS_ON_CPUS if request.param.endswith("ranks") else {}
-    return server_pool.get(*options, "--tile-spec", HIDDEN, *GRAMMARS, env=DICE | retracting(7) | ranks)
+    spawned = request.param == "standalone"
+    return server_pool.get(
+        *options, "--tile-spec", HIDDEN, *GRAMMARS, env=DICE | retracting(7) | ranks, spawned=spawned
+    )
 
 
 def test_one_request_at_a_time(server_pool: ServerPool, hf: HuggingFace) -> None:

@@ -272,7 +272,7 @@ def test_killed_in_mid_batch(server_pool: ServerPool, server: Server, proxy: Unr
         while server.exit_code is None:
             time.sleep(0.05)
         assert not list(Path(tempfile.gettempdir()).glob(f"tessera-{server.pid}-*"))
-        proxy.target = server_pool.get(HIDDEN).url
+        proxy.target = server_pool.get(HIDDEN, spawned=True).url
         groups = waiting.result(timeout=120)
     assert [len(group) for group in groups] == [4, 4]
     assert all(len(candidate.output_ids) == 400 for group in groups for candidate in group)

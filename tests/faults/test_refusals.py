@@ -16,7 +16,7 @@ import pytest
 from tessera.launching.command import command, environment
 from tessera.launching.ports import free_port
 from tessera_testing.drafts import chain, drafting
-from tessera_testing.refusal import expect_refusal
+from tessera_testing.refusal import Refusal, expect_refusal
 from tessera_testing.tiny import TINY
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
@@ -101,10 +101,10 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def logs() -> dict[str, str]:
+def logs(refusal: Refusal) -> dict[str, str]:
     """The log of each server that starts broken; two start at a time."""
     with ThreadPoolExecutor(2) as threads:
-        logs = threads.map(lambda fault: expect_refusal(TINY, HIDDEN, env={"TESSERA_TEST_FAULT": fault}), FAULTS)
+        logs = threads.map(lambda fault: refusal(TINY, HIDDEN, env={"TESSERA_TEST_FAULT": fault}), FAULTS)
         return dict(zip(FAULTS, logs, strict=True))
 
 
@@ -132,13 +132,13 @@ def weightless(folder: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sized_logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def sized_logs(refusal: Refusal, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The lines that each server with something unsupported beside --tile-spec leaves; two start at a time."""
     model = weightless(tmp_path_factory.mktemp("weightless"))
 
     def start(case: Unsupported) -> list[str]:
         drafts = ("--speculative-draft-model-path", str(model)) if "EAGLE" in case.options else ()
-        return expect_refusal(model, "--tile-spec", *case.options, *drafts, env=case.env).splitlines()
+        return refusal(model, "--tile-spec", *case.options, *drafts, env=case.env).splitlines()
 
     with ThreadPoolExecutor(2) as threads:
         return dict(zip(UNSUPPORTED, threads.map(start, UNSUPPORTED.values()), strict=True))
@@ -154,12 +154,12 @@ def test_what_does_not_go_with_tile_spec_ends_the_start(sized_logs: dict[str, li
 
 
 @pytest.fixture(scope="module")
-def model_logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def model_logs(refusal: Refusal, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The lines that each server of an unsupported model leaves; two start at a time."""
 
     def start(case: UnsupportedModel) -> list[str]:
         model = weightless(tmp_path_factory.mktemp("model"), **case.config)
-        return expect_refusal(model, *case.options).splitlines()
+        return refusal(model, *case.options).splitlines()
 
     with ThreadPoolExecutor(2) as threads:
         return dict(zip(MODELS, threads.map(start, MODELS.values()), strict=True))
@@ -174,10 +174,10 @@ def test_a_model_that_does_not_go_with_an_option_ends_the_start(model_logs: dict
 
 
 @pytest.mark.parametrize("replicas", ["1", "2"])
-def test_a_scheduler_that_cannot_serve_ends_the_start(replicas: str) -> None:
+def test_a_scheduler_that_cannot_serve_ends_the_start(refusal: Refusal, replicas: str) -> None:
     """Whoever waits for it: the launcher, or the controller of several."""
     options = "--tile-spec", *drafting("STANDALONE", chain(3)), "--dp-size", replicas
-    log = expect_refusal(TINY, *options, env={"TESSERA_TEST_FAULT": "unmeasured"})
+    log = refusal(TINY, *options, env={"TESSERA_TEST_FAULT": "unmeasured"})
     assert "tessera: refusing to start: --tile-spec: measuring steps failed: out of luck" in log
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import IO, NamedTuple, Protocol, Self
 
 from tessera.launching.command import LAUNCHER, command, environment, has_replicas, is_healthy
 from tessera.launching.ports import HOST, hold_port, port_of
@@ -50,8 +50,22 @@ class ServerStartError(RuntimeError):
         self.exit_code = exit_code
 
 
+class Process(Protocol):
+    """What is needed of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+
+    def poll(self) -> int | None:
+        """Exit status, None while it runs."""
+
+    def wait(self) -> int:
+        """Exit status, once it has ended."""
+
+
 class _Running(NamedTuple):
-    process: subprocess.Popen[bytes]
+    process: Process
     family: ProcessFamily
 
 
@@ -141,14 +155,7 @@ class Server:
         self._log_path = self._log_path or _temporary_log()
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("wb") as log:
-            process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._env,
-                start_new_session=True,
-            )
+            process = self._launch(log)
         self._running = _Running(process, ProcessFamily(process.pid))
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
@@ -182,6 +189,17 @@ class Server:
         self._log_text = self.log
         if self._log_path is not None and not self._keep_log:
             self._log_path.unlink(missing_ok=True)
+
+    def _launch(self, log: IO[bytes]) -> Process:
+        """Start the launcher in a session of its own, without input; its output goes to `log`."""
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=self._env,
+            start_new_session=True,
+        )
 
     def _hold_port(self) -> int:
         """Return a port that is this server's until `stop`."""

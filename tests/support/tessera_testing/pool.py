@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,7 +11,9 @@ from typing import Self
 from tessera.launching.server import Progress, Server
 from tessera_testing.tiny import TINY
 
-_Key = tuple[Path, tuple[str, ...], tuple[tuple[str, str], ...]]
+_Key = tuple[Path, tuple[str, ...], tuple[tuple[str, str], ...], bool]
+MakeServer = Callable[..., Server]
+"""`Server`, or what makes one from the same arguments."""
 
 
 class ServerPool:
@@ -22,6 +24,7 @@ class ServerPool:
         log_dir: folder that keeps their logs; by default a log ends with its server.
         progress: called with a line every few seconds of a start.
         most: how many may live at once; an idle one needs about 2 GiB, and the least recently used one is stopped.
+        make: makes each that is not to be spawned.
     """
 
     def __init__(
@@ -31,11 +34,13 @@ class ServerPool:
         log_dir: Path | None = None,
         progress: Progress | None = None,
         most: int = 2,
+        make: MakeServer = Server,
     ) -> None:
         self._common_args = common_args
         self._log_dir = log_dir
         self._progress = progress
         self._most = most
+        self._make = make
         self._made = 0
         self._servers: OrderedDict[_Key, Server] = OrderedDict()
 
@@ -51,30 +56,33 @@ class ServerPool:
         """The servers kept now, the least recently used first."""
         return list(self._servers.values())
 
-    def get(self, *args: str, model: Path = TINY, env: Mapping[str, str] | None = None) -> Server:
+    def get(
+        self, *args: str, model: Path = TINY, env: Mapping[str, str] | None = None, spawned: bool = False
+    ) -> Server:
         """Return a server with these options: a running one, or else a new one.
 
-        It stays up at least until `get` has returned `most` others.
+        It stays up at least until `get` has returned `most` others. If ``spawned``, it was started as users start it.
 
         Raises:
             ServerStartError: it did not start.
         """
-        key = (model, args, tuple(sorted((env or {}).items())))
+        spawned = spawned or self._make is Server
+        key = (model, args, tuple(sorted((env or {}).items())), spawned)
         server = self._servers.pop(key, None)
         if server is not None and server.exit_code is not None:
             server.stop()  # a test has killed it: nothing of it may remain beside the new one
             server = None
         if server is None:
-            server = self._start(args, model, env)
+            server = self._start(Server if spawned else self._make, args, model, env)
         self._servers[key] = server
         return server
 
-    def _start(self, args: tuple[str, ...], model: Path, env: Mapping[str, str] | None) -> Server:
+    def _start(self, make: MakeServer, args: tuple[str, ...], model: Path, env: Mapping[str, str] | None) -> Server:
         while len(self._servers) >= self._most:
             self._stop_oldest()
         self._made += 1
         log_path = self._log_dir / f"server-{self._made:02d}.log" if self._log_dir else None
-        return Server(model, *args, *self._common_args, env=env, log_path=log_path, progress=self._progress).__enter__()
+        return make(model, *args, *self._common_args, env=env, log_path=log_path, progress=self._progress).__enter__()
 
     def _stop_oldest(self) -> None:
         _, server = self._servers.popitem(last=False)

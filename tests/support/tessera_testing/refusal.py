@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tessera.launching.command import LAUNCHER
 from tessera.launching.server import START_SECONDS, Server, ServerStartError
+from tessera_testing.pool import MakeServer
+
+Refusal = Callable[..., str]
+"""`expect_refusal`, of servers that are made in some way."""
 
 
 class RefusalExpectedError(RuntimeError):
@@ -19,14 +23,15 @@ def expect_refusal(
     env: Mapping[str, str] | None = None,
     launched_by: tuple[str, ...] = LAUNCHER,
     seconds: float = START_SECONDS,
+    make: MakeServer = Server,
 ) -> str:
-    """Start a server that must refuse to start. Return its log.
+    """Start a server that must refuse to start, made by ``make``. Return its log.
 
     Raises:
         ServerStartError: it exited with 0, was killed by a signal, or was neither up nor gone after `seconds`.
         RefusalExpectedError: it serves.
     """
-    server = Server(model, *args, env=env, launched_by=launched_by)
+    server = make(model, *args, env=env, launched_by=launched_by)
     server.start()
     try:
         server.wait_ready(seconds)

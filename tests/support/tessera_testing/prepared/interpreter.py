@@ -1,0 +1,125 @@
+"""Starts the process that has imported the engine, and makes others of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple, Self
+
+from tessera.launching.command import environment
+from tessera_testing.prepared.imports import Imported
+from tessera_testing.prepared.order import Order
+from tessera_testing.prepared.parent import Parent
+
+PROGRAM = ("-m", "tessera_testing.prepared")
+_MOST_BYTES = 1 << 17
+
+
+class Forked:
+    """A child of this process, with what `subprocess.Popen` has of it.
+
+    Args:
+        pid: its id.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit status, None while it runs."""
+        return self._look(os.WNOHANG)
+
+    def wait(self) -> int:
+        """Wait until it has ended."""
+        while (status := self._look(0)) is None:
+            pass
+        return status
+
+    def _look(self, how: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, how)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+class Interpreter:
+    """A Python that has imported the engine, as a context manager; it starts when it is first needed.
+
+    Args:
+        program: arguments of Python that start it; the number of a socket is added.
+    """
+
+    def __init__(self, program: tuple[str, ...] = PROGRAM) -> None:
+        self._program = program
+        self._lock = threading.Lock()
+        self._begun: _Begun | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._begun is not None:
+            self._begun.socket.close()
+            self._begun.process.wait()
+
+    def differing(self, env: Mapping[str, str]) -> set[str]:
+        """Return the variables for which a process with this environment might have imported something else."""
+        return self._begin().imported.differing(env)
+
+    def run(self, args: Sequence[str], env: Mapping[str, str], out: IO[bytes]) -> Forked:
+        """Run Python with these arguments in a session of its own, without input.
+
+        Raises:
+            RuntimeError: the process that has imported the engine is gone.
+        """
+        order = Order(tuple(args), dict(env), str(Path.cwd()), (0, 1, 2), own_session=True)
+        with Path(os.devnull).open("rb") as nothing:
+            return Forked(self._begin().parent.make(order, [nothing.fileno(), out.fileno(), out.fileno()]))
+
+    def _begin(self) -> _Begun:
+        with self._lock:
+            if self._begun is None:
+                self._begun = _start(self._program)
+            return self._begun
+
+
+class _Begun(NamedTuple):
+    process: subprocess.Popen[bytes]
+    socket: socket.socket
+    parent: Parent
+    imported: Imported
+
+
+def _start(program: tuple[str, ...]) -> _Begun:
+    """Start it, and wait for its imports.
+
+    Raises:
+        RuntimeError: they failed; the message has the end of what it wrote.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, *program, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment({}),
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+        told = ours.recv(_MOST_BYTES)
+        if not told:
+            log.seek(0)
+            raise RuntimeError(f"the engine was not imported:\n{log.read()[-4000:].decode(errors='replace')}")
+    return _Begun(process, ours, Parent(ours), pickle.loads(told))  # noqa: S301 - of a process of ours
