@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from provenance import provenance, tell
-from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows_torch
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows
 from tessera_kernels.triton.rows.pool_rows import TILE, Tile, pool_rows_triton
 
 GOAL = 0.7
@@ -56,7 +56,7 @@ def _pooled(rows: torch.Tensor, slots: torch.Tensor, reduce: Reduce, tile: Tile,
     spans = [Span(request, 0, slots.shape[1], reduce) for request in range(len(slots))]
     found = pool_rows_triton(rows, slots, spans, tile=tile)
     torch.cuda.synchronize()
-    torch.testing.assert_close(found[:2], pool_rows_torch(rows, slots, spans[:2]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[:2], pool_rows.reference(rows, slots, spans[:2]), rtol=1e-4, atol=1e-5)
     seconds = _seconds(lambda: pool_rows_triton(rows, slots, spans, tile=tile))
     share = rows.nbytes / seconds / copy
     return {

@@ -1,17 +1,20 @@
 """The list of ops: for each its definition, its Triton kernel, its compile case and its tests.
 
-An op is a function on tensors with a Triton kernel and a reference in torch. Its definition imports no kernel; it asks
-`kernel_of`, which imports the kernel's module at the first launch. So kernels import definitions and never the reverse,
-and a machine without a GPU never imports Triton. `tests/unit/test_kernel_registry.py` derives from this
-list that every op is complete.
+An op is a function on tensors with a Triton kernel and a reference in torch. The reference is the op's definition, and
+the decorator `op` dispatches to the kernel, whose module it imports at the first launch. So kernels import definitions
+and never the reverse, and a machine without a GPU never imports Triton. `tests/unit/test_kernel_registry.py` derives
+from this list that every op is complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, update_wrapper
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Op(NamedTuple):
@@ -19,8 +22,7 @@ class Op(NamedTuple):
 
     Attributes:
         family: the folder of its modules.
-        name: of its modules and of the op itself; its reference is ``<name>_torch``, the launch of its kernel
-            ``<name>_triton``.
+        name: of its modules and of the op itself; the launch of its kernel is ``<name>_triton``.
     """
 
     family: str
@@ -28,7 +30,7 @@ class Op(NamedTuple):
 
     @property
     def definition(self) -> str:
-        """The module with the op's types, the op itself and its reference."""
+        """The module with the op's types and its reference."""
         return f"tessera_kernels.ops.{self.family}.{self.name}"
 
     @property
@@ -68,27 +70,34 @@ OPS = (
 _BY_NAME = {op.name: op for op in OPS}
 
 
-class Kernel:
-    """The Triton kernel of an op; its module is imported when `launch` is first looked up, and only then.
+class TensorOp(Generic[P, R]):
+    """An op, as it is called: the Triton kernel where its first argument is on a GPU, else the reference.
 
     Args:
-        op: the kernel's op.
-    """
-
-    def __init__(self, op: Op) -> None:
-        self._op = op
-
-    @cached_property
-    def launch(self) -> Callable[..., Any]:
-        """The function ``<name>_triton``: the op's parameters, on CUDA tensors."""
-        function: Callable[..., Any] = getattr(import_module(self._op.kernel), f"{self._op.name}_triton")
-        return function
-
-
-def kernel_of(name: str) -> Kernel:
-    """The kernel of an op, for its definition to launch.
+        reference: the op in torch; its name is in `OPS`.
 
     Raises:
-        KeyError: no op of this name is in `OPS`.
+        KeyError: it is not.
     """
-    return Kernel(_BY_NAME[name])
+
+    def __init__(self, reference: Callable[P, R]) -> None:
+        self.reference = reference
+        self._op = _BY_NAME[reference.__name__]
+        update_wrapper(self, reference)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it."""
+        first: Any = args[0]
+        tensor = first[0] if isinstance(first, tuple) else first
+        return self.kernel(*args, **kwargs) if tensor.is_cuda else self.reference(*args, **kwargs)
+
+    @cached_property
+    def kernel(self) -> Callable[P, R]:
+        """The function ``<name>_triton``. Its module is imported when this is first looked up."""
+        launch: Callable[P, R] = getattr(import_module(self._op.kernel), f"{self._op.name}_triton")
+        return launch
+
+
+def op(reference: Callable[P, R]) -> TensorOp[P, R]:
+    """Make an op of its reference (decorator). Its first parameter is a tensor, or a tuple that begins with one."""
+    return TensorOp(reference)

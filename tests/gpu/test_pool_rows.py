@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows, pool_rows_torch
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows
 
 pytestmark = [
     pytest.mark.gpu,
@@ -22,7 +22,7 @@ def test_equals_the_reference(hidden: int, dtype: torch.dtype) -> None:
     slots = torch.stack([torch.randperm(5000, device="cuda", generator=generator)[:2100] for _ in range(4)]).int()
     lengths = (1, 2, 63, 64, 65, 128, 129, 2000)
     spans = [Span(i % 4, i, i + n, reduce) for i, n in enumerate(lengths) for reduce in Reduce]
-    found, expected = pool_rows(rows, slots, spans), pool_rows_torch(rows.double(), slots, spans)
+    found, expected = pool_rows(rows, slots, spans), pool_rows.reference(rows.double(), slots, spans)
     torch.cuda.synchronize()
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 

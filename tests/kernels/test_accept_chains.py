@@ -16,16 +16,15 @@ from tessera_kernels.ops.accept.accept_chains import (
     ChainSampling,
     Observation,
     accept_chains,
-    accept_chains_torch,
 )
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
-from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance_torch
+from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
 from tessera_kernels.triton.accept.accept_chains import accept_chains_triton
 from tessera_kernels.triton.device import chunk_softmax
 
 SMALL = 64
 POISON = -(2**30)
-BOTH = {"triton": accept_chains_triton, "torch": accept_chains_torch}
+BOTH = {"triton": accept_chains_triton, "torch": accept_chains.reference}
 KERNELS = pytest.mark.parametrize("accept", BOTH.values(), ids=BOTH)
 Accept = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, ChainSampling | None, AcceptedChains, Observation | None], None
@@ -221,7 +220,7 @@ def test_it_learns_what_observing_does(
     models = [AcceptanceModel.create(torch.linspace(0.1, 0.9, 7), table, 9, device) for _ in range(2)]
     outputs = poisoned(bs, width, device)
     accept(logits, qo_indptr, chains, None, outputs, Observation(confidence.to(device), requests, models[0]))
-    observe_acceptance_torch(confidence.to(device), requests, lens.to(device), outputs.accept_lens, models[1])
+    observe_acceptance.reference(confidence.to(device), requests, lens.to(device), outputs.accept_lens, models[1])
     counts, known = (model.counts for model in models)
     assert torch.equal(counts[:2], known[:2])
     assert (counts - known).abs().max() <= bs  # predictions: each survival is rounded once

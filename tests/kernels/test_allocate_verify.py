@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
-from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify, allocate_verify_torch
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 from tessera_kernels.triton.verify.allocate_verify import allocate_verify_triton
 from tessera_testing import path_scores
 
@@ -68,7 +68,7 @@ def test_allocation(device: str, size: tuple[int, int, int], share: float, ties:
     tokens = bs + int(share * bs * steps)
     plan, reference = poisoned(slots, steps, depths, device), poisoned(slots, steps, depths, device)
     allocate_verify_triton(confidence, requests, model, tokens, plan)
-    allocate_verify_torch(confidence, requests, model, tokens, reference)
+    allocate_verify.reference(confidence, requests, model, tokens, reference)
 
     survival = plan.survival[:bs, :steps].clone()
     torch.testing.assert_close(survival, reference.survival[:bs, :steps], rtol=1e-5, atol=1e-7)
@@ -120,7 +120,7 @@ def test_confidence_that_is_not_a_number(device: str) -> None:
     model.logits.copy_(torch.linspace(-4, 4, BINS))
     model.offsets.zero_()
     confidence = torch.tensor([[float("nan"), 1.0], [0.9, 0.9], [1.0, float("nan")]], device=device)
-    for allocate in (allocate_verify_triton, allocate_verify_torch):
+    for allocate in (allocate_verify_triton, allocate_verify.reference):
         plan = poisoned(3, 2, 2, device)
         allocate(confidence, torch.arange(3, device=device), model, 3 + 3, plan)
         assert plan.verify_lens.tolist() == [1, 3, 2]
@@ -144,7 +144,7 @@ def test_allocation_of_trees(device: str, batch: tuple[int, int, int], share: fl
     requests = torch.randperm(path_scores.REQUESTS, generator=rng)[:bs]
     tokens = bs + int(share * bs * nodes)
     allocate: Any
-    for allocate in (allocate_verify_triton, allocate_verify_torch):
+    for allocate in (allocate_verify_triton, allocate_verify.reference):
         plan = VerifyPlan.create(slots, nodes, nodes, device)
         plan.histogram.fill_(2**31 - 1)  # it wraps
         allocate(scores.to(device), requests.to(device), model, tokens, plan, paths=True)

@@ -10,12 +10,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.ops.draft.draft_confidence import draft_confidence_torch
+from tessera_kernels.ops.draft.draft_confidence import draft_confidence
 from tessera_kernels.triton.draft.draft_confidence import COLUMNS_PER_SPLIT, draft_confidence_triton
 
 several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 INF, NAN = float("inf"), float("nan")
-CONFIDENCE = (draft_confidence_triton, draft_confidence_torch)
+CONFIDENCE = (draft_confidence_triton, draft_confidence.reference)
 
 
 def confidence_of(run: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tessera_kernels.ops.draft.draft_proposal import draft_proposal, draft_proposal_torch
+from tessera_kernels.ops.draft.draft_proposal import draft_proposal
 from tessera_kernels.triton.draft import draft_proposal as kernels
 
 SMALL = 64
 INF, NAN = math.inf, math.nan
-BOTH = {"triton": kernels.draft_proposal_triton, "torch": draft_proposal_torch}
+BOTH = {"triton": kernels.draft_proposal_triton, "torch": draft_proposal.reference}
 KERNELS = pytest.mark.parametrize("propose", BOTH.values(), ids=BOTH)
 Propose = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
 Found = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

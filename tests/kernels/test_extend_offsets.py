@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets_torch
+from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_kernels.triton.draft.extend_offsets import COLUMNS, PROGRAMS, ROWS, extend_offsets_triton
 from tessera_testing.attention import extending
 
@@ -68,7 +68,7 @@ def test_offsets(device: str, batch: tuple[int, int, int, int], extends: torch.d
     of_requests = [tensor.to(device) for tensor in (requests, table)]
     wanted = [seq_lens.to(device), extend_lens.to(device), also, *of_requests]
     fill: Any
-    for fill in (few, extend_offsets_torch):
+    for fill in (few, extend_offsets.reference):
         offsets = poisoned(bs + padding, sum(lens) + 5, device)
         fill(*wanted, width, of_batch(offsets, bs + padding))
         check(offsets, lens, requests.tolist(), table, width, sum(lens) + 5)
@@ -98,7 +98,7 @@ def test_nothing_is_written_beyond_the_capacity(device: str) -> None:
     table = torch.arange(40, dtype=torch.int32).view(2, 20)
     seq_lens, extend_lens, requests = (torch.tensor(n, device=device) for n in ([20, 20], [1, 1], [1, 0]))
     fill: Any
-    for fill in (few, extend_offsets_torch):
+    for fill in (few, extend_offsets.reference):
         offsets = poisoned(2, 30, device)
         few_slots = of_batch(offsets, 2)._replace(kv_indices=offsets.kv_indices[:25])
         fill(seq_lens, extend_lens, None, requests, table.to(device), 3, few_slots)

@@ -15,7 +15,7 @@ from tessera_kernels.ops.learning.observe_acceptance import (
     OFFSET_DECAY,
     OFFSET_LIMIT,
     OFFSET_RATE,
-    observe_acceptance_torch,
+    observe_acceptance,
 )
 from tessera_kernels.triton.learning.observe_acceptance import observe_acceptance_triton
 
@@ -62,7 +62,7 @@ def test_observation(device: str, bs: int, steps: int, seed: int) -> None:
         after[request] = min(max(moved, -OFFSET_LIMIT), OFFSET_LIMIT)
 
     observe: Any
-    for observe in (observe_acceptance_triton, observe_acceptance_torch):
+    for observe in (observe_acceptance_triton, observe_acceptance.reference):
         model = AcceptanceModel.create(torch.tensor(EDGES), logits, 32, device)
         model.offsets.copy_(offsets)
         model.counts.fill_(-2)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tessera_kernels.ops.learning.histogram import PREDICTION_UNIT
 from tessera_kernels.ops.learning.observe_acceptance import OFFSET_DECAY, OFFSET_LIMIT, OFFSET_RATE
-from tessera_kernels.ops.learning.observe_tree import observe_tree_torch
+from tessera_kernels.ops.learning.observe_tree import observe_tree
 from tessera_kernels.triton.learning.observe_tree import observe_tree_triton
 from tessera_testing.path_scores import EDGES, REQUESTS, acceptance, model_of, scores_of
 
@@ -35,7 +35,7 @@ def test_observation(device: str, batch: tuple[int, int, int]) -> None:
         paths.append(accepted.tolist())
         accept_index[b, : 1 + len(accepted)] = b * (nodes + 1) + torch.tensor([0, *accepted.tolist()])
     observe: Any
-    for observe in (observe_tree_triton, observe_tree_torch):
+    for observe in (observe_tree_triton, observe_tree.reference):
         model = model_of(torch.Generator().manual_seed(seed), device)
         model.counts.fill_(-2)
         counts, after = torch.full((3, 1, 8), -2, dtype=torch.int32), model.offsets.cpu().clone()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify_torch
+from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.triton.verify.pack_verify import pack_verify_triton
 
 POISON = -(2**30)
@@ -32,7 +32,7 @@ def test_rows_are_packed(device: str, size: tuple[int, int, int], padding: int) 
     ]
     slots = KVSlots(table.to(device), pool.to(device), starts.to(device))
     source = [b * width + within for b, n in enumerate(lens.tolist()) for within in range(n)]
-    for pack in (pack_verify_triton, pack_verify_torch):
+    for pack in (pack_verify_triton, pack_verify.reference):
         packed = VerifyRows(*torch.full((3, total + padding), POISON, device=device).unbind())
         dense.locations.fill_(POISON)
         pack(dense, slots, qo_indptr, packed)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows_torch
+from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows
 from tessera_kernels.triton.rows.pool_rows import pool_rows_triton
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 200)
@@ -54,7 +54,7 @@ def test_pooling(device: str, hidden: int, dtype: torch.dtype) -> None:
         for request, start, end, reduce in spans
         for line in [rows.double()[slots[request, start:end].long()]]
     ]
-    for pool in (pool_rows_triton, pool_rows_torch):
+    for pool in (pool_rows_triton, pool_rows.reference):
         found = arrived(pool(rows.to(device), slots.to(device), spans))
         assert found.dtype == torch.float32
         torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-6)

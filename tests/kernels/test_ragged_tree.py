@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera_kernels.cpu.draft_tree import build_tree_kernel_efficient_cpu
-from tessera_kernels.ops.draft.ragged_tree import RaggedTree, ragged_tree_torch
+from tessera_kernels.ops.draft.ragged_tree import RaggedTree, ragged_tree
 from tessera_kernels.triton.draft.ragged_tree import ragged_tree_triton
 
 several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -90,13 +90,13 @@ def test_ragged_tree(device: str, prefix: bool, shape: tuple[int, int, int], see
     mask_indptr = torch.tensor([sum(sizes[:b]) for b in range(trees.batch)])
     inputs = (trees.parent_list, trees.selected, trees.seq_lens, trees.verify_lens, mask_indptr)
     build: Any
-    for build in (ragged_tree_triton, ragged_tree_torch):
+    for build in (ragged_tree_triton, ragged_tree.reference):
         links = torch.full((3, trees.batch, trees.nodes), JUNK, device=device)
         positions = torch.full((trees.batch * trees.nodes,), JUNK, device=device)
         mask = torch.ones(sum(sizes) + 5, dtype=torch.bool, device=device)
         tree = RaggedTree._make([*links.unbind(), positions, mask])
-        moved = inputs if build is ragged_tree_torch else tuple(t.to(device) for t in inputs)
-        tree = RaggedTree(*(t.cpu() for t in tree)) if build is ragged_tree_torch else tree
+        moved = inputs if build is ragged_tree.reference else tuple(t.to(device) for t in inputs)
+        tree = RaggedTree(*(t.cpu() for t in tree)) if build is ragged_tree.reference else tree
         build(*moved, trees.topk, trees.depth, prefix, tree)
         check(trees, RaggedTree(*(t.cpu() for t in tree)), sizes)
 

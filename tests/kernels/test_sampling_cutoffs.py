@@ -11,14 +11,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs, sampling_cutoffs_torch
+from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 from tessera_kernels.triton.accept import sampling_cutoffs as kernel
 from tessera_kernels.triton.device import chunk_softmax
 from tessera_kernels.triton.device.chunk_softmax import CHUNK
 
 SMALL = 32
 POISON = 1e30
-BOTH = {"triton": kernel.sampling_cutoffs_triton, "torch": sampling_cutoffs_torch}
+BOTH = {"triton": kernel.sampling_cutoffs_triton, "torch": sampling_cutoffs.reference}
 KERNELS = pytest.mark.parametrize("cut", BOTH.values(), ids=BOTH)
 Cut = Callable[..., None]
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.ops.verify.scatter_verify import scatter_verify_torch
+from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_kernels.triton.verify.scatter_verify import MAX_COLUMNS, scatter_verify_triton
 
 POISON = -(2**30)
@@ -29,7 +29,7 @@ def test_rows_are_scattered(device: str, size: tuple[int, int, int], padding: in
         rows = torch.randint(-1000, 1000, (total + padding, *columns), generator=rng).to(dtype).to(device)
         expected = torch.full((bs * width, *columns), -1, dtype=dtype, device=device)
         expected[source] = rows[:total]
-        for scatter in (scatter_verify_triton, scatter_verify_torch):
+        for scatter in (scatter_verify_triton, scatter_verify.reference):
             found = torch.full_like(expected, POISON)
             scatter(rows, qo_indptr, bs, found, -1)
             assert torch.equal(found, expected)
@@ -49,7 +49,7 @@ def test_what_is_not_a_number_in_a_padding_row_stays_there(device: str) -> None:
     """Attention leaves padding rows as they were; hidden states that were not verified are the fill."""
     packed = torch.tensor([[1.0], [2.0], [float("nan")]], device=device)
     qo_indptr = torch.tensor([0, 1, 2], dtype=torch.int32, device=device)
-    for scatter in (scatter_verify_triton, scatter_verify_torch):
+    for scatter in (scatter_verify_triton, scatter_verify.reference):
         dense = torch.full((4, 1), float("nan"), device=device)
         scatter(packed, qo_indptr, 2, dense, 0)
         assert dense.flatten().tolist() == [1, 0, 2, 0]

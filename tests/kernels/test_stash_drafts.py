@@ -7,7 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_kernels.ops.draft.stash_drafts import DraftRows, stash_drafts_torch
+from tessera_kernels.ops.draft.stash_drafts import DraftRows, stash_drafts
 from tessera_kernels.triton.draft.stash_drafts import MAX_COLUMNS, stash_drafts_triton
 
 POOL = 140
@@ -57,7 +57,7 @@ def test_each_row_goes_to_its_request(
     for kept, rows in zip(expected, drafts, strict=True):
         if kept is not None and rows is not None:
             kept[requests] = rows.to(kept.dtype)
-    for stash in (stash_drafts_triton, stash_drafts_torch):
+    for stash in (stash_drafts_triton, stash_drafts.reference):
         found = copied(pool)
         stash(drafts, requests, found)
         assert same(found, expected)
@@ -70,7 +70,7 @@ def test_a_row_that_the_pool_has_not_is_left_out(device: str, outside: int) -> N
     drafts = drafts_of(rng, 3, 4, (torch.float32, 8), torch.int32, device)
     around = drafts_of(rng, POOL + 2, 4, (torch.float32, 8), torch.int64, device)
     requests = torch.tensor([5, outside, 7], device=device)
-    for stash in (stash_drafts_triton, stash_drafts_torch):
+    for stash in (stash_drafts_triton, stash_drafts.reference):
         found = copied(around)
         stash(drafts, requests, DraftRows._make(None if part is None else part[1:-1] for part in found))
         for kept, before, rows in zip(found, around, drafts, strict=True):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tessera.capabilities.fingerprints.chunks import ALL_ROWS, values_proven
-from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows_torch
+from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
 from tessera_kernels.triton.rows.top_rows import top_rows_triton
 
 SPANS = ((0, 0, 1, ALL_ROWS), (1, 5, 90, ALL_ROWS), (0, 10, 42, 0xF0F0A001), (1, 0, 3, 2))
@@ -40,7 +40,7 @@ def test_the_largest_are_found(device: str, hidden_size: int, topk: int, dtype: 
         torch.cuda.synchronize()
     assert torch.equal(*outputs)
     assert torch.equal(first[0], outputs[0][1])
-    reference = top_rows_torch(rows, slots, chunks, topk)
+    reference = top_rows.reference(rows, slots, chunks, topk)
     for chunk, found, expected in zip(chunks, outputs[-1], reference, strict=True):
         indices, bits, unused = parts(found, topk, chunk.values)
         positions = slots[chunk.request, chunk.start : chunk.end].long()

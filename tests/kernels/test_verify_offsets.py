@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets_torch
+from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets
 from tessera_kernels.triton.verify.verify_offsets import verify_offsets_triton
 
 WIDTH = 8
@@ -54,7 +54,7 @@ def test_offsets(engine: Any, device: str, bs: int, ragged: bool) -> None:
     if not ragged:
         lens = [WIDTH] * bs
     expected = engine.geometry(seq_lens=contexts, layout=engine.layout(lens))
-    for run in (verify_offsets_triton, verify_offsets_torch):
+    for run in (verify_offsets_triton, verify_offsets.reference):
         kept = [torch.full((bs + 3,), -7, dtype=torch.int32, device=device) for _ in range(3)]
         offsets = VerifyOffsets(kept[0][:bs], kept[1][: bs + 1], kept[2][: bs + 1])
         verify_lens = torch.tensor(lens, dtype=torch.int32, device=device) if ragged else None

@@ -11,12 +11,12 @@ from types import ModuleType
 import pytest
 
 from tessera_kernels import registry
-from tessera_kernels.registry import OPS, Kernel, Op, kernel_of
+from tessera_kernels.registry import OPS, Op, TensorOp, op
 from tessera_testing.imports import ROOT, modules
 
 KERNELS = "tessera_kernels.triton"
 SHARED = f"{KERNELS}.device"
-OP = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+EACH = pytest.mark.parametrize("own", OPS, ids=lambda own: own.name)
 
 
 def functions(path: Path) -> set[str]:
@@ -32,51 +32,46 @@ def leaves(package: str) -> dict[str, Path]:
 def test_every_kernel_is_listed() -> None:
     """Once, under its own name."""
     kernels = [name for name in leaves(f"{KERNELS}.") if not name.startswith(f"{SHARED}.")]
-    assert sorted(op.kernel for op in OPS) == sorted(kernels)
-    assert len({op.name for op in OPS}) == len(OPS)
+    assert sorted(own.kernel for own in OPS) == sorted(kernels)
+    assert len({own.name for own in OPS}) == len(OPS)
 
 
 def test_every_definition_is_listed() -> None:
-    """A module of `tessera_kernels.ops` that defines a function and its reference is an op."""
-    defined = {
-        name
-        for name, path in leaves("tessera_kernels.ops.").items()
-        if {path.stem, f"{path.stem}_torch"} <= functions(path)
-    }
-    assert {op.definition for op in OPS} == defined
+    """A module of `tessera_kernels.ops` that defines a function of its own name is an op."""
+    defined = {name for name, path in leaves("tessera_kernels.ops.").items() if path.stem in functions(path)}
+    assert {own.definition for own in OPS} == defined
 
 
-@OP
-def test_definition_reference_and_kernel_agree(op: Op) -> None:
-    """They have the same parameters; the reference may lack those of the launch, the kernel may have more, optional."""
-    definition, kernel = import_module(op.definition), import_module(op.kernel)
-    parameters = list(inspect.signature(getattr(definition, op.name)).parameters)
-    reference = list(inspect.signature(getattr(definition, f"{op.name}_torch")).parameters)
-    launched = list(inspect.signature(getattr(kernel, f"{op.name}_triton")).parameters.values())
-    assert [one for one in parameters if one not in {"stream", "workspace"}] == reference
+@EACH
+def test_reference_and_kernel_agree(own: Op) -> None:
+    """They have the same parameters; the kernel may have more, optional."""
+    definition: TensorOp[..., object] = getattr(import_module(own.definition), own.name)
+    kernel = import_module(own.kernel)
+    parameters = list(inspect.signature(definition.reference).parameters)
+    launched = list(inspect.signature(getattr(kernel, f"{own.name}_triton")).parameters.values())
     assert [one.name for one in launched[: len(parameters)]] == parameters
     assert all(one.default is not inspect.Parameter.empty for one in launched[len(parameters) :])
-    assert definition._KERNEL.launch is getattr(kernel, f"{op.name}_triton")
+    assert definition.kernel is getattr(kernel, f"{own.name}_triton")
 
 
-@OP
-def test_each_has_a_compile_case(op: Op) -> None:
+@EACH
+def test_each_has_a_compile_case(own: Op) -> None:
     """`tests/kernels/test_compiles.py` runs it, and checks that it launches every kernel of the op's module."""
-    assert op.compile_case in functions(ROOT / "tests/kernels/test_compiles.py")
+    assert own.compile_case in functions(ROOT / "tests/kernels/test_compiles.py")
 
 
-@OP
-def test_each_has_a_test(op: Op) -> None:
+@EACH
+def test_each_has_a_test(own: Op) -> None:
     """A file of its own, which runs both kernel and reference."""
-    text = (ROOT / op.test).read_text(encoding="utf-8")
-    assert f"{op.name}_triton" in text
-    assert f"{op.name}_torch" in text
+    text = (ROOT / own.test).read_text(encoding="utf-8")
+    assert f"{own.name}_triton" in text
+    assert f"{own.name}.reference" in text
 
 
 def test_no_case_is_left_over() -> None:
     """Of an op that is gone."""
     cases = {name for name in functions(ROOT / "tests/kernels/test_compiles.py") if name.startswith("compile_")}
-    assert cases - {"compile_instead_of_running"} == {op.compile_case for op in OPS}
+    assert cases - {"compile_instead_of_running"} == {own.compile_case for own in OPS}
 
 
 def test_a_kernel_is_imported_at_its_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,13 +83,21 @@ def test_a_kernel_is_imported_at_its_first_launch(monkeypatch: pytest.MonkeyPatc
         return import_module(name)
 
     monkeypatch.setattr(registry, "import_module", note)
-    kernel = Kernel(OPS[0])
+
+    def pool_rows() -> None:
+        """A definition of the first op."""
+
+    definition = op(pool_rows)
     assert imported == []
-    assert kernel.launch is kernel.launch
+    assert definition.kernel is definition.kernel
     assert imported == [OPS[0].kernel]
 
 
 def test_an_unknown_op_is_refused() -> None:
-    """At import of its definition."""
+    """At its definition."""
+
+    def sort_rows() -> None:
+        """Of no op in the list."""
+
     with pytest.raises(KeyError, match="sort_rows"):
-        kernel_of("sort_rows")
+        op(sort_rows)

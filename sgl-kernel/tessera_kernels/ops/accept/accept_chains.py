@@ -11,10 +11,8 @@ from typing import NamedTuple
 import torch
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
-from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance_torch
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("accept_chains")
+from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
+from tessera_kernels.registry import op
 
 
 class ChainSampling(NamedTuple):
@@ -71,6 +69,7 @@ class AcceptedChains(NamedTuple):
         return cls(*(torch.empty(size, dtype=torch.int32, device=device) for size in sizes))
 
 
+@op
 def accept_chains(
     logits: torch.Tensor,
     qo_indptr: torch.Tensor,
@@ -94,7 +93,8 @@ def accept_chains(
 
     Tokens are in the vocabulary whatever the logits are, NaN included.
 
-    Two launches on a GPU, on the current stream, without a host sync; `accept_chains_torch` elsewhere.
+    Two launches on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernels up to the rounding of probabilities.
 
     Args:
         logits: ``[rows, V]`` of any float type, columns contiguous, V below 2^24: request b has the rows
@@ -105,21 +105,6 @@ def accept_chains(
         accepted: written.
         observation: None leaves the acceptance model alone.
     """
-    if logits.is_cuda:
-        _KERNEL.launch(logits, qo_indptr, chains, sampling, accepted, observation)
-    else:
-        accept_chains_torch(logits, qo_indptr, chains, sampling, accepted, observation)
-
-
-def accept_chains_torch(
-    logits: torch.Tensor,
-    qo_indptr: torch.Tensor,
-    chains: torch.Tensor,
-    sampling: ChainSampling | None,
-    accepted: AcceptedChains,
-    observation: Observation | None = None,
-) -> None:
-    """Reference in torch: equal to the kernels up to the rounding of probabilities."""
     bs, width = chains.shape
     begin, lens = qo_indptr[:bs].long(), qo_indptr[: bs + 1].diff().long()
     depth = torch.arange(width, device=chains.device)
@@ -150,7 +135,7 @@ def accept_chains_torch(
     accepted.accept_lens.copy_(correct + 1)
     if observation is not None:
         confidence, requests, model = observation
-        observe_acceptance_torch(confidence, requests, lens, accepted.accept_lens, model)
+        observe_acceptance.reference(confidence, requests, lens, accepted.accept_lens, model)
 
 
 def _accepts(probability: torch.Tensor, draft: torch.Tensor, sampling: ChainSampling) -> torch.Tensor:

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("sampling_cutoffs")
+from tessera_kernels.registry import op
 
 
 class SamplingLimits(NamedTuple):
@@ -29,6 +27,7 @@ class SamplingLimits(NamedTuple):
     """float32 ``[bs]``, in [0, 1]: tokens below this fraction of the greatest probability are dropped; 0 keeps all."""
 
 
+@op
 def sampling_cutoffs(
     logits: torch.Tensor,
     qo_indptr: torch.Tensor,
@@ -38,8 +37,8 @@ def sampling_cutoffs(
 ) -> None:
     """Write the cutoff of every row that belongs to a request (``cutoffs``, in place).
 
-    Three launches and a memset on a GPU, on the current stream, without a host sync; `sampling_cutoffs_torch`
-    elsewhere.
+    Three launches and a memset on a GPU, on the current stream, without a host sync; elsewhere this reference in torch:
+    equal to the kernels up to the rounding of sums.
 
     Args:
         logits: ``[rows, V]`` of any float type, columns contiguous, V below 2^24: request b has the rows
@@ -49,20 +48,6 @@ def sampling_cutoffs(
         width: the most rows of a request.
         cutoffs: float32 ``[rows]``, written: logits below it are not sampled. Minus infinity where all are.
     """
-    if logits.is_cuda:
-        _KERNEL.launch(logits, qo_indptr, limits, width, cutoffs)
-    else:
-        sampling_cutoffs_torch(logits, qo_indptr, limits, width, cutoffs)
-
-
-def sampling_cutoffs_torch(
-    logits: torch.Tensor,
-    qo_indptr: torch.Tensor,
-    limits: SamplingLimits,
-    width: int,
-    cutoffs: torch.Tensor,
-) -> None:
-    """Reference in torch: equal to the kernels up to the rounding of sums."""
     del width  # the size of the kernels' grid
     temperatures, top_ks, top_ps, min_ps = limits
     bs, vocabulary = len(top_ks), logits.shape[1]

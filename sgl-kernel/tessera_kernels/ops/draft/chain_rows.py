@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("chain_rows")
+from tessera_kernels.registry import op
 
 
+@op
 def chain_rows(
     anchors: torch.Tensor,
     drafts: torch.Tensor,
@@ -18,7 +17,8 @@ def chain_rows(
 ) -> None:
     """Write the tokens and positions of whole chains (in place).
 
-    One launch on a GPU, on the current stream, without a host sync; `chain_rows_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel.
 
     Args:
         anchors: int64 ``[bs]``, contiguous: the last token of each request.
@@ -27,20 +27,6 @@ def chain_rows(
         tokens: int64 ``[bs * (s + 1)]``, written.
         positions: int64 ``[bs * (s + 1)]``, written.
     """
-    if drafts.is_cuda:
-        _KERNEL.launch(anchors, drafts, seq_lens, tokens, positions)
-    else:
-        chain_rows_torch(anchors, drafts, seq_lens, tokens, positions)
-
-
-def chain_rows_torch(
-    anchors: torch.Tensor,
-    drafts: torch.Tensor,
-    seq_lens: torch.Tensor,
-    tokens: torch.Tensor,
-    positions: torch.Tensor,
-) -> None:
-    """Reference in torch: equal to the kernel."""
     bs, steps = drafts.shape
     rows = tokens.view(bs, steps + 1)
     rows[:, 0], rows[:, 1:] = anchors, drafts

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("draft_confidence")
+from tessera_kernels.registry import op
 
 
+@op
 def draft_confidence(
     logits: torch.Tensor,
     probability: torch.Tensor,
@@ -19,8 +18,8 @@ def draft_confidence(
 ) -> None:
     """Write arg-max and greatest softmax probability of each row (in place).
 
-    Two launches on a GPU, on the current stream, without a host sync, also in CUDA graphs; `draft_confidence_torch`
-    elsewhere.
+    Two launches on a GPU, on the current stream, without a host sync, also in CUDA graphs; elsewhere this reference in
+    torch: equal to the kernels up to the order of the sum.
 
     Args:
         logits: ``[n, V]`` bfloat16, float16 or float32, rows contiguous (any row stride), V at least 1.
@@ -32,21 +31,6 @@ def draft_confidence(
         chain: ``[n]`` int64, any stride, written: the same as ``index``. Optional.
         token_map: ``[V]`` int64, contiguous: the token that is written for each index. None writes the index.
     """
-    if logits.is_cuda:
-        _KERNEL.launch(logits, probability, index, positions, chain, token_map)
-    else:
-        draft_confidence_torch(logits, probability, index, positions, chain, token_map)
-
-
-def draft_confidence_torch(
-    logits: torch.Tensor,
-    probability: torch.Tensor,
-    index: torch.Tensor,
-    positions: torch.Tensor | None = None,
-    chain: torch.Tensor | None = None,
-    token_map: torch.Tensor | None = None,
-) -> None:
-    """Reference in torch: equal to the kernels up to the order of the sum."""
     values = logits.float()
     values = values.where(~values.isnan(), float("inf"))
     best, where = values.max(1, keepdim=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("draft_proposal")
+from tessera_kernels.registry import op
 
 MAX_VALUE = 3e38
 """Upper bound of a logit divided by its temperature, which may overflow."""
 
 
+@op
 def draft_proposal(
     logits: torch.Tensor,
     temperatures: torch.Tensor,
@@ -28,8 +27,8 @@ def draft_proposal(
 
     NaN counts as minus infinity. In a row with only minus infinity, q is 1 for token 0, and ``probability`` is 0.
 
-    Two launches on a GPU, on the current stream, without a host sync, also in CUDA graphs; `draft_proposal_torch`
-    elsewhere.
+    Two launches on a GPU, on the current stream, without a host sync, also in CUDA graphs; elsewhere this reference in
+    torch: equal to the kernels up to the rounding of probabilities.
 
     Args:
         logits: ``[n, D]`` bfloat16, float16 or float32, rows contiguous (any row stride), D below 2^24.
@@ -39,21 +38,6 @@ def draft_proposal(
         index: ``[n]`` int64, contiguous, written: the first token at which the running sum of q exceeds the coin.
         probability: ``[n]`` float32, any stride, written: max q. It does not depend on the coin.
     """
-    if logits.is_cuda:
-        _KERNEL.launch(logits, temperatures, coins, proposals, index, probability)
-    else:
-        draft_proposal_torch(logits, temperatures, coins, proposals, index, probability)
-
-
-def draft_proposal_torch(
-    logits: torch.Tensor,
-    temperatures: torch.Tensor,
-    coins: torch.Tensor,
-    proposals: torch.Tensor,
-    index: torch.Tensor,
-    probability: torch.Tensor,
-) -> None:
-    """Reference in torch: equal to the kernels up to the rounding of probabilities."""
     values = (logits.float() / temperatures).nan_to_num(-torch.inf, MAX_VALUE, -torch.inf)
     empty = (values == -torch.inf).all(1)
     values[empty, 0] = 0.0

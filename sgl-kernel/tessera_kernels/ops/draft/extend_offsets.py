@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("extend_offsets")
+from tessera_kernels.registry import op
 
 
 class ExtendOffsets(NamedTuple):
@@ -22,6 +20,7 @@ class ExtendOffsets(NamedTuple):
     """int64 ``[capacity]``, the KV slots of all contexts, by request; entries beyond the capacity are dropped."""
 
 
+@op
 def extend_offsets(
     seq_lens: torch.Tensor,
     extend_lens: torch.Tensor,
@@ -37,7 +36,8 @@ def extend_offsets(
     where that is negative (padding). With ``accept_lens`` the context includes the accepted tokens among those that the
     model reads.
 
-    One launch on a GPU, on the current stream, without a host sync; `extend_offsets_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel.
 
     Args:
         seq_lens: int32 or int64 ``[bs]``, contiguous, tokens of each request.
@@ -48,22 +48,6 @@ def extend_offsets(
         width: rows of each request.
         offsets: what to fill.
     """
-    if seq_lens.is_cuda:
-        _KERNEL.launch(seq_lens, extend_lens, accept_lens, requests, req_to_token, width, offsets)
-    else:
-        extend_offsets_torch(seq_lens, extend_lens, accept_lens, requests, req_to_token, width, offsets)
-
-
-def extend_offsets_torch(
-    seq_lens: torch.Tensor,
-    extend_lens: torch.Tensor,
-    accept_lens: torch.Tensor | None,
-    requests: torch.Tensor,
-    req_to_token: torch.Tensor,
-    width: int,
-    offsets: ExtendOffsets,
-) -> None:
-    """Reference in torch: equal to the kernel."""
     lens = (seq_lens - extend_lens).clamp(min=0) + (0 if accept_lens is None else accept_lens)
     offsets.qo_indptr.copy_(torch.arange(len(lens) + 1, device=lens.device) * width)
     offsets.kv_indptr[:1] = 0

@@ -7,9 +7,7 @@ from typing import NamedTuple
 import torch
 
 from tessera_kernels.cpu import draft_tree
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("ragged_tree")
+from tessera_kernels.registry import op
 
 
 class RaggedTree(NamedTuple):
@@ -28,6 +26,7 @@ class RaggedTree(NamedTuple):
     included. Only the columns of the tree are written; the caller sets the prefix to true, as for SGLang's kernel."""
 
 
+@op
 def ragged_tree(
     parent_list: torch.Tensor,
     selected_index: torch.Tensor,
@@ -43,7 +42,8 @@ def ragged_tree(
 
     With ``verify_lens`` of N everywhere this is SGLang's ``build_tree_kernel_efficient``.
 
-    One launch on a GPU, on the current stream, without a host sync; `ragged_tree_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel.
 
     Args:
         parent_list: int64 ``[bs, topk * (depth - 1) + 1]``, or ``[bs, 0]`` where depth is 1: for each group of
@@ -59,28 +59,6 @@ def ragged_tree(
         prefix_in_mask: whether rows of the mask begin with the prefix (SGLang's ``FULL_MASK``, else ``QLEN_ONLY``).
         tree: written.
     """
-    if selected_index.is_cuda:
-        _KERNEL.launch(
-            parent_list, selected_index, seq_lens, verify_lens, mask_indptr, topk, depth, prefix_in_mask, tree
-        )
-    else:
-        ragged_tree_torch(
-            parent_list, selected_index, seq_lens, verify_lens, mask_indptr, topk, depth, prefix_in_mask, tree
-        )
-
-
-def ragged_tree_torch(
-    parent_list: torch.Tensor,
-    selected_index: torch.Tensor,
-    seq_lens: torch.Tensor,
-    verify_lens: torch.Tensor,
-    mask_indptr: torch.Tensor,
-    topk: int,
-    depth: int,
-    prefix_in_mask: bool,
-    tree: RaggedTree,
-) -> None:
-    """Reference in torch: equal to the kernel."""
     bs, nodes = tree.node_index.shape
     node = torch.arange(nodes)
     lens = verify_lens[:bs].unsqueeze(1)

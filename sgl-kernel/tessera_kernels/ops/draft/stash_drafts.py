@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("stash_drafts")
+from tessera_kernels.registry import op
 
 
 class DraftRows(NamedTuple):
@@ -24,10 +22,12 @@ class DraftRows(NamedTuple):
     """bfloat16, float16 or float32 ``[n, H]``, the hidden states that the draft model takes; None if it takes none."""
 
 
+@op
 def stash_drafts(drafts: DraftRows, requests: torch.Tensor, pool: DraftRows) -> None:
     """Copy the rows of a batch to its requests' rows of the pool (in place).
 
-    One launch on a GPU, on the current stream, without a host sync; `stash_drafts_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel.
 
     Args:
         drafts: of the batch.
@@ -35,14 +35,6 @@ def stash_drafts(drafts: DraftRows, requests: torch.Tensor, pool: DraftRows) -> 
             are skipped.
         pool: written. With states if the batch has them; same dtypes except of the tokens.
     """
-    if requests.is_cuda:
-        _KERNEL.launch(drafts, requests, pool)
-    else:
-        stash_drafts_torch(drafts, requests, pool)
-
-
-def stash_drafts_torch(drafts: DraftRows, requests: torch.Tensor, pool: DraftRows) -> None:
-    """Reference in torch: equal to the kernel."""
     inside = (requests >= 0) & (requests < len(pool.tokens))
     for rows, kept in zip(drafts, pool, strict=True):
         if rows is not None and kept is not None:

@@ -6,9 +6,7 @@ import torch
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel, acceptance_torch, bins_torch
 from tessera_kernels.ops.learning.histogram import PREDICTION_UNIT
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("observe_acceptance")
+from tessera_kernels.registry import op
 
 OFFSET_RATE = 0.1
 """Learning rate of the offsets: stochastic gradient ascent on the log-likelihood, about 25 steps to converge."""
@@ -18,6 +16,7 @@ OFFSET_LIMIT = 3.0
 """Bound of an offset, in logits: 0.5 becomes at most 0.95. A request whose text changes must be able to recover."""
 
 
+@op
 def observe_acceptance(
     confidence: torch.Tensor,
     requests: torch.Tensor,
@@ -32,7 +31,8 @@ def observe_acceptance(
     trial nor success. Predictions count every verified token with its survival, tested or not. The offset takes a step
     along the gradient of the log-likelihood, sum(succeeded - expected) over the tested depths, with weight decay.
 
-    One launch on a GPU, on the current stream, without a host sync; `observe_acceptance_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel up to the rounding of the sigmoid.
 
     Args:
         confidence: float32 ``[bs, s]``, as in `tessera_kernels.ops.verify.allocate_verify`. The offset of a
@@ -42,20 +42,6 @@ def observe_acceptance(
         accept_lens: int32 ``[bs]``, accepted tokens including the bonus token: 1 to verify_lens.
         model: updated.
     """
-    if confidence.is_cuda:
-        _KERNEL.launch(confidence, requests, verify_lens, accept_lens, model)
-    else:
-        observe_acceptance_torch(confidence, requests, verify_lens, accept_lens, model)
-
-
-def observe_acceptance_torch(
-    confidence: torch.Tensor,
-    requests: torch.Tensor,
-    verify_lens: torch.Tensor,
-    accept_lens: torch.Tensor,
-    model: AcceptanceModel,
-) -> None:
-    """Reference in torch: equal to the kernel up to the rounding of the sigmoid."""
     bs, steps = confidence.shape
     depth = torch.arange(steps, device=confidence.device)
     accepted = accept_lens.unsqueeze(1)

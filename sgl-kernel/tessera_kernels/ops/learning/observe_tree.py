@@ -6,11 +6,10 @@ import torch
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel, acceptance_torch, bins_torch
 from tessera_kernels.ops.learning.observe_acceptance import prediction_units_torch, update_offsets_torch
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("observe_tree")
+from tessera_kernels.registry import op
 
 
+@op
 def observe_tree(
     scores: torch.Tensor,
     requests: torch.Tensor,
@@ -25,7 +24,8 @@ def observe_tree(
     its path. All count in the table's first row. The offset takes a step along the gradient of the log-likelihood,
     sum(succeeded - expected) over the tested nodes, with weight decay.
 
-    One launch on a GPU, on the current stream, without a host sync; `observe_tree_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel up to the rounding of the sigmoid.
 
     Args:
         scores: float32 ``[bs, N - 1]``, as in `tessera_kernels.ops.verify.allocate_verify`. The offset of a
@@ -35,20 +35,6 @@ def observe_tree(
         accept_index: int32 ``[bs, D]``, contiguous: the accepted nodes, ``request * N + node``, and -1.
         model: updated.
     """
-    if scores.is_cuda:
-        _KERNEL.launch(scores, requests, verify_lens, accept_index, model)
-    else:
-        observe_tree_torch(scores, requests, verify_lens, accept_index, model)
-
-
-def observe_tree_torch(
-    scores: torch.Tensor,
-    requests: torch.Tensor,
-    verify_lens: torch.Tensor,
-    accept_index: torch.Tensor,
-    model: AcceptanceModel,
-) -> None:
-    """Reference in torch: equal to the kernel up to the rounding of the sigmoid."""
     bs, columns = scores.shape
     request = torch.arange(bs, device=scores.device)
     node = 1 + torch.arange(columns, device=scores.device)

@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("pool_rows")
+from tessera_kernels.registry import op
 
 
 class Reduce(IntEnum):
@@ -29,6 +27,7 @@ class Span(NamedTuple):
     reduce: Reduce
 
 
+@op
 def pool_rows(
     rows: torch.Tensor,
     req_to_token: torch.Tensor,
@@ -37,7 +36,8 @@ def pool_rows(
 ) -> torch.Tensor:
     """Pool each span of rows, accumulating in float32. NaN in any row of a span gives NaN.
 
-    One launch on a GPU; `pool_rows_torch` elsewhere.
+    One launch on a GPU; elsewhere this reference in torch: equal to the kernel up to the order of sums; complete on
+    return.
 
     Args:
         rows: ``[slots, H]`` float tensor, contiguous.
@@ -49,14 +49,6 @@ def pool_rows(
         ``[len(spans), H]`` float32 on the host. For rows on a GPU it is pinned memory that the kernel writes: it is
         complete when the stream has run the kernel. Keep it until then.
     """
-    if rows.is_cuda:
-        pooled: torch.Tensor = _KERNEL.launch(rows, req_to_token, spans, stream)
-        return pooled
-    return pool_rows_torch(rows, req_to_token, spans)
-
-
-def pool_rows_torch(rows: torch.Tensor, req_to_token: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
-    """Reference in torch: equal to the kernel up to the order of sums; complete on return."""
     out = torch.empty((len(spans), rows.shape[1]), dtype=torch.float32)
     for i, (request, start, end, reduce) in enumerate(spans):
         span = rows[req_to_token[request, start:end].long()].float()

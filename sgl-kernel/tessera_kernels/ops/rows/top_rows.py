@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("top_rows")
+from tessera_kernels.registry import op
 
 MASK_BITS = 32
 """Rows after which a mask repeats."""
@@ -56,6 +54,7 @@ class Workspace:
                 self.candidates = torch.empty(2 * candidates, dtype=torch.int32, device=device)
 
 
+@op
 def top_rows(
     rows: torch.Tensor,
     req_to_token: torch.Tensor,
@@ -66,7 +65,8 @@ def top_rows(
 ) -> torch.Tensor:
     """Find each chunk's values of largest magnitude, as bfloat16; NaN is larger than any number.
 
-    One launch on a GPU; `top_rows_torch` elsewhere.
+    One launch on a GPU; elsewhere this reference in torch: complete on return. Among values of equal magnitude it may
+    choose others than the kernel.
 
     Args:
         rows: ``[slots, H]`` bfloat16, float16 or float32, contiguous.
@@ -82,14 +82,6 @@ def top_rows(
         it is pinned memory that the kernel writes: it is complete when the stream has run the kernel. Keep it until
         then.
     """
-    if rows.is_cuda:
-        out: torch.Tensor = _KERNEL.launch(rows, req_to_token, chunks, topk, workspace, stream)
-        return out
-    return top_rows_torch(rows, req_to_token, chunks, topk)
-
-
-def top_rows_torch(rows: torch.Tensor, req_to_token: torch.Tensor, chunks: Sequence[Chunk], topk: int) -> torch.Tensor:
-    """Reference in torch, complete on return. Among values of equal magnitude it may choose others than the kernel."""
     out = torch.zeros((len(chunks), topk * (INDEX_BYTES + VALUE_BYTES)), dtype=torch.uint8)
     for i, (request, start, end, mask, values) in enumerate(chunks):
         chunk = rows[req_to_token[request, start:end].long()].bfloat16()

@@ -8,9 +8,7 @@ import torch
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel, acceptance_torch
 from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("allocate_verify")
+from tessera_kernels.registry import op
 
 
 class VerifyPlan(NamedTuple):
@@ -37,6 +35,7 @@ class VerifyPlan(NamedTuple):
         )
 
 
+@op
 def allocate_verify(
     confidence: torch.Tensor,
     requests: torch.Tensor,
@@ -53,7 +52,8 @@ def allocate_verify(
     chosen. Ties go to the lower column, then to the earlier request.
     ``sum(verify_lens) == min(tokens, bs * (s + 1))``.
 
-    One launch on a GPU, on the current stream, without a host sync; `allocate_verify_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel up to the rounding of the sigmoid.
 
     Args:
         confidence: float32 ``[bs, s]``, rows of any stride, columns contiguous; NaN counts as 0. A value
@@ -69,24 +69,7 @@ def allocate_verify(
     Raises:
         ValueError: fewer tokens than requests.
     """
-    if tokens < confidence.shape[0]:
-        raise ValueError(f"tokens: got {tokens}; allowed: at least one for each of {confidence.shape[0]} requests")
-    if confidence.is_cuda:
-        _KERNEL.launch(confidence, requests, model, tokens, plan, paths=paths)
-    else:
-        allocate_verify_torch(confidence, requests, model, tokens, plan, paths=paths)
-
-
-def allocate_verify_torch(
-    confidence: torch.Tensor,
-    requests: torch.Tensor,
-    model: AcceptanceModel,
-    tokens: int,
-    plan: VerifyPlan,
-    *,
-    paths: bool = False,
-) -> None:
-    """Reference in torch: equal to the kernel up to the rounding of the sigmoid."""
+    check_budget(confidence, tokens)
     bs, steps = confidence.shape
     drafted = ~(confidence[:, :1] < 0)
     acceptance = acceptance_torch(model, confidence, requests, paths=paths)
@@ -100,6 +83,12 @@ def allocate_verify_torch(
     plan.qo_indptr[0] = 0
     plan.qo_indptr[1:] = plan.verify_lens.cumsum(0)
     _add_to_histogram(survival, drafted, plan.histogram)
+
+
+def check_budget(confidence: torch.Tensor, tokens: int) -> None:
+    """Raise ValueError where there are fewer tokens than requests."""
+    if tokens < confidence.shape[0]:
+        raise ValueError(f"tokens: got {tokens}; allowed: at least one for each of {confidence.shape[0]} requests")
 
 
 def _add_to_histogram(survival: torch.Tensor, drafted: torch.Tensor, histogram: torch.Tensor) -> None:

@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("pack_verify")
+from tessera_kernels.registry import op
 
 
 class VerifyRows(NamedTuple):
@@ -38,13 +36,15 @@ class KVSlots(NamedTuple):
     """``[bs]`` int32 or int64: its cached tokens; its dense rows have the slots at the positions that follow."""
 
 
+@op
 def pack_verify(dense: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, packed: VerifyRows) -> None:
     """Look up the KV slots of all dense rows, pack the first rows of each request, and pad with zeros.
 
     Writes ``dense.locations`` and all of ``packed``, in place. A padding row is token 0 at position 0 in slot 0, which
     is SGLang's padding slot.
 
-    One launch on a GPU, on the current stream, without a host sync; `pack_verify_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel.
 
     Args:
         dense: ``[bs * N]`` each, contiguous.
@@ -53,14 +53,6 @@ def pack_verify(dense: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, pack
             ``qo_indptr[bs]`` on are padding.
         packed: ``[rows]`` each, contiguous, written. ``rows`` is the size of the graph, at least ``qo_indptr[bs]``.
     """
-    if qo_indptr.is_cuda:
-        _KERNEL.launch(dense, slots, qo_indptr, packed)
-    else:
-        pack_verify_torch(dense, slots, qo_indptr, packed)
-
-
-def pack_verify_torch(dense: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, packed: VerifyRows) -> None:
-    """Reference in torch: equal to the kernel."""
     bs = slots.requests.shape[0]
     within = torch.arange(dense.tokens.shape[0] // bs, device=qo_indptr.device)
     positions = slots.seq_lens.long().unsqueeze(1) + within

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("scatter_verify")
+from tessera_kernels.registry import op
 
 
+@op
 def scatter_verify(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense: torch.Tensor, fill: float) -> None:
     """Copy each request's packed rows to its first dense rows, and set the others to ``fill`` (in place).
 
     Fill predictions with -1, which equals no token, and hidden states with 0: NaN would spread through the attention of
     the next draft although it is masked there.
 
-    One launch on a GPU, on the current stream, without a host sync; `scatter_verify_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel.
 
     Args:
         packed: ``[rows]`` or ``[rows, H]``, contiguous, any dtype.
@@ -24,16 +24,6 @@ def scatter_verify(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense
         dense: ``[bs * N]`` or ``[bs * N, H]``, contiguous, same dtype, written everywhere.
         fill: the value of rows that were not verified.
     """
-    if packed.is_cuda:
-        _KERNEL.launch(packed, qo_indptr, bs, dense, fill)
-    else:
-        scatter_verify_torch(packed, qo_indptr, bs, dense, fill)
-
-
-def scatter_verify_torch(
-    packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense: torch.Tensor, fill: float
-) -> None:
-    """Reference in torch: equal to the kernel."""
     begin = qo_indptr[:bs].unsqueeze(1)
     within = torch.arange(dense.shape[0] // bs, device=packed.device)
     verified = (within < (qo_indptr[1 : bs + 1].unsqueeze(1) - begin)).flatten()

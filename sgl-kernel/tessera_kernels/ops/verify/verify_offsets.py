@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.registry import kernel_of
-
-_KERNEL = kernel_of("verify_offsets")
+from tessera_kernels.registry import op
 
 
 class VerifyOffsets(NamedTuple):
@@ -22,12 +20,14 @@ class VerifyOffsets(NamedTuple):
     """``[bs + 1]``: offsets of all tokens."""
 
 
+@op
 def verify_offsets(
     seq_lens: torch.Tensor, verify_lens: torch.Tensor | None, width: int, offsets: VerifyOffsets
 ) -> None:
     """Fill the offsets (in place).
 
-    One launch on a GPU, on the current stream, without a host sync; `verify_offsets_torch` elsewhere.
+    One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
+    kernel.
 
     Args:
         seq_lens: int64 ``[bs]``, contiguous: cached tokens of each request, below 2^31 in all.
@@ -35,16 +35,6 @@ def verify_offsets(
         width: the most verified tokens of a request.
         offsets: written.
     """
-    if seq_lens.is_cuda:
-        _KERNEL.launch(seq_lens, verify_lens, width, offsets)
-    else:
-        verify_offsets_torch(seq_lens, verify_lens, width, offsets)
-
-
-def verify_offsets_torch(
-    seq_lens: torch.Tensor, verify_lens: torch.Tensor | None, width: int, offsets: VerifyOffsets
-) -> None:
-    """Reference in torch: equal to the kernel."""
     offsets.kv_lens.copy_(seq_lens + (width if verify_lens is None else verify_lens))
     ends = [(offsets.kv_indptr, offsets.kv_lens)]
     if verify_lens is not None:

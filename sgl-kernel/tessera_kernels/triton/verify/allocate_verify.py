@@ -8,7 +8,7 @@ import triton.language as tl
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNIT
-from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, check_budget
 from tessera_kernels.triton.device.acceptance_model import acceptance, load_requests
 from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 
@@ -196,6 +196,7 @@ def allocate_verify_triton(
     paths: bool = False,
 ) -> None:
     """See `tessera_kernels.ops.verify.allocate_verify`. One launch of one program."""
+    check_budget(confidence, tokens)
     bs, steps = confidence.shape
     slots = plan.verify_lens.shape[0]
     depths, bins = plan.histogram.shape[1], model.logits.shape[1]
