@@ -12,11 +12,12 @@ RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p pytest_timeout -p hypothesispytest
 # Two at a time: what starts servers is grouped by server (tests/conftest.py), so that each starts once.
 TWO := -p xdist.plugin -n 2 --dist loadgroup
+MARKS := not gpu and not full
 # Tensors of the tests are small, and OpenMP's threads wait for each other by turning in circles.
 test-unit test-kernels test-rest: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test docs lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers clean
+.PHONY: help venv demo test test-all docs lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -30,7 +31,9 @@ $(STAMP): setup.py pyproject.toml
 demo: venv ## start a real server, send real requests, show what comes back
 	@$(RUN) examples/demo.py
 
-test: lint test-unit test-kernels test-rest ## lint, then every test that needs no GPU
+test: lint test-unit test-kernels test-rest ## lint, then the tests that need no GPU: every pair of options
+test-all: MARKS := not gpu
+test-all: test ## the same with every combination: before each landing that changes what servers do
 
 # No handlers on torch's 40 loggers, put there and taken away for every test.
 test-unit: venv ## the tests that need no engine (seconds)
@@ -43,7 +46,7 @@ test-kernels: venv ## the Triton kernels, in Triton's interpreter (a minute)
 
 test-rest: venv ## every other test that needs no GPU: starts real servers (minutes)
 	@echo "== contract and engine tests (real servers on this machine: minutes)"
-	@$(PYTEST) $(TWO) tests --ignore=tests/unit --ignore=tests/kernels -m "not gpu"
+	@$(PYTEST) $(TWO) tests --ignore=tests/unit --ignore=tests/kernels -m "$(MARKS)"
 
 lint: venv ## ruff check, ruff format --check, mypy --strict
 	@echo "== ruff"

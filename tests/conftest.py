@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="further arguments of every server, for example --server-args='--attention-backend fa3'",
     )
     group.addoption(
-        "--fork", action="store_true", help="fork servers from a process that has imported the engine: 3 s each"
+        "--spawn", action="store_true", help="start every server as users do, not as a fork of a process with SGLang"
     )
 
 
@@ -132,8 +132,8 @@ def interpreter() -> Iterator[Interpreter]:
 
 @pytest.fixture(scope="session")
 def make_server(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> MakeServer:
-    """Makes servers: as users do; with ``--fork``, without a GPU, forks of a process that has imported the engine."""
-    spawned = gpu_present() or not pytestconfig.getoption("--fork")
+    """Makes servers: forks of a process that has imported SGLang; on a GPU or with ``--spawn`` as users start them."""
+    spawned = gpu_present() or pytestconfig.getoption("--spawn")
     return Server if spawned else partial(ForkedServer, request.getfixturevalue("interpreter"))
 
 

@@ -66,6 +66,8 @@ def up(options: argparse.Namespace) -> None:
     """Start one server for each setting and leave them running."""
     if options.share_weights and len(DEVICES) > 1:
         raise SystemExit(f"--share-weights is for servers of one GPU, and CUDA_VISIBLE_DEVICES has {len(DEVICES)}")
+    if "tile-before" in options.settings and options.before is None:
+        raise SystemExit("tile-before needs --before DIR, another checkout")
     servers = {name: _server(place, name, options) for place, name in enumerate(options.settings)}
     gates = {name: _gate(name, options) for name in options.settings if _is_tile(name)}
     with ExitStack() as undo:
@@ -227,6 +229,8 @@ def _server(place: int, name: str, options: argparse.Namespace) -> Server:
         env |= shared_weights.sharing(options.logs.resolve() / "shared", first=place == 0)
     if _is_tile(name):
         env |= profile_gate.closed(_gate(name, options))
+    if name == "tile-before":
+        env["PYTHONPATH"] = os.pathsep.join([*_source_folders(options.before), env["PYTHONPATH"]])
     log = options.logs / f"{options.algorithm.lower()}-{name}.log"
     return Server(options.models / "target", *_arguments(name, options), env=env, log_path=log, progress=print)
 
@@ -238,6 +242,11 @@ def _arguments(name: str, options: argparse.Namespace) -> tuple[str, ...]:
         *(trace if options.trace and _is_tile(name) else ()),
         *options.server_args,
     )
+
+
+def _source_folders(checkout: Path) -> list[str]:
+    """Where a checkout has its packages."""
+    return [str(checkout.resolve() / folder) for folder in ("python", "patches", "sgl-kernel")]
 
 
 def _is_tile(name: str) -> bool:
@@ -275,6 +284,7 @@ def _options() -> argparse.Namespace:
     start.add_argument("--models", type=Path, required=True, help="folder that pad_target wrote")
     start.add_argument("--settings", nargs="+", choices=NAMES, required=True, help="one server for each")
     start.add_argument("--algorithm", choices=ALGORITHMS, default="EAGLE")
+    start.add_argument("--before", type=Path, help="checkout whose TileSpec the setting tile-before starts")
     start.add_argument("--logs", type=Path, default=STATE.with_suffix(""), help="(default %(default)s)")
     start.add_argument("--start-seconds", type=float, default=400.0, help="patience with each (%(default)s)")
     start.add_argument("--trace", action="store_true", help="TileSpec's servers record their steps beside the logs")

@@ -9,10 +9,10 @@ TILE_STEPS = 11
 """The most draft tokens that TileSpec may choose, where its name does not end with another number."""
 REJECTING = "rejecting"
 NAMES = (
-    *("none", *STATIC, "tile", "tile-7", "tile-useless"),
+    *("none", *STATIC, "tile", "tile-7", "tile-useless", "tile-before"),
     *(f"{name}-{REJECTING}" for name in (*STATIC, "tile")),
 )
-"""No speculation, each fixed number, TileSpec, TileSpec with a draft that is never right; with rejection sampling."""
+"""No speculation; fixed numbers; TileSpec, with a useless draft, of another checkout; with rejection sampling."""
 ALGORITHMS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft"}
 """SGLang's names, and the folder of each one's draft."""
 

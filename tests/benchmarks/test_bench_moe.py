@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import plot_moe
 import random_weights
 import rig
 from load import Load
+from tessera_testing.waiting import wait_until
 
 COMMON: dict[str, Any] = {
     "server_args": ["--load-format", "dummy"],
@@ -74,8 +74,7 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, monkeypatch: pytest
     def agreement(backend: str, _fleet: object, _options: object, folder: Path) -> dict[str, Any]:
         asked.append(backend)
         if backend == "deep_gemm" and broken:
-            while not out.exists():
-                time.sleep(0.01)
+            wait_until(out.exists)
             raise KeyboardInterrupt
         if backend not in values:
             return FAILED

@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tessera.launching.processes import ProcessFamily
+from tessera_testing.waiting import wait_until
 
 EXIT = {"x86_64": 60, "aarch64": 93}[platform.machine()]
 """The number of exit(2), which ends one thread."""
@@ -24,7 +24,6 @@ def test_a_main_thread_that_ends_first() -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM], start_new_session=True) as process:
         family = ProcessFamily(process.pid)
         stat = Path(f"/proc/{process.pid}/stat")
-        while stat.read_text().split(") ")[1][0] != "Z":
-            time.sleep(0.01)
+        wait_until(lambda: stat.read_text().split(") ")[1][0] == "Z")
         assert family.refresh() == {process.pid}
         assert family.wait_gone(20)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from tessera.launching.server import Server
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import fresh_prompt
 from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.waiting import wait_until
 
 prompt_of = partial(fresh_prompt, "cached encodes")
 
@@ -37,8 +37,7 @@ def prefills(server: Server) -> int:
     """How many prefills the server has run, with one of ours: it may log one after its answer, but in order."""
     length = next(LENGTHS)
     post(server, prompt_of(length, seed=length))
-    while f"#new-token: {length}," not in server.log:
-        time.sleep(0.05)
+    wait_until(lambda: f"#new-token: {length}," in server.log)
     return server.log.count("Prefill batch")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import httpx
 import pytest
 
 from tessera.launching.server import Server
+from tessera_testing.waiting import wait_until
 
-SECONDS = 30.0
 SAMPLING = {"max_new_tokens": 3, "temperature": 0}
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "def f("}], "max_tokens": 3}
 OVERRIDES = [{"positions": [0], "embeds": [[0.5] * 256]}]
@@ -26,14 +25,13 @@ def post(server: Server, path: str, body: dict[str, Any]) -> Any:
 
 def records(folder: Path, rid: str) -> list[dict[str, Any]]:
     """Those of one request and of its prompts, once they are written; every line of the file is a record."""
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
+
+    def written() -> list[dict[str, Any]]:
         lines = [line for file in folder.glob("*.log") for line in file.read_text().split("\n")[:-1]]
-        found = [record for record in map(json.loads, lines) if record["id"].startswith(rid)]
-        if found:
-            return found
-        time.sleep(0.1)
-    raise TimeoutError(f"no record of {rid}")
+        return [record for record in map(json.loads, lines) if record["id"].startswith(rid)]
+
+    wait_until(lambda: bool(written()))
+    return written()
 
 
 def parameters(record: dict[str, Any]) -> dict[str, Any]:
@@ -103,12 +101,10 @@ def test_dumps_can_be_sent_again(strained: Server, tmp_path: Path) -> None:
         body = {"text": "def f(", "sampling_params": SAMPLING, "return_embedding": {"over": "all"}}
         first = post(strained, "/generate", body | {"return_hidden_states": "last"}).json()
         post(strained, "/generate", body | {"input_embed_overrides": OVERRIDES})
-        until = time.monotonic() + SECONDS
-        while not (dumped := read(tmp_path)) and time.monotonic() < until:
-            time.sleep(0.1)
+        wait_until(lambda: len(read(tmp_path)) > 0)
     finally:
         post(strained, "/configure_logging", {"dump_requests_folder": "", "dump_requests_threshold": 1000})
-    states, vectors = (entry[0] for entry in dumped)
+    states, vectors = (entry[0] for entry in read(tmp_path))
     assert vectors.input_embed_overrides == "(vectors)"
     sent = {"text": states.text, "sampling_params": states.sampling_params, "return_embedding": states.return_embedding}
     again = post(strained, "/generate", sent | {"return_hidden_states": states.return_hidden_states}).json()

@@ -25,7 +25,7 @@ from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
 # SGLang's own C++ of the n-gram corpus is compiled at start, and lacks an include that GCC 12 asks for.
-ENV = {"CXX": "c++ -include cstddef", **retracting(5)}
+COMPILER = {"CXX": "c++ -include cstddef"}
 COMMON = ("--enable-return-hidden-states", "--chunked-prefill-size", "16")
 SERVERS = {
     "eagle": drafting("EAGLE", chain(3)),
@@ -41,7 +41,8 @@ def speculative(request: pytest.FixtureRequest, server_pool: ServerPool) -> Serv
     if request.param == "ngram" and shutil.which("c++") is None:
         pytest.skip("SGLang compiles its n-gram corpus: no C++ compiler here")
     injection = () if request.param == "ngram" else ("--enable-injection",)  # refused with it, by name
-    return server_pool.get(*injection, *COMMON, *SERVERS[request.param], env=ENV)
+    compiler = COMPILER if request.param == "ngram" else {}
+    return server_pool.get(*injection, *COMMON, *SERVERS[request.param], env=compiler | retracting(5))
 
 
 def ask(server: Server, prompts: Any, tokens: int, sampling: dict[str, Any] | None = None) -> Any:

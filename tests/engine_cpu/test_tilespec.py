@@ -20,6 +20,7 @@ from tessera_testing.chances import sampled_as
 from tessera_testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting, write_knowing_most
 from tessera_testing.endpoints import metrics
 from tessera_testing.generate import generate
+from tessera_testing.marks import only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, cut, relative_error
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
@@ -114,7 +115,9 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
 
 
 @pytest.mark.parametrize(
-    "dice", ["standalone", "eagle3", "eagle-likeliest-on-two-ranks", "eagle-on-two-ranks", FEW], indirect=True
+    "dice",
+    ["standalone", "eagle-likeliest-on-two-ranks", FEW, *only_in_full("eagle3", "eagle-on-two-ranks")],
+    indirect=True,
 )
 def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """Each token has the target's distribution after those before it: 2,000 by temperature, 2,000 cut besides.
@@ -151,6 +154,7 @@ def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> No
             assert found == pytest.approx(np.log(p[range(len(output)), output]), abs=1e-3)
 
 
+@pytest.mark.full
 def test_drafts_that_are_sampled_are_right_more_often(server_pool: ServerPool, hf: HuggingFace) -> None:
     """At temperature 1 the target takes a draft's likeliest token less often than one that is drawn as its own are."""
 
@@ -178,7 +182,9 @@ GREEDY_PENALTIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("dice", ["standalone", "eagle", "standalone-trees", "eagle3-trees"], indirect=True)
+@pytest.mark.parametrize(
+    "dice", ["standalone", "eagle", "eagle3-trees", *only_in_full("standalone-trees")], indirect=True
+)
 def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
     """Each token is the reference's with what all tokens before it take off, in batches, and after retractions.
 
@@ -209,7 +215,7 @@ def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: py
 
 
 @pytest.mark.parametrize(
-    "dice", ["standalone", "eagle-likeliest-on-two-ranks", "eagle-on-two-ranks", FEW], indirect=True
+    "dice", ["standalone", "eagle-likeliest-on-two-ranks", FEW, *only_in_full("eagle-on-two-ranks")], indirect=True
 )
 def test_dice_do_not_change_penalties_of_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """1,000 tokens with penalties, and as many with min-p, lie where they should; without either they do not."""

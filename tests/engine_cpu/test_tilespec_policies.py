@@ -86,8 +86,11 @@ def knowing_most(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(
     ("picks", "knows"),
-    [("", "all"), ("pick-as-on-gpu", "all"), ("pick-as-on-gpu", "most")],
-    ids=["CPU", "GPU", "GPU-knowing-most"],
+    [
+        pytest.param("", "all", id="CPU"),
+        pytest.param("pick-as-on-gpu", "all", id="GPU", marks=pytest.mark.full),
+        pytest.param("pick-as-on-gpu", "most", id="GPU-knowing-most"),
+    ],
 )
 def test_a_forced_width_drafts_what_sglang_would(
     server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, knowing_most: tuple[str, ...], picks: str, knows: str

@@ -48,6 +48,7 @@ def _launches(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     assert [calls for (_, _, name), (calls, *_) in profiled.items() if name == "draft_forward"] == [3]
 
 
+@pytest.mark.full
 def test_a_widened_pair_serves_the_same_tokens(
     hf: HuggingFace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,7 +148,7 @@ def test_dice_do_not_change_what_is_sampled(
         "top-p of k": sampled_as(outputs[1::2], lambda ids: cut(hf.probabilities(ids, 1.1, 8), top_p=0.5)),
     }
     print(f"\nMEASURED sampled: p-values {chances}")  # noqa: T201 - run by hand
-    assert min(chances["0.9"], chances["cut"]) > 1e-3
+    assert min(chances["0.9"], chances["cut"]) > 1e-5  # once in 100,000 runs of what is right
     assert max(chances[wrong] for wrong in ("0.7", "1.1", "top-k alone", "top-p of k")) < 1e-6
 
 
