@@ -15,18 +15,19 @@ class Refusal(NamedTuple):
 
     Attributes:
         option: as it is written on the command line.
-        applies: whether SGLang's ``ServerArgs`` have it.
         why: the reason, as the end of a sentence.
+        applies: whether SGLang's ``ServerArgs`` have it; by default, where its field has a value that is not empty.
     """
 
     option: str
-    applies: Callable[[Any], bool]
     why: str
+    applies: Callable[[Any], bool] | None = None
 
-
-def is_set(name: str) -> Callable[[Any], bool]:
-    """The field ``name`` has a value that is not empty."""
-    return lambda args: bool(getattr(args, name))
+    def applies_to(self, args: Any) -> bool:
+        """Whether ``args`` have the option."""
+        if self.applies is None:
+            return bool(getattr(args, self.option.removeprefix("--").replace("-", "_")))
+        return self.applies(args)
 
 
 def spreads_attention(args: Any) -> bool:
@@ -44,5 +45,5 @@ def lines(refusals: Sequence[Refusal], args: Any, feature: str) -> list[str]:
     return [
         f"{refusal.option} cannot be combined with {feature}: {refusal.why}"
         for refusal in refusals
-        if refusal.applies(args)
+        if refusal.applies_to(args)
     ]

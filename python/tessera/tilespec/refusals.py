@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.flags import Flags
-from tessera.refusal import Refusal, above_one, is_set, lines, spreads_attention
+from tessera.refusal import Refusal, above_one, lines, spreads_attention
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
@@ -27,46 +27,33 @@ def _most_nodes(args: Any) -> int:
 REFUSALS = (
     Refusal(
         "--speculative-num-draft-tokens",
-        lambda args: _trees(args) and args.speculative_num_draft_tokens - 1 > _most_nodes(args),
         "trees of so few steps and branches have fewer nodes",
+        lambda args: _trees(args) and args.speculative_num_draft_tokens - 1 > _most_nodes(args),
     ),
-    Refusal("--speculative-adaptive", is_set("speculative_adaptive"), "it chooses the number of steps itself"),
-    Refusal(
-        "--enable-deterministic-inference",
-        is_set("enable_deterministic_inference"),
-        "what is verified depends on the load",
-    ),
-    Refusal(
-        "--enable-multi-layer-eagle",
-        is_set("enable_multi_layer_eagle"),
-        "its worker cannot change the number of steps",
-    ),
-    Refusal("--pp-size above 1", above_one("pp_size"), "SGLang's drafts need 1"),
-    Refusal("--nnodes above 1", above_one("nnodes"), "not yet tested"),
-    Refusal("--attn-cp-size above 1", above_one("attn_cp_size"), "not yet tested"),
-    Refusal("--dcp-size above 1", above_one("dcp_size"), "not yet tested"),
-    Refusal("--moe-a2a-backend", lambda args: args.moe_a2a_backend != "none", "not yet tested"),
+    Refusal("--speculative-adaptive", "it chooses the number of steps itself"),
+    Refusal("--enable-deterministic-inference", "what is verified depends on the load"),
+    Refusal("--enable-multi-layer-eagle", "its worker cannot change the number of steps"),
+    Refusal("--pp-size above 1", "SGLang's drafts need 1", above_one("pp_size")),
+    Refusal("--nnodes above 1", "not yet tested", above_one("nnodes")),
+    Refusal("--attn-cp-size above 1", "not yet tested", above_one("attn_cp_size")),
+    Refusal("--dcp-size above 1", "not yet tested", above_one("dcp_size")),
+    Refusal("--moe-a2a-backend", "not yet tested", lambda args: args.moe_a2a_backend != "none"),
     Refusal(
         "--speculative-moe-a2a-backend",
-        lambda args: args.speculative_moe_a2a_backend not in (None, "none"),
         "not yet tested",
+        lambda args: args.speculative_moe_a2a_backend not in (None, "none"),
     ),
-    Refusal("--enable-dp-attention", spreads_attention, _RANKS),
-    Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), "it splits the batch that is sized"),
-    Refusal("--disaggregation-mode", lambda args: args.disaggregation_mode != "null", "not yet tested"),
-    Refusal("--enable-pdmux", is_set("enable_pdmux"), "it keeps attention backends of its own"),
+    Refusal("--enable-dp-attention", _RANKS, spreads_attention),
+    Refusal("--enable-two-batch-overlap", "it splits the batch that is sized"),
+    Refusal("--disaggregation-mode", "not yet tested", lambda args: args.disaggregation_mode != "null"),
+    Refusal("--enable-pdmux", "it keeps attention backends of its own"),
     Refusal(
         "--enable-custom-logit-processor",
-        is_set("enable_custom_logit_processor"),
         "processors see the tokens of a request one step late, and none of its drafts",
     ),
-    Refusal("--enable-lora", is_set("enable_lora"), "SGLang has no ragged graphs with adapters"),
-    Refusal(
-        "--disable-cuda-graph-padding",
-        is_set("disable_cuda_graph_padding"),
-        "a ragged batch is padded to the size of its graph",
-    ),
-    Refusal("--debug-cuda-graph", is_set("debug_cuda_graph"), "costs are measured on whole graphs"),
+    Refusal("--enable-lora", "SGLang has no ragged graphs with adapters"),
+    Refusal("--disable-cuda-graph-padding", "a ragged batch is padded to the size of its graph"),
+    Refusal("--debug-cuda-graph", "costs are measured on whole graphs"),
 )
 
 ENVIRONMENT = {

@@ -4,50 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.refusal import Refusal, above_one, is_set, lines, spreads_attention
+from tessera.refusal import Refusal, above_one, lines, spreads_attention
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _UNTESTED = "not yet tested"
 _MODEL = "--enable-injection does not support this model"
 
 REFUSALS = (
-    Refusal("--pp-size", lambda args: args.pp_size > 1, "only the first stage has embeddings"),
-    Refusal("--enable-pdmux", is_set("enable_pdmux"), "a prefill split by layers takes no embeddings"),
-    Refusal("--enable-two-batch-overlap", is_set("enable_two_batch_overlap"), _UNTESTED),
-    Refusal(
-        "--enable-attn-tp-input-scattered",
-        is_set("enable_attn_tp_input_scattered"),
-        "each rank would add the whole embeddings to those of the others",
-    ),
-    Refusal("--enable-dp-attention", spreads_attention, _UNTESTED),
-    Refusal("--dcp-size", above_one("dcp_size"), _UNTESTED),
-    Refusal("--attn-cp-size", above_one("attn_cp_size"), _UNTESTED),
-    Refusal("--enable-prefill-cp", is_set("enable_prefill_cp"), _UNTESTED),
-    Refusal("--moe-a2a-backend", lambda args: args.moe_a2a_backend != "none", _UNTESTED),
-    Refusal("--dllm-algorithm", is_set("dllm_algorithm"), "a diffusion model rewrites tokens in place"),
-    Refusal("--disaggregation-mode", lambda args: args.disaggregation_mode != "null", _HOST),
-    Refusal("--enable-hierarchical-cache", is_set("enable_hierarchical_cache"), _UNTESTED),
-    Refusal("--hicache-storage-backend", is_set("hicache_storage_backend"), _HOST),
-    Refusal("--enable-lmcache", is_set("enable_lmcache"), _HOST),
-    Refusal("--enable-flexkv", is_set("enable_flexkv"), _HOST),
-    Refusal("--radix-cache-backend", is_set("radix_cache_backend"), "an unknown cache may drop our keys"),
-    Refusal("--kv-events-config", is_set("kv_events_config"), _HOST),
-    Refusal("--enable-streaming-session", is_set("enable_streaming_session"), _UNTESTED),
-    Refusal("--is-embedding", is_set("is_embedding"), "such a server generates nothing"),
-    Refusal("--encoder-only", is_set("encoder_only"), "such a server generates nothing"),
+    Refusal("--pp-size", "only the first stage has embeddings", lambda args: args.pp_size > 1),
+    Refusal("--enable-pdmux", "a prefill split by layers takes no embeddings"),
+    Refusal("--enable-two-batch-overlap", _UNTESTED),
+    Refusal("--enable-attn-tp-input-scattered", "each rank would add the whole embeddings to those of the others"),
+    Refusal("--enable-dp-attention", _UNTESTED, spreads_attention),
+    Refusal("--dcp-size", _UNTESTED, above_one("dcp_size")),
+    Refusal("--attn-cp-size", _UNTESTED, above_one("attn_cp_size")),
+    Refusal("--enable-prefill-cp", _UNTESTED),
+    Refusal("--moe-a2a-backend", _UNTESTED, lambda args: args.moe_a2a_backend != "none"),
+    Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
+    Refusal("--disaggregation-mode", _HOST, lambda args: args.disaggregation_mode != "null"),
+    Refusal("--enable-hierarchical-cache", _UNTESTED),
+    Refusal("--hicache-storage-backend", _HOST),
+    Refusal("--enable-lmcache", _HOST),
+    Refusal("--enable-flexkv", _HOST),
+    Refusal("--radix-cache-backend", "an unknown cache may drop our keys"),
+    Refusal("--kv-events-config", _HOST),
+    Refusal("--enable-streaming-session", _UNTESTED),
+    Refusal("--is-embedding", "such a server generates nothing"),
+    Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
         "--speculative-algorithm",
-        lambda args: args.speculative_algorithm not in (None, "EAGLE", "EAGLE3", "STANDALONE"),
         "only EAGLE, EAGLE3 and STANDALONE are supported: others draft from token ids, or are not yet tested",
+        lambda args: args.speculative_algorithm not in (None, "EAGLE", "EAGLE3", "STANDALONE"),
     ),
-    Refusal(
-        "--tokenizer-worker-num",
-        above_one("tokenizer_worker_num"),
-        "SGLang loads no plugin in these workers",
-    ),
-    Refusal("--smg-grpc-mode", is_set("smg_grpc_mode"), "its requests do not pass our checks"),
-    Refusal("--grpc-port", is_set("grpc_port"), "its requests do not pass our checks"),
-    Refusal("--use-ray", is_set("use_ray"), "SGLang loads no plugin in Ray actors"),
+    Refusal("--tokenizer-worker-num", "SGLang loads no plugin in these workers", above_one("tokenizer_worker_num")),
+    Refusal("--smg-grpc-mode", "its requests do not pass our checks"),
+    Refusal("--grpc-port", "its requests do not pass our checks"),
+    Refusal("--use-ray", "SGLang loads no plugin in Ray actors"),
 )
 
 
