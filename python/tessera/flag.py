@@ -1,4 +1,4 @@
-"""How an option is declared: a field of a dataclass, with what ``--help`` says and how its value is read."""
+"""Declares a command-line option as a field of a dataclass."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import argparse
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import field
 from typing import Any
 
 
-def says(meaning: str, parse: Callable[[str], Any] | None = None, metavar: str | None = None) -> dict[str, Any]:
-    """What ``--help`` says of a field, and how its value is read; without ``parse`` it is a switch."""
-    return {"help": meaning, "parse": parse, "metavar": metavar}
+def option(default: Any, meaning: str, parse: Callable[[str], Any] | None = None, metavar: str | None = None) -> Any:
+    """A field that is a command-line option.
+
+    Args:
+        default: its value where it is not given.
+        meaning: what ``--help`` shows.
+        parse: how its value is read; None makes it a switch.
+        metavar: what stands for its value in ``--help``.
+    """
+    return field(default=default, metadata={"help": meaning, "parse": parse, "metavar": metavar})
 
 
 def positive(text: str) -> float:

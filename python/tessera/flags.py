@@ -6,13 +6,13 @@ import argparse
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from typing import Any, Self
 
 from tessera.capabilities.embed.flags import EmbedFlags
 from tessera.capabilities.fingerprints.flags import FingerprintFlags
 from tessera.capabilities.inject.flags import InjectFlags
-from tessera.flag import count, says
+from tessera.flag import count, option
 from tessera.tilespec.flags import TileSpecFlags
 
 ENVIRONMENT = "TESSERA_ARGS"
@@ -23,25 +23,21 @@ ENVIRONMENT = "TESSERA_ARGS"
 class ServerFlags:
     """Limits of requests and answers."""
 
-    answer_max_megabytes: int = field(
-        default=1024,
-        metadata=says(
-            "with --enable-return-hidden-states, the most that the answer to one request may have, of all its prompts "
-            "and samples; more is a 413. Raw rows of twice as much are on their way at a time, others wait "
-            "(default: 1024)",
-            count,
-            "MB",
-        ),
+    answer_max_megabytes: int = option(
+        1024,
+        "with --enable-return-hidden-states, the most that the answer to one request may have, of all its prompts "
+        "and samples; more is a 413. Raw rows of twice as much are on their way at a time, others wait "
+        "(default: 1024)",
+        count,
+        "MB",
     )
 
-    body_max_seconds: int = field(
-        default=120,
-        metadata=says(
-            "with --enable-return-hidden-states or --enable-injection, how long a client may take to send the body of "
-            "a request; longer is a 408 (default: 120)",
-            count,
-            "S",
-        ),
+    body_max_seconds: int = option(
+        120,
+        "with --enable-return-hidden-states or --enable-injection, how long a client may take to send the body of "
+        "a request; longer is a 408 (default: 120)",
+        count,
+        "S",
     )
 
 

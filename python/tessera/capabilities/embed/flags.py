@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tessera.capabilities.embed.options import EmbedOptions, Pooling
-from tessera.flag import count, says
+from tessera.flag import count, option
 
 
 def _pooling(text: str) -> Pooling:
@@ -20,31 +20,23 @@ def _pooling(text: str) -> Pooling:
 class EmbedFlags:
     """A part of `tessera.flags.Flags`."""
 
-    embeddings_pooling: Pooling = field(
-        default=Pooling.MEAN,
-        metadata=says(
-            "what /v1/embeddings and /encode do where a request does not say: mean, last, max or first (default: mean)",
-            _pooling,
-            "HOW",
-        ),
+    embeddings_pooling: Pooling = option(
+        Pooling.MEAN,
+        "what /v1/embeddings and /encode do where a request does not say: mean, last, max or first (default: mean)",
+        _pooling,
+        "HOW",
     )
-    embeddings_normalize: bool = field(
-        default=False,
-        metadata=says("/v1/embeddings and /encode scale vectors to length 1 where a request does not say normalize"),
+    embeddings_normalize: bool = option(
+        False, "/v1/embeddings and /encode scale vectors to length 1 where a request does not say normalize"
     )
-    embeddings_dimensions: int | None = field(
-        default=None,
-        metadata=says(
-            "how many values /v1/embeddings and /encode keep where a request does not say dimensions (default: all)",
-            count,
-            "N",
-        ),
+    embeddings_dimensions: int | None = option(
+        None,
+        "how many values /v1/embeddings and /encode keep where a request does not say dimensions (default: all)",
+        count,
+        "N",
     )
-    embeddings_text_only: bool = field(
-        default=False,
-        metadata=says(
-            "/v1/embeddings refuses token ids: those of another tokenizer, which some clients send, are another text"
-        ),
+    embeddings_text_only: bool = option(
+        False, "/v1/embeddings refuses token ids: those of another tokenizer, which some clients send, are another text"
     )
 
     @property

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from tessera.flag import says
+from tessera.flag import option
 from tessera.limits import MAX_TOPK
 
 
@@ -20,20 +20,16 @@ def _topk(text: str) -> int:
 class FingerprintFlags:
     """A part of `tessera.flags.Flags`."""
 
-    toploc_verification: bool = field(
-        default=False,
-        metadata=says(
-            "return TOPLOC fingerprints with every response (toploc_verification_fingerprints) unless its request says "
-            "return_toploc_fingerprints: false; turns --enable-return-hidden-states on"
-        ),
+    toploc_verification: bool = option(
+        False,
+        "return TOPLOC fingerprints with every response (toploc_verification_fingerprints) unless its request says "
+        "return_toploc_fingerprints: false; turns --enable-return-hidden-states on",
     )
-    toploc_verification_topk: int = field(
-        default=128,
-        metadata=says("values that one fingerprint proves; prover and verifier must agree (default: 128)", _topk, "K"),
+    toploc_verification_topk: int = option(
+        128, "values that one fingerprint proves; prover and verifier must agree (default: 128)", _topk, "K"
     )
-    toploc_thresholds: Path | None = field(
-        default=None,
-        metadata=says("thresholds of the verifier, a file written by: tessera toploc calibrate", Path, "FILE"),
+    toploc_thresholds: Path | None = option(
+        None, "thresholds of the verifier, a file written by: tessera toploc calibrate", Path, "FILE"
     )
 
     @property

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from tessera.flag import count, positive, says
+from tessera.flag import count, option, positive
 
 
 @dataclass(frozen=True)
 class InjectFlags:
     """A part of `tessera.flags.Flags`."""
 
-    enable_injection: bool = field(
-        default=False,
-        metadata=says(
-            "let requests put vectors into the embeddings of their prompts: input_embed_overrides, input_embeds and "
-            "input_embeds_b64, with the prefix cache on"
-        ),
+    enable_injection: bool = option(
+        False,
+        "let requests put vectors into the embeddings of their prompts: input_embed_overrides, input_embeds and "
+        "input_embeds_b64, with the prefix cache on",
     )
-    injection_projections: Path | None = field(
-        default=None,
-        metadata=says(
-            "folder of *.safetensors, each a linear projection (weight [H, width], perhaps bias [H]) from vectors of "
-            "another width to the model's; turns --enable-injection on",
-            Path,
-            "DIR",
-        ),
+    injection_projections: Path | None = option(
+        None,
+        "folder of *.safetensors, each a linear projection (weight [H, width], perhaps bias [H]) from vectors of "
+        "another width to the model's; turns --enable-injection on",
+        Path,
+        "DIR",
     )
-    injection_max_magnitude: float = field(
-        default=1e4,
-        metadata=says("largest absolute value of an injected vector (default: 10000)", positive, "X"),
+    injection_max_magnitude: float = option(
+        1e4, "largest absolute value of an injected vector (default: 10000)", positive, "X"
     )
-    injection_max_megabytes: int = field(
-        default=64,
-        metadata=says(
-            "with --enable-injection, the largest body of a request that generates; more is a 413, read no further "
-            "(default: 64)",
-            count,
-            "MB",
-        ),
+    injection_max_megabytes: int = option(
+        64,
+        "with --enable-injection, the largest body of a request that generates; more is a 413, read no further "
+        "(default: 64)",
+        count,
+        "MB",
     )
 
     @property
