@@ -1,7 +1,5 @@
 """Admit a request's fields at the HTTP edge and fold them into what SGLang carries to the scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

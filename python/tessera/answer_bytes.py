@@ -1,7 +1,5 @@
 """How many bytes the answer to a request can have at most: known before any of it is computed, or queued."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

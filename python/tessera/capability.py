@@ -12,8 +12,6 @@
 | main process, answer leaves | `respond`, or `without` where there are no rows |
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum

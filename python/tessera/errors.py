@@ -12,8 +12,6 @@
     - `StartRefused`: the server must not start like this
 """
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

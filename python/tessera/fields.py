@@ -4,8 +4,6 @@ A capability declares its fields as a `msgspec.Struct`. `read` checks a request 
 the same declaration (`tessera.http.schema`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum

@@ -1,7 +1,5 @@
 """Declares a command-line option as a field of a dataclass."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable

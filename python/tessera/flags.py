@@ -1,7 +1,5 @@
 """The options that we add to SGLang's launcher: one field of `Flags` is one option."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

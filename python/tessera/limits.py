@@ -1,7 +1,5 @@
 """Every maximum, with its reason."""
 
-from __future__ import annotations
-
 MAX_ECHOED_CHARACTERS = 200
 """An error message sends back no more than this of what a client sent."""
 

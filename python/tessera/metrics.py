@@ -1,7 +1,5 @@
 """What we count on SGLang's ``/metrics``. Main process only, so the scheduler's thread pays nothing."""
 
-from __future__ import annotations
-
 from tessera.delivery.outcome import Vitals
 
 

@@ -1,7 +1,5 @@
 """Folders on the command line that are not there: one line, where SGLang ends with a hundred of a traceback."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 

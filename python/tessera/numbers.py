@@ -1,7 +1,5 @@
 """Arrays of answers as SGLang has them: lists."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Nothing may fail at import: SGLang only logs a plugin that does not import, and serves on without it.
 """
 
-from __future__ import annotations
-
 
 def register() -> None:
     """Called by ``sglang.srt.plugins.load_plugins``: make the CPU engine ready, then install our seams.

@@ -1,7 +1,5 @@
 """Prompts: checks of token ids, before SGLang's scheduler sees them, and a part of the prefix cache for one request."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

@@ -4,8 +4,6 @@ What counts is the value that SGLang has resolved an option to, for that is what
 effect (``--enable-dp-attention`` with one replica), and one that a model turns on was never on the command line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ SGLang takes a list with a value for each prompt for most of them. A list beside
 is a 500 there, or reaches its scheduler, which ends with the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

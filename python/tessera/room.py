@@ -1,7 +1,5 @@
 """Room for answers that are on their way: those that ask for more than is left wait in line."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable

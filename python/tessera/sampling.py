@@ -4,8 +4,6 @@ SGLang checks some of them, and its scheduler ends with the server on most of th
 integer belongs, an infinite logit, a token id that the model does not have.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """What the OpenAPI is put together from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Schema = dict[str, Any]

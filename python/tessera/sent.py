@@ -1,7 +1,5 @@
 """A request as its client sent it, from what rides in its sampling parameters: for SGLang's logs, records and dumps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tessera import carry

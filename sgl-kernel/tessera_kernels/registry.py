@@ -6,8 +6,6 @@ and never the reverse, and a machine without a GPU never imports Triton. `tests/
 from this list that every op is complete.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The command ``tessera``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """What the commands share that talk to a server: its key."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

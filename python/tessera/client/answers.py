@@ -1,7 +1,5 @@
 """From answers to results. Nothing partial becomes a result."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

@@ -1,7 +1,5 @@
 """Is what a request asked for what its answer says was applied? A proxy may drop fields that it does not know."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """Every call as data: what to send, how long it may take, and how to read the answer. No input or output here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From the flat answers of prompts x n to the candidates of each prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tessera.client.extract import Extract

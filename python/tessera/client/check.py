@@ -1,7 +1,5 @@
 """Questions to a server, each with a figure: what a search needs of it, and whether that is right."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """A long list of inputs in requests of a size that keeps a server busy, and the matrix that they fill."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """One call that picks: a server if it is given an address, else a model in this process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tessera.client.interface import Inference

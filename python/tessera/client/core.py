@@ -3,8 +3,6 @@
 What waits is left to its hooks: an exchange over HTTP, lines of a stream, a pause, several calls at once.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing

@@ -14,8 +14,6 @@
     - `Unsupported`: this client cannot do that, whatever the server
 """
 
-from __future__ import annotations
-
 
 class ClientError(Exception):
     """Base of all.

@@ -1,7 +1,5 @@
 """From a generated text to the candidate in it: what ``extract`` can be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 Extract = Callable[[str], str | None]

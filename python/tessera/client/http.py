@@ -1,7 +1,5 @@
 """What the sync and the async client share of HTTP: address, headers, and httpx's errors in our words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Vectors to be put into the embeddings of a prompt (docs/guide/injection.md): numpy in, binary out."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass

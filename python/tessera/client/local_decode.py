@@ -4,8 +4,6 @@ Not by transformers' ``generate``: it streams one prompt, from a thread of its o
 vocabulary for each step, from which log-probabilities before top-k and top-p would be taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

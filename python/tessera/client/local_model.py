@@ -1,7 +1,5 @@
 """A Hugging Face model in this process: from a prompt to tokens, and from tokens to hidden states."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which rows of a local model are asked for, and how they are pooled: the server's own schemas, without the server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

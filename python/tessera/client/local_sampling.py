@@ -1,7 +1,5 @@
 """SGLang's sampling parameters, as far as a local model has them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self

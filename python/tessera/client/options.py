@@ -1,7 +1,5 @@
 """What calls take, declared once for every client."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict

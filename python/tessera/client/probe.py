@@ -1,7 +1,5 @@
 """Are a server's hidden states right? The same prompt twice: computed, and then mostly from the prefix cache."""
 
-from __future__ import annotations
-
 import secrets
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A progress bar on standard error, for work that takes long."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import TextIO

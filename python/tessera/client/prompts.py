@@ -1,7 +1,5 @@
 """What callers give as prompts: checked here, where the place of a wrong one is still known."""
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

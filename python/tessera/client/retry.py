@@ -1,7 +1,5 @@
 """When a failed call is tried again, and after which pause."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

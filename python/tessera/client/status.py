@@ -1,7 +1,5 @@
 """From status and bytes of an answer to its JSON, or to the error that it stands for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

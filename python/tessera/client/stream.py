@@ -1,7 +1,5 @@
 """Server-sent events of ``/generate``: line by line to pieces of text, and at the end the whole generation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Latent KV (MLA: DeepSeek-V2, V3, R1, Kimi-K2) on the CPU engine, whose ``torch_native`` attention misreads it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tessera.cpu.speculation import BACKEND

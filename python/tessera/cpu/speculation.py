@@ -1,7 +1,5 @@
 """Speculative decoding on the CPU engine: what of it our additions to ``torch_native`` attention cover."""
 
-from __future__ import annotations
-
 from typing import Any
 
 BACKEND = "torch_native"

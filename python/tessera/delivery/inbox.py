@@ -1,7 +1,5 @@
 """The main process's end of the way out: requests wait here for their rows."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import logging

@@ -1,7 +1,5 @@
 """What comes for one request: what is read while it streams, and what is read when it ends."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The scheduler's end of the way out: what was read waits here until it arrived, and goes to the main process."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What crosses when requests finish: outcomes, and the numbers that were read for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Which adapter (LoRA) a request names: as SGLang's routes take it, and 400 where the answer would be another's."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from tessera.errors import BadRequest

@@ -1,7 +1,5 @@
 """Holds room for large answers until they were sent, and sends them piece by piece."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Read a JSON object from a request, strict about its keys. `tessera.http.body_limit` has bounded it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Collection
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """The JSON of an error, the same on every route."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Our fields on OpenAI's ``/v1/chat/completions`` and ``/v1/completions``: in with the request, out on the choice."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any

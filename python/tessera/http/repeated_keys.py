@@ -1,7 +1,5 @@
 """Keys that a JSON object has twice: decoders take the last one, and nobody checks the first."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ Derived from the declarations of capabilities. ``docs/reference/openapi.json`` i
 limits; a server has it, with them, in its ``/openapi.json``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

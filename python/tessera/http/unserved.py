@@ -3,8 +3,6 @@
 They would drop a field of ours and answer 200 without what was asked for. They refuse it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers that hold many vectors: as one binary body where the client accepts it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Rows under speculative decoding: which columns of a target's output they are, and where accepted ones move."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -1,7 +1,5 @@
 """Find the running requests that have a complete read, without a look at all of them in every step."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Generic, TypeVar

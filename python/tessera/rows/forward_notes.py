@@ -1,7 +1,5 @@
 """What the modules of a model return in one forward: its embedding layer, the state after its last norm, its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from fractions import Fraction

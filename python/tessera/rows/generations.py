@@ -1,7 +1,5 @@
 """Which weights rows were computed with, and which prefixes of SGLang's cache a reader of rows may still use."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

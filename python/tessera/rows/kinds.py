@@ -1,7 +1,5 @@
 """The kinds of reads of the row store: how each is launched, and what comes out of its bytes in the main process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 

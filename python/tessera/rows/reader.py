@@ -1,7 +1,5 @@
 """Read the row store without stalling the scheduler or the forward that is running."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

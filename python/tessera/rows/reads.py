@@ -1,7 +1,5 @@
 """What can be read of the row store, and what comes of it: a few kinds of reads, which capabilities put together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

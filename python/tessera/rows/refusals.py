@@ -1,7 +1,5 @@
 """Server options with which a KV slot would not always hold its token's row: refused at start, by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tessera.refusal import Refusal, above_one, lines, spreads_attention

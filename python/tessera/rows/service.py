@@ -1,7 +1,5 @@
 """Read the rows of requests that finish in a step, or got far enough: one read for all, one outcome for each."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

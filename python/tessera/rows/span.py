@@ -1,7 +1,5 @@
 """Which rows of a request are meant: the same words for embeddings and for raw states."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 UNAVAILABLE = "rows_unavailable"

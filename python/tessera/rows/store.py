@@ -4,8 +4,6 @@ The slot is the token's identity in SGLang: prefix-cache hits, chunked prefill, 
 speak in slots, so a row stored at its token's slot needs no bookkeeping of its own.
 """
 
-from __future__ import annotations
-
 import logging
 
 import torch

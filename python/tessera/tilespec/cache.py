@@ -4,8 +4,6 @@ A profile is ``tilespec/KEY.json`` in ``$TESSERA_CACHE``, or in the user's cache
 the SHA-256 of the facts about the server (versions, GPU, model, options: the caller collects them) as canonical JSON.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

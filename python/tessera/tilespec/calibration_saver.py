@@ -1,7 +1,5 @@
 """Saves calibrations for the next start, on a thread of its own."""
 
-from __future__ import annotations
-
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The numbers of draft tokens that TileSpec chooses from."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

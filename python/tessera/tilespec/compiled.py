@@ -4,8 +4,6 @@ A NumPy call takes 3 to 8 µs there, whatever the array's size, as its code is n
 search of all options would need 45 calls.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar, cast

@@ -1,7 +1,5 @@
 """TileSpec's decision for each step, on the scheduler's thread: receive statistics, choose, copy the next ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path

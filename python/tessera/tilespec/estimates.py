@@ -1,7 +1,5 @@
 """Estimates of time, accepted tokens and goodput of each option of the next step, and the best option by them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tessera.tilespec.compiled import compiled

@@ -1,7 +1,5 @@
 """Options of TileSpec."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

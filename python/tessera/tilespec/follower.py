@@ -4,8 +4,6 @@ Each rank has its own scheduler, and all take the same steps. Decisions depend o
 at other moments on each rank: ranks that decided for themselves would verify different tokens sooner or later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ a tree: drafted nodes, the likeliest first), ``BINS`` bins of survival, as
 `tessera_kernels.ops.verify.allocate_verify` counts them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Copies of small device tensors to the host that no thread waits for."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Generic, TypeVar
 

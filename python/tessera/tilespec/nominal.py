@@ -1,7 +1,5 @@
 """The cost table of the CPU engine, which has no graphs to measure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tessera.tilespec.costs import CostTable, Curve

@@ -1,7 +1,5 @@
 """The options of a step for each batch size, with what does not change: tokens, profiled seconds, kinds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

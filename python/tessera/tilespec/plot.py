@@ -1,7 +1,5 @@
 """The staircase of a cost profile as a picture. Needs matplotlib (extra ``plot``)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from matplotlib.figure import Figure

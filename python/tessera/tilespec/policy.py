@@ -7,8 +7,6 @@ candidates for ``m``, as any size between two costs as much as the greater. So t
 exact.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What ``--tile-spec`` cannot be combined with: refused at start, by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tessera.flags import Flags

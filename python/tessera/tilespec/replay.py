@@ -5,8 +5,6 @@ which drafts of another choice the target would have accepted is unknown. For ea
 time that it expects for the same number of tokens.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The draft's confidences and the acceptance model: device tensors that the host never reads within a step."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

@@ -1,7 +1,5 @@
 """Times of decode steps, from the start of one to the start of the next, without waiting for the device."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """The current CUDA stream, for events that are recorded in every step."""
 
-from __future__ import annotations
-
 import torch
 from triton.runtime import driver
 

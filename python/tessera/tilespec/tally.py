@@ -1,7 +1,5 @@
 """Metrics of TileSpec's choices and of expected against measured times, on ``/metrics``. Scheduler process."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tessera.tilespec.policy import Choice

@@ -1,7 +1,5 @@
 """The sizes, in tokens, at which ragged verification is captured."""
 
-from __future__ import annotations
-
 _SPACING = ((64, 8), (256, 16), (512, 32))
 """Up to so many tokens, one graph for every so many: tiles are 64 tokens wide, and small batches need finer sizes."""
 _BEYOND = 64

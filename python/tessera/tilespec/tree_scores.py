@@ -1,7 +1,5 @@
 """Path scores of draft trees, in descending order, so that each prefix of the nodes is a tree. Device tensors."""
 
-from __future__ import annotations
-
 import torch
 
 from tessera.tilespec.scores import NO_DRAFT, Scores

@@ -1,7 +1,5 @@
 """The costs that times of single graphs do not show: those of long contexts, and of the host between graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """SGLang's CPU engine with the CUDA wheel of ``sgl_kernel``, on a machine without a GPU."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -4,8 +4,6 @@ Shapes: ``B`` requests, ``N`` nodes in the tree of each request, ``D`` the longe
 node 0. A node's global index is ``request * N + node``. ``retrive`` is spelled as in the operators.
 """
 
-from __future__ import annotations
-
 import torch
 
 

@@ -4,8 +4,6 @@ SGLang's ``torch_native`` backend has neither. Shapes: ``B`` requests, ``Hq`` an
 ``Hq``), ``D`` the size of a head.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

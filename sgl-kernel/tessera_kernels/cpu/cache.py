@@ -1,7 +1,5 @@
 """A cache folder that only this user can write to, so that a library loaded from it is the one that was written."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -4,8 +4,6 @@ Shapes: ``B`` requests, ``N`` nodes in the tree of each request (``draft_token_n
 last token already accepted. A node's global index is ``request * N + node``. ``retrive`` is their spelling.
 """
 
-from __future__ import annotations
-
 import torch
 
 _FULL_MASK, _QLEN_ONLY = 0, 1

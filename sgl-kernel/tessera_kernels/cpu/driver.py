@@ -4,8 +4,6 @@ The wheel's ``common_ops`` names ``libcuda.so.1`` as needed and takes one functi
 Python (:mod:`.elf`), so a user needs no compiler.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

@@ -9,8 +9,6 @@ reads and no section headers, which only link editors and debuggers need::
            dynamic section                            segment 2, read + write
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Shapes: ``B`` requests, ``P`` table columns (``pool_len``). The table ``req_to_t
 other index tensor is one-dimensional and int32 or int64. Ranges of a request are ``[start, end)`` columns of its row.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 import torch

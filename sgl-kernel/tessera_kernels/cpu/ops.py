@@ -1,7 +1,5 @@
 """Registration of the CPU operators in the ``sgl_kernel`` namespace."""
 
-from __future__ import annotations
-
 import functools
 
 import torch

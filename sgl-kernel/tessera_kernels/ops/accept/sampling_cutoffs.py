@@ -5,8 +5,6 @@ FlashInfer's order "joint"), which samples the token after a prompt. SGLang's sp
 top-k and has no min-p. Tokens tied with the last one that is kept are kept too.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """The rows of a verification of whole chains: each request's anchor, then its draft tokens."""
 
-from __future__ import annotations
-
 import torch
 
 from tessera_kernels.registry import op

@@ -1,7 +1,5 @@
 """The draft's most likely next token and its probability, from one read of the logits."""
 
-from __future__ import annotations
-
 import torch
 
 from tessera_kernels.registry import op

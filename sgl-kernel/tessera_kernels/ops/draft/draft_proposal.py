@@ -4,8 +4,6 @@ SGLang divides, takes a softmax, draws a random number for each token of the voc
 arg-max: eight kernels that each read or write the whole vocabulary. This op reads the logits twice and writes q once.
 """
 
-from __future__ import annotations
-
 import torch
 
 from tessera_kernels.registry import op

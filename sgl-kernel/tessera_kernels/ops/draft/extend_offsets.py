@@ -1,7 +1,5 @@
 """Offsets of a draft-extend, in which the draft model reads the verified tokens: queries and KV slots by request."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """The layout of draft trees of different sizes: links, positions and attention mask of the nodes that are kept."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

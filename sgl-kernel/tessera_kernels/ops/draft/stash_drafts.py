@@ -1,7 +1,5 @@
 """Store the draft state of each request in its row of a pool, for its next step."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -3,8 +3,6 @@
 Survivals are summed as integers, so that sums do not depend on the order of atomic additions.
 """
 
-from __future__ import annotations
-
 HISTOGRAM_BINS = 64
 """Equal bins of survival from 0 to 1."""
 HISTOGRAM_UNIT = 2.0**-18

@@ -1,7 +1,5 @@
 """Update the acceptance model with the outcome of a verification of trees: counts and offsets."""
 
-from __future__ import annotations
-
 import torch
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel, acceptance_torch, bins_torch

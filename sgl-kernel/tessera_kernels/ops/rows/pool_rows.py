@@ -1,7 +1,5 @@
 """Pool spans of the row store, in one launch for all requests that finished in a step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple

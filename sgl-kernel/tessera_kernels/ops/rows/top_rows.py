@@ -1,7 +1,5 @@
 """The values of largest magnitude of chunks of rows, in one launch for all chunks that were completed in a step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

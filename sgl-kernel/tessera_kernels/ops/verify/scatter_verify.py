@@ -1,7 +1,5 @@
 """Scatter the packed rows of a verification back to dense rows ``[bs, N]``."""
 
-from __future__ import annotations
-
 import torch
 
 from tessera_kernels.registry import op

@@ -1,7 +1,5 @@
 """Offsets of each request's queries and keys in the attention of a verification."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -6,8 +6,6 @@ such tokens together have too little probability to matter. Rows with more candi
 whole. The cutoff of min-p follows from the greatest logit.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

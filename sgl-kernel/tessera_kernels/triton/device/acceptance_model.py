@@ -1,7 +1,5 @@
 """The acceptance model inside Triton kernels: see `tessera_kernels.ops.learning.acceptance_model`."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

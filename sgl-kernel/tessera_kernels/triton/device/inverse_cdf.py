@@ -1,7 +1,5 @@
 """Sampling by the inverse of a cumulative distribution, inside Triton kernels."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """Cache the launches of kernels that are not ours, as `tessera_kernels.triton.device.launcher` does for ours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Launch our Triton kernels with little work on the host: a compilation is looked up by what can differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Launching a copy costs the host as much as launching the kernel, and a launch mo
 out for each request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

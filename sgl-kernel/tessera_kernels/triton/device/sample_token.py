@@ -4,8 +4,6 @@ Rows of logits are read in chunks: first a chunk is sampled by the chunks' sums,
 ``e^(logit / temperature - peak)``, probabilities up to a common factor; tokens below the row's cutoff have none.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

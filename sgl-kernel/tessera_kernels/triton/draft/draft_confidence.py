@@ -1,7 +1,5 @@
 """The Triton kernels of `tessera_kernels.ops.draft.draft_confidence`."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """The Triton kernel of `tessera_kernels.ops.draft.extend_offsets`."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

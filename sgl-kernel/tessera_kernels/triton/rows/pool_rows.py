@@ -1,7 +1,5 @@
 """The Triton kernel of `tessera_kernels.ops.rows.pool_rows`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ program of a chunk to finish merges the candidates in the same way. Among equal 
 ``torch.topk`` on CUDA.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

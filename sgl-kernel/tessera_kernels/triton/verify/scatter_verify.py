@@ -1,7 +1,5 @@
 """The Triton kernel of `tessera_kernels.ops.verify.scatter_verify`."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl
