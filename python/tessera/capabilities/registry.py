@@ -1,7 +1,5 @@
 """The list of capabilities. A new one is a folder beside this file, and a line here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

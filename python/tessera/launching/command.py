@@ -1,7 +1,5 @@
 """How the stock launcher is called: its arguments, its environment, and whether it answers."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import sys

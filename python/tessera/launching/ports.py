@@ -1,7 +1,5 @@
 """Ports that are free, and stay so until a server binds them."""
 
-from __future__ import annotations
-
 import random
 import socket
 

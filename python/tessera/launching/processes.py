@@ -4,8 +4,6 @@ A process group is not enough: SGLang's main process may end first and leave the
 put its helper into a session of its own. A member is what shares the leader's session or descends from a member.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

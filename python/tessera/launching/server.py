@@ -6,8 +6,6 @@ Example::
         httpx.post(f"{server.url}/generate", json={"text": "def main(", "return_embedding": True})
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

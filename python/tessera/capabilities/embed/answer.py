@@ -1,7 +1,5 @@
 """From the pooled vector, as it comes from the scheduler, to the fields of the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``return_embedding``: one vector, pooled from the rows of a request."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options of embeddings: what ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import suppress
 from dataclasses import dataclass

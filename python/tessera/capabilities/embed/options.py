@@ -1,7 +1,5 @@
 """What a request may ask for in ``return_embedding``."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The OpenAPI of ``/v1/embeddings`` and ``/encode``."""
 
-from __future__ import annotations
-
 from tessera.capabilities.embed.options import APPLIED, Encoding, Pooling
 from tessera.http.adapters import FIELD as ADAPTER_FIELD
 from tessera.http.adapters import MODEL

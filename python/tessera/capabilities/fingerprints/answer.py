@@ -1,7 +1,5 @@
 """From the values of largest magnitude, as they come from the scheduler, to the fields of the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Sequence
 
 from tessera.capabilities.fingerprints import codec, verifier

@@ -1,7 +1,5 @@
 """One thread that builds and verifies fingerprints, so that the event loop does not: what waits is done at once."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """``return_toploc_fingerprints``, and their verification."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which rows each fingerprint of a response proves."""
 
-from __future__ import annotations
-
 import hashlib
 
 CHUNK_ROWS = 32

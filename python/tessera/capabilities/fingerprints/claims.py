@@ -3,8 +3,6 @@
 Claims of exact mode are generated again instead: decoding and prefill do not give the same bits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

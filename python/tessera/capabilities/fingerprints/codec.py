@@ -5,8 +5,6 @@ polynomial over the residues of `PRIME` goes through (position modulo the modulu
 the k values of largest magnitude among the rows that the fingerprint proves.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ products of two of them stay below 2**40, and sums of 256 products of three belo
 order, and most sums need not be reduced before they are used.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

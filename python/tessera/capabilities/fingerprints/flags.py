@@ -1,7 +1,5 @@
 """Options of fingerprints."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass
 from pathlib import Path

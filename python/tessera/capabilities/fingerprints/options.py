@@ -1,7 +1,5 @@
 """What a request may ask for about fingerprints."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

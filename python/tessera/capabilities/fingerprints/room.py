@@ -4,8 +4,6 @@ SGLang keeps the last tokens of a context for an answer: a longer prompt is refu
 claim has no answer to come, and one that is cut would prove other rows.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, Self
 
 _KEPT = 5

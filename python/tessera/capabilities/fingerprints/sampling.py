@@ -4,8 +4,6 @@ After Token-DiFR (arXiv 2511.20621) and TOPLOC v2: with the seed the noise of ea
 must be the one that wins; without it only what could not have been drawn is seen.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The OpenAPI of fingerprints: fields of requests, and ``/v1/toploc/verify``."""
 
-from __future__ import annotations
-
 from tessera.capabilities.fingerprints.sampling import Found
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD

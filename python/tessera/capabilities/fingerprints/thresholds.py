@@ -1,7 +1,5 @@
 """Thresholds: which distances a verifier accepts."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

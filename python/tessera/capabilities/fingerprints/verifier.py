@@ -1,7 +1,5 @@
 """Compare claimed fingerprints with the verifier's own rows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Admit injections at the HTTP edge."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """``input_embed_overrides``, ``input_embeds`` and ``input_embeds_b64``: vectors in place of embeddings of a prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

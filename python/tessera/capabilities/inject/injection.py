@@ -1,7 +1,5 @@
 """One prompt's injection, resolved: positions, vectors, cache keys. And the text in which it rides to the scheduler."""
 
-from __future__ import annotations
-
 import base64
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``input_embeds`` and ``input_embeds_b64``: all embeddings of a prompt, in place of its text."""
 
-from __future__ import annotations
-
 import torch
 
 from tessera.capabilities.inject.model import Model

@@ -1,7 +1,5 @@
 """What injection has to know about the model that is served."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """What a request may ask for in ``input_embed_overrides``: parsed once, at the HTTP edge, by this one schema."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What a request injects, while it is in SGLang's main process: its vectors, until positions are known."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

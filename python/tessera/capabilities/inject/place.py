@@ -1,7 +1,5 @@
 """Put vectors into a batch's embeddings, on the device. Every tensor-parallel rank does the same to the same tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

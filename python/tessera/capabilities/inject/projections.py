@@ -1,7 +1,5 @@
 """Named linear projections: from the width of a vector to the model's H. A learned projection is a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path

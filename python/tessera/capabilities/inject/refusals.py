@@ -1,7 +1,5 @@
 """What injection cannot be combined with: refused at start, by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tessera.refusal import Refusal, above_one, lines, spreads_attention

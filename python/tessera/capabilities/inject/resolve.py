@@ -1,7 +1,5 @@
 """From what a request asked for and its token ids to the injection: where each vector goes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The OpenAPI of injected vectors."""
 
-from __future__ import annotations
-
 from tessera.capabilities.inject.options import NORM_MATCHED, Mode
 from tessera.capabilities.inject.vectors import Dtype
 from tessera.limits import MAX_OVERRIDES, MAX_TOKEN_CHARACTERS

@@ -1,7 +1,5 @@
 """Vectors as a client sends them: base64 of little-endian numbers, or nested lists. Bounded before they are decoded."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import math

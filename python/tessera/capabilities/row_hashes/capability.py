@@ -1,7 +1,5 @@
 """``return_row_hashes``: hashes of all rows of a response."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

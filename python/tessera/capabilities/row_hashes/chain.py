@@ -1,7 +1,5 @@
 """A chain of SHA-256 over the rows of a response, chunk by chunk."""
 
-from __future__ import annotations
-
 import hashlib
 
 from tessera.capabilities.fingerprints.chunks import layout

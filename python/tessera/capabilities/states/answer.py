@@ -1,7 +1,5 @@
 """From the bytes of raw rows, as they come from the scheduler, to the field ``hidden_states`` of the answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``return_hidden_states``: raw rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

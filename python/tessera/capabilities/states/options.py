@@ -1,7 +1,5 @@
 """What a request may ask for in ``return_hidden_states`` and ``hidden_states_format``."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 

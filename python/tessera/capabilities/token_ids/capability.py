@@ -1,7 +1,5 @@
 """``return_input_ids`` and ``return_output_ids``: what the model read, and what it wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

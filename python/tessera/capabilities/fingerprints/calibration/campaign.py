@@ -1,7 +1,5 @@
 """Responses of many provers, so many servers at a time, and a verifier that measures all of them."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time
@@ -15,7 +13,6 @@ from typing import Any, NamedTuple
 from tessera.capabilities.fingerprints.calibration.distances import Measured
 from tessera.capabilities.fingerprints.calibration.prover import Response, ask, check
 from tessera.launching.server import Server
-from tessera.launching.several import serving
 
 Say = Callable[[str], None]
 
@@ -88,12 +85,18 @@ class Campaign:
         self.say(f"starting: {', '.join(one.kind for one in group)}")
         with tempfile.TemporaryDirectory(prefix="tessera-cheats-") as folder:
             servers = [self._server(one, Path(folder, str(number))) for number, one in enumerate(group)]
-            with serving(servers, together=len(servers) > 1):
-                self._tell("all of them answer")
-                urls = [server.url for server in servers]
-                with ThreadPoolExecutor(len(group)) as pool:
+            with ThreadPoolExecutor(len(group)) as pool:
+                try:
+                    for server in servers:
+                        server.start()
+                    for server in servers:
+                        server.wait_ready()
+                    self._tell("all of them answer")
+                    urls = [server.url for server in servers]
                     list(pool.map(self._ask, group, urls))
-                yield urls
+                    yield urls
+                finally:
+                    list(pool.map(Server.stop, servers))
 
     def _server(self, prover: Prover, folder: Path) -> Server:
         model = prover.model

@@ -1,7 +1,5 @@
 """From measured distances, honest ones and those of cheats, to thresholds and what they are worth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

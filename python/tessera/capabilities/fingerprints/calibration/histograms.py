@@ -1,7 +1,5 @@
 """Two histograms of a calibration: mantissa errors and exponent mismatches, honest beside each cheat."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

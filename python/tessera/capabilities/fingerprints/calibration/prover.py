@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tessera.capabilities.fingerprints.answer import FINGERPRINTS
 from tessera.capabilities.fingerprints.calibration.distances import Measured
 from tessera.capabilities.fingerprints.codec import parse
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.limits import MAX_TOPK
 
 if TYPE_CHECKING:  # the command line is imported where no client is installed
-    import httpx
-
-Progress = Callable[[int], object]
+    from tessera.client import Client, Verdict
 
 _SOURCES = Path(__file__).resolve().parents[3]
 _PROMPT_CHARACTERS = (200, 600, 1500)
 _AT_ONCE = (1, 8, 64)
 """Responses are made in batches of these sizes, for the noise depends on them."""
 _CLAIMS_AT_ONCE = 32
+_SECONDS = 600.0
+"""Of a request: 64 responses are made at once, by the slowest options."""
 _HIDDEN_TOKENS = 8
 TAMPERED = ("hidden instruction", "changed prompt", "changed early token")
 """Ways of `tampered`."""
@@ -45,32 +43,26 @@ def prompts(count: int, seed: int = 0) -> list[str]:
     return [text[(start := chooser.randrange(len(text) - length)) : start + length] for length in lengths]
 
 
-def ask(url: str, count: int, tokens: int, progress: Progress = bool) -> list[Response]:
+def ask(url: str, count: int, tokens: int) -> list[Response]:
     """Sampled responses with fingerprints, made in batches of different sizes."""
-    import httpx
-
     texts = prompts(count)
-    with httpx.Client(base_url=url, timeout=600, limits=httpx.Limits(max_connections=max(_AT_ONCE))) as client:
-        found: list[Response] = []
+    found: list[Response] = []
+    with _client(url) as client:
         for i, at_once in enumerate(_AT_ONCE):
-            share = texts[i :: len(_AT_ONCE)]
             with ThreadPoolExecutor(at_once) as pool:
-                for response in pool.map(lambda text: _ask(client, text, tokens), share):
-                    found.append(response)
-                    progress(1)
+                found += pool.map(lambda text: _ask(client, text, tokens), texts[i :: len(_AT_ONCE)])
     return found
 
 
-def _ask(client: httpx.Client, text: str, tokens: int) -> Response:
-    body = {
-        "text": text,
-        "sampling_params": {"max_new_tokens": tokens, "temperature": 0.8, "top_p": 0.95, "ignore_eos": True},
-        "return_toploc_fingerprints": True,
-        "return_input_ids": True,
-        "return_output_ids": True,
-    }
-    meta = client.post("/generate", json=body).raise_for_status().json()["meta_info"]
-    return Response(meta["input_ids"], meta["output_ids"], meta[FINGERPRINTS])
+def _client(url: str) -> Client:
+    from tessera.client import Client, Retry, Timeouts
+
+    return Client(url, timeouts=Timeouts(request=_SECONDS, batch=_SECONDS), retry=Retry(times=0))
+
+
+def _ask(client: Client, text: str, tokens: int) -> Response:
+    made = client.generate(text, max_new_tokens=tokens, temperature=0.8, top_p=0.95, ignore_eos=True, fingerprints=True)
+    return Response(list(made.input_ids or ()), list(made.output_ids), list(made.fingerprints or ()))
 
 
 def tampered(response: Response, how: str) -> Response:
@@ -88,26 +80,25 @@ def tampered(response: Response, how: str) -> Response:
     return response._replace(input_ids=ids) if how == "changed prompt" else response._replace(output_ids=ids)
 
 
-def check(url: str, responses: list[Response], progress: Progress = bool) -> list[Measured]:
+def check(url: str, responses: list[Response]) -> list[Measured]:
     """The distances that a verifier finds.
 
     Raises:
         RuntimeError: it could not verify one.
     """
-    import httpx
+    from tessera.client import Claim
 
     measured = []
-    for i in range(0, len(responses), _CLAIMS_AT_ONCE):
-        some = responses[i : i + _CLAIMS_AT_ONCE]
-        body = {"claims": [response._asdict() for response in some]}
-        results = httpx.post(f"{url}/v1/toploc/verify", json=body, timeout=600).raise_for_status().json()["results"]
-        measured += [_measured(one, result) for one, result in zip(some, results, strict=True)]
-        progress(len(some))
+    with _client(url) as client:
+        for i in range(0, len(responses), _CLAIMS_AT_ONCE):
+            some = responses[i : i + _CLAIMS_AT_ONCE]
+            verdicts = client.verify([Claim(*one) for one in some])
+            measured += [_measured(one, verdict) for one, verdict in zip(some, verdicts, strict=True)]
     return measured
 
 
-def _measured(response: Response, result: dict[str, Any]) -> Measured:
-    if result["verdict"] == "unverifiable":
-        raise RuntimeError(f"a response could not be verified: {result['reason']}")
+def _measured(response: Response, verdict: Verdict) -> Measured:
+    if verdict.verdict == "unverifiable":
+        raise RuntimeError(f"a response could not be verified: {verdict.reason}")
     values = [len(parse("", one, MAX_TOPK).coefficients) for one in response.fingerprints]
-    return Measured([Distance(**one) for one in result["statistics"]], values)
+    return Measured([Distance(**one) for one in verdict.details["statistics"]], values)
