@@ -3,5 +3,7 @@
 - `registry`: the list of ops.
 - `ops`: their definitions and references in torch.
 - `triton`: their Triton kernels.
+- `private_cache`: files in a folder that no other user can write to.
+- `tree_links`: parents, children and ancestors of the nodes of draft trees.
 - `cpu`: the operators that the CUDA wheel of ``sgl_kernel`` lacks on a CPU.
 """

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera_kernels.cpu.attention import PagedKV, verify_attention
-from tessera_kernels.cpu.draft_tree import ancestors, parents
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+from tessera_kernels.tree_links import ancestors, parents
 
 HEADS, KV_HEADS, SIZE, SCALING = 2, 1, 16, 0.3
 TOPK, STEPS, NODES = 2, 3, 6

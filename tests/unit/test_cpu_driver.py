@@ -13,8 +13,8 @@ from unittest import mock
 
 import pytest
 
-from tessera_kernels import cpu
-from tessera_kernels.cpu import cache, driver, elf
+from tessera_kernels import cpu, private_cache
+from tessera_kernels.cpu import driver, elf
 
 KERNELS = str(Path(cpu.__file__).parents[2])
 linux_only = pytest.mark.skipif(
@@ -84,7 +84,7 @@ def test_no_usable_folder_is_an_error_that_says_what_to_set(monkeypatch: pytest.
     """The message has every folder that was tried."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(cache, "roots", lambda: [tmp_path / "file"])
+    monkeypatch.setattr(private_cache, "roots", lambda: [tmp_path / "file"])
     with pytest.raises(RuntimeError, match=r"set XDG_CACHE_HOME to a folder of your own .* Tried .*/file: "):
         driver.install()
 
@@ -92,17 +92,17 @@ def test_no_usable_folder_is_an_error_that_says_what_to_set(monkeypatch: pytest.
 def test_cache_is_private_and_replaces_what_somebody_left(tmp_path: Path) -> None:
     """A file with other content, or a link, does not survive."""
     file = tmp_path / "root" / "folder" / "file"
-    cache.write(file, b"good")
+    private_cache.write(file, b"good")
     assert [path.stat().st_mode & 0o777 for path in (file.parents[1], file.parent)] == [0o700, 0o700]
     written = file.stat().st_ino
-    cache.write(file, b"good")
+    private_cache.write(file, b"good")
     assert file.stat().st_ino == written
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(b"good")
     for plant in (lambda: file.write_bytes(b"bad"), lambda: file.symlink_to(elsewhere)):
         file.unlink()
         plant()
-        cache.write(file, b"good")
+        private_cache.write(file, b"good")
         assert file.read_bytes() == b"good"
         assert not file.is_symlink()
     assert list(file.parent.iterdir()) == [file]
@@ -116,17 +116,17 @@ def test_cache_refuses_a_folder_that_others_can_write(tmp_path: Path, level: str
     folders["folder"].mkdir(parents=True)
     folders[level].chmod(mode)
     with pytest.raises(PermissionError, match=f"{folders[level]} belongs to another user or can be written by one"):
-        cache.write(folders["folder"] / "file", b"good")
+        private_cache.write(folders["folder"] / "file", b"good")
     assert not list(folders["folder"].iterdir())
 
 
 def test_cache_refuses_a_folder_of_another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Who owns a folder can replace what is in it."""
-    cache.write(tmp_path / "root" / "folder" / "file", b"good")
+    private_cache.write(tmp_path / "root" / "folder" / "file", b"good")
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     with pytest.raises(PermissionError, match="root belongs to another user"):
-        cache.write(tmp_path / "root" / "folder" / "file", b"good")
+        private_cache.write(tmp_path / "root" / "folder" / "file", b"good")
 
 
 def test_cache_accepts_a_sticky_parent_and_refuses_a_linked_folder(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_cache_accepts_a_sticky_parent_and_refuses_a_linked_folder(tmp_path: Pat
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
-    cache.write(shared / "root" / "folder" / "file", b"good")
+    private_cache.write(shared / "root" / "folder" / "file", b"good")
     (shared / "linked").symlink_to(shared / "root", target_is_directory=True)
     with pytest.raises(NotADirectoryError, match="linked is not a folder"):
-        cache.write(shared / "linked" / "folder" / "file", b"good")
+        private_cache.write(shared / "linked" / "folder" / "file", b"good")
 
 
 def test_cache_roots_follow_xdg_then_home_then_temporary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,4 +147,4 @@ def test_cache_roots_follow_xdg_then_home_then_temporary(monkeypatch: pytest.Mon
     last_two = [Path("/home/me/.cache/tessera"), Path(f"/temporary/tessera-{os.geteuid()}")]
     for value, first in (("/xdg", [Path("/xdg/tessera")]), ("relative", []), ("", [])):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert list(cache.roots()) == first + last_two
+        assert list(private_cache.roots()) == first + last_two

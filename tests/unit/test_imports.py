@@ -10,10 +10,11 @@ from tessera_testing.imports import PACKAGES, imports
 
 GRAPH = imports()
 KERNELS = "tessera_kernels"
+SHARED = f"{KERNELS}.private_cache", f"{KERNELS}.tree_links"
 ALLOWED = {
     f"{KERNELS}.registry": (),
-    f"{KERNELS}.cpu": (f"{KERNELS}.cpu",),
-    f"{KERNELS}.ops": (f"{KERNELS}.ops", f"{KERNELS}.cpu", f"{KERNELS}.registry"),
+    f"{KERNELS}.cpu": (f"{KERNELS}.cpu", *SHARED),
+    f"{KERNELS}.ops": (f"{KERNELS}.ops", f"{KERNELS}.registry", *SHARED),
     f"{KERNELS}.triton": (f"{KERNELS}.ops", f"{KERNELS}.triton.device"),
 }
 """What each part of the package may import of ours."""

@@ -15,7 +15,7 @@ from typing import Any
 from tessera.limits import MAX_PROFILE_BYTES
 from tessera.tilespec.calibration import Calibration, Calibrations, Traffic
 from tessera.tilespec.costs import CostTable
-from tessera_kernels.cpu import cache
+from tessera_kernels import private_cache
 
 SCHEMA = 4
 SPOT_TOLERANCE = 0.10
@@ -63,7 +63,7 @@ def folders() -> Iterator[Path]:
     if configured:
         yield Path(configured).absolute() / "tilespec"
     else:
-        for root in cache.roots():
+        for root in private_cache.roots():
             yield root / "tilespec"
 
 
@@ -90,7 +90,7 @@ def save(profile: Profile) -> Path:
     for folder in folders():
         file = folder / f"{profile.key}.json"
         try:
-            cache.write(file, content, mode=0o600)
+            private_cache.write(file, content, mode=0o600)
         except OSError as error:
             failures.append(f"{folder}: {error}")
         else:
@@ -109,7 +109,7 @@ def load(facts: Mapping[str, Any]) -> Profile | None:
         file = folder / name
         if file.is_file():
             try:
-                cache.check_private(folder)
+                private_cache.check_private(folder)
             except OSError as error:
                 raise ProfileUnusable(f"{file}: {error}") from error
             profile = read(file)

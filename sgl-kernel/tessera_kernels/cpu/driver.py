@@ -9,7 +9,9 @@ import hashlib
 import os
 import platform
 
-from . import cache, elf
+from tessera_kernels import private_cache
+
+from . import elf
 
 SONAME = "libcuda.so.1"
 _SEARCH_PATH = "LD_LIBRARY_PATH"
@@ -48,10 +50,10 @@ def install() -> None:
     # The content names the folder: other versions and other machines that share this home keep theirs.
     name = f"driver-{machine}-{hashlib.sha256(content).hexdigest()[:16]}"
     failures = []
-    for root in cache.roots():
+    for root in private_cache.roots():
         library = root / name / SONAME
         try:
-            cache.write(library, content)
+            private_cache.write(library, content)
             # Once it is loaded, its SONAME satisfies every library that is loaded later and needs a driver.
             ctypes.CDLL(str(library))
         except OSError as error:

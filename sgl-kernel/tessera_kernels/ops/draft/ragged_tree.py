@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import torch
 
-from tessera_kernels.cpu import draft_tree
 from tessera_kernels.registry import op
+from tessera_kernels.tree_links import ancestors, links, parents
 
 
 class RaggedTree(NamedTuple):
@@ -61,12 +61,12 @@ def ragged_tree(
     node = torch.arange(nodes)
     lens = verify_lens[:bs].unsqueeze(1)
     kept = node < lens
-    parent = draft_tree.parents(parent_list, selected_index.where(kept[:, 1:], 0), topk)
+    parent = parents(parent_list, selected_index.where(kept[:, 1:], 0), topk)
     parent = parent.where(kept & (parent < lens), -1)
-    links = draft_tree.links(parent)
-    for output, values in zip(tree, (torch.arange(bs * nodes).view(bs, nodes), *links), strict=False):
+    linked = links(parent)
+    for output, values in zip(tree, (torch.arange(bs * nodes).view(bs, nodes), *linked), strict=False):
         output.copy_(values.where(kept, -1))
-    attends, steps = draft_tree.ancestors(parent, depth)
+    attends, steps = ancestors(parent, depth)
     tree.positions.copy_((seq_lens.unsqueeze(1) + steps).where(kept, 0).flatten())
     prefix = seq_lens.unsqueeze(1).unsqueeze(2) if prefix_in_mask else 0
     row_start = mask_indptr[:bs].unsqueeze(1).unsqueeze(2) + node.unsqueeze(1) * (prefix + lens.unsqueeze(2))
