@@ -9,7 +9,7 @@ import pytest
 
 from tessera.errors import RequestFailed
 from tessera.http.answer_room import AnswerRoom
-from tessera.http.body_limit import Message, Receive, Scope, Send
+from tessera.http.asgi import Message, Receive, Scope, Send
 from tessera.limits import PIECE_BYTES
 from tessera.room import Lease, Room, lease
 

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tessera.http.body_limit import BodyLimit, Message, Receive, Send
+from tessera.http.asgi import Message, Receive, Send
+from tessera.http.body_limit import BodyLimit
 from tessera.limits import DRAIN_BYTES
 
 

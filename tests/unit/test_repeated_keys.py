@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import BadRequest
-from tessera.http.body_limit import Message, Receive, Scope, Send
+from tessera.http.asgi import Message, Receive, Scope, Send
 from tessera.http.repeated_keys import UniqueFields, refuse_repeated_keys
 
 

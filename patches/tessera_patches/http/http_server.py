@@ -29,7 +29,8 @@ from tessera.errors import (
 )
 from tessera.http import schema
 from tessera.http.answer_room import AnswerRoom
-from tessera.http.body_limit import BodyLimit, Receive, Scope
+from tessera.http.asgi import Receive, Scope
+from tessera.http.body_limit import BodyLimit
 from tessera.http.error_body import error_body
 from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge

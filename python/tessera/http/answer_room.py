@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tessera.http.body_limit import App, Message, Receive, Scope, Send
+from tessera.http.asgi import App, Message, Receive, Scope, Send
 from tessera.limits import PIECE_BYTES, PIECE_SECONDS
 from tessera.room import Lease, Room, lease
 

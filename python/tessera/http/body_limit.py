@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import orjson
 
 from tessera.errors import BadRequest, Described, TooLarge, TooSlow
+from tessera.http.asgi import App, Message, Receive, Scope, Send
 from tessera.http.error_body import error_body
 from tessera.limits import DRAIN_BYTES, DRAIN_SECONDS
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class BodyLimit:

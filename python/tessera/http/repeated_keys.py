@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Any
 
 from tessera.errors import BadRequest, Described
-from tessera.http.body_limit import App, Message, Receive, Scope, Send, refuse
+from tessera.http.asgi import App, Receive, Scope, Send, replayed, whole_body
+from tessera.http.body_limit import refuse
 
 _END_OF_KEY = re.compile(rb'"\s*:')
 
@@ -36,19 +37,13 @@ class UniqueFields:
         if scope["type"] != "http" or scope["path"] not in self._paths:
             await self._app(scope, receive, send)
             return
-        messages = [await receive()]
-        while messages[-1].get("more_body", False):
-            messages.append(await receive())
+        message = await whole_body(receive)
         try:
-            self._check(b"".join(message.get("body", b"") for message in messages))
+            self._check(message.get("body", b""))
         except BadRequest as error:
             await refuse(error, send)
             return
-
-        async def again() -> Message:
-            return messages.pop(0) if messages else await receive()
-
-        await self._app(scope, again, send)
+        await self._app(scope, replayed(message, receive), send)
 
     def _check(self, body: bytes) -> None:
         found = self._field.findall(body)

@@ -3,14 +3,14 @@
 They would drop a field of ours and answer 200 without what was asked for. They refuse it.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 from tessera.capabilities.fingerprints.options import FIELD as FINGERPRINTS_FIELD
 from tessera.errors import BadRequest
-from tessera.http.body_limit import App, Message, Receive, Send
+from tessera.http.asgi import App, Receive, Scope, Send, replayed, whole_body
 from tessera.http.schema import request_fields
 
 FIELDS = frozenset(request_fields("GenerateReqInput"))
@@ -37,7 +37,7 @@ class Unserved:
         self._batch = batch
         self._instead = instead
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request.
 
         Raises:
@@ -46,11 +46,11 @@ class Unserved:
         if scope["type"] != "http":
             await self._connect(scope, receive, send)
             return
-        message = await _whole(receive)
+        message = await whole_body(receive)
         self._check(message.get("body", b""))
-        await self._app(scope, _replayed(message, receive), send)
+        await self._app(scope, replayed(message, receive), send)
 
-    async def _connect(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._proven:
             reason = f"no fingerprints here; those with them are {self._instead}"
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": reason})
@@ -80,24 +80,3 @@ def _found(body: bytes, batch: str) -> Iterator[tuple[str, Any]]:
     for part in (value, *(prompts if isinstance(prompts, list) else ())):
         if isinstance(part, dict):
             yield from ((name, part[name]) for name in FIELDS & part.keys())
-
-
-async def _whole(receive: Receive) -> Message:
-    """All of the body in one message; or that the client has left."""
-    parts: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return message
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return {"type": "http.request", "body": b"".join(parts), "more_body": False}
-
-
-def _replayed(first: Message, receive: Receive) -> Receive:
-    waiting = [first]
-
-    async def replay() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return replay
