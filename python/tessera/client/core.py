@@ -3,6 +3,8 @@
 What waits is left to its hooks: an exchange over HTTP, lines of a stream, a pause, several calls at once.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
@@ -27,7 +29,7 @@ from tessera.client.options import (
 from tessera.client.progress import Bar
 from tessera.client.prompts import prompts_of
 from tessera.client.results import Candidate, Claim, Delta, Embedding, Embeddings, Generation, ServerInfo, Verdict
-from tessera.client.retry import NEVER, Deadline, Retry, Tries
+from tessera.client.retry import NEVER, Deadline, Retry
 from tessera.client.status import Answer
 from tessera.client.stream import StreamReader
 
@@ -148,13 +150,17 @@ class Core(ABC):
 
     async def _try(self, call: Call[Any], deadline: Deadline, attempt: Callable[[], Awaitable[T]]) -> T:
         """Attempt until it succeeds, may not be tried again, or the call's time is over."""
-        tries = Tries(self._retry if call.retried else NEVER, deadline)
+        retry = self._retry if call.retried else NEVER
+        tried = 0
         while True:
             try:
                 return await attempt()
             except ClientError as error:
-                pause = tries.after(error)
+                pause = retry.pause(tried, error, deadline.left)
+                if pause is None:
+                    raise
             await self._pause(pause)
+            tried += 1
 
     async def _stream(self, generating: Generating) -> AsyncGenerator[Delta]:
         call = streaming(generating)

@@ -1,5 +1,7 @@
 """What every client can do, whatever does the work: a server over HTTP, or a model in this process."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, Self, Unpack
 

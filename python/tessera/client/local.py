@@ -1,5 +1,7 @@
 """The same interface over a model in this process, for where there is no server."""
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

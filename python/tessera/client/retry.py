@@ -80,25 +80,3 @@ class Deadline:
             f"{self._what} took longer than {self._seconds:g} s; give it more with timeout= or Timeouts, send less at "
             "once, or look at the server's load"
         )
-
-
-class Tries:
-    """Counts the tries of one call.
-
-    Args:
-        retry: the rules.
-        deadline: of the call.
-    """
-
-    def __init__(self, retry: Retry, deadline: Deadline) -> None:
-        self._retry = retry
-        self._deadline = deadline
-        self._again = 0
-
-    def after(self, error: ClientError) -> float:
-        """Seconds to wait before the next try; raises the error where there is none."""
-        pause = self._retry.pause(self._again, error, self._deadline.left)
-        if pause is None:
-            raise error
-        self._again += 1
-        return pause
