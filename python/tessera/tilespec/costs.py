@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -145,17 +146,7 @@ class CostTable:
 
     def to_json(self) -> dict[str, Any]:
         """The table as JSON values, for the cache and for traces."""
-        return {
-            "schema": SCHEMA,
-            "tiers": self.tiers and vars(self.tiers),
-            **{
-                name: {str(key): vars(curve) for key, curve in getattr(self, name).items()}
-                for name in ("uniform", "draft", "extend")
-            },
-            "kv_seconds": {str(steps): seconds for steps, seconds in self.kv_seconds.items()},
-            "host_seconds": self.host_seconds,
-            "batch_sizes": list(self.batch_sizes),
-        }
+        return {"schema": SCHEMA, **msgspec.to_builtins(self, str_keys=True)}
 
     @classmethod
     def from_json(cls, content: object) -> CostTable:
@@ -167,21 +158,9 @@ class CostTable:
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ValueError(f"the cost table is not of schema {SCHEMA}")
         try:
-            return cls(
-                tiers=content["tiers"] and Curve(**content["tiers"]),
-                uniform=_curves(content["uniform"]),
-                draft=_curves(content["draft"]),
-                extend=_curves(content["extend"]),
-                kv_seconds={int(steps): float(seconds) for steps, seconds in content["kv_seconds"].items()},
-                host_seconds=float(content["host_seconds"]),
-                batch_sizes=[int(bs) for bs in content["batch_sizes"]],
-            )
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"the cost table is damaged: {error!r}") from error
-
-
-def _curves(content: Any) -> dict[int, Curve]:
-    return {int(key): Curve(**curve) for key, curve in content.items()}
+            return msgspec.convert(content, cls, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"the cost table is damaged: {error}") from error
 
 
 class Correction:
