@@ -48,6 +48,7 @@ BY_HAND = {
 }
 """What could make some as well."""
 NAMESPACES = ("os.environ", "sys.modules", "vars(")
+ADAPTER = "tessera_patches.engine"
 RESPONSES = {"body_iterator"}
 """Fields of what SGLang answers with that is Starlette's."""
 
@@ -108,23 +109,28 @@ def test_every_change_is_listed() -> None:
 
 
 def test_every_field_that_is_set_is_listed() -> None:
-    """As one that a seam of the same folder sets, or of one above it."""
+    """As one that a seam of the same folder sets, or of one above it; what the adapter sets, it sets for any seam."""
     written = {(folder(seam.handler), last(path)) for seam in SEAMS for path in seam.writes}
     unlisted = [
         str(place)
         for place, field in stores()
         if is_sglangs(place, field) and not field.attr.startswith(MARKS) and field.attr not in RESPONSES
-        if not any(folder(place.handler).startswith(own) and name == field.attr for own, name in written)
+        if not any(_may_serve(place, own) and name == field.attr for own, name in written)
     ]
     assert unlisted == []
 
 
+def _may_serve(place: Place, seam_folder: str) -> bool:
+    """Whether a seam of this folder may change SGLang's objects there."""
+    return folder(place.handler).startswith((seam_folder, ADAPTER))
+
+
 @pytest.mark.parametrize("seam", [seam for seam in SEAMS if seam.writes], ids=lambda seam: seam.target)
 def test_every_field_that_is_listed_is_set(seam: Seam) -> None:
-    """In the handler's folder or in one below it."""
-    found = {(folder(place.handler), field.attr) for place, field in stores() if is_sglangs(place, field)}
-    found |= {(folder(place.handler), name) for place, _, name in changes()}
-    own = {name for below, name in found if below.startswith(folder(seam.handler))}
+    """In the handler's folder, in one below it, or in the adapter."""
+    found = [(place, field.attr) for place, field in stores() if is_sglangs(place, field)]
+    found += [(place, name) for place, _, name in changes()]
+    own = {name for place, name in found if _may_serve(place, folder(seam.handler))}
     assert {last(path) for path in seam.writes} <= own
 
 

@@ -35,19 +35,24 @@ def facts(args: Any) -> ModelFacts | None:
     )
 
 
+def configuration(owner: Any) -> Any:
+    """SGLang's ``ModelConfig`` of what a ``ModelRunner``, a ``Scheduler`` or a ``TokenizerManager`` serves."""
+    return owner.model_config
+
+
 def hidden_size(owner: Any) -> int:
-    """H of the model that a ``ModelRunner``, a ``Scheduler`` or a ``TokenizerManager`` serves."""
-    size: int = owner.model_config.hidden_size
+    """H of its model."""
+    size: int = configuration(owner).hidden_size
     return size
 
 
 def vocabulary(owner: Any) -> int:
     """How many token ids its model has."""
-    size: int = owner.model_config.vocab_size
+    size: int = configuration(owner).vocab_size
     return size
 
 
 def dtype(owner: Any) -> torch.dtype:
     """Of its model's states."""
-    kind: torch.dtype = owner.model_config.dtype
+    kind: torch.dtype = configuration(owner).dtype
     return kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
 from typing import Any
 
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
@@ -14,15 +14,44 @@ def row_of(req: Any) -> int:
     return row
 
 
-def prompt_ids(req: Any) -> Sequence[int]:
+def prompt_ids(req: Any) -> array[int]:
     """The prompt's token ids, as the prefix cache knows them: keys stand where vectors are injected."""
-    ids: Sequence[int] = req.origin_input_ids
+    ids: array[int] = req.origin_input_ids
+    return ids
+
+
+def own_prompt_ids(req: Any) -> array[int]:
+    """The same, from now on a copy that `prompt_ids` alone has: ``origin_input_ids_unpadded`` keeps the others."""
+    req.origin_input_ids = req.origin_input_ids[:]
+    return prompt_ids(req)
+
+
+def prefilled_ids(req: Any) -> array[int]:
+    """The token ids that are prefilled: of the prompt and, after a retraction, of what was generated."""
+    ids: array[int] = req.full_untruncated_fill_ids
+    return ids
+
+
+def output_ids(req: Any) -> array[int]:
+    """The token ids that were generated so far."""
+    ids: array[int] = req.output_ids
     return ids
 
 
 def output_tokens(req: Any) -> int:
-    """How many tokens were generated so far: their rows are there, but for the last one's."""
-    return len(req.output_ids)
+    """How many these are: their rows are there, but for the last one's."""
+    return len(output_ids(req))
+
+
+def cache_key(req: Any) -> str | None:
+    """What divides the prefix cache beside the tokens."""
+    key: str | None = req.extra_key
+    return key
+
+
+def set_cache_key(req: Any, key: object) -> None:
+    """Let it find, and leave, prefixes under another key (a string or what stands for one); while it owns no slots."""
+    req.extra_key = key
 
 
 def answered_tokens(req: Any) -> int:

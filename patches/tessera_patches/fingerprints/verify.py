@@ -17,15 +17,15 @@ from tessera.capabilities.fingerprints.sampling import CANDIDATES
 from tessera.errors import BadRequest, RequestFailed
 from tessera.http import adapters
 from tessera.rows.span import UNAVAILABLE
+from tessera_patches.engine.model import hidden_size, vocabulary
 
 
 def add_routes(app: FastAPI, manager: Any) -> None:
     """On a server that keeps rows."""
-    shape = manager.model_config
 
     async def verify(request: Request) -> Response:
         run = _without_unfit(_run(manager, request), manager)
-        answer = await claims.verify(request, run, shape.hidden_size, shape.vocab_size)
+        answer = await claims.verify(request, run, hidden_size(manager), vocabulary(manager))
         response: Response = orjson_response(answer)
         return response
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from tessera_patches.engine.requests import prompt_ids
 from tessera_patches.rows import state
 
 TokenLogprobs = tuple[list[Any], list[Any]]
@@ -34,7 +35,7 @@ def check_length(original: Callable[..., str | None], req: Any, *args: Any, **kw
 
     Claims are not checked, as the main process has done so and SGLang might truncate them.
     """
-    if not req.origin_input_ids:
+    if not prompt_ids(req):
         return "the prompt has no tokens: a text must give at least one"
     return original(req, *args, **kw) if state.of(req).tail is None else None
 

@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+from tessera_patches.engine.requests import output_ids, output_tokens
+
 
 def finish_token_by_token(original: Callable[..., None], req: Any, new_accepted_len: int = 1) -> None:
     """AROUND ``Req.update_finish_state``: checks a step that ends a request again, token by token.
@@ -17,12 +19,12 @@ def finish_token_by_token(original: Callable[..., None], req: Any, new_accepted_
     if new_accepted_len <= 1 or req.finished():
         original(req, new_accepted_len)
         return
-    accepted, abort = req.output_ids[-new_accepted_len:], req.to_finish
+    accepted, abort = output_ids(req)[-new_accepted_len:], req.to_finish
     original(req, new_accepted_len)
     if req.finished() or req.sampling_params.stop_regex_strs:
         _finish_at_first_stop(original, req, accepted)
         if abort is not None:
-            req.finished_reason, req.finished_len = abort, req.finished_len or len(req.output_ids)
+            req.finished_reason, req.finished_len = abort, req.finished_len or output_tokens(req)
 
 
 def _finish_at_first_stop(original: Callable[..., None], req: Any, accepted: array[int]) -> None:
@@ -30,7 +32,7 @@ def _finish_at_first_stop(original: Callable[..., None], req: Any, accepted: arr
     req.finished_reason = req.finished_len = None
     # The grammar has accepted all of them, so it can only end with the last one.
     grammar, req.grammar = req.grammar, None
-    ids = req.output_ids
+    ids = output_ids(req)
     del ids[-len(accepted) :]
     for left, token in zip(range(len(accepted) - 1, -1, -1), accepted, strict=True):
         ids.append(token)

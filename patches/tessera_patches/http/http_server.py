@@ -41,6 +41,8 @@ from tessera.rows.span import UNAVAILABLE
 from tessera_patches import apply, inventory
 from tessera_patches.core.changes import move_to_front, replace_method
 from tessera_patches.core.seam import Phase
+from tessera_patches.engine.model import dtype, hidden_size, vocabulary
+from tessera_patches.engine.options import options
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.fingerprints.whole_claims import PromptRefused
 from tessera_patches.http import invalid, openai, stock_routes, unserved, weight_routes
@@ -79,22 +81,23 @@ def _or_end() -> Iterator[None]:
 def learn(manager: Any, started: Any, *_: Any) -> None:
     """BEFORE ``Engine._set_startup_time``: every scheduler is ready, and whoever launched them has nothing yet."""
     _children[:] = started.all_child_pids
+    args = options(manager)
     with _or_end():
         infos = started.scheduler_infos
-        if manager.server_args.dp_size == 1:  # of several replicas, SGLang's controller passes on what it knows alone
+        if args.dp_size == 1:  # of several replicas, SGLang's controller passes on what it knows alone
             _check_schedulers([info.pop(config.ON, None) for info in infos])
-        if manager.server_args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
+        if args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
             return
-        config.active.hidden_size = manager.model_config.hidden_size
-        config.active.vocabulary = manager.model_config.vocab_size
+        config.active.hidden_size = hidden_size(manager)
+        config.active.vocabulary = vocabulary(manager)
         config.active.context = manager.context_len
-        if manager.server_args.enable_metrics:
+        if options(manager).enable_metrics:
             config.metrics = Metrics(manager.served_model_name)
         if config.inbox is not None:
             config.inbox.hide()  # every scheduler is connected
             if config.metrics is not None:
                 config.inbox.watch = config.metrics.note
-        config.room = Room.of(infos[0], manager.server_args.page_size)
+        config.room = Room.of(infos[0], options(manager).page_size)
         config.injection = inject_request.model(manager)
 
 
@@ -112,12 +115,12 @@ def prepare(state: Any) -> None:
     from sglang.srt.entrypoints import http_server
 
     manager = state.tokenizer_manager
-    if manager.server_args.tokenizer_worker_num > 1:
+    if options(manager).tokenizer_worker_num > 1:
         return
     with _or_end():
         extend(http_server, manager)
         if config.active.rows or config.active.inject:
-            publish_schema(http_server.app, adapters=bool(manager.server_args.enable_lora))
+            publish_schema(http_server.app, adapters=bool(options(manager).enable_lora))
     features = ", ".join(config.on()) or "nothing"
     logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
 
@@ -134,7 +137,7 @@ def extend(http_server: Any, manager: Any) -> None:
     if config.active.guarded:
         invalid.install(app, answer_error)
         stock_routes.add_routes(app, http_server)
-        weight_routes.add_routes(app, http_server, manager.server_args)
+        weight_routes.add_routes(app, http_server, options(manager))
     unserved.guard(app)
     openai.add_routes(app, http_server.validate_json_request)
     if config.active.rows:
@@ -168,8 +171,7 @@ def body_sizes() -> dict[str, tuple[int, str]]:
 
 def budget(manager: Any) -> AnswerBudget:
     """How large the answers of the model that a ``TokenizerManager`` serves may be."""
-    model = manager.model_config
-    shape = Shape(model.hidden_size, model.dtype.itemsize, manager.context_len)
+    shape = Shape(hidden_size(manager), dtype(manager).itemsize, manager.context_len)
     return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
 
 
@@ -222,13 +224,10 @@ def embedding_options() -> dict[str, Any]:
 
 def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     """``/v1/embeddings`` and ``/encode``; SGLang's own can be answered by servers of embedding models only."""
-    shape = manager.model_config
-    flags = config.flags
-    if (flags.embeddings_dimensions or 0) > shape.hidden_size:
-        raise StartRefused(
-            f"--embeddings-dimensions {flags.embeddings_dimensions} is above {shape.hidden_size}, this model's"
-        )
-    names = (manager.served_model_name, shape.hidden_size, shape.vocab_size)
+    flags, hidden = config.flags, hidden_size(manager)
+    if (flags.embeddings_dimensions or 0) > hidden:
+        raise StartRefused(f"--embeddings-dimensions {flags.embeddings_dimensions} is above {hidden}, this model's")
+    names = (manager.served_model_name, hidden, vocabulary(manager))
     model = Model(*names, flags.embed_options, flags.embeddings_text_only, manager.lora_ref_cache)
 
     async def v1_embeddings(request: Request) -> Response:

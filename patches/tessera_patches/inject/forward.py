@@ -17,6 +17,7 @@ from tessera.capabilities.inject.pending import NAME
 from tessera.capabilities.inject.place import Piece, place, plan
 from tessera.capabilities.inject.refusals import unproven
 from tessera_patches.apply import start_error
+from tessera_patches.engine.requests import own_prompt_ids, prefilled_ids, prompt_ids
 from tessera_patches.rows import runtime, state
 
 
@@ -41,9 +42,8 @@ def attach(result: None, req: Any, *args: Any, **kwargs: Any) -> None:
     if not wire:
         return
     injection = Injection.from_wire(wire)
-    ids = KeyedIds(injection, req.origin_input_ids)
-    req.origin_input_ids = req.origin_input_ids[:]  # the other name, origin_input_ids_unpadded, keeps the ids
-    ids.hide(req.origin_input_ids)
+    ids = KeyedIds(injection, prompt_ids(req))
+    ids.hide(own_prompt_ids(req))
     req.tessera_injected = Injected(injection, ids)
 
 
@@ -114,11 +114,11 @@ def _injected(reqs: Sequence[Any]) -> list[Any]:
 @contextmanager
 def _shown(reqs: Sequence[Any]) -> Iterator[None]:
     for req in reqs:
-        req.tessera_injected.ids.show(req.origin_input_ids)
-        req.tessera_injected.ids.show(req.full_untruncated_fill_ids)
+        req.tessera_injected.ids.show(prompt_ids(req))
+        req.tessera_injected.ids.show(prefilled_ids(req))
     try:
         yield
     finally:
         for req in reqs:
-            req.tessera_injected.ids.hide(req.origin_input_ids)
-            req.tessera_injected.ids.hide(req.full_untruncated_fill_ids)
+            req.tessera_injected.ids.hide(prompt_ids(req))
+            req.tessera_injected.ids.hide(prefilled_ids(req))

@@ -11,6 +11,7 @@ from tessera.capabilities.inject.pending import NAME, Overrides, overrides_of
 from tessera.capabilities.inject.projections import Projections
 from tessera.capabilities.inject.resolve import Tokenize, resolve
 from tessera.errors import BadRequest
+from tessera_patches.engine.model import dtype, hidden_size, vocabulary
 
 
 def resolve_positions(
@@ -26,7 +27,7 @@ def resolve_positions(
         own = min(own, manager.max_req_input_len)
     try:
         tokenize = _tokenize(manager.tokenizer)
-        injection = resolve(overrides.each, input_ids[:own], manager.model_config.vocab_size, tokenize)
+        injection = resolve(overrides.each, input_ids[:own], vocabulary(manager), tokenize)
     except BadRequest as error:
         carry.note_error(obj.sampling_params, error)
         if not obj.stream:
@@ -54,12 +55,12 @@ def _tokenize(tokenizer: Any) -> Tokenize | None:
 
 def model(manager: Any) -> Model:
     """What injection has to know about the model that a ``TokenizerManager`` serves."""
-    shape, flags = manager.model_config, config.flags
+    flags, hidden = config.flags, hidden_size(manager)
     folder = flags.injection_projections
-    projections = Projections.load(folder, shape.hidden_size) if folder else Projections(shape.hidden_size)
+    projections = Projections.load(folder, hidden) if folder else Projections(hidden)
     return Model(
         enabled=config.active.inject,
-        dtype=shape.dtype,
+        dtype=dtype(manager),
         context_length=manager.context_len,
         projections=projections,
         max_magnitude=flags.injection_max_magnitude,

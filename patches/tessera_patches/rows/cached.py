@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tessera_patches.engine.cache import cached_slots
+from tessera_patches.engine.cache import cached_slots, request_pool
 from tessera_patches.engine.requests import prompt_ids, row_of
 from tessera_patches.rows import results, runtime, state, weights
 
@@ -43,7 +43,7 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
     except Exception:  # the boundary to SGLang's scheduler: this only saves a forward
         logger.exception("tessera: request %s is computed, though its rows may be there", req.rid)
         slots = None
-    pool = scheduler.req_to_token_pool
+    pool = request_pool(scheduler)
     if slots is None or pool.alloc([req]) is None:
         original(scheduler, req, *args, **kwargs)
         return

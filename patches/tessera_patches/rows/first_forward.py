@@ -28,7 +28,8 @@ from tessera.capabilities.inject.refusals import unproven
 from tessera.rows.forward_notes import ForwardNotes, distance, factor_of
 from tessera.rows.store import RowStore
 from tessera_patches.apply import start_error
-from tessera_patches.engine.model import dtype, hidden_size, vocabulary
+from tessera_patches.engine.cache import prefix_cache, request_pool, slot_allocator
+from tessera_patches.engine.model import configuration, dtype, hidden_size, vocabulary
 from tessera_patches.rows import runtime
 
 TOKENS = 8
@@ -98,17 +99,17 @@ def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: Forward
 @torch.no_grad()
 def _forward(scheduler: Any, ids: list[int], plan: Plan | None) -> None:
     """One prefill without a CUDA graph, whose hooks would not run, and with nothing left in any cache."""
-    runner, cache = scheduler.tp_worker.model_runner, scheduler.tree_cache
+    runner, cache = scheduler.tp_worker.model_runner, prefix_cache(scheduler)
     request = Req("tessera-first-forward", "", array("q", ids), SamplingParams(max_new_tokens=1, temperature=0))
     request.init_next_round_input(cache)
     request.logprob_start_len = -1
     request.set_extend_range(0, len(ids))
     batch = ScheduleBatch.init_new(
         [request],
-        runner.req_to_token_pool,
-        runner.token_to_kv_pool_allocator,
+        request_pool(runner),
+        slot_allocator(runner),
         cache,
-        runner.model_config,
+        configuration(runner),
         enable_overlap=False,
         spec_algorithm=SpeculativeAlgorithm.NONE,
     )

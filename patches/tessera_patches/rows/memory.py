@@ -22,6 +22,7 @@ from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
 from tessera_patches.engine import cache, ranks
 from tessera_patches.engine.model import hidden_size
+from tessera_patches.engine.options import options
 from tessera_patches.rows import results, runtime
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def count_rows(cell_bytes: int, configurator: Any, kvc: Any, num_layers: int) ->
 
     Counted on every tensor-parallel rank, though one rank holds the store: all must agree on the pool's size.
     """
-    return int(cell_bytes) + (0 if kvc.is_draft_worker else row_bytes(kvc.model_config.hidden_size, kvc.model_dtype))
+    return int(cell_bytes) + (0 if kvc.is_draft_worker else row_bytes(hidden_size(kvc), kvc.model_dtype))
 
 
 def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
@@ -41,7 +42,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
         return
     with runner.memory_saver_adapter.region(GPU_MEMORY_TYPE_KV_CACHE):  # given back and restored with the KV cache
         store = RowStore(cache.slot_count(runner), hidden_size(runner), runner.dtype, runner.device)
-    topk, counted = config.flags.toploc_verification_topk, bool(runner.server_args.enable_metrics)
+    topk, counted = config.flags.toploc_verification_topk, bool(options(runner).enable_metrics)
     reader = RowReader(store.rows, cache.slot_map(runner), topk, timed=counted)
     runtime.rows = store
     runtime.target_logits = frozenset(id(part) for part in runner.model.modules() if isinstance(part, LogitsProcessor))
@@ -53,7 +54,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     outbox.send()  # the gauges are there before the first request
     runtime.outbox = outbox
     runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1])
-    stride = runner.server_args.speculative_num_draft_tokens or 1
+    stride = options(runner).speculative_num_draft_tokens or 1
     runtime.due = DueReads(results.tokens_to_next_read, stride)
     logger.info(
         "tessera: row store of %.1f MiB (%d slots, %.1f %% of the KV cache's bytes), counted when the pool was sized",

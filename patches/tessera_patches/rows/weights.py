@@ -10,6 +10,7 @@ from typing import Any
 from sglang.srt.constants import GPU_MEMORY_ALL_TYPES, GPU_MEMORY_TYPE_KV_CACHE
 
 from tessera_patches.engine.ranks import on_any
+from tessera_patches.engine.requests import cache_key, set_cache_key
 from tessera_patches.rows import runtime, state
 from tessera_patches.rows.state import State
 
@@ -53,8 +54,8 @@ def begin(req: Any) -> None:
     if not own.rows:
         return
     if own.generation is None:
-        own.extra_key, own.generation = req.extra_key, runtime.generations.number
-    req.extra_key = runtime.generations.key(own.extra_key)
+        own.extra_key, own.generation = cache_key(req), runtime.generations.number
+    set_cache_key(req, runtime.generations.key(own.extra_key))
     if outdated(req) and not (req.stream and any(own.done.values())):
         own.generation = runtime.generations.number
         own.done.clear()
