@@ -1,5 +1,6 @@
 """What the OpenAPI is put together from."""
 
+from collections.abc import Mapping
 from typing import Any
 
 Schema = dict[str, Any]
@@ -10,6 +11,13 @@ TEXT: Schema = {"type": "string"}
 def obj(properties: Schema, required: list[str]) -> Schema:
     """An object with these keys and no other."""
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def with_meanings(properties: Schema, meanings: Mapping[str, str]) -> Schema:
+    """The same properties, with a description of each that has none and is among ``meanings``."""
+    return {
+        name: {"description": meanings[name], **own} if name in meanings else own for name, own in properties.items()
+    }
 
 
 def integer(least: int, most: int | None) -> Schema:

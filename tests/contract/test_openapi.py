@@ -11,7 +11,7 @@ from sglang.srt.managers import io_struct
 
 from tessera.capabilities.fingerprints import claims, sampling
 from tessera.capabilities.inject import matrices, options
-from tessera.http.schema import document, request_fields
+from tessera.http.schema import STOCK_REQUESTS, document, request_fields
 from tessera_patches.http import openai, request
 
 CHANGED = {"return_hidden_states"}
@@ -45,3 +45,12 @@ def test_keys() -> None:
     assert set(schemas["TesseraMatrix"]["properties"]) == set(matrices.KEYS)
     told = schemas["ToplocClaim"]["anyOf"][0]["properties"]["sampling"]["anyOf"][0]
     assert set(told["properties"]) == set(sampling.KEYS)
+
+
+def test_each_field_has_a_meaning() -> None:
+    """In the OpenAPI document, and so in the table of fields."""
+    bodies: dict[str, Any] = {f"on {name}": {"properties": request_fields(name)} for name in STOCK_REQUESTS}
+    for name, body in {**bodies, **document()["components"]["schemas"]}.items():
+        for one in body.get("anyOf", [body]) if "properties" not in body else [body]:
+            silent = [field for field, schema in one["properties"].items() if "description" not in schema]
+            assert not silent, name

@@ -111,4 +111,5 @@ def _error() -> Schema:
         "param": {"type": ["string", "null"]},
         "code": {"type": "string"},
     }
-    return obj({"error": obj(properties, list(properties))}, ["error"])
+    error = {**obj(properties, list(properties)), "description": "what is wrong, and what to do"}
+    return obj({"error": error}, ["error"])

@@ -41,23 +41,21 @@ Span = Annotated[
 
 
 class EmbedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The options of one request.
+    """The options of one request. None keeps all ``dimensions``, and pools the tokens of ``over``."""
 
-    Attributes:
-        pooling: how rows become one vector.
-        over: which tokens are pooled.
-        normalize: scale the vector to Euclidean length 1 (after `dimensions`).
-        dimensions: keep the first so many values; None keeps all.
-        encoding_format: how the vector is written.
-        spans: these rows instead of those of ``over``, a vector for each.
-    """
-
-    pooling: Pooling = Pooling.MEAN
-    over: Over = Over.PROMPT
-    normalize: bool = False
-    dimensions: Annotated[int, Meta(ge=1)] | None = None
-    encoding_format: Encoding = Encoding.FLOAT
-    spans: Annotated[tuple[Span, ...], Meta(min_length=1, max_length=MAX_SPANS)] | None = None
+    pooling: Annotated[Pooling, Meta(description="how rows become one vector")] = Pooling.MEAN
+    over: Annotated[Over, Meta(description="which tokens are pooled")] = Over.PROMPT
+    normalize: Annotated[bool, Meta(description="scale the vector to Euclidean length 1, after dimensions")] = False
+    dimensions: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="keep the first so many values; by default all")
+    ] = None
+    encoding_format: Annotated[Encoding, Meta(description="numbers, or base64 of little-endian float32")] = (
+        Encoding.FLOAT
+    )
+    spans: Annotated[
+        Annotated[tuple[Span, ...], Meta(min_length=1, max_length=MAX_SPANS)] | None,
+        Meta(description="pool these rows, [first, one after the last], instead of those of over: a vector for each"),
+    ] = None
 
     def applied(self) -> dict[str, Any]:
         """What an answer says of how its vector was made: the values in force, without what the vector itself shows."""
@@ -76,7 +74,9 @@ def _applied(options: EmbedOptions) -> dict[str, Any]:
 class EmbedFields(msgspec.Struct, frozen=True):
     """The field of a request."""
 
-    return_embedding: bool | EmbedOptions | None = None
+    return_embedding: Annotated[
+        bool | EmbedOptions | None, Meta(description="return an embedding of the request's tokens; true: the defaults")
+    ] = None
 
 
 def chosen(fields: EmbedFields, hidden_size: int | None) -> EmbedOptions | None:

@@ -4,7 +4,7 @@ from tessera.capabilities.embed.options import APPLIED, Encoding, Pooling
 from tessera.http.adapters import FIELD as ADAPTER_FIELD
 from tessera.http.adapters import MODEL
 from tessera.limits import MAX_INPUTS
-from tessera.schema_parts import ADAPTER, TEXT, Schema, integer, obj, operation, or_null, ref, values
+from tessera.schema_parts import ADAPTER, TEXT, Schema, integer, obj, operation, or_null, ref, values, with_meanings
 
 
 def paths() -> Schema:
@@ -33,28 +33,30 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
     texts = {"type": "array", "items": text, "minItems": 1, "maxItems": MAX_INPUTS}
     ids = {"type": "array", "items": token, "minItems": 1}
     several = {"type": "array", "items": ids, "minItems": 1, "maxItems": MAX_INPUTS}
+    declared = schemas["TesseraEmbedOptions"]["properties"]
     options = {
         "encoding_format": {"enum": [*values(Encoding), None], "default": Encoding.FLOAT.value},
         "dimensions": or_null(integer(1, hidden_size)),
         "pooling": {"enum": [*values(Pooling), None], "default": Pooling.MEAN.value},
         "normalize": {"type": ["boolean", "null"], "default": False},
-        "spans": schemas["TesseraEmbedOptions"]["properties"]["spans"],
+        "spans": declared["spans"],
     }
+    options = with_meanings(options, {name: declared[name]["description"] for name in options})
     openai = {
-        "input": {"anyOf": [text, texts, ids, several]},
+        "input": {"anyOf": [text, texts, ids, several], "description": "what to embed: texts, or token ids"},
         **adapter,
         "user": {"description": "taken and not looked at"},
         **options,
     }
     width = {"description": "checked against the model's"} if hidden_size is None else {"enum": [hidden_size, None]}
     encode = {
-        "text": {"anyOf": [text, texts]},
+        "text": {"anyOf": [text, texts], "description": "what to embed"},
         "hidden_size": width,
         ADAPTER_FIELD: adapter[ADAPTER_FIELD],
         **options,
     }
-    applied = {name: schemas["TesseraEmbedOptions"]["properties"][name] for name in ("pooling", "over", "normalize")}
-    applied |= {"dimensions": integer(1, hidden_size)}
+    applied = {name: declared[name] for name in ("pooling", "over", "normalize")}
+    applied |= {"dimensions": integer(1, hidden_size) | {"description": declared["dimensions"]["description"]}}
     return {
         "EmbeddingsRequest": obj(openai, ["input"]),
         "EncodeRequest": obj(encode, ["text"]),

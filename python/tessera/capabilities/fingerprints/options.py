@@ -21,22 +21,26 @@ _FOLLOWS = f"only with {CLAIM_FIELD}; none for fingerprints of a prompt alone"
 
 
 class FingerprintFields(msgspec.Struct, frozen=True):
-    """The fields of a request.
+    """The fields of a request. `claimed` checks fingerprints: its errors have a code of their own."""
 
-    Attributes:
-        return_toploc_fingerprints: whether the answer has fingerprints; None is what the server does by default.
-        toploc_verification_fingerprint_to_validate: fingerprints to compare with the rows of this prompt: the last one
-            of a response, or a list of all. Checked by `claimed`, whose errors have a code of their own.
-        toploc_nonce: the verifier's, which selects the rows that are proven; None proves all.
-        output_ids: with fingerprints to compare, what was generated for the prompt (`claims.joined`).
-    """
-
-    return_toploc_fingerprints: bool | None = None
-    toploc_verification_fingerprint_to_validate: Annotated[
-        Any, Meta(extra_json_schema={"anyOf": [_TEXT, _TEXTS, _NULL]})
+    return_toploc_fingerprints: Annotated[
+        bool | None, Meta(description="return TOPLOC fingerprints; by default only with --toploc-verification")
     ] = None
-    toploc_nonce: Annotated[str, Meta(min_length=1, max_length=MAX_NONCE_CHARACTERS)] | None = None
-    output_ids: Annotated[Any, Meta(extra_json_schema={"anyOf": [_IDS, _NULL], "description": _FOLLOWS})] = None
+    toploc_verification_fingerprint_to_validate: Annotated[
+        Any,
+        Meta(
+            description="compare with the hidden states of this prompt: the last fingerprint of a response, or all",
+            extra_json_schema={"anyOf": [_TEXT, _TEXTS, _NULL]},
+        ),
+    ] = None
+    toploc_nonce: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_NONCE_CHARACTERS)] | None,
+        Meta(description="the verifier's nonce, which selects the rows that are proven; by default all"),
+    ] = None
+    output_ids: Annotated[
+        Any,
+        Meta(description=f"what was generated for the prompt; {_FOLLOWS}", extra_json_schema={"anyOf": [_IDS, _NULL]}),
+    ] = None
 
 
 class FingerprintOptions(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from tessera import carry, config
 from tessera.capabilities.row_hashes.chain import FIELD as ANSWER
@@ -21,7 +22,10 @@ _NOT_BESIDE = "return_hidden_states"
 class RowHashFields(msgspec.Struct, frozen=True):
     """The field of a request."""
 
-    return_row_hashes: bool | None = None
+    return_row_hashes: Annotated[
+        bool | None,
+        Meta(description="return hashes of all hidden states; needs --enable-deterministic-inference"),
+    ] = None
 
 
 class RowHashOptions(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -31,10 +31,10 @@ class Format(StrEnum):
 
 
 class Selected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The object of ``return_hidden_states``: rows of which tokens, or of these token positions, in this order."""
+    """The object of ``return_hidden_states``."""
 
-    over: Over = Over.ALL
-    positions: _Positions | None = None
+    over: Annotated[Over, Meta(description="rows of which tokens")] = Over.ALL
+    positions: Annotated[_Positions | None, Meta(description="rows of these token positions, in this order")] = None
 
 
 _Value = bool | Literal["last"] | Selected | None
@@ -44,8 +44,13 @@ _Value = bool | Literal["last"] | Selected | None
 class StateFields(msgspec.Struct, frozen=True):
     """The fields of a request."""
 
-    return_hidden_states: _Value | tuple[_Value, ...] = False
-    hidden_states_format: Format | None = None
+    return_hidden_states: Annotated[
+        _Value | tuple[_Value, ...],
+        Meta(description='return hidden states: of all tokens, of the "last", or of some; a list: for each prompt'),
+    ] = False
+    hidden_states_format: Annotated[
+        Format | None, Meta(description="nested lists of numbers (the default), or bytes in base64")
+    ] = None
 
 
 class StateOptions(msgspec.Struct, frozen=True, omit_defaults=True):

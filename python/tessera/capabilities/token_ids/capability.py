@@ -1,9 +1,10 @@
 """``return_input_ids`` and ``return_output_ids``: what the model read, and what it wrote."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from tessera import carry
 from tessera.capability import Answer, Asking, Capability, Place, Progress
@@ -13,8 +14,8 @@ from tessera.rows.reads import PromptIds, Read
 class TokenIdFields(msgspec.Struct, frozen=True):
     """The fields of a request."""
 
-    return_input_ids: bool | None = None
-    return_output_ids: bool | None = None
+    return_input_ids: Annotated[bool | None, Meta(description="return the prompt's token ids")] = None
+    return_output_ids: Annotated[bool | None, Meta(description="return the generated token ids")] = None
 
 
 class TokenIdOptions(msgspec.Struct, frozen=True, omit_defaults=True):
