@@ -5,7 +5,7 @@ from typing import Any
 
 from tessera import carry, config
 from tessera.capabilities.registry import BY_NAME, CAPABILITIES, LISTED
-from tessera.capability import Asking, Server
+from tessera.capability import IncomingRequest, Server
 from tessera.carry import Live
 from tessera.errors import BadRequest, Described
 
@@ -50,8 +50,8 @@ def admit(
     for name in LISTED if listed else ():
         _check_count(name, fields.get(name), len(params))
     live = Live()
-    asking = Asking(params, listed, of, live, tail, either_end, where, fields)
-    found = {capability.name: capability.admitted(asking) for capability in CAPABILITIES}
+    request = IncomingRequest(params, listed, of, live, tail, either_end, where, fields)
+    found = {capability.name: capability.admitted(request) for capability in CAPABILITIES}
     found = {name: options for name, options in found.items() if options}
     if not found and not of.always:
         return sampling_params, live

@@ -11,7 +11,7 @@ from tessera.room import Room
 from tessera.sampling import DEFAULT_NEW_TOKENS
 
 
-class Asked(NamedTuple):
+class PromptRequest(NamedTuple):
     """One prompt: what it uses, its sampling parameters, and its number of tokens, None where that is not known yet."""
 
     uses: Wanted
@@ -32,7 +32,7 @@ class AnswerBudget:
         self._most = most
         self.room = Room(ANSWERS_IN_FLIGHT * most)
 
-    def check(self, prompts: Sequence[Asked]) -> int:
+    def check(self, prompts: Sequence[PromptRequest]) -> int:
         """How many bytes the answer has at most; 0 where nothing of it is large enough to need room.
 
         Raises:
@@ -54,12 +54,12 @@ class AnswerBudget:
             f"number in a list counts {LISTED_VALUE_BYTES}, in base64 {self._shape.value_bytes}; max_new_tokens counts"
         )
 
-    def _sizes(self, asked: Asked) -> dict[str, int]:
+    def _sizes(self, prompt: PromptRequest) -> dict[str, int]:
         """Of one sample, by capability."""
-        tokens = asked.tokens or 0
-        limit = _integer(asked.params.get("max_new_tokens", DEFAULT_NEW_TOKENS), self._shape.context)
+        tokens = prompt.tokens or 0
+        limit = _integer(prompt.params.get("max_new_tokens", DEFAULT_NEW_TOKENS), self._shape.context)
         new = max(min(limit, self._shape.context - tokens), 0)
-        return {name: own.size(options, self._shape, tokens, new) for name, (own, options) in asked.uses.items()}
+        return {name: own.size(options, self._shape, tokens, new) for name, (own, options) in prompt.uses.items()}
 
 
 def _copies(params: Mapping[str, Any]) -> int:

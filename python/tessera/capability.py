@@ -63,7 +63,7 @@ class Server:
 
 
 @dataclass(slots=True)
-class Asking:
+class IncomingRequest:
     """A request at the HTTP edge.
 
     Attributes:
@@ -189,7 +189,7 @@ class Capability(Generic[F, O]):
         found: O = msgspec.json.decode(wire, type=self.options)
         return found
 
-    def admitted(self, asking: Asking) -> Sequence[O | None]:
+    def admitted(self, request: IncomingRequest) -> Sequence[O | None]:
         """Check its fields of a request.
 
         Returns:
@@ -198,20 +198,20 @@ class Capability(Generic[F, O]):
         Raises:
             BadRequest: a value is not allowed, or not on this server.
         """
-        given = (asking.fields.get(name) for name in self.field_names())
+        given = (request.fields.get(name) for name in self.field_names())
         if (
             all(
                 value is None or value is default
                 for value, default in zip(given, self.fields.__struct_defaults__, strict=True)
             )
-            and self.name not in asking.server.always
+            and self.name not in request.server.always
         ):
             return []
-        fields: F = read(asking.fields, self.fields)  # type: ignore[assignment]
-        if self.needs and not asking.server.rows:
-            self.refuse(asking.fields)
+        fields: F = read(request.fields, self.fields)  # type: ignore[assignment]
+        if self.needs and not request.server.rows:
+            self.refuse(request.fields)
             return []
-        return self.admit(fields, asking)
+        return self.admit(fields, request)
 
     def refuse(self, given: Mapping[str, Any]) -> None:
         """Refuse its fields on a server that cannot answer them.
@@ -224,7 +224,7 @@ class Capability(Generic[F, O]):
             if value is not None and value is not False:
                 raise BadRequest(name, value, self.needs)
 
-    def admit(self, fields: F, asking: Asking) -> Sequence[O | None]:
+    def admit(self, fields: F, request: IncomingRequest) -> Sequence[O | None]:
         """`admitted`, with fields whose values are each allowed."""
         raise NotImplementedError
 

@@ -41,14 +41,14 @@ class Live:
 
     Attributes:
         token: the request's.
-        kept: by capability, what cannot travel as text.
+        state: by capability, what cannot travel as text.
         collector: where our fields of an answer on an OpenAI route are noted; None on other routes.
         error: what was found wrong with the request after SGLang had taken it.
     """
 
     def __init__(self) -> None:
         self.token = f"{_SECRET}{next(_numbers)} "
-        self.kept: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}
         self.collector: Collector | None = None
         self.error: TesseraError | None = None
         _live[self.token] = self

@@ -18,8 +18,8 @@ class Room:
 
     def __init__(self, most: int) -> None:
         self.free = most
-        self.watch: Callable[[int, int], None] = lambda _held, _waiting: None
-        """Told how many bytes are held and how many requests wait, when that changes."""
+        self.on_change: Callable[[int, int], None] = lambda _held, _waiting: None
+        """Called when that changes, with how many bytes are held and how many requests wait."""
         self._most = most
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
 
@@ -42,7 +42,7 @@ class Room:
             if not place.cancelled():
                 self.free -= amount
                 place.set_result(None)
-        self.watch(self._most - self.free, len(self._line))
+        self.on_change(self._most - self.free, len(self._line))
 
 
 class Lease:

@@ -19,7 +19,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tessera.launching.ports import hold_port, port_of
+from tessera.launching.ports import port_of, reserve_port
 from tessera.launching.server import Server
 from tessera_testing.claims import FINGERPRINTS, claim_of, post, proven, verdicts
 from tessera_testing.endpoints import flush_cache, metrics
@@ -299,7 +299,7 @@ def test_distributed(training: Server, new: Model, old_claim: Any) -> None:
     """AReaL and slime: a group with the trainer, two lots of tensors, flush, destroy."""
     from sglang.srt.utils import init_custom_process_group
 
-    with hold_port() as held:
+    with reserve_port() as held:
         port = port_of(held)
     group = {"group_name": "trainer", "backend": "gloo", "world_size": 2}
     with ThreadPoolExecutor(1) as pool:

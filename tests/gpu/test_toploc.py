@@ -11,7 +11,7 @@ import torch
 
 from tessera.capabilities.fingerprints.calibration.distances import accepted
 from tessera.capabilities.fingerprints.calibration.prover import ask, check, prompts
-from tessera.capabilities.fingerprints.chunks import ALL_ROWS, values_proven
+from tessera.capabilities.fingerprints.chunks import ALL_ROWS, value_count
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.launching.server import Server
 from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
@@ -39,7 +39,7 @@ def test_the_largest(hidden: int, topk: int, dtype: torch.dtype) -> None:
     spans = [(0, 0, 1), (1, 3, 35), (2, 0, 31), (3, 0, 5000), (0, 100, 133), (1, 7, 1007)]
     masks = [ALL_ROWS, ALL_ROWS, 0x80F00F01, ALL_ROWS, 0b110, 0x5555AAAA]
     chunks = [
-        Chunk(r, s, e, m, values_proven(m, e - s, hidden, topk))
+        Chunk(r, s, e, m, value_count(m, e - s, hidden, topk))
         for (r, s, e), m in zip(spans * 5, masks * 5, strict=True)
     ]
     workspace, stream = Workspace(), torch.cuda.Stream()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.capabilities.fingerprints.chunks import ALL_ROWS, values_proven
+from tessera.capabilities.fingerprints.chunks import ALL_ROWS, value_count
 from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
 from tessera_kernels.triton.rows.top_rows import top_rows_triton
 
@@ -31,7 +31,7 @@ def test_the_largest_are_found(device: str, hidden_size: int, topk: int, dtype: 
     rows = torch.randn(200, hidden_size, generator=rng).to(dtype)
     rows[3, 5], rows[4, 6] = float("nan"), float("inf")
     slots = torch.randperm(200, generator=rng).to(torch.int32).reshape(2, 100)
-    chunks = [Chunk(r, s, e, m, values_proven(m, e - s, hidden_size, topk)) for r, s, e, m in SPANS]
+    chunks = [Chunk(r, s, e, m, value_count(m, e - s, hidden_size, topk)) for r, s, e, m in SPANS]
     inputs = rows.to(device), slots.to(device)
     workspace = Workspace()
     first = top_rows_triton(*inputs, chunks[1:2], topk, workspace)  # the next launches need a larger workspace

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tessera import admission
-from tessera.answer_bytes import AnswerBudget, Asked
+from tessera.answer_bytes import AnswerBudget, PromptRequest
 from tessera.capabilities.registry import wanted
 from tessera.capability import Server, Shape
 from tessera.errors import TooLarge
@@ -33,7 +33,7 @@ def asking(params: dict[str, Any], **fields: object) -> dict[str, Any]:
 
 def check(most: int, params: list[dict[str, Any]], tokens: list[int | None]) -> int:
     """`AnswerBudget.check` of these prompts."""
-    each = [Asked(uses(own), own, count) for own, count in zip(params, tokens, strict=True)]
+    each = [PromptRequest(uses(own), own, count) for own, count in zip(params, tokens, strict=True)]
     return AnswerBudget(SHAPE, most).check(each)
 
 
@@ -112,5 +112,5 @@ def test_what_is_small_is_not_named(small: dict[str, str], field: str) -> None:
     """The field whose answer is too large is."""
     large = uses(asking({}, **{field: True}))
     with pytest.raises(TooLarge) as caught:
-        AnswerBudget(SHAPE, 1).check([Asked({**wanted(small), **large}, {}, 10)])
+        AnswerBudget(SHAPE, 1).check([PromptRequest({**wanted(small), **large}, {}, 10)])
     assert caught.value.field == field

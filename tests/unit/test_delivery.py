@@ -74,7 +74,7 @@ def test_round_trip() -> None:
         Outcome("none", (pooled(0),)),
         Outcome("bad", code="code", message="why"),
         Outcome("both", (pooled(1), raw(2))),
-        Outcome("rows", (raw(1),), more=True, anew=False),
+        Outcome("rows", (raw(1),), more=True, resets=False),
         Outcome("no rows", (raw(0),)),
     ]
     matrices = [torch.tensor(m, dtype=torch.bfloat16).reshape(-1, 2) for m in ([1, 2, 3, 4], [5, 6], [])]
@@ -258,8 +258,8 @@ def test_what_arrives_early_is_prepared_before_anybody_takes_it() -> None:
         mail = Mail(inbox, "a")
         parts = [
             Outcome("a", (ids(1),), more=True),
-            Outcome("a", (ids(2),), more=True, anew=False),
-            Outcome("a", (pooled(2),), anew=False),
+            Outcome("a", (ids(2),), more=True, resets=False),
+            Outcome("a", (pooled(2),), resets=False),
         ]
         for part in parts[:2]:
             outbox.put([part], None)
@@ -288,9 +288,9 @@ def test_parts_that_begin_again_replace_those_before() -> None:
         inbox.expect("a")
         parts = [
             Outcome("a", (ids(1),), more=True),
-            Outcome("a", (ids(2),), more=True, anew=False),
+            Outcome("a", (ids(2),), more=True, resets=False),
             Outcome("a", (ids(3),), more=True),
-            Outcome("a", (ids(4),), anew=False),
+            Outcome("a", (ids(4),), resets=False),
         ]
         for part in parts:
             outbox.put([part], None)
@@ -315,7 +315,7 @@ def test_parts_are_taken_once_they_are_complete() -> None:
         assert await mail.until({"token_ids": 2}) == {}
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(mail.until({"token_ids": 3}), 0.1)
-        for part in (Outcome("a", (ids(3),), more=True, anew=False), Outcome("a", (ids(4),), anew=False)):
+        for part in (Outcome("a", (ids(3),), more=True, resets=False), Outcome("a", (ids(4),), resets=False)):
             outbox.put([part], None)
         outbox.send()
         assert await mail.until({"token_ids": 3}) == {"token_ids": [[3]]}

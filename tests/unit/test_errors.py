@@ -73,7 +73,7 @@ TOO_MANY = {"return_hidden_states": {"positions": [0] * (limits.MAX_POSITIONS + 
 
 EXCEEDED: dict[str, Callable[[], object]] = {
     "MAX_CLAIMS": lambda: asyncio.run(claims.verify(Claims(), _no_engine, 8, 32)),
-    "MAX_FINGERPRINTS": lambda: fingerprint_options.claimed("f", ["x"] * 32_769, 128, limits.MAX_FINGERPRINTS),
+    "MAX_FINGERPRINTS": lambda: fingerprint_options.parse_claim("f", ["x"] * 32_769, 128, limits.MAX_FINGERPRINTS),
     "MAX_INPUTS": lambda: body.strings("input", ["x"] * (limits.MAX_INPUTS + 1)),
     "MAX_NONCE_CHARACTERS": lambda: fingerprint_options.nonce("x" * (limits.MAX_NONCE_CHARACTERS + 1)),
     "MAX_OVERRIDES": lambda: admission.parse([VECTOR] * (limits.MAX_OVERRIDES + 1), MODEL),

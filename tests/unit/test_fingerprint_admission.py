@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tessera import admission, carry, config
-from tessera.capabilities.fingerprints.claims import joined
+from tessera.capabilities.fingerprints.claims import append_output
 from tessera.capabilities.fingerprints.options import FingerprintOptions
 from tessera.capabilities.row_hashes.capability import RowHashOptions
 from tessera.capabilities.row_hashes.chain import row_hashes
@@ -105,7 +105,7 @@ def test_refused(fields: Fields, params: Any, error: type[BadRequest]) -> None:
 
 
 def test_without_rows() -> None:
-    """Asking names the flags; not asking, and saying no, is fine."""
+    """Asking names the flags; not request, and saying no, is fine."""
     bare = Server(rows=False, topk=4)
     assert admit(Fields(return_toploc_fingerprints=False, return_input_ids=False), {"n": 2}, bare) == {"n": 2}
     for name in NAMES:
@@ -143,11 +143,11 @@ def test_row_hashes() -> None:
 def test_prompt_and_response_as_one_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for the last token, which was never fed back; everything that is not one prompt of ids is refused."""
     monkeypatch.setattr(config, "active", config.Settings(vocabulary=100))
-    assert joined("input_ids", [1, 2], [3, 4, 5], GOOD) == ([1, 2, 3, 4], 2)
-    assert joined("input_ids", [1, 2], None, GOOD) == ([1, 2], 0)
-    assert joined("input_ids", [1, 2], [], GOOD) == ([1, 2], 0)
-    assert joined("text", "x", None, GOOD) == ("x", 0)
-    assert joined("text", ["x", "y"], None, None) == (["x", "y"], 0)
+    assert append_output("input_ids", [1, 2], [3, 4, 5], GOOD) == ([1, 2, 3, 4], 2)
+    assert append_output("input_ids", [1, 2], None, GOOD) == ([1, 2], 0)
+    assert append_output("input_ids", [1, 2], [], GOOD) == ([1, 2], 0)
+    assert append_output("text", "x", None, GOOD) == ("x", 0)
+    assert append_output("text", ["x", "y"], None, None) == (["x", "y"], 0)
     refused: list[tuple[Any, Any, Any]] = [
         ([1], [2], None),
         ("x", [2], GOOD),
@@ -160,4 +160,4 @@ def test_prompt_and_response_as_one_prompt(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     for prompt, output_ids, claim in refused:
         with pytest.raises(BadRequest):
-            joined("input_ids", prompt, output_ids, claim)
+            append_output("input_ids", prompt, output_ids, claim)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tessera.capabilities.fingerprints import codec
-from tessera.capabilities.fingerprints.chunks import ALL_ROWS, chosen_rows, complete, count, layout, values_proven
+from tessera.capabilities.fingerprints.chunks import ALL_ROWS, complete, count, layout, row_mask, value_count
 from tessera.capabilities.fingerprints.codec import Bits
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.capabilities.fingerprints.verifier import NO_MATCH, Distance, as_text, compared, distances
@@ -114,9 +114,9 @@ def test_layout(generated: int) -> None:
 
 def test_nonces() -> None:
     """They choose about half of the rows, another half for each chunk and nonce, and never none."""
-    masks = {chosen_rows(nonce, index, 32) for nonce in ("a", "b") for index in range(200)}
+    masks = {row_mask(nonce, index, 32) for nonce in ("a", "b") for index in range(200)}
     assert len(masks) == 400
     assert 14 < sum(mask.bit_count() for mask in masks) / 400 < 18
-    assert all(chosen_rows("a", index, 1) & 1 for index in range(100))
-    assert chosen_rows(None, 5, 32) == ALL_ROWS
-    assert values_proven(0b101, 35, 16, 1000) == 16 * 4
+    assert all(row_mask("a", index, 1) & 1 for index in range(100))
+    assert row_mask(None, 5, 32) == ALL_ROWS
+    assert value_count(0b101, 35, 16, 1000) == 16 * 4

@@ -206,7 +206,7 @@ def test_one_value_for_each_prompt() -> None:
 def test_on_a_route_that_does_not_know_its_prompts() -> None:
     """The list waits for the request that has them."""
     custom, live = admit_fields({FIELD: [None, overriding()]}, {"custom_params": {"own": 1}}, model())
-    assert isinstance(live.kept["inject"].found, PerPrompt)
+    assert isinstance(live.state["inject"].found, PerPrompt)
     _, params = prepare(Prompts(text=["a", "b"]), custom, model())
     assert carry.without(params[0]["custom_params"]) == {"own": 1}
     assert [options(own) for own in params] == [{}, {"inject": ""}]

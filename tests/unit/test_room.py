@@ -23,11 +23,11 @@ def test_every_response_can_be_verified(context: int, pool: int, page: int) -> N
     room = Room.of({"max_req_input_len": min(context - 1, pool - 1) - 5, "max_total_num_tokens": pool}, page)
     found = responses(context, pool, page)
     for prompt, output in found:
-        assert room.lacking_again(prompt, output) == ""
+        assert room.regeneration_refusal(prompt, output) == ""
         if output:
-            assert room.lacking(prompt + output - 1) == ""
-            assert room.lacking_again(prompt, output + 1) != ""
+            assert room.refusal(prompt + output - 1) == ""
+            assert room.regeneration_refusal(prompt, output + 1) != ""
     assert room.rows + page < pool  # SGLang would let a longer prefill wait for ever
     assert room.rows >= max(prompt + output for prompt, output in found if output) - 1
-    assert str(room.rows) in room.lacking(room.rows + 1)
-    assert str(room.rows + 1) in room.lacking(room.rows + 1)
+    assert str(room.rows) in room.refusal(room.rows + 1)
+    assert str(room.rows + 1) in room.refusal(room.rows + 1)

@@ -8,15 +8,15 @@ import pytest
 
 from tessera.launching import ports
 from tessera.launching.command import has_replicas
-from tessera.launching.ports import HOST, free_port, hold_port, port_of
+from tessera.launching.ports import HOST, free_port, port_of, reserve_port
 
 
 def test_a_held_port_is_given_to_nobody_else_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one port in all."""
     port = free_port()
     monkeypatch.setattr(ports, "_PORTS", range(port, port + 1))
-    with hold_port():
-        for ask in (hold_port, free_port):
+    with reserve_port():
+        for ask in (reserve_port, free_port):
             with pytest.raises(RuntimeError, match="no free port"):
                 ask()
     assert free_port() == port
@@ -24,8 +24,8 @@ def test_a_held_port_is_given_to_nobody_else_until_it_is_released(monkeypatch: p
 
 def test_a_server_binds_the_port_that_is_held_for_it() -> None:
     """And only one does: while it listens, a second one is refused."""
-    with hold_port() as holder:
-        address = HOST, port_of(holder)
+    with reserve_port() as reservation:
+        address = HOST, port_of(reservation)
         with socket.create_server(address), pytest.raises(OSError, match="in use"):
             socket.create_server(address)
 

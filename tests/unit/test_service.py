@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.capabilities.embed.options import EmbedOptions, Pooling
-from tessera.capabilities.fingerprints.chunks import ALL_ROWS, chosen_rows
+from tessera.capabilities.fingerprints.chunks import ALL_ROWS, row_mask
 from tessera.capabilities.fingerprints.options import FingerprintOptions
 from tessera.capabilities.states.options import Format, StateOptions
 from tessera.capabilities.token_ids.capability import TokenIdOptions
@@ -233,7 +233,7 @@ def test_chunks_of_a_nonce() -> None:
     """Each chunk has a mask of its own; also the second last one of a claim made of text."""
     found = reads_of(proving(89, 0, claim="x", tail=69, either_end=True, nonce="n", topk=512))
     spans = [(0, 20), (1, 32), (2, 32), (3, 5), (3, 4)]
-    assert [chunk.mask for chunk in found] == [chosen_rows("n", index, rows) for index, rows in spans]
+    assert [chunk.mask for chunk in found] == [row_mask("n", index, rows) for index, rows in spans]
     chosen = [sum(chunk.mask >> row & 1 for row in range(rows)) for chunk, (_, rows) in zip(found, spans, strict=True)]
     assert [chunk.values for chunk in found] == [H * count for count in chosen]
 
@@ -246,8 +246,8 @@ def test_fingerprints_in_one_read() -> None:
     service.finished(proving(output=40, proven=2))
     service.flush()
     first, last = store.put
-    assert (first.parts, first.more, first.anew) == ((Part("fingerprints", "top", 128),), True, False)
-    assert (last.parts, last.more, last.anew) == ((Part("fingerprints", "top", 56),), False, False)
+    assert (first.parts, first.more, first.resets) == ((Part("fingerprints", "top", 128),), True, False)
+    assert (last.parts, last.more, last.resets) == ((Part("fingerprints", "top", 56),), False, False)
     (reads,) = store.reads
     assert list(reads) == [BY_READ[Top]]
     assert [(own.read.start, own.read.end) for own in reads[BY_READ[Top]]] == [(20, 52), (52, 59)]
@@ -264,7 +264,7 @@ def test_while_it_runs_only_what_is_complete_is_read() -> None:
     begun, ended = store.put
     assert [part.capability for part in begun.parts] == ["fingerprints"] * 2
     assert sorted(part.capability for part in ended.parts) == ["embed", "fingerprints", "states"]
-    assert (begun.anew, ended.anew) == (True, False)
+    assert (begun.resets, ended.resets) == (True, False)
 
 
 def test_outdated() -> None:

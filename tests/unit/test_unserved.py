@@ -31,7 +31,7 @@ def told(content: bytes, kind: str = "http", **options: Any) -> tuple[list[bytes
     async def route(scope: Message, receive: Any, send: Any) -> None:
         read.append((await receive())["body"])
 
-    asyncio.run(Unserved(route, **{"proven": False, **options})({"type": kind}, receive, send))
+    asyncio.run(Unserved(route, **{"fingerprints_required": False, **options})({"type": kind}, receive, send))
     return read, sent
 
 
@@ -76,14 +76,14 @@ def test_fingerprints_of_every_response() -> None:
     """Where they are promised, a request has to say that it wants none."""
     for fields in ({}, {"return_toploc_fingerprints": None}, {"return_toploc_fingerprints": True}):
         with pytest.raises(BadRequest, match="return_toploc_fingerprints"):
-            told(body(**fields), proven=True)
+            told(body(**fields), fingerprints_required=True)
     declined = body(return_toploc_fingerprints=False)
-    assert told(declined, proven=True)[0] == [declined]
+    assert told(declined, fingerprints_required=True)[0] == [declined]
 
 
 def test_web_sockets() -> None:
     """They are closed there, and left alone elsewhere."""
-    read, sent = told(b"", "websocket", proven=True)
+    read, sent = told(b"", "websocket", fingerprints_required=True)
     assert (read, [message["type"] for message in sent]) == ([], ["websocket.close"])
     assert told(b"", "websocket")[0] == [b""]
 

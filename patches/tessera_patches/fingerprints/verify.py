@@ -76,8 +76,8 @@ def _why_not(claim: Claim, manager: Any) -> str:
     if config.room is None:
         return ""
     if claim.response is not None:
-        return config.room.lacking_again(len(claim.tokens), len(claim.response.output_ids))
-    return config.room.lacking(len(claim.tokens))
+        return config.room.regeneration_refusal(len(claim.tokens), len(claim.response.output_ids))
+    return config.room.refusal(len(claim.tokens))
 
 
 def _as_request(found: list[Claim]) -> Any:

@@ -35,7 +35,7 @@ def check_claim(original: Callable[..., None], manager: Any, obj: Any, input_ids
             message = _with_own_length(str(error), count, manager.num_reserved_tokens)
             raise PromptRefused(message, obj.text if obj.input_ids is None else obj.input_ids) from error
         return
-    reason = config.room.lacking(len(input_ids))
+    reason = config.room.refusal(len(input_ids))
     if reason:
         raise ValueError(reason)
     original(manager, obj, input_ids[:1])  # its other checks; this one token is never too long

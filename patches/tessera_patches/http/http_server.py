@@ -96,7 +96,7 @@ def learn(manager: Any, started: Any, *_: Any) -> None:
         if config.inbox is not None:
             config.inbox.hide()  # every scheduler is connected
             if config.metrics is not None:
-                config.inbox.watch = config.metrics.note
+                config.inbox.on_vitals = config.metrics.note
         config.room = Room.of(infos[0], options(manager).page_size)
         config.injection = inject_request.model(manager)
 
@@ -154,7 +154,7 @@ def add_limits(app: FastAPI, manager: Any) -> None:
     if config.active.rows:
         config.answers = budget(manager)
         if config.metrics is not None:
-            config.answers.room.watch = config.metrics.held
+            config.answers.room.on_change = config.metrics.held
         app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
     names = schema.property_names()
     app.add_middleware(UniqueFields, paths=(*GENERATING, *unserved.TEXT, *unserved.SCORES), names=names)

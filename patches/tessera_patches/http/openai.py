@@ -15,7 +15,7 @@ from sglang.srt.utils.json_response import orjson_response
 
 from tessera import admission, carry, config
 from tessera.capabilities import registry
-from tessera.capabilities.fingerprints.claims import joined
+from tessera.capabilities.fingerprints.claims import append_output
 from tessera.capabilities.inject.capability import refuse_matrices
 from tessera.carry import Live
 from tessera.errors import BadRequest, TesseraError
@@ -67,7 +67,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
     async def chat_completions(request: ChatCompletionRequest, raw_request: Request) -> Any:
         tokens = request.max_completion_tokens or request.max_tokens
         serving = raw_request.app.state.openai_serving_chat
-        request.input_ids, tail = joined("input_ids", request.input_ids, request.output_ids, _claim(request))
+        request.input_ids, tail = append_output("input_ids", request.input_ids, request.output_ids, _claim(request))
         by_messages = request.input_ids is None
         _check_adapters(request, None)
         if by_messages and _claim(request) is not None:
@@ -81,7 +81,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         serving = raw_request.app.state.openai_serving_completion
         several = isinstance(request.prompt, list) and not isinstance(next(iter(request.prompt), 0), int)
         _check_adapters(request, len(request.prompt) if several else None)
-        request.prompt, tail = joined("prompt", request.prompt, request.output_ids, _claim(request))
+        request.prompt, tail = append_output("prompt", request.prompt, request.output_ids, _claim(request))
         return await _handle(serving, request, raw_request, request.max_tokens, "text_completion", tail)
 
     json_only = [Depends(validate_json_request)]

@@ -13,7 +13,7 @@ from sglang.srt.managers.embed_types import PositionalEmbeds
 
 from tessera import admission, carry, config, request_fields
 from tessera.capabilities import registry
-from tessera.capabilities.fingerprints.claims import joined
+from tessera.capabilities.fingerprints.claims import append_output
 from tessera.capabilities.inject.options import FIELD
 from tessera.capabilities.inject.pending import Prompts, count
 from tessera.errors import BadRequest, BadValue, Described
@@ -85,8 +85,8 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         params: Any = self.sampling_params  # type: ignore[has-type]
         claim, ids = self.toploc_verification_fingerprint_to_validate, self.input_ids
         self.tessera_live: carry.Live | None
-        joined("text", self.text, None, claim)
-        self.input_ids, tail = joined("input_ids", ids, self.output_ids, claim)  # type: ignore[has-type]
+        append_output("text", self.text, None, claim)
+        self.input_ids, tail = append_output("input_ids", ids, self.output_ids, claim)  # type: ignore[has-type]
         self.output_ids = None
         if not any(carry.take(own) is not carry.NOTHING for own in carry.each(params)):  # else it was admitted before
             fields = {name: getattr(self, name) for name, _, _ in _OURS}

@@ -26,12 +26,12 @@ SCORES = ("/v1/score", "/v1/rerank", "/v1/classify", "/classify")
 
 def guard(app: FastAPI) -> None:
     """Let these routes refuse our fields."""
-    proven = config.flags.toploc_verification
+    required = config.flags.toploc_verification
     for route in app.router.routes:
         stock: Any = route
         path = getattr(stock, "path", None)
         if path in (*TEXT, *SCORES):
-            replace_method(stock, "app", Unserved(stock.app, proven=proven and path in TEXT))
+            replace_method(stock, "app", Unserved(stock.app, fingerprints_required=required and path in TEXT))
         elif path == VERTEX:
-            whole = Unserved(stock.app, proven=False, batch="instances", instead='"parameters"')
+            whole = Unserved(stock.app, fingerprints_required=False, batch="instances", instead='"parameters"')
             replace_method(stock, "app", whole)

@@ -8,7 +8,7 @@ from typing import Any
 from sglang.srt.managers import io_struct
 
 from tessera import carry, config
-from tessera.answer_bytes import AnswerBudget, Asked
+from tessera.answer_bytes import AnswerBudget, PromptRequest
 from tessera.capabilities import registry
 from tessera.capabilities.registry import Wanted
 from tessera.http.openai import collector_of
@@ -34,7 +34,7 @@ def check_at_edge(obj: Any) -> None:
     if any(uses):
         each = uses if isinstance(given, list) else uses * len(prompts)
         tokens = map(_tokens, prompts)
-        config.answers.check([Asked(*own) for own in zip(each, params, tokens, strict=False)])
+        config.answers.check([PromptRequest(*own) for own in zip(each, params, tokens, strict=False)])
 
 
 async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, obj: Any) -> None:
@@ -55,7 +55,7 @@ async def _checked(budget: AnswerBudget, manager: Any, obj: Any) -> int:
     defaults = manager.preferred_sampling_params or {}
     counts = [await _count(manager, one, own) for one, own in zip(each, uses, strict=True)]
     params = [{**defaults, **one.sampling_params} for one in each]
-    return budget.check([Asked(*own) for own in zip(uses, params, counts, strict=True)])
+    return budget.check([PromptRequest(*own) for own in zip(uses, params, counts, strict=True)])
 
 
 def _uses(sampling_params: Any) -> Wanted:

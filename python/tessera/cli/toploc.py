@@ -99,7 +99,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start servers, measure, write."""
-    wrong = _wrong(options)
+    wrong = _option_error(options)
     if wrong:
         print(f"tessera toploc calibrate: {wrong}")
         return 2
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _wrong(options: argparse.Namespace) -> str:
+def _option_error(options: argparse.Namespace) -> str:
     if not options.model_path.is_dir():
         return f"{options.model_path} is no folder"
     unknown = set(options.cheats) - set(DEFAULT_CHEATS)

@@ -12,7 +12,7 @@ import httpx
 from tessera.client.calls import Call
 from tessera.client.chunks import IN_FLIGHT
 from tessera.client.core import Core
-from tessera.client.http import Address, arguments, in_our_words
+from tessera.client.http import Address, arguments, translated_errors
 from tessera.client.options import Timeouts
 from tessera.client.retry import Deadline, Retry
 from tessera.client.status import Answer, check_status
@@ -51,26 +51,26 @@ class AsyncClient(Core):
         await self.close()
 
     async def _exchange(self, call: Call[Any], deadline: Deadline) -> Answer:
-        with in_our_words(self.url, deadline):
-            async with asyncio.timeout(deadline.left), aclosing(await self._begin(call, deadline)) as response:
+        with translated_errors(self.url, deadline):
+            async with asyncio.timeout(deadline.left), aclosing(await self._send_request(call, deadline)) as response:
                 return await _answer(response)
 
     async def _open(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
-        with in_our_words(self.url, deadline):
+        with translated_errors(self.url, deadline):
             async with asyncio.timeout(deadline.left):
-                response = await self._begin(call, deadline)
+                response = await self._send_request(call, deadline)
                 if not response.is_success:
                     async with aclosing(response):
                         check_status(await _answer(response))
         return response
 
-    async def _begin(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
+    async def _send_request(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
         deadline.check()
         request = self._http.build_request(**arguments(call, deadline, self._timeouts))
         return await self._http.send(request, stream=True)
 
     async def _lines(self, opened: httpx.Response, deadline: Deadline) -> AsyncGenerator[str]:
-        with in_our_words(self.url, deadline):
+        with translated_errors(self.url, deadline):
             async with aclosing(opened):
                 lines = opened.aiter_lines()
                 while True:
@@ -83,7 +83,7 @@ class AsyncClient(Core):
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _together(self, job: Callable[[Job], Awaitable[T]], over: Iterable[Job]) -> AsyncGenerator[T]:
+    async def _concurrently(self, job: Callable[[Job], Awaitable[T]], over: Iterable[Job]) -> AsyncGenerator[T]:
         turns = asyncio.Semaphore(IN_FLIGHT)
 
         async def one(item: Job) -> T:

@@ -79,13 +79,13 @@ def generation(item: Any, wanted: frozenset[str], sent: Mapping[str, Any] = _NOT
     return found
 
 
-def embeddings(answer: Answer, count: int, asked: Mapping[str, Any] = _NOTHING) -> Embeddings:
+def embeddings(answer: Answer, count: int, requested: Mapping[str, Any] = _NOTHING) -> Embeddings:
     """The matrix of an answer: binary, or JSON where a proxy did not pass on that binary was asked for.
 
     Args:
         answer: to ``/v1/embeddings``.
         count: how many vectors must be there.
-        asked: the options that were sent, compared with those that the answer says were applied.
+        requested: the options that were sent, compared with those that the answer says were applied.
 
     Raises:
         ClientError: an error status, another number of rows, fewer bytes than the headers say, other options.
@@ -95,7 +95,7 @@ def embeddings(answer: Answer, count: int, asked: Mapping[str, Any] = _NOTHING) 
         raise errors.HiddenStatesUnsupported(message, status=answer.status)
     check_status(answer)
     if "x-tessera-shape" not in answer.headers:
-        return _from_json(answer, count, asked)
+        return _from_json(answer, count, requested)
     try:
         rows, width = map(int, answer.headers["x-tessera-shape"].split(","))
         tokens = int(answer.headers["x-tessera-prompt-tokens"])
@@ -107,11 +107,11 @@ def embeddings(answer: Answer, count: int, asked: Mapping[str, Any] = _NOTHING) 
             f"{count} embeddings were asked for; {rows} of {width} values came in {len(answer.content)} bytes; none of "
             "them is returned"
         )
-    check_pooling(asked, {APPLIED: options})
+    check_pooling(requested, {APPLIED: options})
     return Embeddings(np.frombuffer(answer.content, "<f4").reshape(rows, width), tokens)
 
 
-def _from_json(answer: Answer, count: int, asked: Mapping[str, Any]) -> Embeddings:
+def _from_json(answer: Answer, count: int, requested: Mapping[str, Any]) -> Embeddings:
     body = parsed(answer)
     try:
         items = sorted(body["data"], key=lambda item: int(item["index"]))
@@ -123,7 +123,7 @@ def _from_json(answer: Answer, count: int, asked: Mapping[str, Any]) -> Embeddin
         ) from error
     if len(matrix) != count:
         raise errors.InvalidResponse(f"{count} embeddings were asked for and {len(matrix)} came; none is returned")
-    check_pooling(asked, items[0])
+    check_pooling(requested, items[0])
     return Embeddings(matrix, tokens)
 
 

@@ -40,21 +40,21 @@ def check_generation(sent: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         _check("toploc_nonce", repr(nonce), nonce, meta.get("toploc_nonce"))
 
 
-def check_pooling(asked: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+def check_pooling(requested: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
     """Compare options of an embedding with the ``embedding_options`` of an answer.
 
     Raises:
         NotApplied: one has another value there, or is not there.
     """
     applied = answer.get(APPLIED)
-    for name, value in asked.items():
+    for name, value in requested.items():
         if value is not None:
             found = applied.get(name) if isinstance(applied, Mapping) else None
             _check(name, json.dumps(value), value, found)
 
 
-def _check(field: str, shown: str, asked: Any, applied: Any) -> None:
-    if asked != applied:
+def _check(field: str, shown: str, requested: Any, applied: Any) -> None:
+    if requested != applied:
         raise NotApplied(
             f"{field}: asked for was {shown}, applied was {json.dumps(applied)}; the answer is not returned. Probably "
             f"{PROXY}"

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from tessera.client import answers
 from tessera.client.candidates import grouped
-from tessera.client.chunks import renumbered
+from tessera.client.chunks import with_list_index
 from tessera.client.errors import StatusError
 from tessera.client.extract import Extract
 from tessera.client.injection import Injection
@@ -166,7 +166,7 @@ def encode_batch(
         try:
             return answers.embeddings(answer, len(plain), how)
         except StatusError as error:
-            raise renumbered(error, first) from None
+            raise with_list_index(error, first) from None
 
     return Call("/v1/embeddings", body, read, timeout, "application/octet-stream")
 

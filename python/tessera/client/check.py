@@ -39,11 +39,11 @@ def findings(client: Inference, hidden_size: int | None = None) -> Iterator[Find
         hidden_size: the width that vectors must have; None for any.
     """
     questions = Questions(client, hidden_size)
-    reached = _asked("generates a token", questions.token)
+    reached = _ask("generates a token", questions.token)
     yield reached
     if not reached.fine:
         return
-    yield _asked("server", questions.server)
+    yield _ask("server", questions.server)
     for what, question in (
         ("hidden states over HTTP", questions.hidden_states),
         ("the same from the cache", questions.cached),
@@ -53,7 +53,7 @@ def findings(client: Inference, hidden_size: int | None = None) -> Iterator[Find
         (f"{CANDIDATES} candidates", questions.candidates),
         ("log-probabilities", questions.log_probs),
     ):
-        yield _asked(what, question, proxied=questions.proxied)
+        yield _ask(what, question, proxied=questions.proxied)
 
 
 class Questions:
@@ -84,7 +84,7 @@ class Questions:
     def hidden_states(self) -> tuple[bool, str]:
         """As many rows as tokens, all of one width."""
         found = self._rows(TEXTS[0])
-        rows = _some(found.hidden_states)
+        rows = _or_empty(found.hidden_states)
         right = len(rows) == found.prompt_tokens and self._wide(rows)
         return right, f"shape {rows.shape} for {found.prompt_tokens} tokens"
 
@@ -96,7 +96,7 @@ class Questions:
 
     def embedding(self) -> tuple[bool, str]:
         """The mean of the raw rows."""
-        rows = _some(self._rows(TEXTS[0]).hidden_states)
+        rows = _or_empty(self._rows(TEXTS[0]).hidden_states)
         vector = self._client.encode(TEXTS[0]).numpy()
         error = _difference(vector, rows.mean(0))
         figure = f"H {len(vector)}, norm {np.linalg.norm(vector):.3f}, {error:.1e} from the mean of the rows"
@@ -106,8 +106,8 @@ class Questions:
         """Of the prompt that a prover sends, with generation in the same request."""
         found = self._client.generate_with_embedding(TEXTS[1], max_new_tokens=4, temperature=0)
         vector = None if found.embedding is None else found.embedding.vector
-        norm = float(np.linalg.norm(_some(vector)))
-        return self._wide(_some(vector)) and norm > 0, f"norm {norm:.3f}, {found.prompt_tokens} tokens"
+        norm = float(np.linalg.norm(_or_empty(vector)))
+        return self._wide(_or_empty(vector)) and norm > 0, f"norm {norm:.3f}, {found.prompt_tokens} tokens"
 
     def batch(self) -> tuple[bool, str]:
         """Each vector that of its own text."""
@@ -126,7 +126,7 @@ class Questions:
     def log_probs(self) -> tuple[bool, str]:
         """One for each token, none above 0."""
         found = self._client.generate(TEXTS[1], max_new_tokens=8, temperature=0, logprobs=True)
-        values = _some(found.token_logprobs)
+        values = _or_empty(found.token_logprobs)
         right = len(values) == len(found.output_ids) and bool((values <= 0).all())
         return right, f"{len(values)} for {len(found.output_ids)} tokens, together {values.sum():.3f}"
 
@@ -137,7 +137,7 @@ class Questions:
         return bool(np.isfinite(vectors).all()) and self._hidden_size in (None, vectors.shape[-1])
 
 
-def _asked(what: str, question: Callable[[], tuple[bool, str]], *, proxied: bool = False) -> Finding:
+def _ask(what: str, question: Callable[[], tuple[bool, str]], *, proxied: bool = False) -> Finding:
     """The answer; where a proxy stands in front, that is why rows are missing, and no option of the server."""
     try:
         fine, figure = question()
@@ -148,7 +148,7 @@ def _asked(what: str, question: Callable[[], tuple[bool, str]], *, proxied: bool
     return Finding(fine, what, figure)
 
 
-def _some(values: Floats | None) -> Floats:
+def _or_empty(values: Floats | None) -> Floats:
     return np.zeros((0, 0), np.float32) if values is None else values
 
 

@@ -31,7 +31,7 @@ def chunked(inputs: Sequence[Prompt]) -> Iterator[slice]:
         yield slice(begin, len(inputs))
 
 
-def renumbered(error: StatusError, first: int | None) -> StatusError:
+def with_list_index(error: StatusError, first: int | None) -> StatusError:
     """The error about ``input[i]`` of one request as one about an item of the caller's list.
 
     Args:

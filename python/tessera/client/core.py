@@ -27,7 +27,7 @@ from tessera.client.options import (
     Timeouts,
 )
 from tessera.client.progress import Bar
-from tessera.client.prompts import prompts_of
+from tessera.client.prompts import as_prompts
 from tessera.client.results import Candidate, Claim, Delta, Embedding, Embeddings, Generation, ServerInfo, Verdict
 from tessera.client.retry import NEVER, Deadline, Retry
 from tessera.client.status import Answer
@@ -88,7 +88,7 @@ class Core(ABC):
         **sampling: Unpack[SamplingOptions],
     ) -> list[list[Candidate]]:
         """See `Inference.generate_candidates_batch`."""
-        inputs = prompts_of("generate_candidates_batch", "prompts", prompts)
+        inputs = as_prompts("generate_candidates_batch", "prompts", prompts)
         if not inputs:
             return []
         seconds = self._timeouts.batch if timeout is None else timeout
@@ -102,7 +102,7 @@ class Core(ABC):
         self, texts: Iterable[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
-        inputs = prompts_of("encode_batch", "texts", texts)
+        inputs = as_prompts("encode_batch", "texts", texts)
         matrix = Matrix(len(inputs))
         bar = Bar("encode", len(inputs), shown=progress)
 
@@ -110,7 +110,7 @@ class Core(ABC):
             call = calls.encode_batch(inputs[where], options, self._timeouts.batch, where.start)
             return where, await self._send(call)
 
-        async with aclosing(self._together(send, chunked(inputs))) as parts:
+        async with aclosing(self._concurrently(send, chunked(inputs))) as parts:
             async for where, part in parts:
                 matrix.add(where, part)
                 bar.show(matrix.done)
@@ -191,5 +191,5 @@ class Core(ABC):
         """Wait."""
 
     @abstractmethod
-    def _together(self, job: Callable[[Job], Awaitable[T]], over: Iterable[Job]) -> AsyncGenerator[T]:
+    def _concurrently(self, job: Callable[[Job], Awaitable[T]], over: Iterable[Job]) -> AsyncGenerator[T]:
         """Results of the job for each, as they come, `IN_FLIGHT` at a time; what is not awaited is given up."""

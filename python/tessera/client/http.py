@@ -66,7 +66,7 @@ def streaming(generating: Generating) -> Call[None]:
 
 
 @contextmanager
-def in_our_words(url: str, deadline: Deadline) -> Iterator[None]:
+def translated_errors(url: str, deadline: Deadline) -> Iterator[None]:
     """Raise httpx's errors as ours."""
     try:
         yield

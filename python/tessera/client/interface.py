@@ -41,7 +41,7 @@ class Inference(Protocol):
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Iterator[Delta]:
         """One continuation, piece by piece; the last piece has the whole `Generation`.
 
-        A stream is begun anew where the connection fails before its first piece, and never after.
+        A stream is started again if the connection fails before its first piece, and never after.
         """
 
     def generate_candidates(

@@ -33,7 +33,7 @@ from tessera.client.options import (
     check_known,
 )
 from tessera.client.progress import Bar
-from tessera.client.prompts import prompts_of
+from tessera.client.prompts import as_prompts
 from tessera.client.results import (
     Candidate,
     Claim,
@@ -116,7 +116,7 @@ class LocalClient:
     ) -> list[list[Candidate]]:
         """See `Inference.generate_candidates_batch`."""
         check_known("generate_candidates", sampling, SamplingOptions)
-        inputs = prompts_of("generate_candidates_batch", "prompts", prompts)
+        inputs = as_prompts("generate_candidates_batch", "prompts", prompts)
         if n < 1:
             raise ValueError(f"n is {n}; it must be 1 or more")
         read = LocalSampling.of({**CANDIDATE_SAMPLING, **sampling})
@@ -139,7 +139,7 @@ class LocalClient:
     ) -> Embeddings:
         """See `Inference.encode_batch`."""
         check_known("encode_batch", options, EncodeOptions)
-        given = prompts_of("encode_batch", "texts", texts)
+        given = as_prompts("encode_batch", "texts", texts)
         rest: dict[str, Any] = dict(options)
         _refuse(rest, "lora_path")
         how = embed_options(rest, self._model.hidden_size)

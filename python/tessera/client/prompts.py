@@ -14,7 +14,7 @@ _NO_IDS = (str, bytes, bytearray, Mapping, AbstractSet)
 """Iterable, and no list of token ids."""
 
 
-def prompts_of(method: str, name: str, given: Iterable[Prompt]) -> list[Prompt]:
+def as_prompts(method: str, name: str, given: Iterable[Prompt]) -> list[Prompt]:
     """The prompts of a call as a list: texts, and token ids as lists of integers.
 
     Args:

@@ -16,7 +16,7 @@ import httpx
 from tessera.client.calls import Call
 from tessera.client.chunks import IN_FLIGHT
 from tessera.client.core import Core
-from tessera.client.http import Address, arguments, in_our_words
+from tessera.client.http import Address, arguments, translated_errors
 from tessera.client.options import GenerateOptions, Prompt, Timeouts
 from tessera.client.results import Delta
 from tessera.client.retry import Deadline, Retry
@@ -61,18 +61,18 @@ class _Blocking(Core):
         self._http.close()
 
     async def _exchange(self, call: Call[Any], deadline: Deadline) -> Answer:
-        with in_our_words(self.url, deadline), closing(self._begin(call, deadline)) as response:
+        with translated_errors(self.url, deadline), closing(self._send_request(call, deadline)) as response:
             return _answer(response, deadline)
 
     async def _open(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
-        with in_our_words(self.url, deadline):
-            response = self._begin(call, deadline)
+        with translated_errors(self.url, deadline):
+            response = self._send_request(call, deadline)
             if not response.is_success:
                 with closing(response):
                     check_status(_answer(response, deadline))
         return response
 
-    def _begin(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
+    def _send_request(self, call: Call[Any], deadline: Deadline) -> httpx.Response:
         deadline.check()
         request = self._http.build_request(**arguments(call, deadline, self._timeouts))
         response = self._http.send(request, stream=True)
@@ -81,14 +81,14 @@ class _Blocking(Core):
         return response
 
     async def _lines(self, opened: httpx.Response, deadline: Deadline) -> AsyncGenerator[str]:
-        with in_our_words(self.url, deadline), closing(opened):
+        with translated_errors(self.url, deadline), closing(opened):
             for line in deadline.checked(opened.iter_lines()):
                 yield line
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs here
 
-    async def _together(self, job: Callable[[Job], Awaitable[T]], over: Iterable[Job]) -> AsyncGenerator[T]:
+    async def _concurrently(self, job: Callable[[Job], Awaitable[T]], over: Iterable[Job]) -> AsyncGenerator[T]:
         from concurrent.futures import ThreadPoolExecutor, as_completed  # as slow to import as all of this client
 
         def run(item: Job) -> T:

@@ -54,8 +54,8 @@ class Inbox:
         _before_quitting(self.hide)
         self._expected: dict[str, _Expected] = {}
         self._receiver: asyncio.Task[None] | None = None
-        self.watch: Callable[[Vitals], None] = lambda _: None
-        """Told how the row store is."""
+        self.on_vitals: Callable[[Vitals], None] = lambda _: None
+        """Called with the state of the row store after each step."""
 
     def hide(self) -> None:
         """Remove the folder. Call once every scheduler is connected: a connection outlives the path that made it."""
@@ -95,7 +95,7 @@ class Inbox:
             frames = await self._socket.recv_multipart(copy=False)
             arrived, vitals = unpack([frame.buffer for frame in frames])
             if vitals is not None:
-                self.watch(vitals)
+                self.on_vitals(vitals)
             for delivered in arrived:
                 expected = self._expected.get(delivered.outcome.key)
                 if expected is not None:

@@ -61,7 +61,7 @@ class Mail:
             if isinstance(self._failure, RowsUnavailable):
                 self._failure.values = values
             raise self._failure
-        if outcome.anew:
+        if outcome.resets:
             self._received, self._waiting = {}, {}
         for part in outcome.parts:
             self._received[part.capability] = self._received.get(part.capability, 0) + 1

@@ -30,7 +30,7 @@ class Outcome:
         key: what the main process gave the request: a token of ours and SGLang's request id.
         parts: what was read for it.
         more: whether the request still runs, and another outcome of it will follow.
-        anew: whether nothing of it was read before, or it was computed again: earlier outcomes are void.
+        resets: whether nothing of it was read before, or it was computed again: earlier outcomes are void.
         code: "" or a code of `tessera.errors`; then no rows belong to it.
         message: what went wrong, and what to do.
     """
@@ -38,7 +38,7 @@ class Outcome:
     key: str
     parts: tuple[Part, ...] = ()
     more: bool = False
-    anew: bool = True
+    resets: bool = True
     code: str = ""
     message: str = ""
 
@@ -91,7 +91,7 @@ def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | 
     """
     # orjson writes tuples as lists, and knows no named ones.
     listed = [
-        (own.key, [tuple(part) for part in own.parts], own.more, own.anew, own.code, own.message) for own in outcomes
+        (own.key, [tuple(part) for part in own.parts], own.more, own.resets, own.code, own.message) for own in outcomes
     ]
     counted = None if vitals is None else tuple(vitals)
     shape = ("", 0) if fetched is None else (fetched.dtype, fetched.hidden_size)

@@ -25,15 +25,15 @@ class Unserved:
 
     Args:
         app: the route's own.
-        proven: whether every response of this server must have fingerprints; then a request has to say that it wants
-            none, and a web socket, which cannot, is closed.
+        fingerprints_required: whether every response of this server must have fingerprints; then a request has to say
+            that it wants none, and a web socket, which cannot, is closed.
         batch: the key of a list of prompts whose own keys are looked at as well, "" where there is none.
         instead: where the fields belong, for the message.
     """
 
-    def __init__(self, app: App, *, proven: bool, batch: str = "", instead: str = SERVING) -> None:
+    def __init__(self, app: App, *, fingerprints_required: bool, batch: str = "", instead: str = SERVING) -> None:
         self._app = app
-        self._proven = proven
+        self._fingerprints_required = fingerprints_required
         self._batch = batch
         self._instead = instead
 
@@ -51,7 +51,7 @@ class Unserved:
         await self._app(scope, replayed(message, receive), send)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._proven:
+        if self._fingerprints_required:
             reason = f"no fingerprints here; those with them are {self._instead}"
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": reason})
         else:
@@ -62,7 +62,7 @@ class Unserved:
         for name, value in found.items():
             if value is not None and value is not False and value != "false":
                 raise BadRequest(name, value, f"nothing on this route; send it to {self._instead}")
-        if self._proven and found.get(FINGERPRINTS_FIELD) is None:
+        if self._fingerprints_required and found.get(FINGERPRINTS_FIELD) is None:
             raise BadRequest(FINGERPRINTS_FIELD, True, f"false on this route; fingerprints come with {self._instead}")
 
 

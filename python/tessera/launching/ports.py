@@ -7,7 +7,7 @@ HOST = "127.0.0.1"
 _PORTS = range(20_000, 32_000)
 
 
-def hold_port() -> socket.socket:
+def reserve_port() -> socket.socket:
     """Return a socket bound to a port that is free; while it is open, no other call returns the same port.
 
     A server can still bind it, for servers allow that their address is reused (``SO_REUSEADDR``), as this socket does
@@ -18,23 +18,23 @@ def hold_port() -> socket.socket:
         RuntimeError: no port is free.
     """
     for port in random.sample(_PORTS, len(_PORTS)):
-        holder = socket.socket()
+        reservation = socket.socket()
         try:
-            holder.bind((HOST, port))
+            reservation.bind((HOST, port))
         except OSError:
-            holder.close()
+            reservation.close()
             continue
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return holder
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return reservation
     raise RuntimeError(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
 def free_port() -> int:
     """Return a port that nothing listens on now, and that nobody holds."""
-    with hold_port() as holder:
-        return port_of(holder)
+    with reserve_port() as reservation:
+        return port_of(reservation)
 
 
-def port_of(holder: socket.socket) -> int:
+def port_of(reservation: socket.socket) -> int:
     """Return the port that a socket is bound to."""
-    return int(holder.getsockname()[1])
+    return int(reservation.getsockname()[1])

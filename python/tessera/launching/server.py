@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, NamedTuple, Protocol, Self
 
 from tessera.launching.command import LAUNCHER, command, environment, has_replicas, is_healthy
-from tessera.launching.ports import HOST, hold_port, port_of
+from tessera.launching.ports import HOST, port_of, reserve_port
 from tessera.launching.processes import ProcessFamily
 
 START_SECONDS = 300.0
@@ -95,11 +95,11 @@ class Server:
         progress: Progress | None = None,
     ) -> None:
         self._ports = ExitStack()
-        self.port = self._hold_port() if port is None else port
+        self.port = self._reserve_port() if port is None else port
         self.url = f"http://{HOST}:{self.port}"
         # Where its processes meet. SGLang would take a port that is free now, and that a connection of another server
         # may have by the time they meet; replicas each need one of their own, which only SGLang can choose.
-        meeting = () if has_replicas(extra_args) else ("--nccl-port", str(self._hold_port()))
+        meeting = () if has_replicas(extra_args) else ("--nccl-port", str(self._reserve_port()))
         self._command = command(model, self.port, (*meeting, *extra_args), launched_by)
         self._env = environment(env or {})
         self._keep_log = log_path is not None
@@ -199,9 +199,9 @@ class Server:
             start_new_session=True,
         )
 
-    def _hold_port(self) -> int:
+    def _reserve_port(self) -> int:
         """Return a port that is this server's until `stop`."""
-        return port_of(self._ports.enter_context(hold_port()))
+        return port_of(self._ports.enter_context(reserve_port()))
 
     def _started(self) -> _Running:
         if self._running is None:

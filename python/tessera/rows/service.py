@@ -92,7 +92,7 @@ class RowService:
             if kind.read is not PromptIds:
                 self._reads.setdefault(kind, []).append(Placed(request.request, read))
         again = not any(request.done.values())
-        self._outcomes.append(Outcome(request.key, tuple(parts), more=request.running, anew=again))
+        self._outcomes.append(Outcome(request.key, tuple(parts), more=request.running, resets=again))
 
     def failed(self, key: str, error: Exception) -> None:
         """Note that a request gets no rows, for this reason."""

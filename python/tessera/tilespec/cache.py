@@ -24,7 +24,7 @@ _VARIABLE = "TESSERA_CACHE"
 
 
 class ProfileUnusable(Exception):
-    """A file is there but must not be used; the message says why. Report it and profile anew."""
+    """A file is there but must not be used; the message says why. Report it and profile again."""
 
 
 @dataclass(frozen=True)

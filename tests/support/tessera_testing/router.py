@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from tessera.launching.ports import HOST, hold_port, port_of
+from tessera.launching.ports import HOST, port_of, reserve_port
 from tessera.launching.processes import ProcessFamily
 
 START_SECONDS = 300.0
@@ -27,7 +27,7 @@ def router(*workers: str) -> Iterator[str]:
     Raises:
         RuntimeError: it ended, or did not know all workers in time; the message has the end of its log.
     """
-    with hold_port() as own, hold_port() as metrics, tempfile.TemporaryFile() as log:
+    with reserve_port() as own, reserve_port() as metrics, tempfile.TemporaryFile() as log:
         address = ["--host", HOST, "--port", str(port_of(own))]
         ports = [*address, "--prometheus-host", HOST, "--prometheus-port", str(port_of(metrics))]
         options = ["--policy", "round_robin", "--worker-startup-check-interval", "1", "--worker-urls", *workers]

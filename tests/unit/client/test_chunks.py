@@ -21,7 +21,7 @@ from tessera.client import (
     chunks,
 )
 from tessera.client.progress import Bar
-from tessera.client.prompts import prompts_of
+from tessera.client.prompts import as_prompts
 from tessera.client.status import Answer
 
 
@@ -101,11 +101,11 @@ def test_a_wrong_prompt_has_its_place(wrong: Any) -> None:
 
 def test_prompts_from_a_generator() -> None:
     """As a list; token ids are Python's integers, whatever array held them."""
-    assert prompts_of("m", "texts", (text for text in "ab")) == ["a", "b"]
+    assert as_prompts("m", "texts", (text for text in "ab")) == ["a", "b"]
     ids: list[Any] = [[1], range(3), np.array([4, 5])]
-    assert prompts_of("m", "texts", iter(ids)) == [[1], [0, 1, 2], [4, 5]]
-    assert prompts_of("m", "texts", np.array([[1, 2], [3, 4]])) == [[1, 2], [3, 4]]
-    assert prompts_of("m", "texts", np.array(["a", "b"])) == ["a", "b"]
+    assert as_prompts("m", "texts", iter(ids)) == [[1], [0, 1, 2], [4, 5]]
+    assert as_prompts("m", "texts", np.array([[1, 2], [3, 4]])) == [[1, 2], [3, 4]]
+    assert as_prompts("m", "texts", np.array(["a", "b"])) == ["a", "b"]
     with Client("http://127.0.0.1:9", retry=Retry(times=0)) as client, pytest.raises(ConnectionFailed):
         client.encode_batch(text for text in ("a", "b"))
 

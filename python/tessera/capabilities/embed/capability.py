@@ -9,7 +9,7 @@ from tessera import config
 from tessera.capabilities.embed import schema
 from tessera.capabilities.embed.answer import answer as answered
 from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, chosen
-from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
+from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
 from tessera.rows.reads import Pool, Pooled, Read
@@ -25,15 +25,15 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     without_tokens = (FIELD,)
     answers = dict.fromkeys(("embedding", "embeddings", "embedding_tokens", APPLIED), Place.CHOICE)
 
-    def admit(self, fields: EmbedFields, asking: Asking) -> Sequence[EmbedOptions | None]:
+    def admit(self, fields: EmbedFields, request: IncomingRequest) -> Sequence[EmbedOptions | None]:
         """True is the default of each option."""
-        options = chosen(fields, asking.server.hidden_size)
+        options = chosen(fields, request.server.hidden_size)
         if options is None:
             return []
-        given = asking.fields[FIELD]
+        given = request.fields[FIELD]
         if options.spans is not None and "over" in given:
             raise BadRequest(f"{FIELD}.spans", given["spans"], "either spans or over")
-        if options.over is Over.OUTPUT and any(own.get("max_new_tokens") in (0, 1) for own in asking.params):
+        if options.over is Over.OUTPUT and any(own.get("max_new_tokens") in (0, 1) for own in request.params):
             raise BadRequest(f"{FIELD}.over", str(Over.OUTPUT), "output needs max_new_tokens of 2 or more")
         return [options]
 

@@ -16,22 +16,22 @@ FINGERPRINTS = "toploc_verification_fingerprints"
 RESULT = "toploc_verification_fingerprint_validation_result"
 
 
-async def built(begun: Sequence[Awaitable[list[str]]]) -> list[str]:
+async def encoded(pending: Sequence[Awaitable[list[str]]]) -> list[str]:
     """``toploc_verification_fingerprints`` of what was begun, in order."""
-    return [text for part in begun for text in await part]
+    return [text for part in pending for text in await part]
 
 
-async def validated(claim: str | tuple[str, ...], points: Sequence[Points], options: FingerprintOptions) -> str:
+async def validate_claim(claim: str | tuple[str, ...], points: Sequence[Points], options: FingerprintOptions) -> str:
     """``toploc_verification_fingerprint_validation_result``.
 
     Raises:
         BadFingerprint: a fingerprint proves another number of values than the rows have.
     """
-    found = await measured(claim, points, options)
+    found = await measure_claim(claim, points, options)
     return verifier.as_text(found, one=isinstance(claim, str))
 
 
-async def measured(
+async def measure_claim(
     claim: str | tuple[str, ...], points: Sequence[Points], options: FingerprintOptions, field: str = CLAIM_FIELD
 ) -> list[Distance]:
     """The distance of each claimed fingerprint.
@@ -51,7 +51,7 @@ async def measured(
     read = codec.parse_all(field, texts, MAX_TOPK)
     candidates = [own[-len(read) :]] if len(read) <= len(own) else []
     if shorter is not None:
-        ends = _ended_sooner(own, shorter, options.tail)
+        ends = _without_last_row(own, shorter, options.tail)
         candidates += [ends[-len(read) :]] if len(read) <= len(ends) else []
     fitting = [one for one in candidates if all(map(_fits, read, one))]
     if not fitting:
@@ -60,7 +60,7 @@ async def measured(
     return min(measured, key=lambda found: sum(one.exp_mismatches for one in found))
 
 
-def _ended_sooner(own: Sequence[Points], shorter: Points, tail: int) -> Sequence[Points]:
+def _without_last_row(own: Sequence[Points], shorter: Points, tail: int) -> Sequence[Points]:
     """The chunks of a response that fed back one token less: its last chunk is one row shorter, or is not there."""
     return [*own[: count(tail - 1) - 1], shorter]
 

@@ -31,13 +31,13 @@ class Builder:
 
     def build(self, points: Sequence[Points]) -> asyncio.Future[list[str]]:
         """Begin with one fingerprint for each. Call in the event loop; the result is base64."""
-        return self._begun(points, None)  # type: ignore[return-value]
+        return self._submit(points, None)  # type: ignore[return-value]
 
     async def verify(self, claimed: Sequence[Fingerprint], own: Sequence[Points]) -> list[Distance]:
         """See `tessera.capabilities.fingerprints.verifier.distances`."""
-        return await self._begun(own, claimed)  # type: ignore[return-value]
+        return await self._submit(own, claimed)  # type: ignore[return-value]
 
-    def _begun(
+    def _submit(
         self, points: Sequence[Points], claimed: Sequence[Fingerprint] | None
     ) -> asyncio.Future[list[str] | list[Distance]]:
         loop = asyncio.get_running_loop()
@@ -53,8 +53,8 @@ class Builder:
                     jobs.append(self._jobs.get_nowait())
             except Empty:
                 pass
-            _together([job for job in jobs if job.claimed is None], _built)
-            _together([job for job in jobs if job.claimed is not None], _verified)
+            _run([job for job in jobs if job.claimed is None], _build_all)
+            _run([job for job in jobs if job.claimed is not None], _verify_all)
 
 
 @cache
@@ -63,16 +63,16 @@ def shared() -> Builder:
     return Builder()
 
 
-def _built(jobs: Sequence[_Job]) -> list[str]:
+def _build_all(jobs: Sequence[_Job]) -> list[str]:
     return [one.to_base64() for one in codec.build([points for job in jobs for points in job.points])]
 
 
-def _verified(jobs: Sequence[_Job]) -> list[Distance]:
+def _verify_all(jobs: Sequence[_Job]) -> list[Distance]:
     claimed = [one for job in jobs for one in job.claimed or ()]
     return distances(claimed, [points for job in jobs for points in job.points])
 
 
-def _together(jobs: Sequence[_Job], work: Callable[[Sequence[_Job]], list[str] | list[Distance]]) -> None:
+def _run(jobs: Sequence[_Job], work: Callable[[Sequence[_Job]], list[str] | list[Distance]]) -> None:
     """All jobs at once; if that fails, each alone, so that a job that cannot be done fails no other."""
     if not jobs:
         return
@@ -81,7 +81,7 @@ def _together(jobs: Sequence[_Job], work: Callable[[Sequence[_Job]], list[str] |
     except Exception as error:  # noqa: BLE001 - the thread must live; the request that cannot be done gets the error
         if len(jobs) > 1:
             for job in jobs:
-                _together([job], work)
+                _run([job], work)
         else:
             jobs[0].loop.call_soon_threadsafe(_settle, jobs[0].result, None, error)
         return

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.capabilities.fingerprints import schema
-from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, built, validated
+from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, encoded, validate_claim
 from tessera.capabilities.fingerprints.builder import shared
-from tessera.capabilities.fingerprints.chunks import CHUNK_ROWS, chosen_rows, complete, count, values_proven
+from tessera.capabilities.fingerprints.chunks import CHUNK_ROWS, complete, count, row_mask, value_count
 from tessera.capabilities.fingerprints.options import (
     CLAIM_FIELD,
     FIELD,
     NONCE_FIELD,
     FingerprintFields,
     FingerprintOptions,
-    claimed,
+    parse_claim,
 )
-from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
+from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.limits import MAX_FINGERPRINTS, MAX_PLACES
 from tessera.rows.reads import Read, Top, Value
@@ -36,13 +36,13 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     pieces = frozenset({FINGERPRINTS})
     needs = "only on a server started with --enable-return-hidden-states or --toploc-verification"
 
-    def admit(self, fields: FingerprintFields, asking: Asking) -> Sequence[FingerprintOptions | None]:
+    def admit(self, fields: FingerprintFields, request: IncomingRequest) -> Sequence[FingerprintOptions | None]:
         """A claim, or what the request or the server wants."""
-        options = FingerprintOptions(fields.toploc_nonce, asking.server.topk)
+        options = FingerprintOptions(fields.toploc_nonce, request.server.topk)
         if fields.toploc_verification_fingerprint_to_validate is not None:
-            return [_claim(fields.toploc_verification_fingerprint_to_validate, asking, options)]
+            return [_claim(fields.toploc_verification_fingerprint_to_validate, request, options)]
         wanted = fields.return_toploc_fingerprints
-        always = self.name in asking.server.always
+        always = self.name in request.server.always
         return [options] if (always if wanted is None else wanted) else []
 
     def verified(self, options: FingerprintOptions) -> int | None:
@@ -58,8 +58,8 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
             rows = end - start
             if rows * progress.hidden_size > MAX_PLACES:
                 raise ValueError(f"a fingerprint of {rows} rows is not possible")
-            mask = chosen_rows(options.nonce, index, rows)
-            found.append(Top(start, end, mask, values_proven(mask, rows, progress.hidden_size, options.topk)))
+            mask = row_mask(options.nonce, index, rows)
+            found.append(Top(start, end, mask, value_count(mask, rows, progress.hidden_size, options.topk)))
         return found
 
     def next_read(self, options: FingerprintOptions, done: int) -> int | None:
@@ -77,13 +77,13 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     async def respond(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """The fingerprints that no chunk had before, or the verdict."""
         if options.claim is not None:
-            return {RESULT: await validated(options.claim, values, options)}
+            return {RESULT: await validate_claim(options.claim, values, options)}
         nonce = {} if options.nonce is None else {NONCE_FIELD: options.nonce}
-        return {FINGERPRINTS: await built(values)} | nonce
+        return {FINGERPRINTS: await encoded(values)} | nonce
 
     async def chunk(self, options: FingerprintOptions, values: Sequence[Any]) -> dict[str, Any]:
         """Those that it completes."""
-        return {FINGERPRINTS: await built(values)} if values else {}
+        return {FINGERPRINTS: await encoded(values)} if values else {}
 
     def without(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """Null."""
@@ -112,18 +112,18 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
         return {"/v1/toploc/verify": {"post": request}}
 
 
-def _claim(value: object, asking: Asking, options: FingerprintOptions) -> FingerprintOptions:
-    if asking.listed:
+def _claim(value: object, request: IncomingRequest, options: FingerprintOptions) -> FingerprintOptions:
+    if request.listed:
         raise BadRequest(CLAIM_FIELD, value, "one prompt; POST /v1/toploc/verify takes many claims")
-    params = asking.params[0]
+    params = request.params[0]
     if params.get("max_new_tokens") != 0 or params.get("n", 1) != 1:
         raise BadRequest(
             CLAIM_FIELD, Described("a request that generates"), "max_new_tokens 0 and n 1: a prefill verifies"
         )
-    each = claimed(CLAIM_FIELD, value, options.topk, MAX_FINGERPRINTS)
-    check_count(CLAIM_FIELD, value, asking.tail, either_end=asking.either_end)
+    each = parse_claim(CLAIM_FIELD, value, options.topk, MAX_FINGERPRINTS)
+    check_count(CLAIM_FIELD, value, request.tail, either_end=request.either_end)
     claim = tuple(each) if isinstance(value, list) else each[0]
-    return FingerprintOptions(options.nonce, options.topk, claim, asking.tail, asking.either_end)
+    return FingerprintOptions(options.nonce, options.topk, claim, request.tail, request.either_end)
 
 
 def check_count(name: str, claim: object, tail: int, *, either_end: bool = False) -> None:

@@ -28,7 +28,7 @@ def count(generated_rows: int) -> int:
     return 1 + -(-generated_rows // CHUNK_ROWS)
 
 
-def chosen_rows(nonce: str | None, index: int, rows: int) -> int:
+def row_mask(nonce: str | None, index: int, rows: int) -> int:
     """The rows that a verifier's nonce selects in one chunk: bit i says it for rows i, i+32, ….
 
     A hash of nonce and chunk picks about every second row; all are proven where it would pick none.
@@ -44,7 +44,7 @@ def chosen_rows(nonce: str | None, index: int, rows: int) -> int:
     return mask if mask & ((1 << min(rows, CHUNK_ROWS)) - 1) else ALL_ROWS
 
 
-def values_proven(mask: int, rows: int, hidden_size: int, topk: int) -> int:
+def value_count(mask: int, rows: int, hidden_size: int, topk: int) -> int:
     """How many values the fingerprint of a chunk holds: topk, or all where the chosen rows have fewer."""
     turns, rest = divmod(rows, CHUNK_ROWS)
     chosen = turns * (mask & ALL_ROWS).bit_count() + (mask & ((1 << rest) - 1)).bit_count()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tessera import admission, config
 from tessera.capabilities.fingerprints import codec, options
 from tessera.capabilities.fingerprints.answer import RESULT
-from tessera.capabilities.fingerprints.chunks import chosen_rows, count, layout, values_proven
+from tessera.capabilities.fingerprints.chunks import count, layout, row_mask, value_count
 from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FIELD, NONCE_FIELD
 from tessera.capabilities.fingerprints.sampling import Sampling, places
 from tessera.capabilities.fingerprints.verifier import Distance
@@ -122,7 +122,7 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     return {"results": results}
 
 
-def joined(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any, int]:
+def append_output(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any, int]:
     """Prompt and response as one prompt, but for the last token, which was never fed back; and how many were added.
 
     Args:
@@ -173,7 +173,7 @@ def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Clai
     if "row_hashes" in value:
         hashes = _row_hashes(f"{name}.row_hashes", value, count(len(generated)))
         exactly = {FIELD: False, "return_row_hashes": True, "return_output_ids": True}
-        again = _again(f"{name}.sampling", value.get("sampling"), sampling, len(output))
+        again = _regeneration(f"{name}.sampling", value.get("sampling"), sampling, len(output))
         params, live = _admitted(name, value, exactly, again, 0)
         return Claim(prompt, params, [], len(prompt), live, response=Response(output, hashes), lora_path=adapter)
     values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
@@ -190,15 +190,15 @@ def _admitted(
     """With the vectors that the response was computed with: of this one prompt, for many claims are one request."""
     fields = {**fields, OVERRIDES_FIELD: value.get(OVERRIDES_FIELD)}
     params, live = admission.admit(fields, params, admission.server(), tail=tail, where=f"{name}.")
-    if pending := live.kept.get(INJECT):
+    if pending := live.state.get(INJECT):
         pending.merge()
     return params, live
 
 
-def _again(name: str, said: Any, sampling: Sampling | None, tokens: int) -> SamplingParams:
+def _regeneration(name: str, given: Any, sampling: Sampling | None, tokens: int) -> SamplingParams:
     """Sampling parameters that generate the same response again."""
     if sampling is None or (sampling.temperature > 0 and sampling.seed is None):
-        raise BadRequest(name, said, "beside row_hashes temperature 0 or a seed: the response is generated again")
+        raise BadRequest(name, given, "beside row_hashes temperature 0 or a seed: the response is generated again")
     params = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
     seed = {} if sampling.temperature == 0 else {"sampling_seed": sampling.seed}
     return {**params, **seed, "max_new_tokens": tokens, "ignore_eos": True}
@@ -217,9 +217,7 @@ def _row_hashes(name: str, value: dict[str, Any], wanted: int) -> list[str]:
 def expected_values(prompt: int, generated_rows: int, nonce: str | None, hidden_size: int, topk: int) -> list[int]:
     """How many values each fingerprint of such a response proves."""
     spans = enumerate(layout(prompt, prompt + generated_rows))
-    return [
-        values_proven(chosen_rows(nonce, i, end - start), end - start, hidden_size, topk) for i, (start, end) in spans
-    ]
+    return [value_count(row_mask(nonce, i, end - start), end - start, hidden_size, topk) for i, (start, end) in spans]
 
 
 def _check(name: str, fingerprints: Any, values: list[int]) -> None:

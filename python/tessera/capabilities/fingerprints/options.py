@@ -21,7 +21,7 @@ _FOLLOWS = f"only with {CLAIM_FIELD}; none for fingerprints of a prompt alone"
 
 
 class FingerprintFields(msgspec.Struct, frozen=True):
-    """The fields of a request. `claimed` checks fingerprints: its errors have a code of their own."""
+    """The fields of a request. `parse_claim` checks fingerprints: its errors have a code of their own."""
 
     return_toploc_fingerprints: Annotated[
         bool | None, Meta(description="return TOPLOC fingerprints; by default only with --toploc-verification")
@@ -67,14 +67,14 @@ class FingerprintOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         With ``either_end`` the last one of the shorter response follows.
         """
         if self.claim is None:
-            return _numbered(chunks.layout(prompt_tokens, rows))
-        found = _numbered(chunks.layout(rows - self.tail, rows))
+            return _with_index(chunks.layout(prompt_tokens, rows))
+        found = _with_index(chunks.layout(rows - self.tail, rows))
         if self.either_end and self.tail > 0:
-            found.append(_numbered(chunks.layout(rows - self.tail, rows - 1))[-1])
+            found.append(_with_index(chunks.layout(rows - self.tail, rows - 1))[-1])
         return found
 
 
-def _numbered(layout: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+def _with_index(layout: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
     return [(number, start, end) for number, (start, end) in enumerate(layout)]
 
 
@@ -89,7 +89,7 @@ def nonce(value: object, field: str = NONCE_FIELD) -> str | None:
     raise BadRequest(field, value, f"a text of 1 to {MAX_NONCE_CHARACTERS} characters")
 
 
-def claimed(field: str, value: object, topk: int, most: int) -> list[str]:
+def parse_claim(field: str, value: object, topk: int, most: int) -> list[str]:
     """The fingerprints of a claim, one or a list of them, as a list; each is well-formed.
 
     Args:

@@ -36,13 +36,13 @@ class Room(NamedTuple):
         """
         return min(self.prompt + _KEPT - 2, self.pool - self.page - 1)
 
-    def lacking(self, rows: int) -> str:
+    def refusal(self, rows: int) -> str:
         """Why a claim with so many rows cannot be run; "" where it can."""
         if rows <= self.rows:
             return ""
         return f"the claim has {rows} tokens to run, and the context of this server has room for {self.rows}"
 
-    def lacking_again(self, prompt: int, output: int) -> str:
+    def regeneration_refusal(self, prompt: int, output: int) -> str:
         """Why a response cannot be generated again; "" where it can. SGLang would cut either end of it."""
         longest = min(self.prompt, self.rows)
         if prompt > longest:

@@ -41,7 +41,7 @@ class Place(NamedTuple):
     position: int
 
 
-class Found(NamedTuple):
+class SamplingStatistics(NamedTuple):
     """What the claimed tokens look like.
 
     Attributes:
@@ -97,12 +97,12 @@ class Sampling:
             None if seed is None else integer(f"{field}.seed", seed, 0, 2**63 - 1),
         )
 
-    def judge(self, places: Sequence[Place]) -> Found:
+    def judge(self, places: Sequence[Place]) -> SamplingStatistics:
         """Look at all."""
         gaps = [self.gap(place) for place in places]
         if not gaps:
-            return Found(0, 0, 0.0, 0.0)
-        return Found(len(gaps), sum(gap > 0 for gap in gaps), sum(gaps) / len(gaps), max(gaps))
+            return SamplingStatistics(0, 0, 0.0, 0.0)
+        return SamplingStatistics(len(gaps), sum(gap > 0 for gap in gaps), sum(gaps) / len(gaps), max(gaps))
 
     def gap(self, place: Place) -> float:
         """How far a token is from what could be drawn; 0 where it could.
@@ -160,22 +160,22 @@ def gumbel(seed: int, position: int, columns: npt.NDArray[Any]) -> npt.NDArray[n
     return noise
 
 
-def _times(value: npt.NDArray[np.uint64], factor: int) -> npt.NDArray[np.uint64]:
+def _multiplied(value: npt.NDArray[np.uint64], factor: int) -> npt.NDArray[np.uint64]:
     return (value * np.uint64(factor)) & np.uint64(0xFFFFFFFF)
 
 
-def _turned(value: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
+def _rotated(value: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
     return ((value << np.uint64(bits)) | (value >> np.uint64(32 - bits))) & np.uint64(0xFFFFFFFF)
 
 
 def _mixed(state: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    state = state ^ _times(_turned(_times(word, 0xCC9E2D51), 15), 0x1B873593)
-    return (_times(_turned(state, 13), 5) + np.uint64(0xE6546B64)) & np.uint64(0xFFFFFFFF)
+    state = state ^ _multiplied(_rotated(_multiplied(word, 0xCC9E2D51), 15), 0x1B873593)
+    return (_multiplied(_rotated(state, 13), 5) + np.uint64(0xE6546B64)) & np.uint64(0xFFFFFFFF)
 
 
 def _finished(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    state = _times(state ^ (state >> np.uint64(16)), 0x85EBCA6B)
-    state = _times(state ^ (state >> np.uint64(13)), 0xC2B2AE35)
+    state = _multiplied(state ^ (state >> np.uint64(16)), 0x85EBCA6B)
+    state = _multiplied(state ^ (state >> np.uint64(13)), 0xC2B2AE35)
     return state ^ (state >> np.uint64(16))
 
 

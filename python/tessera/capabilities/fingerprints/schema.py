@@ -1,6 +1,6 @@
 """The OpenAPI of fingerprints: fields of requests, and ``/v1/toploc/verify``."""
 
-from tessera.capabilities.fingerprints.sampling import Found
+from tessera.capabilities.fingerprints.sampling import SamplingStatistics
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.capabilities.inject.schema import overrides_field
@@ -41,7 +41,7 @@ def answer() -> Schema:
         "reason": TEXT,
         "statistics": {"type": "array", "items": distance},
         "thresholds": distance,
-        "sampling": obj(found, list(Found._fields)),
+        "sampling": obj(found, list(SamplingStatistics._fields)),
     }
     results = {"type": "array", "items": obj(result, ["verdict", "reason", "statistics", "thresholds"])}
     return obj({"results": results}, ["results"])

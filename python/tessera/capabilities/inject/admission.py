@@ -63,7 +63,7 @@ def placed(prompts: Prompts, sampling_params: Any, model: Model, live: Live | No
     Raises:
         BadRequest: a value, or a combination, is not allowed.
     """
-    pending = None if live is None else live.kept.get(NAME)
+    pending = None if live is None else live.state.get(NAME)
     if live is None or (pending is not None and pending.placed):
         return prompts, sampling_params
     found = _matrices(prompts, model, overrides=pending is not None)
@@ -72,7 +72,7 @@ def placed(prompts: Prompts, sampling_params: Any, model: Model, live: Live | No
         whole = PerPrompt(Overrides((own,)) for own in ([found] if isinstance(found, Override) else found))
         ids = [[matrices.FILLER_ID] * len(own.each[0].vectors) for own in whole]
         prompts = Prompts(input_ids=ids[0] if single else ids)
-        pending = live.kept[NAME] = Pending(whole)
+        pending = live.state[NAME] = Pending(whole)
     if pending is None:
         return prompts, sampling_params
     return prompts, place(pending, live, count(prompts), sampling_params)

@@ -12,7 +12,7 @@ from tessera.capabilities.inject.matrices import BASE64_FIELD, LIST_FIELD
 from tessera.capabilities.inject.options import FIELD
 from tessera.capabilities.inject.pending import INJECTED, NAME, Pending, Prompts, overrides_of
 from tessera.capabilities.inject.schema import components, matrices_field, overrides_field
-from tessera.capability import Answer, Asking, Capability, Place
+from tessera.capability import Answer, Capability, IncomingRequest, Place
 from tessera.errors import BadRequest
 
 
@@ -45,18 +45,18 @@ class Inject(Capability[InjectFields, str]):
         """It is text."""
         return wire
 
-    def admit(self, fields: InjectFields, asking: Asking) -> Sequence[str | None]:
+    def admit(self, fields: InjectFields, request: IncomingRequest) -> Sequence[str | None]:
         """Decode vectors; where they go is known later."""
         model = config.injection
         if model is None:
             return []
-        admission.check_enabled(f"{asking.where}{FIELD}", fields.input_embed_overrides, model)
+        admission.check_enabled(f"{request.where}{FIELD}", fields.input_embed_overrides, model)
         admission.check_enabled(BASE64_FIELD, fields.input_embeds_b64, model)
         if not model.enabled:
             return []
-        found = admission.parse(fields.input_embed_overrides, model, f"{asking.where}{FIELD}")
+        found = admission.parse(fields.input_embed_overrides, model, f"{request.where}{FIELD}")
         if found is not None:
-            asking.live.kept[NAME] = Pending(found)
+            request.live.state[NAME] = Pending(found)
         matrices = fields.input_embeds is not None or fields.input_embeds_b64 is not None
         return [""] if found is not None or matrices else []
 

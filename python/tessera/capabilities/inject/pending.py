@@ -69,7 +69,7 @@ def overrides_of(sampling_params: object) -> Overrides | None:
     """What the prompt with these sampling parameters injects; None where it injects nothing."""
     carried = carry.take(sampling_params)
     live = carry.live(sampling_params) if NAME in carried.wires else None
-    pending: Pending | None = None if live is None else live.kept.get(NAME)
+    pending: Pending | None = None if live is None else live.state.get(NAME)
     found = Overrides() if pending is None else pending.of(carried.prompt)
     return found if found.each else None
 
@@ -100,12 +100,12 @@ def place(pending: Pending, live: carry.Live, prompt_count: int | None, sampling
         raise BadRequest("sampling_params", Described(f"{len(own)} values"), many)
     pending.placed = True
     return [
-        _numbered(params, live, i, overrides)
+        _with_prompt_index(params, live, i, overrides)
         for i, (overrides, params) in enumerate(zip(pending.found, own, strict=True))
     ]
 
 
-def _numbered(params: SamplingParams, live: carry.Live, index: int, overrides: Overrides) -> SamplingParams:
+def _with_prompt_index(params: SamplingParams, live: carry.Live, index: int, overrides: Overrides) -> SamplingParams:
     """The parameters of one prompt, with its index where it injects, and without what is the other prompts'."""
     if overrides.each:
         return carry.put(params, live, {NAME: ""}, **{carry.PROMPT: index})

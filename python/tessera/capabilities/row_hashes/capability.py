@@ -10,7 +10,7 @@ from msgspec import Meta
 from tessera import carry, config
 from tessera.capabilities.row_hashes.chain import FIELD as ANSWER
 from tessera.capabilities.row_hashes.chain import row_hashes
-from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
+from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import BadRequest
 from tessera.prompts import alone
 from tessera.rows.reads import RawRows, Read, Rows
@@ -42,13 +42,13 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
     needs = "only on a server started with --enable-return-hidden-states or --toploc-verification"
     bulky = True
 
-    def admit(self, fields: RowHashFields, asking: Asking) -> Sequence[RowHashOptions | None]:
+    def admit(self, fields: RowHashFields, request: IncomingRequest) -> Sequence[RowHashOptions | None]:
         """Where the arithmetic is the same bit by bit."""
         if not fields.return_row_hashes:
             return []
-        if not asking.server.deterministic:
+        if not request.server.deterministic:
             raise BadRequest(FIELD, True, "only on a server started with --enable-deterministic-inference")
-        if asking.fields.get(_NOT_BESIDE) not in (None, False):
+        if request.fields.get(_NOT_BESIDE) not in (None, False):
             raise BadRequest(FIELD, True, f"not together with {_NOT_BESIDE}")
         return [RowHashOptions()]
 

@@ -6,7 +6,7 @@ from typing import Any
 from tessera import config
 from tessera.capabilities.states.answer import answer as answered
 from tessera.capabilities.states.options import FIELD, FORMAT_FIELD, Format, StateFields, StateOptions, options_of
-from tessera.capability import Answer, Asking, Capability, Place, Progress, Shape
+from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
 from tessera.rows.reads import RawRows, Read, Rows
@@ -29,7 +29,7 @@ class States(Capability[StateFields, StateOptions]):
     def refuse(self, given: Any) -> None:
         """SGLang answers, or refuses, its own field."""
 
-    def admit(self, fields: StateFields, asking: Asking) -> Sequence[StateOptions | None]:
+    def admit(self, fields: StateFields, request: IncomingRequest) -> Sequence[StateOptions | None]:
         """For all prompts, or one for each."""
         value, form = fields.return_hidden_states, fields.hidden_states_format or Format.LIST
         each = [options_of(own, form) for own in (value if isinstance(value, tuple) else (value,))]

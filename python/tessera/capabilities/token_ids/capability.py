@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from tessera import carry
-from tessera.capability import Answer, Asking, Capability, Place, Progress
+from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress
 from tessera.rows.reads import PromptIds, Read
 
 
@@ -36,7 +36,7 @@ class TokenIds(Capability[TokenIdFields, TokenIdOptions]):
     needs = "only on a server started with --enable-return-hidden-states or --toploc-verification"
     collects = True
 
-    def admit(self, fields: TokenIdFields, asking: Asking) -> Sequence[TokenIdOptions | None]:
+    def admit(self, fields: TokenIdFields, request: IncomingRequest) -> Sequence[TokenIdOptions | None]:
         """Those that are true."""
         options = TokenIdOptions(input=bool(fields.return_input_ids), output=bool(fields.return_output_ids))
         return [options] if options.input or options.output else []

@@ -45,7 +45,7 @@ class Campaign:
         tokens: how many tokens each has.
         at_once: how many servers run at the same time.
         keep: responses are appended to this file, and what it holds is not asked for again; None keeps nothing.
-        say: told what happens.
+        say: description what happens.
     """
 
     responses: int
@@ -91,7 +91,7 @@ class Campaign:
                         server.start()
                     for server in servers:
                         server.wait_ready()
-                    self._tell("all of them answer")
+                    self._log("all of them answer")
                     urls = [server.url for server in servers]
                     list(pool.map(self._ask, group, urls))
                     yield urls
@@ -114,13 +114,13 @@ class Campaign:
             with self.keep.open("a") as file:
                 file.write(json.dumps(self._about(prover) | {"made": made}) + "\n")
         self.made[prover.kind] = made
-        self._tell(f"{len(made)} responses: {prover.kind}")
+        self._log(f"{len(made)} responses: {prover.kind}")
 
     def _verify(self, url: str, derived: dict[str, list[Response]]) -> dict[str, list[Measured]]:
         measured = {}
         for kind, responses in {**self.made, **derived}.items():
             measured[kind] = check(url, responses)
-            self._tell(f"{len(responses)} verified: {kind}")
+            self._log(f"{len(responses)} verified: {kind}")
         return measured
 
     def _load(self, provers: Sequence[Prover]) -> None:
@@ -132,11 +132,11 @@ class Campaign:
             for prover in provers:
                 if found == self._about(prover):
                     self.made[prover.kind] = [Response(*one) for one in made]
-                    self._tell(f"{len(made)} responses kept: {prover.kind}")
+                    self._log(f"{len(made)} responses kept: {prover.kind}")
 
     def _about(self, prover: Prover) -> dict[str, Any]:
-        told = {"kind": prover.kind, "model": str(prover.model), "args": list(prover.args)}
-        return {**told, "responses": self.responses, "tokens": self.tokens}
+        description = {"kind": prover.kind, "model": str(prover.model), "args": list(prover.args)}
+        return {**description, "responses": self.responses, "tokens": self.tokens}
 
-    def _tell(self, what: str) -> None:
+    def _log(self, what: str) -> None:
         self.say(f"{time.monotonic() - self._begin:4.0f} s: {what}")
