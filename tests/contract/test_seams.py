@@ -16,13 +16,13 @@ import pytest
 
 from tessera.capabilities.inject import refusals as injection
 from tessera.cli import main
-from tessera.cli.seams import page
 from tessera.errors import StartRefused
 from tessera.rows.refusals import REFUSALS
 from tessera_patches import apply
 from tessera_patches.core import lock, source
 from tessera_patches.core.seam import Guard, Phase, Seam
 from tessera_patches.inventory import SEAMS
+from tessera_testing.seams_page import page
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,8 +122,8 @@ def test_hash_sees_code_and_nothing_else() -> None:
 
 
 def test_the_generated_page_is_up_to_date() -> None:
-    """docs/reference/seams.md is what ``tessera seams docs`` prints."""
-    assert (ROOT / "docs" / "reference" / "seams.md").read_text() == page() + "\n"
+    """`tessera_testing.page_tables` writes it."""
+    assert (ROOT / "docs" / "reference" / "seams.md").read_text() == page()
 
 
 def test_the_list_has_each_seam_with_its_guard_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What is generated in the pages of the documentation. ``python -m tessera_testing.page_tables`` writes it anew."""
+"""What is generated in the pages of the documentation. ``python -m tessera_testing.page_tables`` writes it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from tessera.refusal import Refusal
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches.core import lock
+from tessera_testing import seams_page
 from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT
 
 OPENAPI = DOCS / "reference" / "openapi.json"
+SEAMS = DOCS / "reference" / "seams.md"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
 SNIPPET = "snippet "
 """Begins the name of a part that is a file, shown as a block of code."""
@@ -211,6 +213,7 @@ def openapi() -> str:
 def main() -> None:
     """Write all of it."""
     OPENAPI.write_text(openapi())
+    SEAMS.write_text(seams_page.page())
     for page in PAGES.values():
         page.write_text(generated(page.read_text()))
 

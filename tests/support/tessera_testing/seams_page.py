@@ -1,0 +1,69 @@
+"""The page docs/reference/seams.md: every place where Tessera changes SGLang."""
+
+from __future__ import annotations
+
+from tessera.cli.seams import feature
+from tessera_patches.core.seam import Guard, Phase, Seam
+from tessera_patches.inventory import SEAMS
+
+_INTRODUCTION = """\
+<!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
+# Seams
+
+Every place where Tessera changes SGLang. Each is compared with the lock file of the installed SGLang version before
+anything is served; any difference ends the start. A test looks for such changes in our code, and compares what it finds
+with this list.
+
+`TESSERA_DISABLE=1` gives the stock server: none of these is made, but for those of machines without a GPU, where SGLang
+could not be imported. Without `--enable-return-hidden-states` only those marked `always` are: those of the options in
+every process, where nothing calls them but the start, the others in the main process, to answer a request for an
+embedding with a 400 that names the flag.
+
+| how | what happens |
+|---|---|
+| before, after, around, replace | SGLang's hook registry does it, and is asked afterwards whether it did. |
+| method | Some objects get another function for this method, for good or for a block. |
+| class | Some objects of this class become objects of a subclass of ours. |
+| subclass | SGLang gets objects of a subclass of ours where it would have made its own. |
+| value | A field or an environment variable gets another value, for good or for a block. |
+| object | An object that a module of SGLang's holds is added to, or taken from. |
+| tensor | The function gets a subclass of `torch.Tensor`, for which one of its operations does something else. |
+| kernel | The Triton kernel is launched by our function. |
+| operator | The torch operator that the function calls is ours. |
+
+A handler also sets fields of objects that SGLang hands to it. Those are named under "guard" ("sets"), and the lock file
+has what else sets them.
+
+| target in `sglang` | how | process | feature | guard | why | unnecessary when |
+|---|---|---|---|---|---|---|"""
+
+
+def page() -> str:
+    """The page."""
+    where = {
+        Phase.CPU: "every process without a GPU, at load",
+        Phase.LOAD: "every process, at load",
+        Phase.MAIN: "main process, once the options are known",
+        Phase.SCHEDULER: "scheduler processes",
+    }
+    rows = [
+        f"| `{seam.target.removeprefix('sglang.')}` | {seam.hook} | {where[seam.phase]} | {feature(seam)} "
+        f"| {_guards(seam)} | {seam.why} | {seam.remove_when} |"
+        for seam in SEAMS
+    ]
+    return "\n".join([_INTRODUCTION, *rows]) + "\n"
+
+
+def _guards(seam: Seam) -> str:
+    own = {
+        Guard.PARAMETERS: "parameters",
+        Guard.BODY: "parameters and body",
+        Guard.FIELD: "what sets it",
+    }[seam.guard]
+    callers = (", readers" if seam.guard is Guard.FIELD else ", callers") if seam.callers else ""
+    relied = f"; bodies of {_last(seam.relied, 1)}" if seam.relied else ""
+    return f"{own}{callers}{relied}" + (f"; sets {_last(seam.writes, 2)}" if seam.writes else "")
+
+
+def _last(paths: tuple[str, ...], parts: int) -> str:
+    return ", ".join(f"`{'.'.join(path.split('.')[-parts:])}`" for path in paths)
