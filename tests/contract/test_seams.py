@@ -205,6 +205,4 @@ def test_the_entry_point_imports_nothing() -> None:
     """SGLang only logs a plugin that fails at import: ours has nothing to fail on."""
     plugin = import_module("tessera.plugin")
     tree = ast.parse(Path(str(plugin.__file__)).read_text())
-    names = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
-    assert names == ["__future__"]
-    assert not [node for node in tree.body if isinstance(node, ast.Import)]
+    assert not [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
