@@ -25,8 +25,8 @@ def _seam() -> None:
 
     original = lock.current
 
-    def changed(seam: Any) -> dict[str, lock.Entry]:
-        entries = original(seam)
+    def changed(seam: Any, root: Any = None) -> dict[str, lock.Entry]:
+        entries = original(seam, root)
         if seam.target.endswith("ModelRunner.forward"):
             entries[seam.target]["parameters"] = ["self", "renamed"]
         return entries

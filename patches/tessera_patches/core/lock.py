@@ -1,4 +1,4 @@
-"""The lock file of a SGLang version: what each seam's target looked like when somebody reviewed it."""
+"""The lock file: what each seam's target looked like when somebody reviewed it, in every supported SGLang version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera_patches.core import source
 from tessera_patches.core.seam import Guard, Seam
 from tessera_patches.inventory import SEAMS
 
-LOCKS = Path(__file__).parents[1] / "locks"
+PATH = Path(__file__).parents[1] / "lock.json"
 
 
 class Entry(TypedDict, total=False):
@@ -23,8 +23,19 @@ class Entry(TypedDict, total=False):
     set_by: list[str]
 
 
+class Shape(TypedDict):
+    """One accepted shape of a target, and the versions in which it was reviewed."""
+
+    versions: list[str]
+    shape: Entry
+
+
+Shapes = dict[str, list[Shape]]
+"""The file: by dotted path, with no version in two shapes of one path."""
+
+
 class VersionUnsupported(Exception):
-    """The installed SGLang has no lock file."""
+    """The lock file has nothing of the installed SGLang."""
 
 
 def installed_version() -> str:
@@ -35,40 +46,79 @@ def installed_version() -> str:
         raise VersionUnsupported("SGLang is not installed; run: pip install 'sglang==0.5.17'") from None
 
 
+def read() -> Shapes:
+    """The whole file."""
+    shapes: Shapes = json.loads(PATH.read_text())
+    return shapes
+
+
+def write(shapes: Shapes) -> None:
+    """Write the file, one shape a line."""
+    targets = (
+        f"{json.dumps(path)}: [\n  " + ",\n  ".join(map(json.dumps, found)) + "\n ]" for path, found in shapes.items()
+    )
+    PATH.write_text("{\n " + ",\n ".join(targets) + "\n}\n")
+
+
 def supported_versions() -> list[str]:
-    """The SGLang versions that have a lock file."""
-    return sorted(path.stem for path in LOCKS.glob("*.json"))
+    """The SGLang versions that are in the lock file, oldest first."""
+    found = {version for shapes in read().values() for shape in shapes for version in shape["versions"]}
+    return sorted(found, key=release_numbers)
+
+
+def release_numbers(sglang_version: str) -> tuple[int, ...]:
+    """By which versions are ordered; parts that are no numbers count for nothing."""
+    return tuple(int(part) for part in sglang_version.split(".") if part.isdigit())
 
 
 def load(sglang_version: str) -> dict[str, Entry]:
-    """The lock of one version, by target.
+    """What was reviewed in one version, by target.
 
     Raises:
-        VersionUnsupported: there is none.
+        VersionUnsupported: nothing was.
     """
-    path = LOCKS / f"{sglang_version}.json"
-    if not path.is_file():
+    entries = {
+        path: shape["shape"]
+        for path, shapes in read().items()
+        for shape in shapes
+        if sglang_version in shape["versions"]
+    }
+    if not entries:
         raise VersionUnsupported(
             f"SGLang {sglang_version} is not supported (supported: {', '.join(supported_versions())}); "
             f"install a supported one, or set TESSERA_DISABLE=1 for the stock server"
         )
-    entries: dict[str, Entry] = json.loads(path.read_text())
     return entries
 
 
-def current(seam: Seam) -> dict[str, Entry]:
-    """What the seam's target, and what it relies on besides, look like in the installed SGLang; by dotted path.
+def guards() -> dict[str, Guard]:
+    """Everything that is locked, by dotted path. One seam may need the body of what another only calls."""
+    found: dict[str, Guard] = {}
+    for seam in SEAMS:
+        for path, guard in seam.guards.items():
+            if found.get(path) is not Guard.BODY:
+                found[path] = guard
+    return found
+
+
+def current(seam: Seam, root: Path | None = None) -> dict[str, Entry]:
+    """What the seam's target, and what it relies on besides, look like now; by dotted path.
+
+    Args:
+        seam: the seam.
+        root: folder of another SGLang than the installed one.
 
     Raises:
         SourceMissing: one of them is gone.
     """
-    return {path: _entry(path, guard) for path, guard in seam.guards.items()}
+    return {path: entry_of(path, guard, root) for path, guard in seam.guards.items()}
 
 
-def _entry(path: str, guard: Guard) -> Entry:
+def entry_of(path: str, guard: Guard, root: Path | None = None) -> Entry:
+    """The same of one dotted path."""
     if guard is Guard.FIELD:
-        return Entry(set_by=source.setters(path))
-    definition = source.statement(path)
+        return Entry(set_by=source.setters(path, root))
+    definition = source.statement(path, root)
     if isinstance(definition, source.Variable):
         return Entry(body=source.body_hash(definition))
     entry = Entry(parameters=source.parameters(definition), is_async=source.is_async(definition))
@@ -77,11 +127,10 @@ def _entry(path: str, guard: Guard) -> Entry:
     return entry
 
 
-def mismatches(seam: Seam, locked: dict[str, Entry]) -> list[str]:
-    """Why this seam does not fit the installed SGLang; empty where it does."""
+def mismatches(seam: Seam, locked: dict[str, Entry], root: Path | None = None) -> list[str]:
+    """Why this seam does not fit the installed SGLang, or the one in ``root``; empty where it does."""
     try:
-        found = current(seam)
-        silent = [caller for caller in seam.callers if not _reaches(caller, seam)]
+        found = current(seam, root)
     except source.SourceMissing as error:
         return [str(error)]
     unlocked = [f"{path} is not in the lock file; run: tessera seams lock" for path in found if path not in locked]
@@ -93,21 +142,21 @@ def mismatches(seam: Seam, locked: dict[str, Entry]) -> list[str]:
         for key, value in entry.items()
         if locked[path].get(key) != value
     ]
-    doing = "reads" if seam.guard is Guard.FIELD else "calls"
-    return differing + [f"{caller} no longer {doing} {seam.target}" for caller in silent]
+    return differing + silent_callers(seam, root)
 
 
-def _reaches(caller: str, seam: Seam) -> bool:
-    reaches = source.reads if seam.guard is Guard.FIELD else source.calls
-    return reaches(source.find(caller), seam.target.rsplit(".", 1)[1])
+def silent_callers(seam: Seam, root: Path | None = None) -> list[str]:
+    """One sentence for each caller that is gone, or no longer calls the target, or reads the field."""
+    return [line for caller in seam.callers if (line := _why_silent(caller, seam, root))]
 
 
-def write() -> Path:
-    """Write the lock file of the installed version; to be reviewed before it is committed."""
-    path = LOCKS / f"{installed_version()}.json"
-    entries: dict[str, Entry] = {}
-    for seam in SEAMS:
-        for target, entry in current(seam).items():  # one seam may need the body of what another only calls
-            entries[target] = {**entries.get(target, {}), **entry}
-    path.write_text(json.dumps(entries, indent=1) + "\n")
-    return path
+def _why_silent(caller: str, seam: Seam, root: Path | None) -> str | None:
+    of_field = seam.guard is Guard.FIELD
+    doing, reaches = ("reads", source.reads) if of_field else ("calls", source.calls)
+    try:
+        definition = source.find(caller, root)
+    except source.SourceMissing as error:
+        return str(error)
+    if reaches(definition, seam.target.rsplit(".", 1)[1]):
+        return None
+    return f"{caller} no longer {doing} {seam.target}"

@@ -1,4 +1,7 @@
-"""Read the installed SGLang's source without importing it: signatures, callers, fields, hashes of syntax trees."""
+"""Read SGLang's source without importing it: signatures, callers, fields, hashes of syntax trees.
+
+Functions that take a dotted path read the installed packages, or those in the folder ``root``.
+"""
 
 from __future__ import annotations
 
@@ -25,47 +28,68 @@ def _module(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def _package_root(name: str) -> Path:
+def _package_root(name: str, root: Path | None = None) -> Path:
+    if root is not None:
+        return root / name
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise SourceMissing(f"{name} is not installed")
     return Path(spec.submodule_search_locations[0])
 
 
-def find(target: str) -> Definition:
+def find(target: str, root: Path | None = None) -> Definition:
     """The definition behind a dotted path such as ``sglang.srt.server_args.ServerArgs.__post_init__``.
 
     Raises:
         SourceMissing: no such module, function or class.
     """
-    found = statement(target)
+    found = statement(target, root)
     if isinstance(found, Variable):
         raise SourceMissing(f"{target} is a variable")
     return found
 
 
-def statement(target: str) -> Definition | Variable:
+def statement(target: str, root: Path | None = None) -> Definition | Variable:
     """The same, or the statement that sets a module's variable.
 
     Raises:
         SourceMissing: no such module or name in it.
     """
-    package, *parts = target.split(".")
-    path = _package_root(package)
-    while parts and (path / parts[0]).is_dir():
-        path /= parts.pop(0)
-    if parts and (path / f"{parts[0]}.py").is_file():
-        path /= f"{parts.pop(0)}.py"
-    elif parts and (path / "__init__.py").is_file():
-        path /= "__init__.py"
-    else:
-        raise SourceMissing(f"no module for {target}")
+    path, names = _file(target, root)
     scope: _Scope | Variable = _module(path)
-    for part in parts:
-        scope = _child(scope, part, target)
+    for name in names:
+        scope = _child(scope, name, target)
     if isinstance(scope, ast.Module):
         raise SourceMissing(f"{target} is a module")
     return scope
+
+
+def _file(target: str, root: Path | None) -> tuple[Path, list[str]]:
+    """The module's file, and the rest of the dotted path."""
+    package, *parts = target.split(".")
+    path = _package_root(package, root)
+    while parts and (path / parts[0]).is_dir():
+        path /= parts.pop(0)
+    if parts and (path / f"{parts[0]}.py").is_file():
+        return path / f"{parts.pop(0)}.py", parts
+    if parts and (path / "__init__.py").is_file():
+        return path / "__init__.py", parts
+    raise SourceMissing(f"no module for {target}")
+
+
+def lines(target: str, root: Path | None = None) -> list[str]:
+    """The lines of a definition, or of a statement that sets a module's variable, as they are in its file.
+
+    Raises:
+        SourceMissing: as `statement`.
+    """
+    node = statement(target, root)
+    if node is _CONSTRUCTOR:
+        return ast.unparse(node).splitlines()
+    decorators = [] if isinstance(node, Variable) else node.decorator_list
+    first = min(part.lineno for part in (node, *decorators))
+    path, _ = _file(target, root)
+    return path.read_text().splitlines()[first - 1 : node.end_lineno]
 
 
 def _child(scope: _Scope | Variable, name: str, target: str) -> Definition | Variable:
@@ -85,17 +109,18 @@ def _names(node: Definition | Variable) -> list[str]:
     return [node.name]
 
 
-def setters(field: str) -> list[str]:
+def setters(field: str, root: Path | None = None) -> list[str]:
     """Which methods of a class set a field, in order, and first the class itself where it declares it.
 
     Args:
         field: the class's dotted path, and the field's name.
+        root: see above.
 
     Raises:
         SourceMissing: no such module or class, or nothing in it sets such a field.
     """
     owner, name = field.rsplit(".", 1)
-    scope = find(owner)
+    scope = find(owner, root)
     if not isinstance(scope, ast.ClassDef):
         raise SourceMissing(f"{owner} is no class")
     declared = [scope.name for node in scope.body if isinstance(node, Variable) and name in _names(node)]

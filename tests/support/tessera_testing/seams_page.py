@@ -10,7 +10,7 @@ _INTRODUCTION = """\
 <!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
 # Seams
 
-Every place where Tessera changes SGLang. Each is compared with the lock file of the installed SGLang version before
+Every place where Tessera changes SGLang. Each is compared with the lock file's entry for the installed SGLang before
 anything is served; any difference ends the start. A test looks for such changes in our code, and compares what it finds
 with this list.
 

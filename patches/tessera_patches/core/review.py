@@ -1,0 +1,125 @@
+"""What differs between SGLang's releases where seams lie, and the record of what somebody reviewed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from difflib import unified_diff
+from pathlib import Path
+
+from tessera_patches.core import lock, source
+from tessera_patches.core.lock import Entry, Shape, Shapes
+from tessera_patches.core.seam import Guard
+from tessera_patches.inventory import SEAMS
+
+
+def differences(version: str, installed: str, root: Path) -> Iterator[str]:
+    """Unified diffs of everything locked that differs between the installed SGLang and another, then what is silent.
+
+    What a release's wheel does not have is left out: kernels are in one of their own.
+
+    Args:
+        version: the other version.
+        installed: the installed version.
+        root: the folder of the other's source.
+    """
+    for path, guard in _comparable(root).items():
+        if _entry(path, guard, None) != _entry(path, guard, root):
+            yield diff(path, guard, (installed, None), (version, root))
+    for seam in SEAMS:
+        yield from lock.silent_callers(seam, root)
+
+
+def differing_seams(root: Path) -> tuple[int, int]:
+    """How many seams do not fit the SGLang in ``root`` as the installed one was, and of how many."""
+    compared = [seam for seam in SEAMS if _has_package(root, seam.target)]
+    wrong = [seam for seam in compared if lock.mismatches(seam, lock.current(seam), root)]
+    return len(wrong), len(compared)
+
+
+def _comparable(root: Path) -> dict[str, Guard]:
+    return {path: guard for path, guard in lock.guards().items() if _has_package(root, path)}
+
+
+def _has_package(root: Path, path: str) -> bool:
+    return (root / path.partition(".")[0]).is_dir()
+
+
+def _entry(path: str, guard: Guard, root: Path | None) -> Entry | None:
+    try:
+        return lock.entry_of(path, guard, root)
+    except source.SourceMissing:
+        return None
+
+
+def diff(path: str, guard: Guard, before: tuple[str, Path | None], after: tuple[str, Path | None]) -> str:
+    """A unified diff of one locked function, class or variable, or of what sets a field.
+
+    Args:
+        path: its dotted path.
+        guard: how it is locked.
+        before: version and folder of the source; where it is not there it counts as empty.
+        after: the same of the later version.
+    """
+    (old, old_root), (new, new_root) = before, after
+    lines = unified_diff(
+        _lines(path, guard, old_root), _lines(path, guard, new_root), f"{old} {path}", f"{new} {path}", lineterm=""
+    )
+    return "\n".join(lines)
+
+
+def _lines(path: str, guard: Guard, root: Path | None) -> list[str]:
+    try:
+        if guard is Guard.FIELD:
+            return [f"set by {setter}" for setter in source.setters(path, root)]
+        return source.lines(path, root)
+    except source.SourceMissing:
+        return []
+
+
+def unreviewed(shapes: Shapes) -> dict[str, Entry]:
+    """What has a shape in the installed SGLang that nobody has reviewed in any version, by dotted path.
+
+    Raises:
+        SourceMissing: something is gone.
+    """
+    found = {path: lock.entry_of(path, guard) for path, guard in lock.guards().items()}
+    return {path: entry for path, entry in found.items() if all(one["shape"] != entry for one in shapes.get(path, ()))}
+
+
+def last_reviewed(shapes: list[Shape], installed: str) -> str | None:
+    """The last version other than the installed one of which there is a shape."""
+    versions = {version for shape in shapes for version in shape["versions"]} - {installed}
+    return max(versions, key=lock.release_numbers, default=None)
+
+
+def record(shapes: Shapes, version: str, reviewed: Iterable[str]) -> Shapes:
+    """The lock file with the installed version in it: shapes that it has already, and those that are new and reviewed.
+
+    Args:
+        shapes: the lock file as it was. What no seam needs any more is left out.
+        version: the installed version.
+        reviewed: dotted paths whose new shape somebody has read.
+    """
+    new = unreviewed(shapes)
+    wanted = set(reviewed)
+    made: Shapes = {}
+    for path, guard in lock.guards().items():
+        entry = lock.entry_of(path, guard)
+        if path in new and path not in wanted:
+            kept = shapes.get(path, [])
+        else:
+            kept = _with(shapes.get(path, []), version, entry)
+        if kept:
+            made[path] = kept
+    return made
+
+
+def _with(shapes: list[Shape], version: str, entry: Entry) -> list[Shape]:
+    """These shapes with this version in one alone; a shape that is of no version any more is left out."""
+    others = [Shape(versions=[v for v in one["versions"] if v != version], shape=one["shape"]) for one in shapes]
+    if not any(one["shape"] == entry for one in others):
+        others.append(Shape(versions=[], shape=entry))
+    for one in others:
+        if one["shape"] == entry:
+            one["versions"] = sorted([*one["versions"], version], key=lock.release_numbers)
+    return [one for one in others if one["versions"]]
