@@ -19,18 +19,10 @@ _GREEDY = None, None, None, 1.0, 1.0, None, None, None
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _accepts(  # type: ignore[no-untyped-def]
-    proposal,
-    draft_ids,
-    draft,
-    tested,
-    probability,
-    coin,
-    threshold_single,
-    threshold_acc,
-    PROPOSED: tl.constexpr,
-    MAPPED: tl.constexpr,
+    proposal, draft_ids, draft, tested, probability, coin, thresholds, PROPOSED: tl.constexpr, MAPPED: tl.constexpr
 ):
     """Which draft tokens their coins accept, by the target's probabilities of them."""
+    threshold_single, threshold_acc = thresholds
     if PROPOSED:
         known = tested
         if MAPPED:
@@ -114,7 +106,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
         coin = tl.load(coins + dense, mask=tested, other=1.0)
         proposal = proposals + (request * (WIDTH - 1) + depth).to(tl.int64) * PROPOSED
         accepts = _accepts(
-            proposal, draft_ids, draft, tested, probability, coin, threshold_single, threshold_acc, PROPOSED, MAPPED
+            proposal, draft_ids, draft, tested, probability, coin, (threshold_single, threshold_acc), PROPOSED, MAPPED
         )
         matches = tested & accepts
     else:
@@ -124,22 +116,13 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     correct = tl.min(tl.where(matches, DEPTHS, depth), 0)
     if SAMPLED:
         here = depth == correct
+        row = logits + (begin + correct).to(tl.int64) * STRIDE
+        proposal = proposals + (request * (WIDTH - 1) + correct).to(tl.int64) * PROPOSED
+        sums, rejected = tl.sum(tl.where(here[:, None], weight, 0.0), 0), tl.sum(tl.where(here, draft, 0), 0)
+        scale = temperature, tl.sum(tl.where(here, peak, 0.0), 0), load_cutoff(cutoffs + begin + correct, CUT)
+        coin = tl.load(last_coins + request)
         last = sample_token(
-            logits + (begin + correct).to(tl.int64) * STRIDE,
-            proposals + (request * (WIDTH - 1) + correct).to(tl.int64) * PROPOSED,
-            draft_ids,
-            tl.sum(tl.where(here[:, None], weight, 0.0), 0),
-            tl.sum(tl.where(here, draft, 0), 0),
-            temperature,
-            tl.sum(tl.where(here, peak, 0.0), 0),
-            load_cutoff(cutoffs + begin + correct, CUT),
-            tl.load(last_coins + request),
-            VOCABULARY,
-            CHUNK,
-            CHUNKS,
-            SLOTS,
-            PROPOSED,
-            MAPPED,
+            row, proposal, draft_ids, sums, rejected, scale, coin, VOCABULARY, CHUNK, CHUNKS, SLOTS, PROPOSED, MAPPED
         )
         token = tl.where(here, last, draft)
     accepted = depth <= correct
@@ -149,24 +132,9 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     tl.store(index_out + dense, tl.where(accepted, dense, -1), mask=inside)
     tl.store(lens_out + request, correct + 1)
     if BINS > 0:
-        observe_chain(
-            confidence + request * confidence_stride,
-            requests,
-            edges,
-            table,
-            offsets,
-            counts,
-            request,
-            depth,
-            tested,
-            correct,
-            depths,
-            decay,
-            rate,
-            limit,
-            BINS,
-            LEVELS,
-        )
+        model, rates = (edges, table, offsets, counts), (decay, rate, limit)
+        own_confidence = confidence + request * confidence_stride
+        observe_chain(own_confidence, requests, model, request, depth, tested, correct, depths, rates, BINS, LEVELS)
 
 
 def accept_chains_triton(

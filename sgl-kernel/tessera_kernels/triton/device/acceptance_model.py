@@ -53,29 +53,17 @@ def update_offsets(offsets, request, offset, gradient, live, decay, rate, limit)
 
 @triton.jit  # type: ignore[untyped-decorator]
 def observe_chain(  # type: ignore[no-untyped-def]
-    confidence,
-    requests,
-    edges,
-    logits,
-    offsets,
-    counts,
-    row,
-    depth,
-    verified,
-    correct,
-    depths,
-    decay,
-    rate,
-    limit,
-    BINS: tl.constexpr,
-    LEVELS: tl.constexpr,
+    confidence, requests, model, row, depth, verified, correct, depths, rates, BINS: tl.constexpr, LEVELS: tl.constexpr
 ):
     """Add the outcome of one request's chain to the counts, and update the request's offset.
 
     ``confidence`` points to the request's confidences, ``requests`` to each batch row's row of the pool, of which
-    ``row`` is this request's. ``depth`` is a block of depths from 0, of which the ``verified`` ones were verified and
-    the first ``correct`` ones accepted. The table has ``depths`` rows.
+    ``row`` is this request's. ``model`` has pointers to edges, logits, offsets and counts; the table has ``depths``
+    rows. ``depth`` is a block of depths from 0, of which the ``verified`` ones were verified and the first ``correct``
+    ones accepted. ``rates`` has the offsets' decay, learning rate and limit.
     """
+    edges, logits, offsets, counts = model
+    decay, rate, limit = rates
     request = tl.load(requests + row).to(tl.int64)
     offset = tl.load(offsets + request)
     drafted = ~(tl.load(confidence + 0 * depth) < 0)

@@ -13,10 +13,9 @@ _MINUS_INF = tl.constexpr(float("-inf"))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _chunk_weights(  # type: ignore[no-untyped-def]
-    row, chunk, excluded, temperature, peak, cutoff, valid, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr
-):
+def _chunk_weights(row, chunk, excluded, scale, valid, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Weights of a chunk of a row; 0 for the excluded token."""
+    temperature, peak, cutoff = scale
     column = chunk * CHUNK + tl.arange(0, CHUNK)
     logit = tl.load(row + column, mask=valid & (column < VOCABULARY), other=_MINUS_INF).to(tl.float32)
     return tl.where((column == excluded) | (logit < cutoff), 0.0, tl.exp(logit / temperature - peak))
@@ -24,44 +23,25 @@ def _chunk_weights(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sample_target(  # type: ignore[no-untyped-def]
-    row,
-    sums,
-    excluded,
-    temperature,
-    peak,
-    cutoff,
-    coin,
-    VOCABULARY: tl.constexpr,
-    CHUNK: tl.constexpr,
-    SLOTS: tl.constexpr,
+    row, sums, excluded, scale, coin, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr, SLOTS: tl.constexpr
 ):
     """A token of the target's distribution without the excluded token; -1 excludes none."""
     own = tl.where(excluded >= 0, excluded // CHUNK, -1)
     # Summed again without the token: its weight may be nearly all of the sum, and a difference would cancel.
-    rest = tl.sum(_chunk_weights(row, own, excluded, temperature, peak, cutoff, own >= 0, VOCABULARY, CHUNK), 0)
+    rest = tl.sum(_chunk_weights(row, own, excluded, scale, own >= 0, VOCABULARY, CHUNK), 0)
     sums = tl.where(tl.arange(0, SLOTS) == own, rest, sums)
     target = coin * tl.sum(sums, 0)
     chunk = inverse_cdf(sums, 0.0, target, SLOTS)
-    weights = _chunk_weights(row, chunk, excluded, temperature, peak, cutoff, chunk >= 0, VOCABULARY, CHUNK)
+    weights = _chunk_weights(row, chunk, excluded, scale, chunk >= 0, VOCABULARY, CHUNK)
     return chunk * CHUNK + inverse_cdf(weights, sum_before(sums, chunk, SLOTS), target, CHUNK)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _chunk_residual(  # type: ignore[no-untyped-def]
-    row,
-    proposal,
-    draft_ids,
-    chunk,
-    temperature,
-    peak,
-    total,
-    cutoff,
-    VOCABULARY: tl.constexpr,
-    CHUNK: tl.constexpr,
-    MAPPED: tl.constexpr,
+    row, proposal, draft_ids, chunk, scale, total, VOCABULARY: tl.constexpr, CHUNK: tl.constexpr, MAPPED: tl.constexpr
 ):
     """The residual distribution max(p - q, 0) of a chunk of a row, not normalized."""
-    p = _chunk_weights(row, chunk, -1, temperature, peak, cutoff, chunk >= 0, VOCABULARY, CHUNK) / total
+    p = _chunk_weights(row, chunk, -1, scale, chunk >= 0, VOCABULARY, CHUNK) / total
     column = chunk * CHUNK + tl.arange(0, CHUNK)
     known = column < VOCABULARY
     if MAPPED:
@@ -76,9 +56,7 @@ def _sample_residual(  # type: ignore[no-untyped-def]
     proposal,
     draft_ids,
     sums,
-    temperature,
-    peak,
-    cutoff,
+    scale,
     coin,
     VOCABULARY: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -90,15 +68,11 @@ def _sample_residual(  # type: ignore[no-untyped-def]
     total = tl.sum(sums, 0)
     residual = tl.zeros((SLOTS,), tl.float32)
     for one in range(CHUNKS):
-        weights = _chunk_residual(
-            row, proposal, draft_ids, one, temperature, peak, total, cutoff, VOCABULARY, CHUNK, MAPPED
-        )
+        weights = _chunk_residual(row, proposal, draft_ids, one, scale, total, VOCABULARY, CHUNK, MAPPED)
         residual = tl.where(tl.arange(0, SLOTS) == one, tl.sum(weights, 0), residual)
     target = coin * tl.sum(residual, 0)
     chunk = inverse_cdf(residual, 0.0, target, SLOTS)
-    weights = _chunk_residual(
-        row, proposal, draft_ids, chunk, temperature, peak, total, cutoff, VOCABULARY, CHUNK, MAPPED
-    )
+    weights = _chunk_residual(row, proposal, draft_ids, chunk, scale, total, VOCABULARY, CHUNK, MAPPED)
     token = chunk * CHUNK + inverse_cdf(weights, sum_before(residual, chunk, SLOTS), target, CHUNK)
     return tl.where(tl.sum(residual, 0) > 0, token, -1)
 
@@ -110,9 +84,7 @@ def sample_token(  # type: ignore[no-untyped-def]
     draft_ids,
     sums,
     rejected,
-    temperature,
-    peak,
-    cutoff,
+    scale,
     coin,
     VOCABULARY: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -123,31 +95,20 @@ def sample_token(  # type: ignore[no-untyped-def]
 ):
     """The token after the last accepted one; ``rejected`` is -1 where all draft tokens were accepted.
 
-    ``row`` points to the row's logits, and ``sums`` has the chunks' sums of weights. If PROPOSED, ``proposal`` points
-    to the distribution q that the rejected token was sampled from. If MAPPED, q is over the draft's vocabulary, and
-    ``draft_ids`` points to each token's id there, or -1. ``coin`` is uniform in [0, 1).
+    ``row`` points to the row's logits, ``sums`` has the chunks' sums of weights, and ``scale`` temperature, peak and
+    cutoff. If PROPOSED, ``proposal`` points to the distribution q that the rejected token was sampled from. If
+    MAPPED, q is over the draft's vocabulary, and ``draft_ids`` points to each token's id there, or -1. ``coin`` is
+    uniform in [0, 1).
     """
     if PROPOSED:
         none = tl.full((), -1, tl.int32)
         token = none
         if rejected >= 0:
             token = _sample_residual(
-                row,
-                proposal,
-                draft_ids,
-                sums,
-                temperature,
-                peak,
-                cutoff,
-                coin,
-                VOCABULARY,
-                CHUNK,
-                CHUNKS,
-                SLOTS,
-                MAPPED,
+                row, proposal, draft_ids, sums, scale, coin, VOCABULARY, CHUNK, CHUNKS, SLOTS, MAPPED
             )
         if token < 0:
-            token = _sample_target(row, sums, none, temperature, peak, cutoff, coin, VOCABULARY, CHUNK, SLOTS)
+            token = _sample_target(row, sums, none, scale, coin, VOCABULARY, CHUNK, SLOTS)
     else:
-        token = _sample_target(row, sums, rejected, temperature, peak, cutoff, coin, VOCABULARY, CHUNK, SLOTS)
+        token = _sample_target(row, sums, rejected, scale, coin, VOCABULARY, CHUNK, SLOTS)
     return token

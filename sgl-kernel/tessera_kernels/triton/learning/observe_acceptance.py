@@ -35,24 +35,10 @@ def _observe_kernel(  # type: ignore[no-untyped-def]
     """Program b observes request b."""
     row = tl.program_id(0)
     depth = tl.arange(0, DEPTHS)
-    observe_chain(
-        confidence + row * confidence_stride,
-        requests,
-        edges,
-        logits,
-        offsets,
-        counts,
-        row,
-        depth,
-        depth < tl.load(verify_lens + row) - 1,
-        tl.load(accept_lens + row) - 1,
-        depths,
-        decay,
-        rate,
-        limit,
-        BINS,
-        LEVELS,
-    )
+    model, rates = (edges, logits, offsets, counts), (decay, rate, limit)
+    own = confidence + row * confidence_stride
+    verified, correct = depth < tl.load(verify_lens + row) - 1, tl.load(accept_lens + row) - 1
+    observe_chain(own, requests, model, row, depth, verified, correct, depths, rates, BINS, LEVELS)
 
 
 def observe_acceptance_triton(

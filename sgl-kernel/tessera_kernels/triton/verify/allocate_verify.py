@@ -33,16 +33,9 @@ def _add_to_histogram(  # type: ignore[no-untyped-def]
 def _chain_survivals(  # type: ignore[no-untyped-def]
     confidence,
     requests,
-    edges,
-    logits,
-    offsets,
-    survival_out,
-    histogram,
-    bs,
-    confidence_stride,
-    survival_stride,
-    depths,
-    steps,
+    model,
+    outputs,
+    sizes,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     BINS: tl.constexpr,
@@ -50,7 +43,13 @@ def _chain_survivals(  # type: ignore[no-untyped-def]
     H_BINS: tl.constexpr,
     H_SCALE: tl.constexpr,
 ):
-    """Store and count the survivals of chains. Returns them ``[ROWS, COLUMNS]``, -1 where there is no draft token."""
+    """Store and count the survivals of chains. Returns them ``[ROWS, COLUMNS]``, -1 where there is no draft token.
+
+    ``model`` has pointers to edges, logits and offsets, ``outputs`` to survivals and histogram; ``sizes`` has numbers.
+    """
+    edges, logits, offsets = model
+    survival_out, histogram = outputs
+    bs, confidence_stride, survival_stride, depths, steps = sizes
     row = tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     live = row < bs
@@ -77,16 +76,9 @@ def _minimum(a, b):  # type: ignore[no-untyped-def]
 def _path_survivals(  # type: ignore[no-untyped-def]
     confidence,
     requests,
-    edges,
-    logits,
-    offsets,
-    survival_out,
-    histogram,
-    bs,
-    confidence_stride,
-    survival_stride,
-    depths,
-    steps,
+    model,
+    outputs,
+    sizes,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     BINS: tl.constexpr,
@@ -95,6 +87,9 @@ def _path_survivals(  # type: ignore[no-untyped-def]
     H_SCALE: tl.constexpr,
 ):
     """The same for trees, for all nodes at once: each has its own path score, and a minimum does not round."""
+    edges, logits, offsets = model
+    survival_out, histogram = outputs
+    bs, confidence_stride, survival_stride, depths, steps = sizes
     row = tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     live = row < bs
@@ -157,26 +152,9 @@ def _allocate_kernel(  # type: ignore[no-untyped-def]
 ):
     """One program for the whole batch, because the threshold depends on every survival."""
     survivals: tl.constexpr = _path_survivals if PATHS else _chain_survivals
-    block = survivals(
-        confidence,
-        requests,
-        edges,
-        logits,
-        offsets,
-        survival,
-        histogram,
-        bs,
-        confidence_stride,
-        survival_stride,
-        depths,
-        steps,
-        ROWS,
-        COLUMNS,
-        BINS,
-        LEVELS,
-        H_BINS,
-        H_SCALE,
-    )
+    model, outputs = (edges, logits, offsets), (survival, histogram)
+    sizes = bs, confidence_stride, survival_stride, depths, steps
+    block = survivals(confidence, requests, model, outputs, sizes, ROWS, COLUMNS, BINS, LEVELS, H_BINS, H_SCALE)
     row = tl.arange(0, ROWS)
     lens = tl.where(row < bs, 1 + _count_greatest(block, budget, ROWS, COLUMNS), 0)
     tl.store(verify_lens + row, lens, mask=row < slots)
