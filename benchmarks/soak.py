@@ -28,11 +28,11 @@ from provenance import provenance
 from soaking.readers import SLOW_READERS, slow_readers
 from soaking.tally import MAIN, Tally, memory, processes, report
 from tessera.client import Client
-from tessera.launching.ports import free_port
 from tessera.launching.server import Server
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import claim_of, proven, verdicts
 from tessera_testing.drafts import chain, drafting, retracting
+from tessera_testing.free_port import free_port
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.tiny import TINY
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT
 from tessera.capabilities.inject.pending import INJECTED
-from tessera.fields import json_object
 from tessera.http.unserved import FIELDS
 from tessera.rows.span import UNAVAILABLE
 from tessera_patches.http.http_server import GENERATING
@@ -33,7 +33,7 @@ def dropped(path: str, body: str, answer: str) -> str:
         body: what was sent.
         answer: the body of an answer with status 200: JSON, or a stream's chunks.
     """
-    sent = json_object(body) or {}
+    sent = _json_object(body) or {}
     if path == VERTEX:
         sent = sent.get("parameters") or {}
     asked = [name for name in FIELDS & sent.keys() if not _nothing(sent[name])]
@@ -46,3 +46,12 @@ def dropped(path: str, body: str, answer: str) -> str:
 
 def _nothing(value: Any) -> bool:
     return value is None or value is False or (isinstance(value, list) and all(map(_nothing, value)))
+
+
+def _json_object(text: object) -> dict[str, Any] | None:
+    """The object that a JSON text holds; None for anything else, also for what is no text."""
+    try:
+        value = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -101,7 +101,7 @@ def _replace_servers() -> None:
     from sglang.srt import utils
     from sglang.srt.utils import common
 
-    from tessera.launching.ports import free_port
+    from tessera_testing.free_port import free_port
 
     context = int(os.environ["PEERS_CONTEXT"])
     _servers = Servers(

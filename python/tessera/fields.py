@@ -66,15 +66,6 @@ def known_keys(field: str, value: Mapping[str, object], keys: Sequence[str]) -> 
             raise BadRequest(f"{field}.{key}", own, f"no such key; the keys are {', '.join(keys)}")
 
 
-def json_object(text: object) -> dict[str, Any] | None:
-    """The object that a JSON text holds; None for anything else, also for what is no text."""
-    try:
-        value = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 @cache
 def _declared(struct: type[msgspec.Struct]) -> kinds.StructType:
     found = kinds.type_info(struct)

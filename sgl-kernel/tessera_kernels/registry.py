@@ -1,4 +1,4 @@
-"""The list of ops: for each its definition, its Triton kernel, its compile case and its tests.
+"""The list of ops: for each its definition and its Triton kernel.
 
 An op is a function on tensors with a Triton kernel and a reference in torch. The reference is the op's definition, and
 the decorator `op` dispatches to the kernel, whose module it imports at the first launch. So kernels import definitions
@@ -35,16 +35,6 @@ class Op(NamedTuple):
     def kernel(self) -> str:
         """The module with the Triton kernel and its launch."""
         return f"tessera_kernels.triton.{self.family}.{self.name}"
-
-    @property
-    def compile_case(self) -> str:
-        """The function in ``tests/kernels/test_compiles.py`` that launches the kernel with the dtypes it will meet."""
-        return f"compile_{self.name}"
-
-    @property
-    def test(self) -> str:
-        """The file that compares kernel and reference."""
-        return f"tests/kernels/test_{self.name}.py"
 
 
 OPS = (

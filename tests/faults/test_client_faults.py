@@ -30,9 +30,9 @@ from tessera.client import (
     Timeouts,
     Unauthorized,
 )
-from tessera.launching.ports import free_port
 from tessera.launching.server import Server
 from tessera_testing import unreliable
+from tessera_testing.free_port import free_port
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.tiny import TINY

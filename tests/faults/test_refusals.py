@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tessera.launching.command import command, environment
-from tessera.launching.ports import free_port
 from tessera_testing.drafts import chain, drafting
+from tessera_testing.free_port import free_port
 from tessera_testing.refusal import Refusal, expect_refusal
 from tessera_testing.tiny import TINY
 

@@ -270,6 +270,6 @@ if __name__ == "__main__":
     JITFunction.run = compile_instead_of_running
     for op in OPS:
         launched.clear()
-        globals()[op.compile_case](getattr(import_module(op.definition), op.name).kernel)
+        globals()[f"compile_{op.name}"](getattr(import_module(op.definition), op.name).kernel)
         for name in sorted(launched):
             sys.stdout.write(f"{op.name} {name}\n")

@@ -57,13 +57,13 @@ def test_reference_and_kernel_agree(own: Op) -> None:
 @EACH
 def test_each_has_a_compile_case(own: Op) -> None:
     """`tests/kernels/test_compiles.py` runs it, and checks that it launches every kernel of the op's module."""
-    assert own.compile_case in functions(ROOT / "tests/kernels/test_compiles.py")
+    assert f"compile_{own.name}" in functions(ROOT / "tests/kernels/test_compiles.py")
 
 
 @EACH
 def test_each_has_a_test(own: Op) -> None:
     """A file of its own, which runs both kernel and reference."""
-    text = (ROOT / own.test).read_text(encoding="utf-8")
+    text = (ROOT / f"tests/kernels/test_{own.name}.py").read_text(encoding="utf-8")
     assert f"{own.name}_triton" in text
     assert f"{own.name}.reference" in text
 
@@ -71,7 +71,7 @@ def test_each_has_a_test(own: Op) -> None:
 def test_no_case_is_left_over() -> None:
     """Of an op that is gone."""
     cases = {name for name in functions(ROOT / "tests/kernels/test_compiles.py") if name.startswith("compile_")}
-    assert cases - {"compile_instead_of_running"} == {own.compile_case for own in OPS}
+    assert cases - {"compile_instead_of_running"} == {f"compile_{own.name}" for own in OPS}
 
 
 def test_a_kernel_is_imported_at_its_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:

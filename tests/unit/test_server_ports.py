@@ -8,7 +8,8 @@ import pytest
 
 from tessera.launching import ports
 from tessera.launching.command import has_replicas
-from tessera.launching.ports import HOST, free_port, port_of, reserve_port
+from tessera.launching.ports import HOST, port_of, reserve_port
+from tessera_testing.free_port import free_port
 
 
 def test_a_held_port_is_given_to_nobody_else_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,12 +29,6 @@ def reserve_port() -> socket.socket:
     raise RuntimeError(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
-def free_port() -> int:
-    """Return a port that nothing listens on now, and that nobody holds."""
-    with reserve_port() as reservation:
-        return port_of(reservation)
-
-
 def port_of(reservation: socket.socket) -> int:
     """Return the port that a socket is bound to."""
     return int(reservation.getsockname()[1])

@@ -23,7 +23,6 @@ _LEAST_BYTES = 4
 """A modulus and one coefficient."""
 
 Bits = npt.NDArray[np.uint16]
-Places = npt.NDArray[np.int64]
 
 
 class Fingerprint(NamedTuple):
