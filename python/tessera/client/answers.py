@@ -152,7 +152,7 @@ def server_info(answer: Answer) -> ServerInfo:
     body = parsed(answer)
     try:
         ours = body.get("tessera") or {}
-        engine = f"sglang {body['version']}"
+        engine = ours.get("engine") or f"sglang {body['version']}"
         return ServerInfo(str(body["model_path"]), engine, ours.get("version"), tuple(ours.get("on", ())), body)
     except (AttributeError, KeyError, TypeError) as error:
         raise errors.InvalidResponse(f"this is no SGLang server: /server_info is {shown(body)}") from error

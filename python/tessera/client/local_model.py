@@ -1,15 +1,13 @@
 """A Hugging Face model in this process: from a prompt to tokens, and from tokens to hidden states."""
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from tessera.client.errors import StatusError, Unsupported
+from tessera.client.errors import Unsupported
 from tessera.client.options import Prompt
-from tessera.client.prompts import token_ids
 from tessera.client.results import Floats
-from tessera.client.status import status_error
+from tessera.errors import BadRequest, Described
 
 
 class LocalModel:
@@ -45,19 +43,19 @@ class LocalModel:
         """H."""
         return int(self.weights.config.hidden_size)
 
-    def tokens(self, prompt: Prompt, name: str = "the prompt") -> list[int]:
+    def tokens(self, prompt: Prompt, name: str) -> list[int]:
         """Token ids of a prompt, as a server takes it.
 
         Raises:
-            RequestRefused: none at all, one that does not exist, or more than the context.
+            BadRequest: none at all, one that does not exist, or more than the context.
         """
-        ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else token_ids(prompt, name)
+        ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
         vocabulary, context = self.weights.config.vocab_size, self.weights.config.max_position_embeddings
         if not ids or min(ids) < 0 or max(ids) >= vocabulary:
-            raise refused(f"{name}: a prompt is a text that is not empty, or token ids from 0 to {vocabulary - 1}")
+            raise BadRequest(name, prompt, f"a text that is not empty, or token ids from 0 to {vocabulary - 1}")
         if len(ids) > context:
-            raise refused(f"{name} has {len(ids)} tokens, and the model's context {context}")
-        return list(ids)
+            raise BadRequest(name, Described(f"{len(ids)} tokens"), f"at most {context}, the model's context")
+        return ids
 
     def states(self, batch: Sequence[Sequence[int]]) -> list[Floats]:
         """Last-layer states after the final norm, ``[n, H]`` float32 for each sequence of token ids."""
@@ -70,8 +68,3 @@ class LocalModel:
             output = self.weights.base_model(input_ids=ids, attention_mask=mask, use_cache=False)
         states = output.last_hidden_state.float().cpu().numpy()
         return [states[i, : len(row)] for i, row in enumerate(batch)]
-
-
-def refused(message: str, code: str = "engine_refused", field: str | None = None) -> StatusError:
-    """The error that a server would answer with status 400."""
-    return status_error(HTTPStatus.BAD_REQUEST, {"message": message, "code": code, "param": field})

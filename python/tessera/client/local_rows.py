@@ -1,6 +1,5 @@
 """Which rows of a local model are asked for, and how they are pooled: the server's own schemas, without the server."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,35 +8,28 @@ from tessera.capabilities.embed import options as embed
 from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, chosen
 from tessera.capabilities.states import options as states
 from tessera.capabilities.states.options import StateFields, StateOptions, options_of
-from tessera.client.local_model import refused
 from tessera.client.results import Embedding, Floats
 from tessera.errors import BadRequest
 from tessera.fields import read
 from tessera.rows.span import Over, bounds
 
 
-def embed_options(options: Mapping[str, Any], hidden_size: int) -> EmbedOptions:
-    """Read the options of an embedding.
+def embed_options(value: Any, hidden_size: int) -> EmbedOptions | None:
+    """Read ``return_embedding``; None where nothing is asked for.
 
     Raises:
-        RequestRefused: one is wrong.
+        BadRequest: it is wrong.
     """
-    try:
-        return chosen(read({embed.FIELD: dict(options)}, EmbedFields), hidden_size) or EmbedOptions()
-    except BadRequest as error:
-        raise refused(str(error), error.code, error.field) from error
+    return chosen(read({embed.FIELD: value}, EmbedFields), hidden_size)
 
 
 def state_options(value: Any) -> StateOptions | None:
-    """Read ``hidden_states``; None where nothing is asked for.
+    """Read ``return_hidden_states``; None where nothing is asked for.
 
     Raises:
-        RequestRefused: it is wrong.
+        BadRequest: it is wrong.
     """
-    try:
-        return options_of(read({states.FIELD: value}, StateFields).return_hidden_states, states.Format.LIST)
-    except BadRequest as error:
-        raise refused(str(error), error.code, error.field) from error
+    return options_of(read({states.FIELD: value}, StateFields).return_hidden_states, states.Format.LIST)
 
 
 def spanned(rows: Floats, prompt_tokens: int, over: Over) -> Floats:
@@ -65,12 +57,13 @@ def selected(rows: Floats, prompt_tokens: int, options: StateOptions) -> Floats:
     """Those of the rows ``[n, H]`` that are meant.
 
     Raises:
-        RequestRefused: there is no such position.
+        BadRequest: there is no such position.
     """
     if options.last:
         return rows[-1:]
     if options.positions is None:
         return spanned(rows, prompt_tokens, options.over)
     if max(options.positions) >= len(rows):
-        raise refused(f"position {max(options.positions)} is beyond the {len(rows)} rows", "no_such_position")
+        most = max(options.positions)
+        raise BadRequest(f"{states.FIELD}.positions", most, f"positions of the {len(rows)} rows, 0 to {len(rows) - 1}")
     return rows[list(options.positions)]

@@ -1,11 +1,10 @@
 """SGLang's sampling parameters, as far as a local model has them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from tessera.client.errors import Unsupported
-from tessera.client.options import SamplingOptions
 
 TEMPERATURE_OF_GREEDY = 1e-6
 """Below it SGLang takes the most probable token."""
@@ -27,7 +26,7 @@ class LocalSampling:
     skip_special_tokens: bool = True
 
     @classmethod
-    def of(cls, options: SamplingOptions) -> Self:
+    def of(cls, options: Mapping[str, Any]) -> Self:
         """Read a call's options.
 
         Raises:

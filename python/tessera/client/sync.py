@@ -52,9 +52,16 @@ def _waiting(
 class _Blocking(Core):
     """Coroutines that block the thread instead of waiting."""
 
-    def __init__(self, url: str, api_key: str | None, timeouts: Timeouts | None, retry: Retry | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None,
+        timeouts: Timeouts | None,
+        retry: Retry | None,
+        transport: httpx.BaseTransport | None,
+    ) -> None:
         super().__init__(url, timeouts, retry)
-        self._http = httpx.Client(**Address(self.url, api_key).options())
+        self._http = httpx.Client(**Address(self.url, api_key).options(), transport=transport)
 
     async def close(self) -> None:
         """See `Inference.close`."""
@@ -110,15 +117,22 @@ class Client:
         api_key: of a server that was started with ``--api-key``.
         timeouts: seconds for calls of each kind.
         retry: how failed calls are tried again.
+        transport: httpx's, instead of connections.
 
     Raises:
         ValueError: no such URL or key can be.
     """
 
     def __init__(
-        self, url: str, *, api_key: str | None = None, timeouts: Timeouts | None = None, retry: Retry | None = None
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeouts: Timeouts | None = None,
+        retry: Retry | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._core = _Blocking(url, api_key, timeouts, retry)
+        self._core = _Blocking(url, api_key, timeouts, retry, transport)
         self.url = self._core.url
 
     generate = _waiting(_Blocking.generate)
