@@ -28,7 +28,8 @@
 #   tile_drawn   models of that cost in its place, whose weights nobody trained: with DRAWN=1, for tile_launches and
 #                tile_useless                                                15 s
 #   tile_wait    until it is there, and no /tmp/hold
-#   tile_up      servers with it and beside it; SETTINGS, ALGORITHM, TRACE    240 s (eight)
+#   tile_up      servers with it and beside it; SETTINGS (tile-before: of another checkout, BEFORE), ALGORITHM, TRACE
+#                240 s (eight)
 #   tile_run     its cells; repeat until all are measured; TILE_SECONDS, TILE_CLIENTS, TILE_KINDS, TILE_TEMPERATURES,
 #                TILE_ONLY (of SETTINGS)                                   600 s
 #   tile_steady  its servers under mixed traffic; STEADY_CLIENTS, STEADY_OUTPUTS, TILE_SECONDS                 500 s
@@ -209,7 +210,7 @@ tile_up() {
   local weights=(--share-weights)
   [[ -z ${DRAWN:-} ]] || weights=(-- --load-format dummy --speculative-draft-load-format auto)
   python3 -m tilespec.bench_tilespec up --models /tmp/wide --algorithm "${ALGORITHM:-EAGLE}" \
-    --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} ${TRACE:+--trace} ${MEASURE:+--measure-thread} \
+    --settings ${SETTINGS:-none k1 k2 k3 k5 k7 tile} ${TRACE:+--trace} ${MEASURE:+--measure-thread} ${BEFORE:+--before $BEFORE} \
     "${weights[@]}" | grep ready
   cp "/tmp/tilespec-bench-${CUDA_VISIBLE_DEVICES:-0}"/*tile*.log "$out"
   grep -h 'the cost profile is' "$out"/*tile*.log >>"$out/profile-starts.txt"
