@@ -54,6 +54,26 @@ def integer(field: str, value: object, least: int, most: int | None) -> int:
     raise BadRequest(field, value, _bounded("an integer,", least, most))
 
 
+def number(field: str, value: object, least: float, most: float, *, above: bool = False) -> float:
+    """A number within bounds, and no boolean; ``above`` leaves out the least."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        inside = least < value <= most if above else least <= value <= most  # NaN is in neither
+        if inside:
+            return value
+    raise BadRequest(field, value, f"a number, {'above ' if above else ''}{least:g} to {most:g}")
+
+
+def text(field: str, value: object) -> str:
+    """A text that UTF-8 can carry."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise BadRequest(field, value, "a text without halves of surrogate pairs") from None
+        return value
+    raise BadRequest(field, value, "a text")
+
+
 def whole(value: object) -> object:
     """3 for 3.0, which is an integer in JSON Schema; anything else as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -108,18 +128,10 @@ def _read(field: str, value: object, kind: kinds.Type) -> Any:  # noqa: C901, PL
         case kinds.VarTupleType(item_type=item) if isinstance(value, list) and _is(value, kind):
             return tuple(_read(f"{field}[{i}]", own, item) for i, own in enumerate(value))
         case kinds.StrType() if isinstance(value, str) and _is(value, kind):
-            return _unicode(field, value)
+            return text(field, value)
         case _ if _is(value, kind):
             return value
     raise BadRequest(field, value, _allowed(kind))
-
-
-def _unicode(field: str, value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BadRequest(field, value, "a text without halves of surrogate pairs") from None
-    return value
 
 
 def _is(value: object, kind: kinds.Type) -> bool:  # noqa: C901, PLR0911 - a case for each kind of type

@@ -10,9 +10,9 @@ from typing import Any
 
 from tessera import sampling
 from tessera.errors import BadRequest, Described, TooLarge
-from tessera.fields import boolean, integer, known_keys
+from tessera.fields import boolean, integer, known_keys, text
 from tessera.limits import MAX_LOGPROBS, MAX_SAMPLES
-from tessera.sampling import DEFAULT_NEW_TOKENS, INT32, INT64, Check, text, token_ids
+from tessera.sampling import DEFAULT_NEW_TOKENS, INT32, INT64, Check, token_ids
 
 INTERNAL = (
     *("lora_id", "http_worker_ipc", "received_time", "external_trace_header", "multi_item_delimiter_indices"),

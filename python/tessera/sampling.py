@@ -11,7 +11,7 @@ from typing import Any
 
 from tessera.carry import KEY
 from tessera.errors import BadRequest, Described, TooLarge
-from tessera.fields import boolean, integer, known_keys
+from tessera.fields import boolean, integer, known_keys, number, text
 from tessera.limits import MAX_PATTERN_CHARACTERS, MAX_SAMPLES, MAX_STOP_CHARACTERS, MAX_STOPS
 
 FIELD = "sampling_params"
@@ -30,26 +30,6 @@ GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
 """Parameters that constrain what is generated; one at most."""
 
 Check = Callable[[str, Any], object]
-
-
-def number(field: str, value: object, least: float, most: float, *, above: bool = False) -> float:
-    """A number within bounds, and no boolean; ``above`` leaves out the least."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        inside = least < value <= most if above else least <= value <= most  # NaN is in neither
-        if inside:
-            return value
-    raise BadRequest(field, value, f"a number, {'above ' if above else ''}{least:g} to {most:g}")
-
-
-def text(field: str, value: object) -> str:
-    """A text that UTF-8 can carry."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise BadRequest(field, value, "a text without halves of surrogate pairs") from None
-        return value
-    raise BadRequest(field, value, "a text")
 
 
 def texts(field: str, value: object) -> list[str]:

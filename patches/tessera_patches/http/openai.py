@@ -19,11 +19,11 @@ from tessera.capabilities.fingerprints.claims import append_output
 from tessera.capabilities.inject.capability import refuse_matrices
 from tessera.carry import Live
 from tessera.errors import BadRequest, TesseraError
+from tessera.fields import text
 from tessera.http.adapters import check_batch
 from tessera.http.openai import Collector, put_on_choices, with_fields
 from tessera.prompts import check_prompts
 from tessera.request_fields import one_each
-from tessera.sampling import text
 
 
 class _Matrices(BaseModel):

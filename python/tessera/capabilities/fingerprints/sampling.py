@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.errors import BadRequest
-from tessera.fields import integer, known_keys
+from tessera.fields import integer, known_keys, number
 
 CANDIDATES = 32
 """Most likely tokens of each place that are looked at. The claimed one may be another; then it is looked at as well."""
@@ -91,8 +91,8 @@ class Sampling:
         return cls(
             0.0
             if temperature == 0 and temperature is not False
-            else _number(f"{field}.temperature", temperature, 0.01, 100.0),
-            _number(f"{field}.top_p", value.get("top_p", 1.0), 0.0, 1.0),
+            else number(f"{field}.temperature", temperature, 0.01, 100.0),
+            number(f"{field}.top_p", value.get("top_p", 1.0), 0.0, 1.0),
             _ALL if top_k == _ALL else integer(f"{field}.top_k", top_k, 1, None),
             None if seed is None else integer(f"{field}.seed", seed, 0, 2**63 - 1),
         )
@@ -177,12 +177,6 @@ def _finished(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     state = _multiplied(state ^ (state >> np.uint64(16)), 0x85EBCA6B)
     state = _multiplied(state ^ (state >> np.uint64(13)), 0xC2B2AE35)
     return state ^ (state >> np.uint64(16))
-
-
-def _number(field: str, value: object, least: float, most: float) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
-        return float(value)
-    raise BadRequest(field, value, f"a number, {least:g} to {most:g}")
 
 
 def places(meta: dict[str, Any], prompt_tokens: int) -> list[Place]:
