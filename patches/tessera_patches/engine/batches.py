@@ -11,3 +11,15 @@ def rows_of(batch: Any) -> torch.Tensor:
     """Each request's row in the slot map, ``[bs]`` int64."""
     rows: torch.Tensor = batch.req_pool_indices
     return rows
+
+
+def prefix_lens(batch: Any) -> list[int]:
+    """How many tokens of each request are in the KV cache before a prefill, ``[bs]``."""
+    lens: list[int] = batch.prefix_lens
+    return lens
+
+
+def extend_lens(batch: Any) -> list[int]:
+    """How many tokens of each request a prefill computes, ``[bs]``."""
+    lens: list[int] = batch.extend_lens
+    return lens

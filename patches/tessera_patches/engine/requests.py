@@ -67,7 +67,12 @@ def is_refused(req: Any) -> bool:
 
 def is_prefilled(req: Any) -> bool:
     """Whether no chunk of its prompt is left to compute."""
-    return req.inflight_middle_chunks <= 0 and not req.is_retracted
+    return req.inflight_middle_chunks <= 0 and not is_retracted(req)
+
+
+def is_retracted(req: Any) -> bool:
+    """Whether it had to give its slots back, and waits for new ones."""
+    return bool(req.is_retracted)
 
 
 def retractions(req: Any) -> int:

@@ -17,6 +17,7 @@ from tessera.capabilities.inject.pending import NAME
 from tessera.capabilities.inject.place import Piece, place, plan
 from tessera.capabilities.inject.refusals import unproven
 from tessera_patches.apply import start_error
+from tessera_patches.engine.batches import extend_lens, prefix_lens
 from tessera_patches.engine.requests import own_prompt_ids, prefilled_ids, prompt_ids
 from tessera_patches.rows import runtime, state
 
@@ -55,13 +56,12 @@ def prepare(original: Callable[..., None], batch: Any) -> None:
         return
     with _shown(injected):
         original(batch)
-    offsets = accumulate(batch.extend_lens, initial=0)
+    lengths = extend_lens(batch)
+    offsets = accumulate(lengths, initial=0)
     batch.tessera_plan = plan(
         [
             Piece(own.injection, start, start + length, offset)
-            for req, start, length, offset in zip(
-                batch.reqs, batch.prefix_lens, batch.extend_lens, offsets, strict=False
-            )
+            for req, start, length, offset in zip(batch.reqs, prefix_lens(batch), lengths, offsets, strict=False)
             if (own := getattr(req, "tessera_injected", None)) is not None
         ],
         batch.device,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tessera_patches.engine.cache import cached_slots, request_pool
-from tessera_patches.engine.requests import prompt_ids, row_of
+from tessera_patches.engine.requests import is_retracted, prompt_ids, row_of
 from tessera_patches.rows import results, runtime, state, weights
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def _only_reads(req: Any) -> bool:
     return (
         state.of(req).rows
         and req.to_finish is None
-        and not req.is_retracted
+        and not is_retracted(req)
         and not any(getattr(req, name) for name in _MORE)
     )
 

@@ -26,7 +26,7 @@ class State:
         rows: whether something is read for it.
         done: how many reads of each capability were made while it ran.
         generation: of the weights with which its first row is computed; None until it waits.
-        extra_key: SGLang's, with which it came.
+        original_key: the ``extra_key`` with which it came.
         informed: whether the main process knows that its rows are outdated.
         prefilled: how often it had been retracted when the rows of all its tokens were last there.
     """
@@ -38,7 +38,7 @@ class State:
     rows: bool = False
     done: dict[str, int] = field(default_factory=dict)
     generation: int | None = None
-    extra_key: str | None = None
+    original_key: str | None = None
     informed: bool = False
     prefilled: int = 0
 

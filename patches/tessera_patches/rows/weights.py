@@ -54,8 +54,8 @@ def begin(req: Any) -> None:
     if not own.rows:
         return
     if own.generation is None:
-        own.extra_key, own.generation = cache_key(req), runtime.generations.number
-    set_cache_key(req, runtime.generations.key(own.extra_key))
+        own.original_key, own.generation = cache_key(req), runtime.generations.number
+    set_cache_key(req, runtime.generations.key(own.original_key))
     if outdated(req) and not (req.stream and any(own.done.values())):
         own.generation = runtime.generations.number
         own.done.clear()
