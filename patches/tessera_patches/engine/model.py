@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+
+if TYPE_CHECKING:
+    from sglang.srt.configs.model_config import ModelConfig
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+    from sglang.srt.mem_cache.kv_cache_configurator import KVCacheConfigurator
+    from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.server_args import ServerArgs
 
 
 class ModelFacts(NamedTuple):
@@ -23,11 +31,11 @@ class ModelFacts(NamedTuple):
     multimodal: bool
 
 
-def facts(args: Any) -> ModelFacts | None:
+def facts(args: ServerArgs) -> ModelFacts | None:
     """Of the model that SGLang's ``ServerArgs`` name; None for a placeholder that nothing serves."""
     from sglang.srt.configs.hybrid_arch import mambaish_config
 
-    model = getattr(args, "model_config", None)
+    model: ModelConfig | None = getattr(args, "model_config", None)
     if model is None:
         return None
     return ModelFacts(
@@ -35,24 +43,27 @@ def facts(args: Any) -> ModelFacts | None:
     )
 
 
-def configuration(owner: Any) -> Any:
+def configuration(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurator) -> ModelConfig:
     """SGLang's ``ModelConfig`` of what a ``ModelRunner``, a ``Scheduler`` or a ``TokenizerManager`` serves."""
     return owner.model_config
 
 
-def hidden_size(owner: Any) -> int:
+def hidden_size(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurator) -> int:
     """H of its model."""
-    size: int = configuration(owner).hidden_size
+    model: ModelConfig = configuration(owner)
+    size: int = model.hidden_size
     return size
 
 
-def vocabulary(owner: Any) -> int:
+def vocabulary(owner: ModelRunner | Scheduler | TokenizerManager) -> int:
     """How many token ids its model has."""
-    size: int = configuration(owner).vocab_size
+    model: ModelConfig = configuration(owner)
+    size: int = model.vocab_size
     return size
 
 
-def dtype(owner: Any) -> torch.dtype:
+def dtype(owner: ModelRunner | Scheduler | TokenizerManager) -> torch.dtype:
     """Of its model's states."""
-    kind: torch.dtype = configuration(owner).dtype
+    model: ModelConfig = configuration(owner)
+    kind: torch.dtype = model.dtype
     return kind

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:
+    from sglang.srt.distributed.parallel_state import GroupCoordinator
+    from sglang.srt.distributed.parallel_state_wrapper import ParallelState
+    from sglang.srt.model_executor.model_runner import ModelRunner
 
-def is_first(runner: Any) -> bool:
+
+def is_first(runner: ModelRunner) -> bool:
     """Whether this rank keeps the rows: the first of those that compute attention together."""
-    return bool(runner.ps.attn_tp_rank == 0)
+    ranks: ParallelState = runner.ps
+    return bool(ranks.attn_tp_rank == 0)
 
 
-def replica(runner: Any) -> int:
+def replica(runner: ModelRunner) -> int:
     """The replica of ``--dp-size``."""
-    return runner.ps.dp_rank or 0
+    ranks: ParallelState = runner.ps
+    return ranks.dp_rank or 0
 
 
-def on_any(found: bool, runner: Any) -> bool:
+def on_any(found: bool, runner: ModelRunner) -> bool:
     """Whether something holds on any tensor-parallel rank; waits for all of them."""
-    flag = torch.tensor([found], dtype=torch.int32)
-    torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX, group=runner.tp_group.cpu_group)
+    flag: torch.Tensor = torch.tensor([found], dtype=torch.int32)
+    group: GroupCoordinator = runner.tp_group
+    torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX, group=group.cpu_group)
     return bool(flag.item())

@@ -3,79 +3,82 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
+if TYPE_CHECKING:
+    from sglang.srt.managers.schedule_batch import Req
 
-def row_of(req: Any) -> int:
+
+def row_of(req: Req) -> int:
     """Its row in ``req_to_token``, while it owns one."""
     row: int = req.req_pool_idx
     return row
 
 
-def prompt_ids(req: Any) -> array[int]:
+def prompt_ids(req: Req) -> array[int]:
     """The prompt's token ids, as the prefix cache knows them: keys stand where vectors are injected."""
     ids: array[int] = req.origin_input_ids
     return ids
 
 
-def own_prompt_ids(req: Any) -> array[int]:
+def own_prompt_ids(req: Req) -> array[int]:
     """The same, from now on a copy that `prompt_ids` alone has: ``origin_input_ids_unpadded`` keeps the others."""
     req.origin_input_ids = req.origin_input_ids[:]
     return prompt_ids(req)
 
 
-def prefilled_ids(req: Any) -> array[int]:
+def prefilled_ids(req: Req) -> array[int]:
     """The token ids that are prefilled: of the prompt and, after a retraction, of what was generated."""
     ids: array[int] = req.full_untruncated_fill_ids
     return ids
 
 
-def output_ids(req: Any) -> array[int]:
+def output_ids(req: Req) -> array[int]:
     """The token ids that were generated so far."""
     ids: array[int] = req.output_ids
     return ids
 
 
-def output_tokens(req: Any) -> int:
+def output_tokens(req: Req) -> int:
     """How many these are: their rows are there, but for the last one's."""
     return len(output_ids(req))
 
 
-def cache_key(req: Any) -> str | None:
+def cache_key(req: Req) -> str | None:
     """What divides the prefix cache beside the tokens."""
     key: str | None = req.extra_key
     return key
 
 
-def set_cache_key(req: Any, key: object) -> None:
+def set_cache_key(req: Req, key: object) -> None:
     """Let it find, and leave, prefixes under another key (a string or what stands for one); while it owns no slots."""
     req.extra_key = key
 
 
-def answered_tokens(req: Any) -> int:
+def answered_tokens(req: Req) -> int:
     """How many tokens the answer of a finished request has, through the stop."""
     return len(req.output_ids_through_stop)
 
 
-def is_refused(req: Any) -> bool:
+def is_refused(req: Req) -> bool:
     """Whether its answer is an error of SGLang's. Aborted on demand, a request keeps the tokens that it has."""
-    reason = req.finished_reason
+    reason: FINISH_ABORT | Any = req.finished_reason
     return isinstance(reason, FINISH_ABORT) and reason.status_code is not None
 
 
-def is_prefilled(req: Any) -> bool:
+def is_prefilled(req: Req) -> bool:
     """Whether no chunk of its prompt is left to compute."""
     return req.inflight_middle_chunks <= 0 and not is_retracted(req)
 
 
-def is_retracted(req: Any) -> bool:
+def is_retracted(req: Req) -> bool:
     """Whether it had to give its slots back, and waits for new ones."""
     return bool(req.is_retracted)
 
 
-def retractions(req: Any) -> int:
+def retractions(req: Req) -> int:
     """How often it had to give its slots back."""
     count: int = req.retraction_count
     return count

@@ -1,0 +1,25 @@
+"""The attributes that ``tessera_patches.engine`` touches are those of the installed SGLang."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera_testing.engine_reads import Read, attributes, reads
+
+READS = sorted(set(reads()))
+
+
+@pytest.mark.parametrize(
+    "read", READS, ids=lambda read: f"{read.function}-{read.owner.rpartition('.')[2]}.{read.attribute}"
+)
+def test_the_class_has_the_attribute(read: Read) -> None:
+    """The id says what is missing: function, class and attribute."""
+    assert read.owner, "annotate the object with its class"
+    assert read.attribute in attributes(read.owner)
+
+
+def test_a_missing_attribute_is_found() -> None:
+    """Fields that are only set in a method count, and no others do."""
+    names = attributes("sglang.srt.managers.schedule_batch.Req")
+    assert "req_pool_idx" in names
+    assert "req_pool_index" not in names

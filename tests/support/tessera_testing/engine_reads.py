@@ -1,0 +1,140 @@
+"""Which attributes of SGLang's classes ``tessera_patches.engine`` touches, from its source.
+
+Arguments and variables of its functions are annotated with SGLang's classes. Of a function with several definitions,
+for different versions of SGLang, the one that this process uses counts.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import NamedTuple
+
+from tessera_patches.core.source import Function
+from tessera_testing.patch_source import PATCHES, root
+
+ENGINE = PATCHES / "tessera_patches/engine"
+
+
+class Read(NamedTuple):
+    """An access of an attribute.
+
+    Attributes:
+        function: the adapter's function, with its module.
+        owner: the dotted path of SGLang's class that the object has; "" if the source does not say.
+        attribute: its name.
+    """
+
+    function: str
+    owner: str
+    attribute: str
+
+
+def reads(folder: Path = ENGINE) -> Iterator[Read]:
+    """Every access in the functions of the adapter."""
+    for path in sorted(folder.glob("[!_]*.py")):
+        module = import_module(f"tessera_patches.engine.{path.stem}")
+        imported = _imported(ast.parse(path.read_text(encoding="utf-8")))
+        for function in _functions(module):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+            for owner, attribute in _accesses(tree, imported):
+                yield Read(f"{path.stem}.{function.__name__}", owner, attribute)
+
+
+def _functions(module: ModuleType) -> list[FunctionType]:
+    return [one for one in vars(module).values() if inspect.isfunction(one) and one.__module__ == module.__name__]
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """The dotted path of each name that a module imports, also for type checkers only."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {name.asname or name.name: name.name for name in node.names}
+    return found
+
+
+def _accesses(tree: ast.AST, imported: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Class and name of each attribute; modules, and objects that are not SGLang's, are left out."""
+    types = {
+        node.arg if isinstance(node, ast.arg) else ast.unparse(node.target): node.annotation
+        for node in ast.walk(tree)
+        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            owner, name = node.value, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+            owner, name = node.args[0], str(ast.literal_eval(node.args[1]))
+        else:
+            continue
+        if isinstance(owner, ast.Name) and owner.id in types:
+            yield from ((path, name) for path in _classes(types[owner.id], imported))
+        elif root(owner) not in {*imported, *dir(builtins)}:
+            yield "", name
+
+
+def _classes(annotation: ast.expr, imported: dict[str, str]) -> list[str]:
+    """SGLang's classes in an annotation; [""] if it says nothing: ``Any`` alone, or a name that is not known."""
+    names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
+    found = [imported[name] for name in sorted(names) if imported.get(name, "").startswith("sglang.")]
+    unknown = names == {"Any"} or not names <= {*imported, *dir(builtins)}
+    return [""] if unknown else found
+
+
+@cache
+def attributes(path: str) -> frozenset[str]:
+    """Fields, methods and properties of one of SGLang's classes and its bases, read from source.
+
+    Args:
+        path: the dotted path of the class, or of a module that imports it.
+
+    Raises:
+        LookupError: there is no such class.
+    """
+    module, _, name = path.rpartition(".")
+    tree = _module(module)
+    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
+    imported = _imported(tree)
+    if found is None:
+        if name not in imported:
+            raise LookupError(f"no class {path}")
+        return attributes(imported[name])
+    names = {node.name for node in found.body if isinstance(node, Function)}
+    for node in ast.walk(found):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            names.add(node.attr)
+    for node in found.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    for base in found.bases:
+        first, _, rest = ast.unparse(base).partition(".")
+        above = ".".join(filter(None, (imported.get(first, f"{module}.{first}"), rest)))
+        names |= attributes(above) if above.startswith("sglang.") and _is_defined(above) else frozenset()
+    return frozenset(names)
+
+
+def _is_defined(path: str) -> bool:
+    """Whether a base is SGLang's: ``ABC`` is not, nor is a builtin."""
+    module, _, name = path.rpartition(".")
+    tree = _module(module)
+    return name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)} | set(_imported(tree))
+
+
+@cache
+def _module(name: str) -> ast.Module:
+    spec = find_spec("sglang")
+    folder = Path(*(spec.submodule_search_locations or ()) if spec else ())
+    path = folder.joinpath(*name.split(".")[1:])
+    return ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
