@@ -11,6 +11,8 @@ from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from tessera.cpu.speculation import refused_model
 from tessera_kernels.cpu.attention import PagedKV, Step, draft_attention, verify_attention
 from tessera_patches.apply import start_error
+from tessera_patches.engine.batches import rows_of, speculative_input
+from tessera_patches.engine.cache import kv_pool, slot_map
 
 
 class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
@@ -29,7 +31,7 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
         if not forward_batch.forward_mode.is_target_verify():
             stock: torch.Tensor = super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache)
             return stock
-        drafts = forward_batch.spec_info
+        drafts = speculative_input(forward_batch)
         layout = drafts.ragged_verify_layout
         lens = torch.full_like(forward_batch.seq_lens, drafts.draft_token_num) if layout is None else layout.verify_lens
         mask = drafts.custom_mask if drafts.tree_topk != 1 else None
@@ -37,14 +39,14 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
         return verify_attention(_heads(q, layer), kv, lens, mask, layer.scaling).flatten(1)
 
     def _cached(self, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool) -> PagedKV:
-        pool = self.token_to_kv_pool
+        pool = kv_pool(self)
         if save_kv_cache:
             pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, None), k, v)
         return PagedKV(
             pool.get_key_buffer(layer.layer_id),
             pool.get_value_buffer(layer.layer_id),
-            self.req_to_token_pool.req_to_token,
-            forward_batch.req_pool_indices,
+            slot_map(self),
+            rows_of(forward_batch),
             forward_batch.seq_lens,
         )
 

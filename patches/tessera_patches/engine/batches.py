@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tessera_patches.engine.cache import request_pool, slot_allocator
+from tessera_patches.engine.model import configuration
+from tessera_patches.engine.requests import committed
+
 if TYPE_CHECKING:
-    from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+    from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+    from sglang.srt.managers.tp_worker import TpModelWorker
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch
+    from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+
+_NONE = ("lora_id", "grammar", "token_type_ids")
+"""What SGLang reads of a request in a decode step, and what a placeholder has not."""
 
 
 def rows_of(batch: ScheduleBatch | ForwardBatch) -> torch.Tensor:
@@ -27,3 +39,53 @@ def extend_lens(batch: ScheduleBatch) -> list[int]:
     """How many tokens of each request a prefill computes, ``[bs]``."""
     lens: list[int] = batch.extend_lens
     return lens
+
+
+def committed_tokens(batch: ScheduleBatch) -> int:
+    """How many tokens of all its requests are in the KV cache, without those of the running step."""
+    return sum(map(committed, batch.reqs))
+
+
+def speculative_input(batch: ScheduleBatch | ForwardBatch) -> Any:
+    """An ``EagleDraftInput``, ``EagleVerifyInput`` or ``EagleDraftExtendInput``, by what is computed."""
+    return batch.spec_info
+
+
+def placeholder_fields(worker: EAGLEWorkerV2, bs: int, context: int) -> dict[str, Any]:
+    """Fields of a ``ScheduleBatch`` that decodes requests that no client sent, by name.
+
+    They have the first rows of the slot map. Nothing is copied from the host, which would wait for the device. Those of
+    sampling, ``forward_mode`` and ``spec_info`` are the caller's.
+
+    Args:
+        worker: whose pools the batch uses.
+        bs: requests.
+        context: tokens of each request in the KV cache.
+    """
+    target: TpModelWorker = worker.target_worker
+    runner: ModelRunner = target.model_runner
+    device = worker.device
+    on_host = any(_reads_host_lens(backend) for backend in worker.spec_v2_attn_backends if backend is not None)
+    return {
+        "reqs": [_placeholder(f"rehearsal-{i}", context) for i in range(bs)],
+        "req_to_token_pool": request_pool(worker),
+        "token_to_kv_pool_allocator": slot_allocator(worker),
+        "model_config": configuration(runner),
+        "device": device,
+        "spec_algorithm": runner.spec_algorithm,
+        "multimodal_inputs": [None] * bs,
+        "req_pool_indices": torch.arange(1, bs + 1, device=device),
+        "seq_lens": torch.full((bs,), context, device=device),
+        "orig_seq_lens": torch.full((bs,), context, dtype=torch.int32, device=device),
+        "seq_lens_cpu": torch.full((bs,), context) if on_host else None,
+        "seq_lens_sum": bs * context if on_host else None,
+    }
+
+
+def _reads_host_lens(backend: AttentionBackend) -> bool:
+    return bool(getattr(backend, "needs_cpu_seq_lens", True))
+
+
+def _placeholder(rid: str, tokens: int) -> Req:
+    """What a decode step reads of a request with so many tokens in the KV cache."""
+    return SimpleNamespace(rid=rid, kv_committed_len=tokens, **dict.fromkeys(_NONE))

@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
+from tessera_patches.engine.options import options
 from tessera_patches.engine.requests import cache_key, prompt_ids
 
 if TYPE_CHECKING:
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.mem_cache.allocator import BaseTokenToKVPoolAllocator
     from sglang.srt.mem_cache.base_prefix_cache import BasePrefixCache, MatchResult
     from sglang.srt.mem_cache.memory_pool import KVCache, MHATokenToKVPool, MLATokenToKVPool, ReqToTokenPool
     from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 
 def radix_key(req: Req) -> RadixKey:
@@ -38,32 +42,62 @@ def prefix_cache(scheduler: Scheduler) -> BasePrefixCache:
     return scheduler.tree_cache
 
 
-def request_pool(owner: Scheduler | ModelRunner | ScheduleBatch) -> ReqToTokenPool:
-    """What gives requests their rows of the slot map: of a ``Scheduler``, a ``ModelRunner`` or a batch."""
+def request_pool(
+    owner: Scheduler | ModelRunner | ScheduleBatch | EAGLEWorkerV2 | TorchNativeAttnBackend,
+) -> ReqToTokenPool:
+    """What gives requests their rows of the slot map."""
     return owner.req_to_token_pool
 
 
-def slot_allocator(runner: ModelRunner) -> BaseTokenToKVPoolAllocator:
+def slot_allocator(owner: ModelRunner | EAGLEWorkerV2) -> BaseTokenToKVPoolAllocator:
     """What gives requests their KV slots."""
-    return runner.token_to_kv_pool_allocator
+    return owner.token_to_kv_pool_allocator
 
 
-def slot_map(owner: ModelRunner | ScheduleBatch) -> torch.Tensor:
-    """``req_to_token``, ``[requests, context]`` int32, of a ``ModelRunner`` or a batch."""
-    pool: ReqToTokenPool = request_pool(owner)
+def kv_pool(owner: ModelRunner | TorchNativeAttnBackend) -> KVCache:
+    """The keys and values of all slots."""
+    return owner.token_to_kv_pool
+
+
+def slot_map(owner: ModelRunner | ScheduleBatch | EAGLEWorkerV2 | TorchNativeAttnBackend) -> torch.Tensor:
+    """``req_to_token``, ``[requests, context]`` int32."""
+    return slot_map_of(request_pool(owner))
+
+
+def slot_map_of(pool: ReqToTokenPool) -> torch.Tensor:
+    """The same, of what gives requests their rows."""
     slots: torch.Tensor = pool.req_to_token
     return slots
 
 
+def request_limit(worker: EAGLEWorkerV2) -> int:
+    """How many requests can have a row of the slot map at a time."""
+    pool: ReqToTokenPool = request_pool(worker)
+    size: int = pool.size
+    return size
+
+
 def slot_count(runner: ModelRunner) -> int:
     """How many KV slots there are, one page beyond those that requests get: padding writes there."""
-    pool: KVCache = runner.token_to_kv_pool
+    pool: KVCache = kv_pool(runner)
     return int(pool.size + pool.page_size)
+
+
+def allocatable_slots(owner: ModelRunner | EAGLEWorkerV2) -> int:
+    """How many KV slots requests and the cache can have."""
+    allocator: BaseTokenToKVPoolAllocator = slot_allocator(owner)
+    size: int = allocator.size
+    return size
+
+
+def reserved_slots(worker: EAGLEWorkerV2) -> int:
+    """How many KV slots SGLang reserves for a decode step of a request, behind those of its tokens."""
+    return int(get_alloc_reserve_per_decode(options(worker)))
 
 
 def kv_bytes(runner: ModelRunner) -> int:
     """Of the KV cache. Pools of keys and values say two sizes, pools of latents (MLA, DSA) one."""
-    pool: MHATokenToKVPool | MLATokenToKVPool = runner.token_to_kv_pool
+    pool: MHATokenToKVPool | MLATokenToKVPool = kv_pool(runner)
     sizes = pool.get_kv_size_bytes()
     return int(sum(sizes) if isinstance(sizes, tuple) else sizes)
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from tessera_patches.core.changes import TemporaryFields
+
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.managers.scheduler import Scheduler
@@ -60,6 +62,25 @@ def vocabulary(owner: ModelRunner | Scheduler | TokenizerManager) -> int:
     model: ModelConfig = configuration(owner)
     size: int = model.vocab_size
     return size
+
+
+def with_vocabulary(runner: ModelRunner, size: int) -> TemporaryFields:
+    """Change how many token ids its model has, in a ``with`` block."""
+    return TemporaryFields(configuration(runner), vocab_size=size)
+
+
+def context_length(runner: ModelRunner) -> int:
+    """How many positions its model has."""
+    model: ModelConfig = configuration(runner)
+    length: int = model.context_len
+    return length
+
+
+def has_mrope(runner: ModelRunner) -> bool:
+    """Whether a position of its model has three axes: time, height and width (M-RoPE)."""
+    model: ModelConfig = configuration(runner)
+    three: bool = model.model_is_mrope
+    return three
 
 
 def dtype(owner: ModelRunner | Scheduler | TokenizerManager) -> torch.dtype:

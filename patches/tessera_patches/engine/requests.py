@@ -17,6 +17,12 @@ def row_of(req: Req) -> int:
     return row
 
 
+def committed(req: Req) -> int:
+    """How many of its tokens are in the KV cache, as the host knows it: without those of the running step."""
+    tokens: int = req.kv_committed_len
+    return tokens
+
+
 def prompt_ids(req: Req) -> array[int]:
     """The prompt's token ids, as the prefix cache knows them: keys stand where vectors are injected."""
     ids: array[int] = req.origin_input_ids

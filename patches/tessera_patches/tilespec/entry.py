@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tessera_patches.engine.options import resolved
 from tessera_patches.tilespec.draft.trees import DraftTree
 from tessera_patches.tilespec.tree_worker import SizedTrees
 from tessera_patches.tilespec.verify import accept, pack
@@ -15,7 +16,7 @@ from tessera_patches.tilespec.worker import SizedWorker, sized_class
 
 def sized_worker(original: Callable[..., type], algorithm: Any, server_args: Any) -> type:
     """AROUND ``SpeculativeAlgorithm.create_worker``: SGLang's worker class, extended by TileSpec."""
-    mixin = SizedTrees if server_args.speculative_eagle_topk > 1 else SizedWorker
+    mixin = SizedTrees if resolved(server_args).speculative_eagle_topk > 1 else SizedWorker
     return sized_class(original(algorithm, server_args), mixin)
 
 

@@ -8,17 +8,19 @@ from typing import Any
 import torch
 
 from tessera_kernels.ops.draft.stash_drafts import DraftRows, stash_drafts
+from tessera_patches.engine.relay import draft_buffers, keeps_states, proposal_buffer
 
 
 def stash(original: Callable[..., None], future_map: Any, future_indices: torch.Tensor, payload: Any) -> None:
     """AROUND ``FutureMap.stash``: writes the same. SGLang stores the first drafts, and those that our kernel cannot."""
-    drafts, pool = _drafts(future_map, payload), _pool(future_map)
+    drafts, pool = _drafts(future_map, payload), draft_buffers(future_map)
     if drafts is None or pool is None or not _on_gpu(future_indices) or not _fit(future_indices, drafts, pool):
         original(future_map, future_indices, payload)
         return
     stash_drafts(drafts, future_indices, pool)
-    if future_map.draft_probs_buf is not None and payload.draft_probs is not None:
-        future_map.draft_probs_buf[future_indices] = payload.draft_probs
+    proposals = proposal_buffer(future_map)
+    if proposals is not None and payload.draft_probs is not None:
+        proposals[future_indices] = payload.draft_probs
 
 
 def rehearse(drafts: Any) -> None:
@@ -38,16 +40,8 @@ def _drafts(future_map: Any, payload: Any) -> DraftRows | None:
     """The drafts of a payload; None if it has none, or more than our kernel supports."""
     if payload.topk_p is None or payload.topk_index is None or payload.dsa_topk_indices is not None:
         return None
-    states = payload.hidden_states if getattr(future_map, "need_hidden_states", False) else None
+    states = payload.hidden_states if keeps_states(future_map) else None
     return DraftRows(payload.bonus_tokens, payload.topk_p, payload.topk_index, states)
-
-
-def _pool(future_map: Any) -> DraftRows | None:
-    """SGLang's buffers; None if there are none yet, or none for drafts."""
-    if not future_map._forward_buf_initialized or not future_map.need_topk:
-        return None
-    states = future_map.hidden_states_buf if future_map.need_hidden_states else None
-    return DraftRows(future_map.output_tokens_buf, future_map.topk_p_buf, future_map.topk_index_buf, states)
 
 
 def _on_gpu(requests: torch.Tensor) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
-from sglang.srt.runtime_context import get_context
 
 from tessera import config
 from tessera.errors import StartRefused
@@ -28,6 +27,9 @@ from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.apply import start_error
 from tessera_patches.core.changes import Mixin, TemporaryFields, extend_class, filter_log, truncate
+from tessera_patches.engine.batches import committed_tokens, rows_of, speculative_input
+from tessera_patches.engine.cache import slot_map
+from tessera_patches.engine.options import options, overrides_log, samples_drafts
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.draft.drafts import score_chains
 from tessera_patches.tilespec.draft.proposals import one_hot_probs
@@ -89,7 +91,7 @@ class RuntimeStates:
     def activate(self, steps: int) -> None:
         """Switch the worker to a state."""
         if steps + 1 != self._worker.speculative_num_draft_tokens:
-            log = get_context()._overrides_log
+            log = overrides_log()
             before = len(log)
             self._worker.apply_runtime_state(self.by_steps[steps])
             truncate(log, before)  # SGLang would keep a line for each switch
@@ -127,7 +129,7 @@ class SizedWorker(Mixin):
         drafts = self._draft_worker
         self.score_drafts(drafts)
         super().alloc_memory_pool(**kwargs)
-        requests, depths = self.req_to_token_pool.req_to_token.shape[0], max(self._states.steps)
+        requests, depths = slot_map(self).shape[0], max(self._states.steps)
         table = torch.from_numpy(self._new_calibration().logits())
         model = AcceptanceModel.create(torch.from_numpy(bin_edges()), table, requests, self.device)
         self._scores = self.scores_class(requests, depths, self.device, model)
@@ -138,7 +140,7 @@ class SizedWorker(Mixin):
         if not self._states.shape.trees:  # SGLang accepts some of them
             keep_logits_in_16_bits(self.target_worker.model_runner.model, ForwardMode.is_target_verify)
             keep_logits_in_16_bits(drafts.draft_runner.model, is_draft_mode)
-        self._draft_ids = draft_ids(drafts) if self.server_args.speculative_use_rejection_sampling else None
+        self._draft_ids = draft_ids(drafts) if samples_drafts(self) else None
 
     def init_cuda_graphs(self) -> None:
         """Also captures the graphs of the other numbers of draft tokens; SGLang builds them for a controller."""
@@ -154,7 +156,7 @@ class SizedWorker(Mixin):
     def profile(self) -> None:
         """Measure or load the cost profile. To be called when graphs exist and nothing is served yet."""
         if get_tp_group().rank_in_group == 0:
-            _log_draft_sampling(self.server_args)
+            _log_draft_sampling(options(self))
         with _exit_with_traceback("measuring steps"), on_forward_stream(self):
             unknown = self._new_calibration(), self._new_calibration()
             known = tilespec_profile.profile(self, self._states.by_steps, self._graphs, unknown)
@@ -166,7 +168,8 @@ class SizedWorker(Mixin):
             self._decider = Follower(self._scores, ranks.broadcast_object)
             return
         device, trace = torch.device(self.device).type, config.flags.tile_spec_trace
-        tally = Tally(self.server_args.served_model_name) if self.server_args.enable_metrics else None
+        args = options(self)
+        tally = Tally(args.served_model_name) if args.enable_metrics else None
         save = CalibrationSaver(known).save if known.facts else None  # nominal costs are not cached
         broadcast = None if ranks.world_size == 1 else ranks.broadcast_object
         self._decider = Decider(known.costs, self._scores, known.calibrations, device, trace, tally, save, broadcast)
@@ -178,10 +181,10 @@ class SizedWorker(Mixin):
     def forward_batch_generation(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """A step of the scheduler: a prefill, or draft, verification and draft-extend."""
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
-            self._scores.reset_requests(batch.req_pool_indices)
+            self._scores.reset_requests(rows_of(batch))
             self._decider.on_prefill(_new_requests(batch))
         else:  # lengths of the last step, as the host knows no later ones
-            self._kv_tokens = sum(request.kv_committed_len for request in batch.reqs)
+            self._kv_tokens = committed_tokens(batch)
             self._traffic = Traffic.GREEDY if batch.sampling_info.is_all_greedy else Traffic.SAMPLED
         return super().forward_batch_generation(batch, *args, **kwargs)
 
@@ -192,13 +195,13 @@ class SizedWorker(Mixin):
 
     def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Verify the chosen tokens, and count the outcome."""
-        choice, verify_input = self._choice, batch.spec_info
+        choice, verify_input = self._choice, speculative_input(batch)
         if batch.forward_mode.is_idle() or choice is None:
             return super().verify(batch, *args, **kwargs)
         if choice.steps == 0:
             ChainVerify(self._scores.anchors, self._recent).attach(verify_input)
             return super().verify(batch, *args, **kwargs)
-        bs, steps, requests = batch.seq_lens.shape[0], choice.steps, batch.req_pool_indices
+        bs, steps, requests = batch.seq_lens.shape[0], choice.steps, rows_of(batch)
         graphs = None if choice.tier is None else self._graphs
         slots = 0 if graphs is None or choice.tier is None else graphs.slots(choice.tier)
         plan = self._scores.allocate(bs, steps, requests, choice.tokens, slots)
@@ -230,7 +233,7 @@ class SizedWorker(Mixin):
         super()._stub_skipped_draft_extend(batch, batch_output)
         drafts = batch_output.next_draft_input
         self._scores.mark_undrafted(drafts.topk_p, drafts.topk_index)
-        if self.server_args.speculative_use_rejection_sampling:
+        if samples_drafts(self):
             drafts.draft_probs = one_hot_probs(drafts.topk_index, draft_vocab_size(self._draft_worker))
 
     def _new_calibration(self) -> Calibration:

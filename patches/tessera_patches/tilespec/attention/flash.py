@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sglang.kernels.ops.kvcache.trtllm_mha_page_table import build_trtllm_mha_page_table
 from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend
 
 from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets
 from tessera_patches.core.changes import change_class
+from tessera_patches.engine.attention import slot_map
+from tessera_patches.engine.page_table import build_trtllm_mha_page_table
 
 
 class FusedFlash(FlashAttentionBackend):
@@ -45,7 +46,7 @@ class FusedFlash(FlashAttentionBackend):
         offsets = VerifyOffsets(metadata.cache_seqlens_int32, metadata.cu_seqlens_q, metadata.cu_seqlens_k)
         verify_offsets(seq_lens[:bs], verify_lens, self.speculative_num_draft_tokens, offsets)
         build_trtllm_mha_page_table(
-            req_to_token=self.req_to_token,
+            req_to_token=slot_map(self),
             req_pool_indices=req_pool_indices[:bs],
             cache_seqlens=metadata.cache_seqlens_int32,
             page_table=metadata.page_table,

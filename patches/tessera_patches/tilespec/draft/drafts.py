@@ -11,6 +11,9 @@ from sglang.srt.utils import is_cuda
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_patches.core.changes import Mixin, Tap, change_class, extend_class
+from tessera_patches.engine.attention import backend_of, extend_backend
+from tessera_patches.engine.batches import speculative_input
+from tessera_patches.engine.options import samples_drafts, with_draft_tokens
 from tessera_patches.tilespec.draft.chains import drafts_chain, map_to_target_ids, omits_links
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens, LastRowsExtend
 from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink
@@ -31,16 +34,11 @@ class SizedDraftWorker(Mixin):
 
     def _capture_cuda_graphs(self) -> None:
         """Captures draft-extends with the width of the state; SGLang takes that of the command line for each state."""
-        fuse_extend(self.draft_extend_attn_backend, self.draft_runner.model)
-        args = self.draft_runner.server_args
-        width = args.speculative_num_draft_tokens
-        args.override("tessera", speculative_num_draft_tokens=self.speculative_num_draft_tokens)
-        try:
-            # Forwards read the graph's buffers directly; SGLang would have each forward copy them first.
-            with envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True):
-                super()._capture_cuda_graphs()
-        finally:
-            args.override("tessera", speculative_num_draft_tokens=width)
+        fuse_extend(extend_backend(self), self.draft_runner.model)
+        # Forwards read the graph's buffers directly; SGLang would have each forward copy them first.
+        no_copy = envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True)
+        with with_draft_tokens(self.draft_runner, self.speculative_num_draft_tokens), no_copy:
+            super()._capture_cuda_graphs()
 
 
 class ChainDraftWorker(Mixin):
@@ -66,20 +64,20 @@ class ChainDraftWorker(Mixin):
 
     def draft(self, batch: Any) -> Any:
         """Also omits links and mask where neither is read."""
-        backend = self.target_worker.model_runner.attn_backend
+        backend = backend_of(self.target_worker.model_runner)
         needs_none = getattr(backend, "reads_no_mask", False) and not batch.has_grammar  # grammars follow links
         with omits_links.set(needs_none):
             return super().draft(batch)
 
     def draft_forward(self, forward_batch: Any) -> Any:
         """All forwards of a draft. The confidence of the first token comes with the batch."""
-        first = forward_batch.spec_info.topk_p
+        first = speculative_input(forward_batch).topk_p
         self.scores.begin(first)
         # SGLang organizes greater batches than it has constants for as trees.
         with drafts_chain.set(len(first) <= len(self._topk1_parents_prealloc)):
-            sampled = self.server_args.speculative_use_rejection_sampling  # SGLang maps the ids of samples itself
+            sampled = samples_drafts(self)  # SGLang maps the ids of samples itself
             if is_cuda() or sampled:
-                ids = contextlib.nullcontext() if sampled else map_to_target_ids(self, forward_batch.spec_info)
+                ids = contextlib.nullcontext() if sampled else map_to_target_ids(self, speculative_input(forward_batch))
                 with confidence_sink.set(self.scores.next_column), ids:
                     return super().draft_forward(forward_batch)
             with Tap(self.draft_runner, "forward", lambda output: self.scores.add_logits(output.next_token_logits)):

@@ -8,6 +8,7 @@ import torch
 
 from tessera.tilespec.scores import Scores
 from tessera_patches.core.changes import Mixin, Tap
+from tessera_patches.engine.options import samples_drafts
 
 
 class GatheredRows(torch.Tensor):
@@ -82,7 +83,7 @@ class FirstTokens(LastRowsExtend):
 
     def on_logits(self, logits: torch.Tensor | None) -> torch.Tensor | None:
         """Computes the tokens and confidences. They lie in the graph's memory, and are read before its next replay."""
-        if logits is None or self.server_args.speculative_use_rejection_sampling:
+        if logits is None or samples_drafts(self):
             return logits
         confidence, tokens = self.scores.argmax_with_confidence(logits)
         marked = logits.as_subclass(ArgmaxedLogits)

@@ -11,6 +11,7 @@ import torch
 from tessera_kernels.ops.draft.draft_proposal import draft_proposal
 from tessera_patches.core.changes import Mixin, TemporaryFields
 from tessera_patches.core.scoped import ScopedValue
+from tessera_patches.engine.options import samples_drafts
 
 _GREEDY_TEMPERATURE = 1e-4
 """At this temperature, a logit that is greater by 0.01 has a probability of 1."""
@@ -77,5 +78,5 @@ class RejectionSampledDrafts(Mixin):
         return drafts
 
     def _greedy_temperatures(self, batch: Any) -> contextlib.AbstractContextManager[None]:
-        samples = self.server_args.speculative_use_rejection_sampling and batch.sampling_info.is_any_greedy
+        samples = samples_drafts(self) and batch.sampling_info.is_any_greedy
         return low_temperature_for_greedy(batch.sampling_info) if samples else contextlib.nullcontext()

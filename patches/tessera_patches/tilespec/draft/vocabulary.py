@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from tessera_patches.core.changes import Mixin, TemporaryFields
+from tessera_patches.core.changes import Mixin
+from tessera_patches.engine.model import vocabulary, with_vocabulary
 
 
 def draft_vocab_size(drafts: Any) -> int:
     """The size of a draft worker's vocabulary."""
     known = drafts.hot_token_id
-    return int(drafts.target_worker.model_config.vocab_size if known is None else known.shape[0])
+    return int(vocabulary(drafts.target_worker) if known is None else known.shape[0])
 
 
 def draft_ids(drafts: Any) -> torch.Tensor | None:
@@ -25,7 +26,7 @@ def draft_ids(drafts: Any) -> torch.Tensor | None:
     if known is None:
         return None
     options: dict[str, Any] = {"dtype": torch.int32, "device": known.device}
-    ids = torch.full((drafts.target_worker.model_config.vocab_size,), -1, **options)
+    ids = torch.full((vocabulary(drafts.target_worker),), -1, **options)
     ids[known] = torch.arange(len(known), **options)
     return ids
 
@@ -48,5 +49,5 @@ class ReducedVocabulary(Mixin):
 
     def _capture_cuda_graphs(self) -> None:
         """Sizes the graphs' buffers of proposals by the draft's vocabulary, where SGLang takes the target's."""
-        with TemporaryFields(self.draft_runner.model_config, vocab_size=draft_vocab_size(self)):
+        with with_vocabulary(self.draft_runner, draft_vocab_size(self)):
             super()._capture_cuda_graphs()

@@ -15,6 +15,7 @@ from sglang.srt.models.llama import LlamaAttention
 
 from tessera_patches.core.changes import replace_method
 from tessera_patches.core.scoped import ScopedValue
+from tessera_patches.engine.batches import speculative_input
 
 
 class _LastRows(NamedTuple):
@@ -61,7 +62,7 @@ def compute_last_rows_only(model: Any, on_logits: Callable[[Any], Any] = lambda 
     def forward(input_ids: torch.Tensor, positions: torch.Tensor, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
         if not forward_batch.forward_mode.is_draft_extend_v2():
             return original(input_ids, positions, forward_batch, *args, **kwargs)
-        bs, rows, drafts = forward_batch.batch_size, len(input_ids), forward_batch.spec_info
+        bs, rows, drafts = forward_batch.batch_size, len(input_ids), speculative_input(forward_batch)
         width = rows // bs
         begins = torch.arange(0, rows, width, device=input_ids.device)
         # Graphs of all widths share num_accept_tokens: during a capture it may have the counts of a wider one.

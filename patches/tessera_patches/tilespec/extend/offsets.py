@@ -10,6 +10,8 @@ from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_patches.core.changes import change_class
+from tessera_patches.engine.attention import slot_map, translates_slots
+from tessera_patches.engine.batches import speculative_input
 from tessera_patches.tilespec.extend.last_rows import attends_in_one_layer
 
 
@@ -29,7 +31,7 @@ class FusedExtendTriton(TritonAttnBackend):
         accept_lens = spec_info.num_accept_tokens[:bs] if self.counts_accepted else None
         lens = seq_lens[:bs], extend_lens[:bs], accept_lens
         offsets = ExtendOffsets(self.qo_indptr[: bs + 1], self.kv_indptr[: bs + 1], self.cuda_graph_kv_indices)
-        extend_offsets(*lens, req_pool_indices[:bs], self.req_to_token, width, offsets)
+        extend_offsets(*lens, req_pool_indices[:bs], slot_map(self), width, offsets)
         return offsets.qo_indptr, offsets.kv_indptr, width
 
 
@@ -65,7 +67,7 @@ class LastQueryTriton(FusedExtendTriton):
         """Stores all keys and values. Returns ``[bs, heads * size]``; outside of graphs ``[rows, heads * size]``."""
         if self.forward_metadata.num_kv_splits is None or not forward_batch.forward_mode.is_draft_extend_v2():
             return super().forward_extend(q, k, v, layer, forward_batch, *args, **kwargs)
-        queries = q[forward_batch.spec_info.select_index]
+        queries = q[speculative_input(forward_batch).select_index]
         return self.forward_decode(queries, k, v, layer, forward_batch, *args, **kwargs)
 
 
@@ -77,5 +79,5 @@ def fuse_extend(backend: Any, model: Any) -> None:
     if type(backend) is not TritonAttnBackend or torch.device(backend.device).type != "cuda":
         return
     plain = backend.sliding_window_size is None and backend.dcp_size == 1 and not backend.use_mla
-    once = plain and backend._translate_kv_loc is None and attends_in_one_layer(model)
+    once = plain and not translates_slots(backend) and attends_in_one_layer(model)
     change_class(backend, LastQueryTriton if once else FusedExtendTriton)

@@ -57,7 +57,7 @@ def facts(args: Any, steps: list[int], batch_sizes: list[int], tiers: list[int])
     """The facts of a server on a CUDA device, as JSON values.
 
     Args:
-        args: SGLang's ``ServerArgs``.
+        args: SGLang's resolved options.
         steps: the numbers of drafted tokens to choose from.
         batch_sizes: of the captured graphs.
         tiers: sizes in tokens of the graphs for verifications in part.

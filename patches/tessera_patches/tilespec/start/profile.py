@@ -28,6 +28,9 @@ from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import with_whole_steps
 from tessera_kernels.triton.device.launcher import power_of_2
 from tessera_patches.apply import start_error
+from tessera_patches.engine.cache import request_limit, slot_map
+from tessera_patches.engine.model import vocabulary
+from tessera_patches.engine.options import options
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 from tessera_patches.tilespec.start import facts as tilespec_facts
 from tessera_patches.tilespec.start.rehearsal import (
@@ -70,10 +73,10 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
     begin = time.perf_counter()
     if torch.device(worker.device).type != "cuda":
         _rehearse(worker, states, None)
-        return Profile({}, nominal(sorted(states), worker.req_to_token_pool.req_to_token.shape[0]), calibrations)
+        return Profile({}, nominal(sorted(states), slot_map(worker).shape[0]), calibrations)
     sizes = sorted(_full_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
-    facts = tilespec_facts.facts(worker.server_args, sorted(states), sizes, tiers)
+    facts = tilespec_facts.facts(options(worker), sorted(states), sizes, tiers)
     ranks = get_tp_group()
     first = ranks.rank_in_group == 0
     known = ranks.broadcast_object(_cached(facts) if first else None)
@@ -105,7 +108,7 @@ def _cached(facts: dict[str, Any]) -> Profile | None:
 def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
     """Whether the times of plain decoding, for the smallest and the greatest batch, differ from the profile's."""
     runner, ends = states[0].target_graph_runner, [sizes[0], sizes[-1]]
-    _fill(runner, runner.model_runner.model_config.vocab_size)  # as when it was measured
+    _fill(runner, vocabulary(runner.model_runner))  # as when it was measured
     _raise_clock(runner)
     profiled = [float(known.costs.uniform[1].at(size)) for size in ends]
     ranks = get_tp_group()
@@ -118,7 +121,7 @@ def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
 def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
     """The costs of all graphs over short contexts."""
     _raise_clock(states[0].target_graph_runner)
-    vocabularies = worker.target_worker.model_config.vocab_size, draft_vocab_size(worker.draft_worker)
+    vocabularies = vocabulary(worker.target_worker), draft_vocab_size(worker.draft_worker)
     uniform, draft, extend = {}, {}, {}
     with _bar(sorted(states), "timing graphs", "width") as progress:
         for steps in progress:
@@ -163,8 +166,7 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     Some of our kernels are compiled for each width, and again for sampling and for log-probabilities.
     """
     on_cpu = torch.device(worker.device).type == "cpu"
-    most = worker.req_to_token_pool.size
-    sizes = [min(2, most)] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
+    sizes = [min(2, request_limit(worker))] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     least = min(filter(None, states))
     for place, bs in enumerate(_bar(sizes, "rehearsing", "batch size")):

@@ -12,13 +12,11 @@ from contextlib import contextmanager
 from enum import Enum
 from itertools import pairwise
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.mem_cache.allocation import assign_req_to_token_pool_func
-from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.sampling.sampling_params import TOP_K_ALL
@@ -26,12 +24,15 @@ from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_utils import get_draft_recurrent_hidden_state_spec
 
 from tessera.tilespec.policy import Choice
+from tessera_patches.engine.batches import placeholder_fields
+from tessera_patches.engine.cache import allocatable_slots, reserved_slots, slot_map
+from tessera_patches.engine.model import context_length, vocabulary
+from tessera_patches.engine.options import samples_drafts
+from tessera_patches.engine.workers import clear_read_event
 from tessera_patches.tilespec import relay as tilespec_relay
 from tessera_patches.tilespec.draft.proposals import one_hot_probs
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 
-_ABSENT = ("lora_id", "grammar", "token_type_ids")
-"""Attributes that SGLang reads of each request of a decode step, and that are None here."""
 _WARM_UPS = 2
 _STEPS = 5
 
@@ -129,7 +130,7 @@ def on_forward_stream(worker: Any) -> Iterator[None]:
 @contextmanager
 def rehearsal(worker: Any, bs: int, context: int, kind: SamplingKind = SamplingKind.GREEDY) -> Iterator[Rehearsal]:
     """A `Rehearsal`, after which the request pool and the acceptance counts are restored."""
-    table = worker.req_to_token_pool.req_to_token
+    table = slot_map(worker)
     rows = table[1 : bs + 1]
     before = rows.clone()
     slots = _random_slots(worker, bs, context)
@@ -140,7 +141,7 @@ def rehearsal(worker: Any, bs: int, context: int, kind: SamplingKind = SamplingK
     finally:
         rows.copy_(before)
         worker._scores.reset()
-        worker.war_fastpath_runner.war_fastpath_read_done_event = None  # else the scheduler waits for it
+        clear_read_event(worker)  # else the scheduler waits for it
 
 
 def warm_up_slot_assignment(worker: Any, bs: int) -> None:
@@ -149,7 +150,7 @@ def warm_up_slot_assignment(worker: Any, bs: int) -> None:
     Triton compiles it for each power of two of the batch size, and again for slots that are not aligned to 16 bytes, as
     parts of the list of free slots may be.
     """
-    table = worker.req_to_token_pool.req_to_token
+    table = slot_map(worker)
     requests = torch.arange(1, bs + 1, device=table.device)
     nowhere = torch.zeros(bs, dtype=torch.int32, device=table.device)
     slots = torch.zeros(2, dtype=torch.int64, device=table.device)
@@ -159,23 +160,17 @@ def warm_up_slot_assignment(worker: Any, bs: int) -> None:
 
 def longest_context(worker: Any, bs: int) -> int:
     """The greatest context length for which ``bs`` requests fit into the KV pool."""
-    room: int = worker.token_to_kv_pool_allocator.size // bs - worker.page_size
-    table: int = worker.req_to_token_pool.req_to_token.shape[1]
-    positions: int = worker.target_worker.model_runner.model_config.context_len
-    return max(min(room, table, positions) - _reserved_slots(worker), 1)
-
-
-def _reserved_slots(worker: Any) -> int:
-    """KV slots of each request that SGLang reserves for a step."""
-    return int(get_alloc_reserve_per_decode(worker.server_args))
+    room: int = allocatable_slots(worker) // bs - worker.page_size
+    table, positions = slot_map(worker).shape[1], context_length(worker.target_worker.model_runner)
+    return max(min(room, table, positions) - reserved_slots(worker), 1)
 
 
 def _random_slots(worker: Any, bs: int, context: int) -> torch.Tensor:
     """KV slots in random pages, ``[bs, context + reserved]``, without repetition if the pool is large enough."""
-    page, length = worker.page_size, context + _reserved_slots(worker)
+    page, length = worker.page_size, context + reserved_slots(worker)
     each = -(-length // page)
-    pages = int(worker.token_to_kv_pool_allocator.size) // page - 1
-    table = worker.req_to_token_pool.req_to_token
+    pages = allocatable_slots(worker) // page - 1
+    table = slot_map(worker)
     places = torch.randperm(pages, device=table.device)
     chosen = 1 + places[torch.arange(bs * each, device=table.device) % pages]
     slots: torch.Tensor = chosen.view(bs, each, 1) * page + torch.arange(page, device=table.device)
@@ -187,13 +182,12 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
     drafts, device = worker.draft_worker, worker.device
     size, dtype = get_draft_recurrent_hidden_state_spec(drafts.draft_runner)
     first = torch.randint(draft_vocab_size(drafts), (bs, worker.topk), device=device)
-    proposes = worker.server_args.speculative_use_rejection_sampling
     return EagleDraftInput(
         topk_p=torch.full((bs, worker.topk), 1 / (1 + worker.topk), device=device),
         topk_index=first,
-        draft_probs=one_hot_probs(first, draft_vocab_size(drafts)) if proposes else None,
+        draft_probs=one_hot_probs(first, draft_vocab_size(drafts)) if samples_drafts(worker) else None,
         hidden_states=None if size is None else torch.randn(bs, size, device=device).to(dtype),
-        bonus_tokens=torch.randint(worker.target_worker.model_config.vocab_size, (bs,), device=device),
+        bonus_tokens=torch.randint(vocabulary(worker.target_worker), (bs,), device=device),
         num_tokens_per_req=1,
         num_tokens_for_logprob_per_req=1,
     )
@@ -201,7 +195,7 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
 
 def _fields(worker: Any, bs: int, context: int, kind: SamplingKind) -> dict[str, Any]:
     """Fields of ``ScheduleBatch`` for all steps. Nothing is copied from the host, which would wait for the device."""
-    runner, device = worker.target_worker.model_runner, worker.device
+    device = worker.device
     ones = torch.ones(bs, device=device)
     greedy = kind is SamplingKind.GREEDY
     sampling = SamplingBatchInfo(
@@ -214,27 +208,11 @@ def _fields(worker: Any, bs: int, context: int, kind: SamplingKind) -> dict[str,
         need_top_p_sampling=kind is SamplingKind.TRUNCATED,
         need_top_k_sampling=kind is SamplingKind.TRUNCATED,
         need_min_p_sampling=False,
-        vocab_size=runner.model_config.vocab_size,
+        vocab_size=vocabulary(worker.target_worker.model_runner),
         device=device,
     )
-    backends = [backend for backend in worker.spec_v2_attn_backends if backend is not None]
-    on_host = any(getattr(backend, "needs_cpu_seq_lens", True) for backend in backends)
-    requests: Any = [
-        SimpleNamespace(rid=f"rehearsal-{i}", kv_committed_len=context, **dict.fromkeys(_ABSENT)) for i in range(bs)
-    ]
     return {
-        "reqs": requests,
-        "req_to_token_pool": worker.req_to_token_pool,
-        "token_to_kv_pool_allocator": worker.token_to_kv_pool_allocator,
-        "model_config": runner.model_config,
-        "device": device,
-        "spec_algorithm": runner.spec_algorithm,
+        **placeholder_fields(worker, bs, context),
         "sampling_info": sampling,
         "return_logprob": kind is SamplingKind.LOGPROBS,
-        "multimodal_inputs": [None] * bs,
-        "req_pool_indices": torch.arange(1, bs + 1, device=device),
-        "seq_lens": torch.full((bs,), context, device=device),
-        "orig_seq_lens": torch.full((bs,), context, dtype=torch.int32, device=device),
-        "seq_lens_cpu": torch.full((bs,), context) if on_host else None,
-        "seq_lens_sum": bs * context if on_host else None,
     }

@@ -24,6 +24,7 @@ from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_patches.core.attachment import Attachment
 from tessera_patches.core.changes import TemporaryFields
+from tessera_patches.engine.batches import rows_of
 from tessera_patches.tilespec.verify import penalties as tilespec_penalties
 
 
@@ -68,7 +69,7 @@ def accept(
         for output in accepted:
             get_tp_group().broadcast(output, src=0)
     if tilespec_penalties.of(batch.sampling_info) is not None:
-        chains.recent.update(batch.req_pool_indices, accepted.tokens.view(bs, width), accepted.accept_lens)
+        chains.recent.update(rows_of(batch), accepted.tokens.view(bs, width), accepted.accept_lens)
     if batch.return_logprob:
         logits_output.next_token_logits = logits.float()
     return accepted.tokens, accepted.accept_lens, accepted.accept_index
@@ -97,7 +98,7 @@ def _adjusted_logits(
     within = torch.arange(len(logits), device=logits.device) - qo_indptr[requests]
     if penalties is not None:
         tokens, recent = drafted
-        before = None if recent is None else recent.of(batch.req_pool_indices)
+        before = None if recent is None else recent.of(rows_of(batch))
         depths = within.clamp(max=tokens.shape[1] - 1)
         penalties.penalize_drafts(logits, requests, depths, batch.seq_lens, tokens, before)
     if bias is not None:

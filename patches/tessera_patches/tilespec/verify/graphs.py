@@ -15,6 +15,8 @@ from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_captu
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.tiers import tiers
 from tessera_patches.core.changes import TemporaryFields
+from tessera_patches.engine.attention import backend_of, decode_graphs, with_graphs
+from tessera_patches.engine.model import has_mrope
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.attention.triton import can_be_ragged, make_ragged
 from tessera_patches.tilespec.verify.single_load import SingleLoadGraphRunner
@@ -64,7 +66,7 @@ class RaggedGraphs(SingleLoadGraphRunner):
 
     def _stage_ragged_verify_layout(self, ragged_layout: Any, graph_size_key: int) -> None:
         """Copies a layout to the buffers of captured kernels, if they read one."""
-        if not getattr(self.attn_backend, "captures_no_layout", False):
+        if not getattr(backend_of(self), "captures_no_layout", False):
             super()._stage_ragged_verify_layout(ragged_layout, graph_size_key)
 
     def get_spec_info(self, num_tokens: int) -> Any:
@@ -88,7 +90,7 @@ class RaggedGraphs(SingleLoadGraphRunner):
 
 def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
     """Capture the graphs; None without CUDA graphs, or if attention or model do not support ragged verification."""
-    if model_runner.decode_cuda_graph_runner is None:
+    if decode_graphs(model_runner) is None:
         return None
     reason = _unsupported_reason(model_runner, shape)
     if reason is not None:
@@ -108,18 +110,18 @@ def check_eager(model_runner: Any, shape: DraftShape) -> None:
     Raises:
         RuntimeError: the attention backend would silently verify drafts of one size.
     """
-    ragged = model_runner.attn_backend.supports_ragged_verify_graph and not shape.trees
+    ragged = backend_of(model_runner).supports_ragged_verify_graph and not shape.trees
     if not ragged and model_runner.device != "cpu":
-        name = type(model_runner.attn_backend).__name__
+        name = type(backend_of(model_runner)).__name__
         raise RuntimeError(f"tessera: a verification in part on {name}, which has none; this is a bug of --tile-spec")
 
 
 def _unsupported_reason(model_runner: Any, shape: DraftShape) -> str | None:
-    backend = model_runner.attn_backend
+    backend = backend_of(model_runner)
     chains = backend.supports_ragged_verify_graph and not shape.trees
     if not chains and not can_be_ragged(backend):
         return f"{type(backend).__name__} has no ragged graphs{' of trees' if shape.trees else ''}"
-    if model_runner.model_config.model_is_mrope:
+    if has_mrope(model_runner):
         return "this model's positions have three axes"
     return None
 
@@ -128,4 +130,4 @@ def use_graphs(graphs: RaggedGraphs | None, model_runner: Any) -> contextlib.Abs
     """Run the target on ``graphs`` in a ``with`` block; on its own ones if they are None."""
     if graphs is None:
         return contextlib.nullcontext()
-    return TemporaryFields(model_runner, decode_cuda_graph_runner=graphs, attn_backend=graphs.attn_backend)
+    return with_graphs(model_runner, graphs)

@@ -14,6 +14,9 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_patches.core.attachment import Attachment
+from tessera_patches.engine.attention import backend_of, decode_graphs
+from tessera_patches.engine.batches import rows_of
+from tessera_patches.engine.cache import slot_map_of
 from tessera_patches.tilespec.draft.trees import DraftTree, prune_trees
 from tessera_patches.tilespec.verify.accept import unpack_rows
 from tessera_patches.tilespec.verify.layout import PlanViews, layout_of
@@ -49,10 +52,10 @@ def prepare(partial: PartialVerify, verify_input: Any, pool: Any, batch: Any, ta
     bs, runner = batch.seq_lens.shape[0], target_worker.model_runner
     tree = DraftTree.of(verify_input)
     if tree is not None:
-        prune_trees(tree, verify_input, batch.seq_lens, partial.plan, runner.attn_backend)
+        prune_trees(tree, verify_input, batch.seq_lens, partial.plan, backend_of(runner))
     partial.padded = VerifyRows.with_new_locations(verify_input.draft_token, verify_input.positions)
     packed = VerifyRows(*(one.new_empty(partial.rows) for one in partial.padded))
-    slots = KVSlots(pool.req_to_token, batch.req_pool_indices, batch.seq_lens)
+    slots = KVSlots(slot_map_of(pool), rows_of(batch), batch.seq_lens)
     pack_verify(partial.padded, slots, partial.plan.qo_indptr, packed)
 
     verify_input.ragged_verify_layout = layout_of(partial.plan, partial.views, bs, partial.tokens, partial.rows)
@@ -64,7 +67,7 @@ def prepare(partial: PartialVerify, verify_input: Any, pool: Any, batch: Any, ta
     forward_batch = ForwardBatch.init_new(
         batch, runner, capture_hidden_mode=hidden, return_hidden_states_before_norm=False
     )
-    graphs = runner.decode_cuda_graph_runner
+    graphs: Any = decode_graphs(runner)
     on_graph = bool(graphs and graphs.can_run_graph(forward_batch))
     if on_graph:
         graphs.load_batch(forward_batch)

@@ -16,6 +16,7 @@ from sglang.srt.sampling.penaltylib.orchestrator import _BatchedPenalizer
 from sglang.srt.utils.common import is_pin_memory_available
 
 from tessera.tilespec.penalties import Penalties
+from tessera_patches.engine.requests import output_ids, output_tokens, prompt_ids
 
 _NAME = "tessera_penalties"
 _COUNTED = "tessera_counted"
@@ -57,7 +58,7 @@ class TokenPenalizer(_BatchedPenalizer):
         self._count(self.orchestrator.reqs())
 
     def _count(self, reqs: Any) -> None:
-        new = [req.output_ids[getattr(req, _COUNTED) :] for req in reqs]
+        new = [output_ids(req)[getattr(req, _COUNTED) :] for req in reqs]
         longest = max(map(len, new), default=0)
         if longest == 0:
             return
@@ -65,7 +66,7 @@ class TokenPenalizer(_BatchedPenalizer):
         rows = table.numpy()
         for row, req, tokens in zip(rows, reqs, new, strict=True):
             row[0], row[1 : len(tokens) + 1] = len(tokens), np.array(tokens, np.int64)
-            setattr(req, _COUNTED, len(req.output_ids))
+            setattr(req, _COUNTED, output_tokens(req))
         there = table.to(self.orchestrator.device, non_blocking=True)
         self.penalties = self.penalties.with_tokens(there[:, 1:], there[:, 0])
 
@@ -123,7 +124,7 @@ def _empty_penalties(reqs: Any, vocab_size: int, device: Any) -> Penalties:
     return Penalties(
         torch.zeros((len(reqs), vocab_size), device=device),
         torch.zeros(len(reqs), dtype=torch.int64, device=device),
-        torch.tensor([len(req.origin_input_ids) for req in reqs], device=device),
+        torch.tensor([len(prompt_ids(req)) for req in reqs], device=device),
         frequency,
         presence,
         repetition,
