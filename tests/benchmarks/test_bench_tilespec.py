@@ -184,4 +184,4 @@ def test_what_is_hooked_is_what_the_worker_calls() -> None:
     module, name = profile_gate._TARGET.rsplit(".", 1)
     worker = importlib.import_module("tessera_patches.tilespec.worker")
     assert vars(worker)["tilespec_profile"] is importlib.import_module(module)
-    assert f"tilespec_profile.{name}(self, " in inspect.getsource(worker.SizedWorker.profile)
+    assert f"tilespec_profile.{name}(self, " in inspect.getsource(worker.AdaptiveWorker.profile)

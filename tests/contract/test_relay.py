@@ -136,7 +136,7 @@ def test_without_a_gpu_it_is_sglangs(relay: Callable[[bool], FutureMap], monkeyp
 
 
 @pytest.mark.parametrize("states", [True, False])
-def test_it_is_rehearsed_with_the_tokens_of_prefills_and_of_verifications(
+def test_it_is_warmed_up_with_the_tokens_of_prefills_and_of_verifications(
     monkeypatch: pytest.MonkeyPatch, states: bool
 ) -> None:
     """Else a kernel would be compiled while the first request waits."""
@@ -149,5 +149,5 @@ def test_it_is_rehearsed_with_the_tokens_of_prefills_and_of_verifications(
         hidden_states=left.hidden_states,
         bonus_tokens=left.bonus_tokens,
     )
-    tilespec_relay.rehearse(drafts)
+    tilespec_relay.warm_up(drafts)
     assert seen == [torch.int32, torch.int64]

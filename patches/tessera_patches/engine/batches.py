@@ -67,7 +67,7 @@ def placeholder_fields(worker: EAGLEWorkerV2, bs: int, context: int) -> dict[str
     device = worker.device
     on_host = any(_reads_host_lens(backend) for backend in worker.spec_v2_attn_backends if backend is not None)
     return {
-        "reqs": [_placeholder(f"rehearsal-{i}", context) for i in range(bs)],
+        "reqs": [_placeholder(f"warm-up-{i}", context) for i in range(bs)],
         "req_to_token_pool": request_pool(worker),
         "token_to_kv_pool_allocator": slot_allocator(worker),
         "model_config": configuration(runner),

@@ -7,17 +7,17 @@ from typing import Any
 
 from tessera_patches.engine.options import resolved
 from tessera_patches.tilespec.draft.trees import DraftTree
-from tessera_patches.tilespec.tree_worker import SizedTrees
+from tessera_patches.tilespec.tree_worker import AdaptiveTreeWorker
 from tessera_patches.tilespec.verify import accept, pack
 from tessera_patches.tilespec.verify.accept import ChainVerify
 from tessera_patches.tilespec.verify.pack import PartialVerify
-from tessera_patches.tilespec.worker import SizedWorker, sized_class
+from tessera_patches.tilespec.worker import AdaptiveWorker, adaptive_class
 
 
-def sized_worker(original: Callable[..., type], algorithm: Any, server_args: Any) -> type:
+def adaptive_worker(original: Callable[..., type], algorithm: Any, server_args: Any) -> type:
     """AROUND ``SpeculativeAlgorithm.create_worker``: SGLang's worker class, extended by TileSpec."""
-    mixin = SizedTrees if resolved(server_args).speculative_eagle_topk > 1 else SizedWorker
-    return sized_class(original(algorithm, server_args), mixin)
+    mixin = AdaptiveTreeWorker if resolved(server_args).speculative_eagle_topk > 1 else AdaptiveWorker
+    return adaptive_class(original(algorithm, server_args), mixin)
 
 
 def profile(result: None, scheduler: Any) -> None:

@@ -23,8 +23,8 @@ def stash(original: Callable[..., None], future_map: Any, future_indices: torch.
         proposals[future_indices] = payload.draft_probs
 
 
-def rehearse(drafts: Any) -> None:
-    """Compile the kernel for these drafts; rehearsed steps of a worker do not use ``FutureMap``.
+def warm_up(drafts: Any) -> None:
+    """Compile the kernel for these drafts; warm-up steps of a worker do not use ``FutureMap``.
 
     Args:
         drafts: SGLang's ``EagleDraftInput`` of a batch.

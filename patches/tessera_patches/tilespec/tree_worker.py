@@ -10,11 +10,11 @@ from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.tilespec.draft.drafts import score_trees
 from tessera_patches.tilespec.draft.trees import DraftTree
-from tessera_patches.tilespec.worker import SizedWorker
+from tessera_patches.tilespec.worker import AdaptiveWorker
 
 
-class SizedTrees(SizedWorker):
-    """A `SizedWorker` for trees."""
+class AdaptiveTreeWorker(AdaptiveWorker):
+    """A `AdaptiveWorker` for trees."""
 
     scores_class = TreeScores
     score_drafts = staticmethod(score_trees)

@@ -38,7 +38,7 @@ from tessera_patches.tilespec.extend.last_rows import compute_last_rows_only
 from tessera_patches.tilespec.start import late_compiles
 from tessera_patches.tilespec.start import profile as tilespec_profile
 from tessera_patches.tilespec.start.launches import cache_sglang_launches
-from tessera_patches.tilespec.start.rehearsal import on_forward_stream
+from tessera_patches.tilespec.start.warm_up import on_forward_stream
 from tessera_patches.tilespec.verify import graphs as tilespec_graphs
 from tessera_patches.tilespec.verify.accept import ChainVerify
 from tessera_patches.tilespec.verify.layout import PlanViews
@@ -97,8 +97,8 @@ class RuntimeStates:
             truncate(log, before)  # SGLang would keep a line for each switch
 
 
-class SizedWorker(Mixin):
-    """The mixin that `sized_class` adds to ``EAGLEWorkerV2`` or ``StandaloneWorkerV2``.
+class AdaptiveWorker(Mixin):
+    """The mixin that `adaptive_class` adds to ``EAGLEWorkerV2`` or ``StandaloneWorkerV2``.
 
     Confidences, the acceptance table and counts stay on the device (`Scores`). The host chooses two numbers for each
     step: the draft tokens of each request, and the verified tokens of the batch. The device chooses which tokens.
@@ -269,6 +269,6 @@ def _exit_with_traceback(doing: str, hint: str = "") -> Iterator[None]:
         raise start_error(f"--tile-spec: {doing} failed: {error}{hint}") from error
 
 
-def sized_class(worker: type, mixin: type[SizedWorker]) -> type:
+def adaptive_class(worker: type, mixin: type[AdaptiveWorker]) -> type:
     """SGLang's worker class, extended by TileSpec."""
     return extend_class(worker, mixin)

@@ -22,7 +22,7 @@ from tessera_patches.tilespec.draft.vocabulary import ReducedVocabulary
 from tessera_patches.tilespec.extend.offsets import fuse_extend
 
 
-class SizedDraftWorker(Mixin):
+class AdaptiveDraftWorker(Mixin):
     """A draft worker with CUDA graphs of draft-extends for each number of draft tokens."""
 
     scores: Scores | TreeScores
@@ -106,10 +106,10 @@ class TreeDraftWorker(Mixin):
 
 def score_chains(worker: Any) -> None:
     """Extend SGLang's draft worker for chains (in place)."""
-    mixins = ChainDraftWorker, FirstTokens, SizedDraftWorker, RejectionSampledDrafts, ReducedVocabulary
+    mixins = ChainDraftWorker, FirstTokens, AdaptiveDraftWorker, RejectionSampledDrafts, ReducedVocabulary
     change_class(worker, extend_class(type(worker), *mixins))
 
 
 def score_trees(worker: Any) -> None:
     """Extend SGLang's draft worker for trees (in place)."""
-    change_class(worker, extend_class(type(worker), TreeDraftWorker, LastRowsExtend, SizedDraftWorker))
+    change_class(worker, extend_class(type(worker), TreeDraftWorker, LastRowsExtend, AdaptiveDraftWorker))

@@ -1,1 +1,1 @@
-"""Before anything is served: graphs rehearsed, steps measured."""
+"""Before anything is served: steps warmed up and measured."""

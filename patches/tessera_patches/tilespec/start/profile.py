@@ -33,11 +33,11 @@ from tessera_patches.engine.model import vocabulary
 from tessera_patches.engine.options import options
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 from tessera_patches.tilespec.start import facts as tilespec_facts
-from tessera_patches.tilespec.start.rehearsal import (
-    Rehearsal,
+from tessera_patches.tilespec.start.warm_up import (
     SamplingKind,
+    WarmUpBatch,
     longest_context,
-    rehearsal,
+    warm_up_batch,
     warm_up_slot_assignment,
 )
 
@@ -72,7 +72,7 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
     """
     begin = time.perf_counter()
     if torch.device(worker.device).type != "cuda":
-        _rehearse(worker, states, None)
+        _warm_up(worker, states, None)
         return Profile({}, nominal(sorted(states), slot_map(worker).shape[0]), calibrations)
     sizes = sorted(_full_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
@@ -83,14 +83,14 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
     calibrations = calibrations if known is None else known.calibrations
     found = None if known is None or _stale(known, states, sizes) else known
     if found is None:
-        # Graphs first: rehearsals leave long contexts in their buffers.
+        # Graphs first: warm-up steps leave long contexts in their buffers.
         graphs = _graph_costs(worker, states, ragged)
-        _rehearse(worker, states, ragged)
+        _warm_up(worker, states, ragged)
         found = Profile(facts, _whole_steps(worker, graphs), calibrations)
         if first:
             cache.save(found)
     else:
-        _rehearse(worker, states, ragged)
+        _warm_up(worker, states, ragged)
     if first:
         logger.info("tessera: the cost profile is %s, after %.1f s", found.key, time.perf_counter() - begin)
     return found
@@ -155,12 +155,12 @@ def _whole_steps(worker: Any, graphs: CostTable) -> CostTable:
     contexts = sorted({max(1, int(share * most)) for share in _LENGTHS})
     seconds = np.empty((len(contexts), len(steps)))
     for row, context in enumerate(_bar(contexts, "timing whole steps", "context")):
-        with rehearsal(worker, bs, context) as rehearsed:
-            seconds[row] = [rehearsed.seconds(count) for count in steps]
+        with warm_up_batch(worker, bs, context) as batch:
+            seconds[row] = [batch.seconds(count) for count in steps]
     return with_whole_steps(graphs, bs, contexts, seconds)
 
 
-def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
+def _warm_up(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     """Run each kind of step once, to compile its kernels, and to fail now if it fails.
 
     Some of our kernels are compiled for each width, and again for sampling and for log-probabilities.
@@ -169,23 +169,23 @@ def _rehearse(worker: Any, states: dict[int, Any], ragged: Any) -> None:
     sizes = [min(2, request_limit(worker))] if on_cpu else _sizes(states[0].target_graph_runner.max_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     least = min(filter(None, states))
-    for place, bs in enumerate(_bar(sizes, "rehearsing", "batch size")):
+    for place, bs in enumerate(_bar(sizes, "warming up", "batch size")):
         warm_up_slot_assignment(worker, bs)
-        with rehearsal(worker, bs, _SHORT) as rehearsed:
-            _each_width(rehearsed, bs, sorted(states), tiers, place)
+        with warm_up_batch(worker, bs, _SHORT) as batch:
+            _each_width(batch, bs, sorted(states), tiers, place)
             padded = [tier for tier in tiers if tier >= bs * (least + 1)]
             if padded:
-                rehearsed.step(least, padded[0])
+                batch.step(least, padded[0])
             if on_cpu:
-                rehearsed.step(max(states), tokens=3)
+                batch.step(max(states), tokens=3)
     few = min(_SAMPLED, sizes[-1])
-    for kind in _bar([SamplingKind.TEMPERATURE, SamplingKind.TRUNCATED, SamplingKind.LOGPROBS], "rehearsing", "kind"):
-        with rehearsal(worker, few, _SHORT, kind) as rehearsed:
-            _each_width(rehearsed, few, sorted(states), tiers, 0)
-    for tier in _bar(_kinds_of_tiers(tiers, ragged), "rehearsing", "tier"):
+    for kind in _bar([SamplingKind.TEMPERATURE, SamplingKind.TRUNCATED, SamplingKind.LOGPROBS], "warming up", "kind"):
+        with warm_up_batch(worker, few, _SHORT, kind) as batch:
+            _each_width(batch, few, sorted(states), tiers, 0)
+    for tier in _bar(_kinds_of_tiers(tiers, ragged), "warming up", "tier"):
         _pad(ragged, tier)
-        with rehearsal(worker, min(-(-tier // 2), ragged.max_bs), _SHORT) as rehearsed:
-            rehearsed.step(max(states), tier)
+        with warm_up_batch(worker, min(-(-tier // 2), ragged.max_bs), _SHORT) as batch:
+            batch.step(max(states), tier)
 
 
 def _pad(ragged: Any, tier: int) -> None:
@@ -198,13 +198,13 @@ def _pad(ragged: Any, tier: int) -> None:
             layout.padded_to_bucket(padded_bs=slots)
 
 
-def _each_width(rehearsed: Rehearsal, bs: int, widths: list[int], tiers: list[int], place: int) -> None:
+def _each_width(batch: WarmUpBatch, bs: int, widths: list[int], tiers: list[int], place: int) -> None:
     """Run steps with each number of draft tokens, that verify all of them or a part."""
     for steps in widths:
-        rehearsed.step(steps)
+        batch.step(steps)
         fitting = [tier for tier in tiers if bs <= tier < bs * (steps + 1)]
         if fitting:
-            rehearsed.step(steps, fitting[place % len(fitting)])
+            batch.step(steps, fitting[place % len(fitting)])
 
 
 def _kind(size: int) -> tuple[int, bool]:

@@ -51,7 +51,7 @@ def accept(
     """Accept chains, and count the outcome. Returns the same as ``eagle_sample``.
 
     Sampled tokens are broadcast from the first rank, as in SGLang: sums of probabilities may differ between GPUs in the
-    last bit. Their outcome is counted by `tessera_patches.tilespec.worker.SizedWorker`.
+    last bit. Their outcome is counted by `tessera_patches.tilespec.worker.AdaptiveWorker`.
     """
     bs, width = batch.seq_lens.shape[0], verify_input.draft_token_num
     tokens = verify_input.draft_token.reshape(bs, width)

@@ -1,4 +1,4 @@
-"""Sizes that are rehearsed, with which every kernel is compiled that Triton tells apart."""
+"""Sizes of warm-up steps, with which every kernel is compiled that Triton tells apart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def compiled(size: int) -> tuple[int, bool, bool]:
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 8, 12, 16, 100, 128, 256])
-def test_each_batch_that_can_come_has_one_of_its_kind_among_those_rehearsed(most: int) -> None:
+def test_each_batch_that_can_come_has_one_of_its_kind_among_the_warm_up_steps(most: int) -> None:
     """Each once, and the greatest of all: what it allocates is there before requests wait for it."""
     sizes = _sizes(most)
     assert {compiled(size) for size in sizes} == {compiled(size) for size in range(1, most + 1)}
@@ -27,7 +27,7 @@ def test_each_batch_that_can_come_has_one_of_its_kind_among_those_rehearsed(most
 
 
 @pytest.mark.parametrize("most", [4, 24, 128])
-def test_each_tier_has_one_of_its_kind_among_those_rehearsed(most: int) -> None:
+def test_each_tier_has_one_of_its_kind_among_the_warm_up_steps(most: int) -> None:
     """By how many requests its graph is for, and by its tokens."""
     ragged = SimpleNamespace(slots=lambda tier: min(tier, most))
 

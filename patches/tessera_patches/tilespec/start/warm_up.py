@@ -64,11 +64,11 @@ class FixedChoice:
         """See `tessera.tilespec.decider.Decider.on_verify`."""
 
 
-class Rehearsal:
+class WarmUpBatch:
     """A batch of warm-up requests with contexts of one length.
 
     Args:
-        worker: a `tessera_patches.tilespec.worker.SizedWorker`; its decider is replaced.
+        worker: a `tessera_patches.tilespec.worker.AdaptiveWorker`; its decider is replaced.
         bs: requests of the batch, at most those of the request pool.
         context: tokens of each request in the KV cache.
         kind: their sampling parameters.
@@ -80,7 +80,7 @@ class Rehearsal:
         worker.decide_by(self._decider)
         self._fields = _fields(worker, bs, context, kind)
         self._next = _first_draft(worker, bs)
-        tilespec_relay.rehearse(self._next)
+        tilespec_relay.warm_up(self._next)
 
     def step(self, steps: int, tier: int | None = None, tokens: int | None = None) -> None:
         """Run a step. The next step begins at the same length, with the drafts of this one.
@@ -128,8 +128,10 @@ def on_forward_stream(worker: Any) -> Iterator[None]:
 
 
 @contextmanager
-def rehearsal(worker: Any, bs: int, context: int, kind: SamplingKind = SamplingKind.GREEDY) -> Iterator[Rehearsal]:
-    """A `Rehearsal`, after which the request pool and the acceptance counts are restored."""
+def warm_up_batch(
+    worker: Any, bs: int, context: int, kind: SamplingKind = SamplingKind.GREEDY
+) -> Iterator[WarmUpBatch]:
+    """A `WarmUpBatch`, after which the request pool and the acceptance counts are restored."""
     table = slot_map(worker)
     rows = table[1 : bs + 1]
     before = rows.clone()
@@ -137,7 +139,7 @@ def rehearsal(worker: Any, bs: int, context: int, kind: SamplingKind = SamplingK
     rows[:, : slots.shape[1]] = slots
     try:
         with torch.no_grad():
-            yield Rehearsal(worker, bs, context, kind)
+            yield WarmUpBatch(worker, bs, context, kind)
     finally:
         rows.copy_(before)
         worker._scores.reset()
