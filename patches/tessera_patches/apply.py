@@ -31,7 +31,9 @@ def start_error(why: object) -> BaseException:
     """
     from sglang.srt.runtime_context import get_server_args
 
-    return StartRefused(refusal_line(why)) if get_server_args().dp_size > 1 else SystemExit(refusal_line(why))
+    from tessera_patches.engine.options import resolved
+
+    return StartRefused(refusal_line(why)) if resolved(get_server_args()).dp_size > 1 else SystemExit(refusal_line(why))
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tessera_patches import support
 from tessera_patches.core import seams as core
+from tessera_patches.core import versions
 from tessera_patches.core.seam import Phase, Seam
 from tessera_patches.cpu import seams as cpu
 from tessera_patches.fingerprints import seams as fingerprints
@@ -18,7 +20,7 @@ from tessera_patches.tilespec.extend import seams as tilespec_extend
 from tessera_patches.tilespec.start import seams as tilespec_start
 from tessera_patches.tilespec.verify import seams as tilespec_verify
 
-SEAMS = (
+DECLARED = (
     *core.SEAMS,
     *launch.SEAMS,
     *http.SEAMS,
@@ -34,6 +36,18 @@ SEAMS = (
     *inject.SEAMS,
     *cpu.SEAMS,
 )
+"""Of all versions of SGLang."""
+
+
+def at(sglang_version: str) -> tuple[Seam, ...]:
+    """The seams of one version, without those of features that it does not have alone."""
+    absent = support.absent(sglang_version)
+    own = [seam.at(sglang_version) for seam in DECLARED if not set(seam.feature.split(", ")) <= absent]
+    return tuple(seam for seam in own if seam is not None)
+
+
+SEAMS = at(versions.installed() or support.DEFAULT)
+"""Of the installed version."""
 
 
 def seams(phase: Phase, features: list[str]) -> list[Seam]:

@@ -25,3 +25,7 @@ def _install() -> None:
         from tessera_patches import apply
 
         apply.install(on_cpu=on_cpu)
+
+        from tessera_patches.launch.flags import take_keywords
+
+        take_keywords()

@@ -38,6 +38,11 @@ def above_one(name: str) -> Callable[[Any], bool]:
     return lambda args: (getattr(args, name) or 1) > 1
 
 
+def set_later(name: str) -> Callable[[Any], bool]:
+    """The field ``name``, which not all supported versions of SGLang have, is there and not empty."""
+    return lambda args: bool(getattr(args, name, None))
+
+
 def lines(refusals: Sequence[Refusal], args: Any, feature: str) -> list[str]:
     """One sentence for each refusal that applies to ``args``; ``feature`` is the option that asked for the feature."""
     return [

@@ -4,7 +4,7 @@ SGLang takes a list with a value for each prompt for most of them. A list beside
 is a 500 there, or reaches its scheduler, which ends with the server.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -70,7 +70,7 @@ def refuse_internal(body: Any) -> None:
             raise BadRequest(name, body[name], "nothing: the server fills it")
 
 
-def check(request: Any, vocabulary: int, context: int, *, grammars: bool = True) -> None:
+def check(request: Any, vocabulary: int, context: int, *, grammars: bool = True, later: Collection[str] = ()) -> None:
     """Check the fields of SGLang's ``GenerateReqInput``.
 
     Args:
@@ -78,13 +78,14 @@ def check(request: Any, vocabulary: int, context: int, *, grammars: bool = True)
         vocabulary: how many token ids the model has; 0 where it is not known.
         context: tokens of a prompt and its answer at most; 0 where it is not known.
         grammars: whether the server survives a grammar.
+        later: which of `tessera.sampling.LATER` its SGLang has.
 
     Raises:
         BadRequest: names the field, its value and what is allowed.
     """
     count = _check_texts(request)
     _check_ids_of_texts(request.text, request.input_ids)
-    sampling.check(request.sampling_params, vocabulary, grammars=grammars)
+    sampling.check(request.sampling_params, vocabulary, grammars=grammars, later=later)
     one_each("sampling_params", request.sampling_params, count)
     _check_samples(request.sampling_params, count)
     most = vocabulary or INT32

@@ -5,7 +5,7 @@ integer belongs, an infinite logit, a token id that the model does not have.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -110,6 +110,11 @@ def _carried(item: object) -> bool:
     return item is None or isinstance(item, str | float)
 
 
+def nothing(field: str, value: object) -> None:
+    """A parameter that is not supported beside our features."""
+    raise BadRequest(field, value, "null: it is not supported with Tessera's features")
+
+
 CHECKS: Mapping[str, Check] = {
     "max_new_tokens": partial(integer, least=0, most=INT32),
     "min_new_tokens": partial(integer, least=0, most=INT32),
@@ -138,15 +143,18 @@ OF_THE_MODEL: Mapping[str, Callable[[str, Any, int], object]] = {
 """The same for those whose bounds depend on the vocabulary."""
 NAMES = [*CHECKS, *OF_THE_MODEL, "top_k", "n"]
 """Every parameter of a request; SGLang's class has further fields, which are no request's."""
+LATER: Mapping[str, Check] = {"watermark": nothing, "beam_width": nothing, "ebnf_full_assistant": boolean}
+"""Those that not all supported versions of SGLang have. Its OpenAI routes write null where nobody asked for one."""
 
 
-def check(value: Any, vocabulary: int, *, grammars: bool = True) -> None:
+def check(value: Any, vocabulary: int, *, grammars: bool = True, later: Collection[str] = ()) -> None:
     """Refuse sampling parameters of a request that SGLang would not survive, or would answer with a 500.
 
     Args:
         value: one object, one for each prompt, or none.
         vocabulary: how many token ids the model has; 0 where it is not known.
         grammars: whether the server survives a grammar.
+        later: which of `LATER` there are.
 
     Raises:
         BadRequest: names the parameter, its value and what is allowed.
@@ -157,15 +165,15 @@ def check(value: Any, vocabulary: int, *, grammars: bool = True) -> None:
         raise BadRequest(FIELD, value, "an object, or a list with one for each prompt")
     for i, params in enumerate(value if isinstance(value, list) else [value]):
         field = f"{FIELD}[{i}]" if isinstance(value, list) else FIELD
-        _check_one(field, params, vocabulary)
+        _check_one(field, params, vocabulary, later)
         _check_together(field, params, vocabulary)
         _check_grammars(field, params, grammars=grammars)
 
 
-def _check_one(field: str, params: object, vocabulary: int) -> None:
+def _check_one(field: str, params: object, vocabulary: int, later: Collection[str]) -> None:
     if not isinstance(params, dict):
         raise BadRequest(field, params, "an object")
-    known_keys(field, params, NAMES)
+    known_keys(field, params, [*NAMES, *later])
     for name, value in params.items():
         if name == "n":
             integer(f"{field}.n", value, 1, MAX_SAMPLES)
@@ -176,7 +184,7 @@ def _check_one(field: str, params: object, vocabulary: int) -> None:
         elif name in OF_THE_MODEL:
             OF_THE_MODEL[name](f"{field}.{name}", value, vocabulary)
         else:
-            CHECKS[name](f"{field}.{name}", value)
+            (CHECKS.get(name) or LATER[name])(f"{field}.{name}", value)
 
 
 def _top_k(field: str, value: object) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tessera_kernels.cpu import ops
 from tessera_patches.core import source
 from tessera_patches.core.seam import Hook, Seam
-from tessera_patches.inventory import SEAMS
+from tessera_patches.inventory import DECLARED
 from tessera_testing.patch_source import (
     MARKS,
     Place,
@@ -62,7 +62,7 @@ def folder(handler: str) -> str:
 
 def last(path: str) -> str:
     """The name at the end of a dotted path."""
-    return path.rpartition(".")[2]
+    return path.partition("; ")[0].rpartition(".")[2]
 
 
 def name_of(seam: Seam) -> str:
@@ -82,7 +82,7 @@ def changes() -> Iterator[Found]:
         elif isinstance(node.func, ast.Attribute) and root(node.func) == "envs":
             yield place, hook, last(ast.unparse(node.func.value))
         elif hook is Hook.VALUE:
-            yield from ((place, hook, str(keyword.arg)) for keyword in node.keywords)
+            yield from ((place, hook, keyword.arg) for keyword in node.keywords if keyword.arg is not None)
         else:
             yield place, hook, ""
 
@@ -96,8 +96,8 @@ def stores() -> Iterator[tuple[Place, ast.Attribute]]:
 
 def test_every_change_is_listed() -> None:
     """With the function or class that makes it. What an object of our own class sets of itself for a block need not."""
-    listed = {(seam.handler, seam.hook, name_of(seam)) for seam in SEAMS}
-    written = {(folder(seam.handler), last(path)) for seam in SEAMS for path in seam.writes}
+    listed = {(seam.handler, seam.hook, name_of(seam)) for seam in DECLARED}
+    written = {(folder(seam.handler), last(path)) for seam in DECLARED for path in seam.writes}
     unlisted = [
         str(place)
         for place, hook, name in changes()
@@ -110,7 +110,7 @@ def test_every_change_is_listed() -> None:
 
 def test_every_field_that_is_set_is_listed() -> None:
     """As one that a seam of the same folder sets, or of one above it; what the adapter sets, it sets for any seam."""
-    written = {(folder(seam.handler), last(path)) for seam in SEAMS for path in seam.writes}
+    written = {(folder(seam.handler), last(path)) for seam in DECLARED for path in seam.writes}
     unlisted = [
         str(place)
         for place, field in stores()
@@ -125,7 +125,7 @@ def _may_serve(place: Place, seam_folder: str) -> bool:
     return folder(place.handler).startswith((seam_folder, ADAPTER))
 
 
-@pytest.mark.parametrize("seam", [seam for seam in SEAMS if seam.writes], ids=lambda seam: seam.target)
+@pytest.mark.parametrize("seam", [seam for seam in DECLARED if seam.writes], ids=lambda seam: seam.target)
 def test_every_field_that_is_listed_is_set(seam: Seam) -> None:
     """In the handler's folder, in one below it, or in the adapter."""
     found = [(place, field.attr) for place, field in stores() if is_sglangs(place, field)]
@@ -157,7 +157,7 @@ def _by_hand(place: Place) -> bool:
 
 def test_every_class_that_extends_one_of_sglangs_is_listed() -> None:
     """By itself, or it extends one that is, or objects become its own by a handler beside it."""
-    listed = {seam.handler for seam in SEAMS}
+    listed = {seam.handler for seam in DECLARED}
     swapped = {
         (place.module, ast.unparse(name))
         for place in places()
@@ -180,10 +180,10 @@ def test_every_class_that_extends_one_of_sglangs_is_listed() -> None:
 def test_classes_are_extended_by_handlers() -> None:
     """Of which each is listed with a class of SGLang's."""
     found = {place.handler for place in places() if called(place.node) == "extend_class"}
-    assert found <= {seam.handler for seam in SEAMS if seam.hook in {Hook.CLASS, Hook.SUBCLASS}}
+    assert found <= {seam.handler for seam in DECLARED if seam.hook in {Hook.CLASS, Hook.SUBCLASS}}
 
 
-MADE = [seam for seam in SEAMS if not seam.registered and seam.handler.partition(":")[0] in modules()]
+MADE = [seam for seam in DECLARED if not seam.registered and seam.handler.partition(":")[0] in modules()]
 
 
 @pytest.mark.parametrize("seam", MADE, ids=lambda seam: f"{seam.hook}-{last(seam.target)}-{seam.handler}")
@@ -212,14 +212,14 @@ def test_handlers_outside_of_the_patches() -> None:
         if called(node) in {"delattr", "MethodType", "register_forward_hook", "register_forward_pre_hook", "addFilter"}
         or (isinstance(node, ast.Attribute) and node.attr == "__class__" and not isinstance(node.ctx, ast.Load))
     }
-    listed = {seam.handler.partition(":")[0] for seam in SEAMS}
+    listed = {seam.handler.partition(":")[0] for seam in DECLARED}
     assert found == {module for module in listed if module.startswith("tessera.")}
 
 
 def test_every_operator_is_listed() -> None:
     """Those for machines without a GPU, each with the one function that calls it."""
     operators = {function.__name__ for function, _ in ops._OPERATORS}
-    entries = [source.find(seam.target) for seam in SEAMS if seam.hook is Hook.OPERATOR]
+    entries = [source.find(seam.target) for seam in DECLARED if seam.hook is Hook.OPERATOR]
     calls = [{name for name in operators if source.calls(entry, name)} for entry in entries]
     assert all(len(names) == 1 for names in calls)
     assert set().union(*calls) == operators

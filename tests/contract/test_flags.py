@@ -12,6 +12,7 @@ import pytest
 
 from tessera.launching.command import environment
 from tessera_testing.drafts import TREE, chain, drafting
+from tessera_testing.marks import where_absent, where_supported
 from tessera_testing.tiny import TINY
 
 # Imports the engine once, which takes seconds, and forks for each line of arguments.
@@ -19,8 +20,10 @@ PROGRAM = """
 import json, os, sys, tempfile
 from sglang.srt.plugins import load_plugins
 load_plugins()
+from sglang.srt.entrypoints.engine import Engine
 from sglang.srt.server_args import ServerArgs, prepare_server_args
 from tessera.config import Settings
+from tessera_patches.engine.options import resolved
 
 for line in sys.stdin:
     said = [tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")]
@@ -29,14 +32,18 @@ for line in sys.stdin:
         for number, file in enumerate(said, start=1):
             os.dup2(file.fileno(), number)
         given = json.loads(line)
-        args = prepare_server_args(given) if isinstance(given, list) else ServerArgs(**given)
+        args = prepare_server_args(given) if isinstance(given, list) else Engine.server_args_class(**given)
+        other = ServerArgs(model_path="dummy")
+        for made in (args, other):
+            getattr(made, "resolve_once", int)()
         flags = args._tessera_flags
         # What one server is started with is not read into another's arguments.
-        assert ServerArgs(model_path="dummy")._tessera_flags == type(flags)()
+        assert other._tessera_flags == type(flags)()
         args.check_server_args()
+        found = resolved(args)
         print(json.dumps([flags.toploc_verification, flags.toploc_verification_topk,
-                          Settings.from_server_args(args, flags).features(),
-                          args.return_hidden_states_mode, args.speculative_use_rejection_sampling]))
+                          Settings.from_server_args(found, flags).features(),
+                          found.return_hidden_states_mode, found.speculative_use_rejection_sampling]))
         sys.exit()
     _, status = os.waitpid(child, 0)
     for file in said:
@@ -90,11 +97,14 @@ def launch() -> Iterator[Launch]:
     [
         ([], [False, 128, [], None, False]),
         (["--toploc-verification", "--toploc-verification-topk", "64"], [True, 64, ["rows"], "full", False]),
-        ([*drafting("EAGLE3", chain(3)), TILE], [False, 128, SIZED, None, True]),
-        ([*drafting("EAGLE", chain(3)), TILE, GREEDILY], [False, 128, SIZED, None, False]),
-        ([*drafting("EAGLE", chain(3)), TILE, *LENIENT], [False, 128, SIZED, None, False]),
-        ([*drafting("EAGLE", TREE), TILE], [False, 128, SIZED, None, False]),
-        ([*drafting("STANDALONE", chain(3)), TILE], [False, 128, SIZED, None, False]),
+        *where_supported(
+            "tilespec",
+            ([*drafting("EAGLE3", chain(3)), TILE], [False, 128, SIZED, None, True]),
+            ([*drafting("EAGLE", chain(3)), TILE, GREEDILY], [False, 128, SIZED, None, False]),
+            ([*drafting("EAGLE", chain(3)), TILE, *LENIENT], [False, 128, SIZED, None, False]),
+            ([*drafting("EAGLE", TREE), TILE], [False, 128, SIZED, None, False]),
+            ([*drafting("STANDALONE", chain(3)), TILE], [False, 128, SIZED, None, False]),
+        ),
         ([*drafting("EAGLE", chain(3))], [False, 128, SIZED[1:2], None, False]),
         ([HIDDEN, "--enable-dp-attention"], [False, 128, ["rows"], "full", False]),  # SGLang turns it off: one replica
     ],
@@ -107,7 +117,7 @@ def test_our_options_are_read(launch: Launch, arguments: list[str], expected: li
 
 
 def test_our_options_are_keywords(launch: Launch) -> None:
-    """Of ``ServerArgs``, and so of ``Engine``; a wrong value is named, and one that contradicts SGLang's is refused."""
+    """Of ``Engine``; a wrong value is named, and one that contradicts SGLang's is refused."""
     outcome = launch(toploc_verification=True, toploc_verification_topk=64)
     assert json.loads(outcome.stdout.splitlines()[-1]) == [True, 64, ["rows"], "full", False], outcome.stderr
     for wrong, said in (
@@ -137,13 +147,23 @@ def test_our_options_are_keywords(launch: Launch) -> None:
             )
         ),
         ([GREEDILY], f"tessera: refusing to start: {GREEDILY} says how {TILE} drafts: add it"),
-        (
-            [*drafting("EAGLE", chain(3)), TILE, GREEDILY, "--speculative-use-rejection-sampling"],
-            f"tessera: refusing to start: {GREEDILY} contradicts --speculative-use-rejection-sampling",
+        *where_supported(
+            "tilespec",
+            (
+                [*drafting("EAGLE", chain(3)), TILE, GREEDILY, "--speculative-use-rejection-sampling"],
+                f"tessera: refusing to start: {GREEDILY} contradicts --speculative-use-rejection-sampling",
+            ),
+            (
+                [*drafting("EAGLE", chain(3)), TILE, "--enable-custom-logit-processor"],
+                f"tessera: refusing to start: --enable-custom-logit-processor cannot be combined with {TILE}: ",
+            ),
         ),
-        (
-            [*drafting("EAGLE", chain(3)), TILE, "--enable-custom-logit-processor"],
-            f"tessera: refusing to start: --enable-custom-logit-processor cannot be combined with {TILE}: ",
+        *where_absent(
+            "tilespec",
+            (
+                [*drafting("EAGLE", chain(3)), TILE],
+                "tessera: refusing to start: --tile-spec needs SGLang 0.5.17; 0.5.23 is installed",
+            ),
         ),
     ],
 )

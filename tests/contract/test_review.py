@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tessera.cli import main
+from tessera_patches import inventory
 from tessera_patches.core import lock, review
 from tessera_patches.core.lock import Entry, Shape, Shapes
 from tessera_patches.core.releases import ReleaseMissing, Releases
@@ -28,7 +29,7 @@ def seam(monkeypatch: pytest.MonkeyPatch) -> Seam:
     """The only one."""
     only = next(seam for seam in SEAMS if seam.target == FORWARD and seam.callers == (CALLER,))
     monkeypatch.setattr(lock, "SEAMS", (only,))
-    monkeypatch.setattr(review, "SEAMS", (only,))
+    monkeypatch.setattr(inventory, "at", lambda _: (only,))
     return only
 
 

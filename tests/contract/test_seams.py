@@ -21,7 +21,7 @@ from tessera.rows.refusals import REFUSALS
 from tessera_patches import apply
 from tessera_patches.core import lock, source
 from tessera_patches.core.seam import Guard, Phase, Seam
-from tessera_patches.inventory import SEAMS
+from tessera_patches.inventory import DECLARED, SEAMS, at
 from tessera_testing.seams_page import page
 
 ROOT = Path(__file__).parents[2]
@@ -37,12 +37,13 @@ def test_matches_the_lock(seam: Seam) -> None:
 @pytest.mark.parametrize("version", lock.supported_versions())
 def test_the_lock_holds_the_inventory_and_no_more(version: str) -> None:
     """A seam that went away leaves no entry."""
-    assert set(lock.load(version)) == {path for seam in SEAMS for path in seam.guards}
+    assert set(lock.load(version)) == {path for seam in at(version) for path in seam.guards}
 
 
-def test_one_module_owns_one_target() -> None:
+@pytest.mark.parametrize("version", lock.supported_versions())
+def test_one_module_owns_one_target(version: str) -> None:
     """SGLang silently drops a second hook on a target that is already patched."""
-    targets = [seam.target for seam in SEAMS if seam.registered]
+    targets = [seam.target for seam in at(version) if seam.registered]
     assert len(set(targets)) == len(targets)
 
 
@@ -71,7 +72,16 @@ def test_a_seam_lies_beside_its_handler() -> None:
         packages = {seam.handler.partition(":")[0].rpartition(".")[0] for seam in own}
         assert {found for found in packages if found.startswith("tessera_patches.")} - {ADAPTER} == {package}
         declared += own
-    assert sorted(map(repr, declared)) == sorted(map(repr, SEAMS))
+    assert sorted(map(repr, declared)) == sorted(map(repr, DECLARED))
+
+
+def test_what_differs_between_versions_is_said() -> None:
+    """Where a seam, or one of its paths, is of some versions alone, and nowhere else. There are few."""
+    differing = [seam for seam in DECLARED if seam.differs]
+    for seam in DECLARED:
+        paths = (*seam.callers, *seam.relied, *seam.writes)
+        assert bool(seam.versions or any(";" in path for path in paths)) == bool(seam.differs), seam.target
+    assert len(differing) <= 24
 
 
 def test_a_field_that_is_set_elsewhere_is_refused() -> None:
@@ -102,7 +112,7 @@ def test_a_changed_function_is_refused() -> None:
 def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line says which versions are supported, and what to do."""
     monkeypatch.setattr(lock, "installed_version", lambda: "0.5.99")
-    with pytest.raises(StartRefused, match=r"SGLang 0\.5\.99 is not supported \(supported: 0\.5\.17\)"):
+    with pytest.raises(StartRefused, match=r"SGLang 0\.5\.99 is not supported \(supported: 0\.5\.17, 0\.5\.23\)"):
         apply.check(list(SEAMS))
 
 
@@ -141,10 +151,14 @@ def test_the_list_has_each_seam_with_its_guard_and_reasons(capsys: pytest.Captur
 
 def test_every_refused_option_exists() -> None:
     """A renamed option of SGLang would never be refused again."""
-    server_args = source.find("sglang.srt.server_args.ServerArgs")
-    fields = set(source.parameters(server_args))
-    refused = (*REFUSALS, *injection.REFUSALS)
-    assert {refusal.option.removeprefix("--").replace("-", "_") for refusal in refused} <= fields
+    from sglang.srt.server_args import ServerArgs
+
+    fields = set(getattr(ServerArgs, "__struct_fields__", ()) or ServerArgs.__dataclass_fields__)
+    later = {"enable_layernorm_sp", "enable_kv_cache_sharding", "enable_unified_cache_external_linker"}
+    later |= {"enable_pd_role_switch", "enable_return_aux_hidden_states"}
+    refused = {refusal.option.removeprefix("--").replace("-", "_") for refusal in (*REFUSALS, *injection.REFUSALS)}
+    assert refused - fields <= later
+    assert not (later <= fields) or refused <= fields
 
 
 def test_doctor_is_content(capsys: pytest.CaptureFixture[str]) -> None:

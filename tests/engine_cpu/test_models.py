@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from toploc.poly import build_proofs_base64
 
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS
 from tessera.launching.server import Server
 from tessera_testing.claims import verdicts
 from tessera_testing.injected import ask, check, override, prompt_of, replaced, vectors_of
+from tessera_testing.librarys import build_proofs_base64
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 from tessera_testing.refusal import Refusal

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toploc.poly import build_proofs_base64
 
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS
 from tessera.launching.server import Server
@@ -22,6 +21,7 @@ from tessera_testing.drafts import chain, code_and_noise, drafting, retracting
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import generate
 from tessera_testing.injected import rows_of
+from tessera_testing.librarys import build_proofs_base64
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS

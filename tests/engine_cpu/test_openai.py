@@ -19,6 +19,7 @@ FLOAT32_ERROR = 1e-5
 STATES = "hidden_states"
 MESSAGES: Any = [{"role": "user", "content": "def add(a, b):"}]
 ALL = {"return_embedding": {"over": "all"}, "return_hidden_states": True, "hidden_states_format": "base64"}
+IDS = {"return_input_ids": True, "return_output_ids": True}
 GREEDY: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_tokens": 12}
 
 
@@ -43,15 +44,15 @@ def check(choice: Any, prompt: list[int], output: list[int], hf: HuggingFace) ->
 
 def test_chat(sdk: openai.OpenAI, hf: HuggingFace) -> None:
     """Two choices of different text, each with its own rows; the rest of the answer is SGLang's."""
-    extra = {**ALL, "return_token_ids": True}
+    extra = {**ALL, **IDS}
     sampled = {**GREEDY, "temperature": 1.5, "n": 2, "seed": 3}
     answer: Any = sdk.chat.completions.create(messages=MESSAGES, extra_body=extra, **sampled)
     assert len(answer.choices) == 2
-    assert answer.choices[0].token_ids != answer.choices[1].token_ids
+    assert answer.choices[0].output_ids != answer.choices[1].output_ids
     for choice in answer.choices:
         assert choice.message.role == "assistant"
-        check(choice, choice.prompt_token_ids, choice.token_ids, hf)
-    assert answer.usage.completion_tokens == sum(len(choice.token_ids) for choice in answer.choices)
+        check(choice, choice.input_ids, choice.output_ids, hf)
+    assert answer.usage.completion_tokens == sum(len(choice.output_ids) for choice in answer.choices)
 
 
 def events_of(server: Server, path: str, body: dict[str, Any]) -> list[Any]:
@@ -126,13 +127,13 @@ def test_a_streams_fields_come_with_the_finish_reason(
         check(choice, choice.input_ids, choice.output_ids, hf)
     create: Any = sdk.chat.completions.create if path == "chat/completions" else sdk.completions.create
     greedy = {**GREEDY, **prompt}
-    plain = create(**greedy, extra_body={"return_token_ids": True}).choices[0]
+    plain = create(**greedy, extra_body=IDS).choices[0]
     *_, last, rows = create(**greedy, extra_body=ALL, stream=True)
     if path == "chat/completions":
         last.choices[0].hidden_states = rows.choices[0].delta.hidden_states
     else:
         last.choices[0].hidden_states = rows.choices[0].hidden_states
-    check(last.choices[0], plain.prompt_token_ids, plain.token_ids, hf)
+    check(last.choices[0], plain.input_ids, plain.output_ids, hf)
 
 
 def test_completions(sdk: openai.OpenAI, hf: HuggingFace) -> None:

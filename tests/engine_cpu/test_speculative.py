@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.metadata import version
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from tessera.launching.server import Server
+from tessera_patches.core.versions import within
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import verdicts
 from tessera_testing.drafts import TREE, chain, code_and_noise, drafting, retracting
@@ -24,8 +26,8 @@ from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
-# SGLang's own C++ of the n-gram corpus is compiled at start, and lacks an include that GCC 12 asks for.
-COMPILER = {"CXX": "c++ -include cstddef"}
+# SGLang's own C++ of the n-gram corpus is compiled at start. Up to 0.5.17 it lacks an include that GCC 12 asks for.
+COMPILER = {"CXX": "c++ -include cstddef"} if within(version("sglang"), "<0.5.18") else {}
 COMMON = ("--enable-return-hidden-states", "--chunked-prefill-size", "16")
 SERVERS = {
     "eagle": drafting("EAGLE", chain(3)),
@@ -100,7 +102,10 @@ def test_a_stop_before_the_limit(speculative: Server, hf: HuggingFace) -> None:
             assert answer["output_ids"] == whole["output_ids"][:count]
             assert answer["text"] == " sys\n    sys."[: {4: 13, 3: 12}[count]]
             reason = answer["meta_info"]["finish_reason"]
-            assert reason["type"] == ("stop" if limit > 4 else "length"), (stop, limit)
+            ends = (
+                {"stop"} if limit > 4 else {"length"} if limit < 4 else {"stop", "length"}
+            )  # both at once: SGLang's choice
+            assert reason["type"] in ends, (stop, limit)
             assert answer["meta_info"]["completion_tokens"] == count
             check(hf, prompt, answer)
     trimmed = ask(speculative, prompt, 5, {"ignore_eos": False, "stop": "sys.", "n": 2})

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from toploc.poly import build_proofs_base64
 
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.chunks import layout
@@ -23,6 +22,7 @@ from tessera.cli import main
 from tessera.launching.server import Server
 from tessera.rows.reads import Points
 from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
+from tessera_testing.librarys import build_proofs_base64
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 from tessera_testing.weights import with_other_weights

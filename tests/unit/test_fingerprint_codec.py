@@ -11,14 +11,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toploc.C.csrc.ndd import evaluate_polynomials
-from toploc.poly import ProofPoly, build_proofs_base64, verify_proofs_bytes
 
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.chunks import layout
 from tessera.capabilities.fingerprints.field import PRIME, _balanced, _positive, evaluate, interpolate
 from tessera.errors import BadFingerprint
 from tessera.rows.reads import Points
+from tessera_testing.librarys import WHY_SKIPPED
+
+ndd: Any = pytest.importorskip("toploc.C.csrc.ndd", reason=WHY_SKIPPED, exc_type=ImportError)
+poly: Any = pytest.importorskip("toploc.poly", reason=WHY_SKIPPED, exc_type=ImportError)
 
 
 def top(rows: torch.Tensor, k: int) -> Points:
@@ -44,7 +46,7 @@ def test_equal_to_the_library(hidden_size: int, prompt: int, generated: int, k: 
     rows = torch.randn(prompt + generated, hidden_size, generator=torch.Generator().manual_seed(k)).bfloat16()
     if outliers:
         rows[:, :: hidden_size // 4] *= 64
-    expected = build_proofs_base64([rows[:prompt], *rows[prompt:]], 32, k)
+    expected = poly.build_proofs_base64([rows[:prompt], *rows[prompt:]], 32, k)
     assert built(rows, prompt, k) == expected
 
 
@@ -53,7 +55,7 @@ def test_the_library_accepts_ours() -> None:
     rows = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0)).bfloat16()
     ours = codec.build([top(chunk, 128) for chunk in rows.split(32)])
     content = [base64.b64decode(one.to_base64()) for one in ours]
-    found = verify_proofs_bytes(rows, content, decode_batching_size=32, topk=128, skip_prefill=True)
+    found = poly.verify_proofs_bytes(rows, content, decode_batching_size=32, topk=128, skip_prefill=True)
     assert [(one.exp_mismatches, one.mant_err_mean) for one in found] == [(0, 0), (0, 0)]
 
 
@@ -68,7 +70,7 @@ def test_polynomials(k: int, n: int, seed: int) -> None:
     assert (evaluate(coefficients, x) == y).all()
     elsewhere = np.array([[chooser.randrange(PRIME) for _ in range(k)] for _ in range(n)], float)
     expected = [
-        evaluate_polynomials(c.astype(int).tolist(), e.astype(int).tolist())
+        ndd.evaluate_polynomials(c.astype(int).tolist(), e.astype(int).tolist())
         for c, e in zip(coefficients, elsewhere, strict=True)
     ]
     assert evaluate(coefficients, elsewhere).tolist() == expected
@@ -131,7 +133,7 @@ BAD: list[tuple[Any, str]] = [
     ("A" * 10_000_000, "at most 344"),
     (base64.b64encode(b"\xff\xd9\0\0\0").decode(), "2 bytes for each value"),
     ("/9kAAR==", "2 bytes for each value"),
-    (ProofPoly.null(128).to_base64(), "a modulus above 32768"),
+    (poly.ProofPoly.null(128).to_base64(), "a modulus above 32768"),
     (encoded(32_768, 1), "a modulus above 32768"),
     (encoded(65_498, 1), "at most 65497"),
     (encoded(65_497, 65_497), "coefficients below 65497"),

@@ -52,5 +52,5 @@ def test_accepted_rows_end_at_the_slots_of_their_positions(seed: int) -> None:
                 target = table[requests[request], seq_lens[request] + step]
                 expected[target] = store.rows[out_cache_loc[node]]
 
-    store.move(*accepted_slots(table, requests, seq_lens, out_cache_loc.long(), accept_index))
+    store.move(*accepted_slots(out_cache_loc, accept_index))
     assert torch.equal(store.rows, expected)

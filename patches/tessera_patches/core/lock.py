@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
-from tessera_patches.core import source
+from tessera_patches.core import source, versions
 from tessera_patches.core.seam import Guard, Seam
 from tessera_patches.inventory import SEAMS
 
@@ -40,10 +40,10 @@ class VersionUnsupported(Exception):
 
 def installed_version() -> str:
     """Raises `VersionUnsupported` where SGLang is not installed."""
-    try:
-        return version("sglang")
-    except PackageNotFoundError:
-        raise VersionUnsupported("SGLang is not installed; run: pip install 'sglang==0.5.17'") from None
+    found = versions.installed()
+    if found is None:
+        raise VersionUnsupported("SGLang is not installed; run: pip install 'sglang==0.5.17'")
+    return found
 
 
 def read() -> Shapes:
@@ -91,10 +91,14 @@ def load(sglang_version: str) -> dict[str, Entry]:
     return entries
 
 
-def guards() -> dict[str, Guard]:
-    """Everything that is locked, by dotted path. One seam may need the body of what another only calls."""
+def guards(seams: Iterable[Seam] | None = None) -> dict[str, Guard]:
+    """What these seams need, by dotted path. One seam may need the body of what another only calls.
+
+    Args:
+        seams: the seams; None for those of the installed version.
+    """
     found: dict[str, Guard] = {}
-    for seam in SEAMS:
+    for seam in SEAMS if seams is None else seams:
         for path, guard in seam.guards.items():
             if found.get(path) is not Guard.BODY:
                 found[path] = guard

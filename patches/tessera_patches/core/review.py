@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from pathlib import Path
 
+from tessera_patches import inventory
 from tessera_patches.core import lock, source
 from tessera_patches.core.lock import Entry, Shape, Shapes
-from tessera_patches.core.seam import Guard
-from tessera_patches.inventory import SEAMS
+from tessera_patches.core.seam import Guard, Seam
 
 
 def differences(version: str, installed: str, root: Path) -> Iterator[str]:
@@ -22,22 +22,27 @@ def differences(version: str, installed: str, root: Path) -> Iterator[str]:
         installed: the installed version.
         root: the folder of the other's source.
     """
-    for path, guard in _comparable(root).items():
+    seams = inventory.at(version)
+    for path, guard in _comparable(seams, root).items():
         if _entry(path, guard, None) != _entry(path, guard, root):
             yield diff(path, guard, (installed, None), (version, root))
-    for seam in SEAMS:
+    for seam in seams:
         yield from lock.silent_callers(seam, root)
 
 
-def differing_seams(root: Path) -> tuple[int, int]:
-    """How many seams do not fit the SGLang in ``root`` as the installed one was, and of how many."""
-    compared = [seam for seam in SEAMS if _has_package(root, seam.target)]
-    wrong = [seam for seam in compared if lock.mismatches(seam, lock.current(seam), root)]
+def differing_seams(version: str, root: Path) -> tuple[int, int]:
+    """How many seams of a version do not fit its source in ``root`` as the installed one was, and of how many."""
+    compared = [seam for seam in inventory.at(version) if _has_package(root, seam.target)]
+    wrong = [seam for seam in compared if lock.mismatches(seam, _installed(seam), root)]
     return len(wrong), len(compared)
 
 
-def _comparable(root: Path) -> dict[str, Guard]:
-    return {path: guard for path, guard in lock.guards().items() if _has_package(root, path)}
+def _installed(seam: Seam) -> dict[str, Entry]:
+    return {path: entry for path, guard in seam.guards.items() if (entry := _entry(path, guard, None)) is not None}
+
+
+def _comparable(seams: Iterable[Seam], root: Path) -> dict[str, Guard]:
+    return {path: guard for path, guard in lock.guards(seams).items() if _has_package(root, path)}
 
 
 def _has_package(root: Path, path: str) -> bool:
@@ -96,22 +101,28 @@ def record(shapes: Shapes, version: str, reviewed: Iterable[str]) -> Shapes:
     """The lock file with the installed version in it: shapes that it has already, and those that are new and reviewed.
 
     Args:
-        shapes: the lock file as it was. What no seam needs any more is left out.
+        shapes: the lock file as it was. What no seam of any version needs any more is left out.
         version: the installed version.
         reviewed: dotted paths whose new shape somebody has read.
     """
     new = unreviewed(shapes)
     wanted = set(reviewed)
+    own = lock.guards()
     made: Shapes = {}
-    for path, guard in lock.guards().items():
-        entry = lock.entry_of(path, guard)
-        if path in new and path not in wanted:
-            kept = shapes.get(path, [])
-        else:
-            kept = _with(shapes.get(path, []), version, entry)
+    for path in _guarded_in_any(version, shapes):
+        kept = shapes.get(path, [])
+        if path in own and (path not in new or path in wanted):
+            kept = _with(kept, version, lock.entry_of(path, own[path]))
         if kept:
             made[path] = kept
     return made
+
+
+def _guarded_in_any(version: str, shapes: Shapes) -> list[str]:
+    """What a seam of this version, or of another in the lock file, needs: dotted paths, once each."""
+    versions = {version, *(other for kept in shapes.values() for shape in kept for other in shape["versions"])}
+    ordered = sorted(versions, key=lock.release_numbers)
+    return list(dict.fromkeys(path for each in ordered for path in lock.guards(inventory.at(each))))
 
 
 def _with(shapes: list[Shape], version: str, entry: Entry) -> list[Shape]:

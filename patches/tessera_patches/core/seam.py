@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
+
+from tessera_patches.core.versions import of_version, within
 
 
 class Hook(StrEnum):
@@ -82,6 +85,11 @@ class Seam:
             nothing.
         relied: dotted paths of what the handler extends, or whose inner workings it needs; locked with their bodies.
         writes: dotted paths of fields that the handler, or what it calls, sets on the objects that it is handed.
+        versions: the versions of SGLang that need it, as a specifier; "" is all.
+        differs: what differs between versions; "" where neither the seam nor any of its paths is of some alone.
+
+    A path in ``callers``, ``relied`` or ``writes`` that some versions alone have ends with a specifier of these:
+    ``sglang.srt.a.b; <0.5.20``. `at` leaves out what a version does not have.
     """
 
     target: str
@@ -95,6 +103,17 @@ class Seam:
     callers: tuple[str, ...] = ()
     relied: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    versions: str = ""
+    differs: str = ""
+
+    def at(self, sglang_version: str) -> Self | None:
+        """The seam as one version needs it; None where it does not."""
+        if not within(sglang_version, self.versions):
+            return None
+        callers, relied, writes = (
+            of_version(paths, sglang_version) for paths in (self.callers, self.relied, self.writes)
+        )
+        return replace(self, callers=callers, relied=relied, writes=writes)
 
     @property
     def registered(self) -> bool:

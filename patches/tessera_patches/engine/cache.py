@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import torch
 from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
-from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
+from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
+from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from tessera_patches.engine.options import options
@@ -17,24 +19,50 @@ if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.mem_cache.allocator import BaseTokenToKVPoolAllocator
-    from sglang.srt.mem_cache.base_prefix_cache import BasePrefixCache, MatchResult
+    from sglang.srt.mem_cache.base_prefix_cache import BasePrefixCache
     from sglang.srt.mem_cache.memory_pool import KVCache, MHATokenToKVPool, MLATokenToKVPool, ReqToTokenPool
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 
-def radix_key(req: Req) -> RadixKey:
-    """The key under which a request's prompt is in the cache."""
-    return RadixKey(token_ids=prompt_ids(req), extra_key=cache_key(req))
+if "cache_salt" in signature(RadixKey).parameters:  # since 0.5.18
+
+    def radix_key(req: Req) -> RadixKey:
+        """The key under which a request's prompt is in the cache."""
+        return RadixKey(token_ids=prompt_ids(req), extra_key=cache_key(req), cache_salt=req.cache_salt)
+
+else:
+
+    def radix_key(req: Req) -> RadixKey:
+        """The key under which a request's prompt is in the cache."""
+        return RadixKey(token_ids=prompt_ids(req), extra_key=cache_key(req))
 
 
-def cached_slots(scheduler: Scheduler, req: Req) -> torch.Tensor:
-    """The KV slots of the longest prefix of a request's prompt that is cached, ``[n]`` int64."""
-    params = MatchPrefixParams(key=radix_key(req), req=req)
-    cache: BasePrefixCache = prefix_cache(scheduler)
-    match: MatchResult = cache.match_prefix(params)
-    slots: torch.Tensor = match.device_indices
-    return slots
+if hasattr(MatchResult, "device_prefix_len"):  # since 0.5.20
+
+    def cached_slots(scheduler: Scheduler, req: Req) -> torch.Tensor:
+        """The KV slots of the longest prefix of a request's prompt that is cached, ``[n]`` int64."""
+        cache: BasePrefixCache = prefix_cache(scheduler)
+        match: MatchResult = cache.match_prefix(MatchPrefixParams(key=radix_key(req), req=req))
+        path: torch.Tensor = cache.path_device_indices(match.last_device_node)
+        return path[: match.device_prefix_len]
+
+else:
+
+    def cached_slots(scheduler: Scheduler, req: Req) -> torch.Tensor:
+        """The KV slots of the longest prefix of a request's prompt that is cached, ``[n]`` int64."""
+        cache: BasePrefixCache = prefix_cache(scheduler)
+        match: MatchResult = cache.match_prefix(MatchPrefixParams(key=radix_key(req), req=req))
+        slots: torch.Tensor = match.device_indices
+        return slots
+
+
+_KEEPS = "checkpoint" if "checkpoint" in signature(release_kv_cache).parameters else "is_insert"  # since 0.5.21
+
+
+def release(req: Req, cache: BasePrefixCache) -> None:
+    """Release the slots of a request, of which the cache keeps nothing."""
+    release_kv_cache(req, cache, **{_KEEPS: False})
 
 
 def prefix_cache(scheduler: Scheduler) -> BasePrefixCache:

@@ -34,7 +34,7 @@ class ModelFacts(NamedTuple):
 
 
 def facts(args: ServerArgs) -> ModelFacts | None:
-    """Of the model that SGLang's ``ServerArgs`` name; None for a placeholder that nothing serves."""
+    """Of the model that resolved options name; None for a placeholder that nothing serves."""
     from sglang.srt.configs.hybrid_arch import mambaish_config
 
     model: ModelConfig | None = getattr(args, "model_config", None)

@@ -1,4 +1,8 @@
-"""SGLang's options, as it resolved them."""
+"""SGLang's options: its ``ServerArgs``, and what it resolves them to.
+
+Up to 0.5.19 their constructor resolves them, and writes into them. Since 0.5.20 it keeps them as they were given,
+``resolve_once`` decides the rest beside them, and that is read through a view.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,79 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sglang.srt.arg_groups import overrides
 from sglang.srt.runtime_context import get_context
+from sglang.srt.server_args import ServerArgs
 
 if TYPE_CHECKING:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.runtime_context import RuntimeContext
-    from sglang.srt.server_args import ServerArgs
     from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 
 
-def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWorker) -> ServerArgs:
-    """The ``ServerArgs`` of a ``TokenizerManager``, a ``ModelRunner`` or a worker, with what SGLang decided itself."""
+RESOLVES_LATER = hasattr(ServerArgs, "resolve_once")
+"""Whether the constructor leaves that to ``resolve_once``."""
+
+
+class Resolved:
+    """What options are resolved to, by the names that they have where they are written into."""
+
+    def __init__(self, args: Any) -> None:
+        self._args, self._view = args, overrides.resolving_view(args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+    @property
+    def model_config(self) -> Any:
+        """SGLang's ``ModelConfig``; None for a placeholder instead of a path."""
+        placeholder = str(self._view.model_path).lower() in ("none", "dummy")
+        return None if placeholder else overrides.model_config_of(self._args)
+
+    def get_attention_backends(self) -> tuple[str | None, str | None]:
+        """Those of prefills and of decodes."""
+        prefill, decode = overrides.attention_backends_of(self._view)
+        return prefill, decode
+
+
+if RESOLVES_LATER:
+
+    def resolved(args: ServerArgs) -> Any:
+        """What SGLang has decided about options that it hands to a function."""
+        return Resolved(args)
+
+    def is_resolved(args: ServerArgs) -> bool:
+        """Whether ``resolve_once`` has been called."""
+        return "_resolution_finished" in vars(args)
+
+    def override(args: ServerArgs, **fields: Any) -> None:
+        """Change what options are resolved to, before anything is started with them."""
+        overrides.declare_resolution(args, "tessera", **fields)
+
+else:
+
+    def resolved(args: ServerArgs) -> Any:
+        """What SGLang has decided about options that it hands to a function."""
+        return args
+
+    def is_resolved(args: ServerArgs) -> bool:
+        """Whether they are resolved: since they were made."""
+        return True
+
+    def override(args: ServerArgs, **fields: Any) -> None:
+        """Change what options are resolved to, before anything is started with them."""
+        args.override("tessera", **fields)
+
+
+def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWorker) -> Any:
+    """The options of a ``TokenizerManager``, a ``ModelRunner`` or a worker, with what SGLang decided itself."""
     return resolved(owner.server_args)
-
-
-def resolved(args: ServerArgs) -> ServerArgs:
-    """The same, of options that SGLang hands to a function."""
-    return args
 
 
 def samples_drafts(worker: EAGLEWorkerV2 | EagleDraftWorker) -> bool:
     """Whether draft tokens are sampled, and accepted by rejection sampling."""
-    args: ServerArgs = options(worker)
+    args = options(worker)
     sampled: bool = args.speculative_use_rejection_sampling
     return sampled
 
@@ -36,7 +90,7 @@ def samples_drafts(worker: EAGLEWorkerV2 | EagleDraftWorker) -> bool:
 @contextmanager
 def with_draft_tokens(runner: ModelRunner, tokens: int) -> Iterator[None]:
     """Override ``--speculative-num-draft-tokens`` for a model runner, in a ``with`` block."""
-    args: ServerArgs = options(runner)
+    args = options(runner)
     before = args.speculative_num_draft_tokens
     args.override("tessera", speculative_num_draft_tokens=tokens)
     try:

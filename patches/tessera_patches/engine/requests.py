@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sglang.srt.managers.schedule_batch import FINISH_ABORT
+from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req, ReqKvInfo
 
-if TYPE_CHECKING:
-    from sglang.srt.managers.schedule_batch import Req
+if "req_pool_idx" in ReqKvInfo.__dataclass_fields__:  # since 0.5.18
 
+    def row_of(req: Req) -> int:
+        """Its row in ``req_to_token``, while it owns one."""
+        held: ReqKvInfo = req.kv
+        row: int = held.req_pool_idx
+        return row
 
-def row_of(req: Req) -> int:
-    """Its row in ``req_to_token``, while it owns one."""
-    row: int = req.req_pool_idx
-    return row
+    def committed(req: Req) -> int:
+        """How many of its tokens are in the KV cache, as the host knows it: without those of the running step."""
+        held: ReqKvInfo = req.kv
+        tokens: int = held.kv_committed_len
+        return tokens
 
+else:
 
-def committed(req: Req) -> int:
-    """How many of its tokens are in the KV cache, as the host knows it: without those of the running step."""
-    tokens: int = req.kv_committed_len
-    return tokens
+    def row_of(req: Req) -> int:
+        """Its row in ``req_to_token``, while it owns one."""
+        row: int = req.req_pool_idx
+        return row
+
+    def committed(req: Req) -> int:
+        """How many of its tokens are in the KV cache, as the host knows it: without those of the running step."""
+        tokens: int = req.kv_committed_len
+        return tokens
 
 
 def prompt_ids(req: Req) -> array[int]:
@@ -88,3 +99,16 @@ def retractions(req: Req) -> int:
     """How often it had to give its slots back."""
     count: int = req.retraction_count
     return count
+
+
+if hasattr(Req, "set_extend_range"):  # up to 0.5.20
+
+    def extend_to(req: Req, end: int) -> None:
+        """Have the next forward compute its tokens up to this one, from the first."""
+        req.set_extend_range(0, end)
+
+else:
+
+    def extend_to(req: Req, end: int) -> None:
+        """Have the next forward compute its tokens up to this one: without a cached prefix, from the first."""
+        req.extend_end = end

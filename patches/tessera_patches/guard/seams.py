@@ -19,6 +19,8 @@ SEAMS = (
         remove_when="SGLang's result handlers take lists beside tensors (sglang PR 35052).",
         callers=(f"{_LOGPROBS}.OutputLogprobProcessor.compute_logprobs", f"{_LOGPROBS}.compute_spec_v2_logprobs"),
         relied=(f"{PROCESSOR}._normalize_decode_outputs", f"{PROCESSOR}.move_logprobs_to_cpu"),
+        versions="<0.5.23",
+        differs="Later the function makes the empty tensors itself.",
     ),
     Seam(
         target=f"{REQ}._check_str_based_finish",
@@ -41,7 +43,8 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="A text without tokens is a 400, for its prefill would end the scheduler; claims are never cut.",
         remove_when="SGLang refuses prompts without tokens, and takes ones that fill the context to generate nothing.",
-        callers=(f"{SCHEDULER}.handle_generate_request",),
+        callers=(f"{SCHEDULER}.handle_generate_request; <0.5.20", f"{SCHEDULER}._handle_generate_request; >=0.5.20"),
+        differs="What handles a request is called by a function that releases its media.",
     ),
     Seam(
         target="sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",

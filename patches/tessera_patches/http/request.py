@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import model_validator
 from sglang.srt.managers import io_struct
 from sglang.srt.managers.embed_types import PositionalEmbeds
+from sglang.srt.sampling.sampling_params import SamplingParams
 
-from tessera import admission, carry, config, request_fields
+from tessera import admission, carry, config, request_fields, sampling
 from tessera.capabilities import registry
 from tessera.capabilities.fingerprints.claims import append_output
 from tessera.capabilities.inject.options import FIELD
@@ -22,6 +23,7 @@ from tessera.prompts import alone, check_prompts
 from tessera.request_fields import refuse_internal
 from tessera_patches.rows import answers
 
+_LATER = [name for name in sampling.LATER if hasattr(SamplingParams, name)]
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
 
 
@@ -56,7 +58,9 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
             self._admit()
             if settings.guarded:  # now that vectors have become prompts
                 check_prompts("input_ids", self.input_ids, settings.vocabulary)
-                request_fields.check(self, settings.vocabulary, settings.context, grammars=settings.grammars)
+                request_fields.check(
+                    self, settings.vocabulary, settings.context, grammars=settings.grammars, later=_LATER
+                )
                 self._try_stream()
         except BadRequest as error:
             if settings.guarded:
@@ -112,6 +116,13 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         if self.text is None and ids is None and embeds:  # without injection; with it there are ids by now
             return len(embeds) if isinstance(embeds[0][0], list) else None
         return count(Prompts(self.text, ids))
+
+
+def check_stock_fields(original: Callable[..., str | None], body: Any) -> str | None:
+    """AROUND ``generate_contract_error``: a body without the fields that `GenerateReqInput` has checked."""
+    if isinstance(body, dict):
+        body = {name: value for name, value in body.items() if name != "return_hidden_states"}
+    return original(body)
 
 
 def _has_stock_overrides(value: Any) -> bool:

@@ -12,7 +12,7 @@ EXPORTER = "sglang.srt.observability.request_metrics_exporter"
 LOGGER = "sglang.srt.utils.request_logger.RequestLogger"
 
 
-def _seam(target: str, handler: str, why: str, *callers: str, writes: tuple[str, ...] = ()) -> Seam:
+def _seam(target: str, handler: str, why: str, *callers: str, writes: tuple[str, ...] = (), differs: str = "") -> Seam:
     return Seam(
         target=target,
         hook=Hook.AROUND,
@@ -24,6 +24,7 @@ def _seam(target: str, handler: str, why: str, *callers: str, writes: tuple[str,
         remove_when="SGLang passes unknown request fields to plugins.",
         callers=callers,
         writes=writes,
+        differs=differs,
     )
 
 
@@ -48,6 +49,19 @@ SEAMS = (
         guard=Guard.BODY,
         why="Gives the request our fields, which FastAPI would drop; answers return_hidden_states ourselves.",
         remove_when="SGLang passes unknown request fields to plugins.",
+    ),
+    Seam(
+        target="sglang.srt.entrypoints.api_contract.generate_contract_error",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows",
+        handler="tessera_patches.http.request:check_stock_fields",
+        guard=Guard.BODY,
+        why="SGLang's schema of bodies has return_hidden_states as a boolean only; ours was checked before.",
+        remove_when="SGLang lets plugins add fields to its schema.",
+        callers=(f"{SERVER}.generate_request",),
+        versions=">=0.5.22",
+        differs="Earlier bodies have no schema.",
     ),
     Seam(
         target="sglang.srt.entrypoints.engine.Engine._set_startup_time",
@@ -146,7 +160,9 @@ SEAMS = (
         f"{LOGGER}.log_finished_request",
         "logged",
         "The log shows our fields, and no secret.",
-        f"{TOKENIZER}._wait_one_response",
+        f"{TOKENIZER}._wait_one_response; <0.5.20",
+        f"{TOKENIZER}._stream_one_response; >=0.5.20",
+        differs="What yields the answer is a function of its own.",
     ),
     _seam(
         f"{LOGGER}.log_openai_received_request",

@@ -36,9 +36,11 @@ def add_routes(app: FastAPI, stock: Any) -> None:
         app: SGLang's.
         stock: SGLang's module ``http_server``.
     """
+    # Since 0.5.22 the route of /generate compares the body with a schema, which is not that of Vertex AI's.
+    serve = getattr(stock, "serve_generate_request", stock.generate_request)
 
     async def vertex_generate(body: Annotated[VertexGenerateReqInput, Body()], raw_request: Request) -> Any:
-        return await begun(await stock.generate_request(_of_vertex(body), raw_request)) if body.instances else []
+        return await begun(await serve(_of_vertex(body), raw_request)) if body.instances else []
 
     app.add_api_route(VERTEX, vertex_generate, methods=["POST"], include_in_schema=False)
     _add_ollama(app, stock)

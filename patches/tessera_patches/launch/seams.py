@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import ENVIRONMENT, SERVER_ARGS, WORKERS
+from tessera_patches.core.places import ARG_GROUPS, ENVIRONMENT, SERVER_ARGS, WORKERS
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
 SEAMS = (
@@ -37,6 +37,42 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Takes our options as keywords, and refuses what is not supported.",
         remove_when="SGLang lets plugins add options.",
+        versions="<0.5.20",
+        differs="Later it is a msgspec struct, whose constructor is compiled.",
+    ),
+    Seam(
+        target="sglang.srt.entrypoints.engine.Engine.server_args_class",
+        hook=Hook.METHOD,
+        phase=Phase.LOAD,
+        feature="",
+        handler="tessera_patches.launch.flags:take_keywords",
+        guard=Guard.FIELD,
+        why="Takes our options as keywords of the engine.",
+        remove_when="SGLang lets plugins add options.",
+        callers=("sglang.srt.entrypoints.engine.Engine.__init__",),
+        versions=">=0.5.20",
+        differs="Earlier the constructor of the options is hooked.",
+    ),
+    Seam(
+        target=f"{SERVER_ARGS}.resolve_once",
+        hook=Hook.AROUND,
+        phase=Phase.LOAD,
+        feature="",
+        handler="tessera_patches.launch.flags:resolve",
+        guard=Guard.BODY,
+        why="Asks for rows where our options do, and refuses what is not supported.",
+        remove_when="SGLang lets plugins add options.",
+        callers=(
+            "sglang.srt.entrypoints.engine.Engine._launch_subprocesses",
+            "sglang.srt.runtime_context._configure_context",
+        ),
+        relied=(
+            f"{ARG_GROUPS}.model_override_base.ResolvingConfig",
+            f"{ARG_GROUPS}.model_override_base.model_config_of",
+        ),
+        writes=(f"{ARG_GROUPS}.fields.exec_.ExecFeatures.enable_return_hidden_states",),
+        versions=">=0.5.20",
+        differs="Earlier the constructor resolves the options.",
     ),
     Seam(
         target=f"{SERVER_ARGS}.check_server_args",
@@ -48,11 +84,14 @@ SEAMS = (
         why="Every launcher comes by before it starts a process: here a server's arguments are told from others.",
         remove_when="SGLang calls plugins before it starts a server.",
         callers=("sglang.srt.entrypoints.engine.Engine._launch_subprocesses",),
-        relied=(f"{SERVER_ARGS}.override",),
+        relied=(f"{SERVER_ARGS}.override; <0.5.20", f"{ARG_GROUPS}.overrides.declare_resolution; >=0.5.20"),
+        differs="What is resolved is written into the options, or declared beside them.",
         writes=(
-            f"{SERVER_ARGS}.enable_return_hidden_states",
-            f"{SERVER_ARGS}.return_hidden_states_mode",
-            f"{SERVER_ARGS}.speculative_use_rejection_sampling",
+            f"{SERVER_ARGS}.enable_return_hidden_states; <0.5.20",
+            f"{SERVER_ARGS}.return_hidden_states_mode; <0.5.20",
+            f"{SERVER_ARGS}.speculative_use_rejection_sampling; <0.5.20",
+            f"{ARG_GROUPS}.fields.exec_.ExecFeatures.return_hidden_states_mode; >=0.5.20",
+            f"{ARG_GROUPS}.fields.spec.Spec.speculative_use_rejection_sampling; >=0.5.20",
         ),
     ),
     Seam(

@@ -16,9 +16,11 @@ from tessera.errors import StartRefused
 from tessera.flags import Flags
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
-from tessera_patches import apply
+from tessera_patches import apply, support
+from tessera_patches.core import lock
 from tessera_patches.core.changes import set_environment
 from tessera_patches.engine.model import facts
+from tessera_patches.engine.options import override, resolved
 
 _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
@@ -31,12 +33,12 @@ def keep(args: Any, flags: Flags) -> None:
 
 def judge(args: Any) -> None:
     """End the process where an option is not supported. Nothing is switched on: these may never be a server's."""
-    if facts(args) is None:  # SGLang's own placeholder, "dummy": nothing will be served
+    found, flags = resolved(args), args._tessera_flags
+    if facts(found) is None:  # SGLang's own placeholder, "dummy": nothing will be served
         return
     with apply.exit_on_error():
-        flags = args._tessera_flags
-        settings = Settings.from_server_args(args, flags)
-        lines = _refused(args, flags, settings) or _refused_model(args, settings)
+        settings = Settings.from_server_args(found, flags)
+        lines = _refused(found, flags, settings) or _refused_model(found, settings)
     if lines:
         raise SystemExit("\n".join(map(apply.refusal_line, lines)))
 
@@ -46,12 +48,12 @@ def switch_on(args: Any) -> None:
     with apply.exit_on_error():
         if not hasattr(args, "_tessera_flags"):
             _take_in(args)
-        flags = args._tessera_flags
-        settings = Settings.from_server_args(args, flags)
+        found, flags = resolved(args), args._tessera_flags
+        settings = Settings.from_server_args(found, flags)
         if settings.tilespec:
             set_environment(_SKIP_EXTEND, "1")
-            if tilespec.why_no_rejection_sampling(args, unwanted=flags.tile_spec_no_rejection_sampling) is None:
-                args.override("tessera", speculative_use_rejection_sampling=True)
+            if tilespec.why_no_rejection_sampling(found, unwanted=flags.tile_spec_no_rejection_sampling) is None:
+                override(args, speculative_use_rejection_sampling=True)
         args._tessera_handed = config.switch_on(settings, flags)
         apply.install_main()
 
@@ -59,8 +61,8 @@ def switch_on(args: Any) -> None:
 def _take_in(args: Any) -> None:
     """Arguments that are older than our hooks: whoever made them did not load SGLang's plugins before."""
     flags = Flags.of_environment()
-    if flags.needs_rows and args.return_hidden_states_mode is None:
-        args.override("tessera", enable_return_hidden_states=True, return_hidden_states_mode="full")
+    if flags.needs_rows and resolved(args).return_hidden_states_mode is None:
+        override(args, enable_return_hidden_states=True, return_hidden_states_mode="full")
     keep(args, flags)
     judge(args)
 
@@ -72,11 +74,19 @@ def join(result: Any, args: Any, *_: Any, **__: Any) -> None:
         if handed is not None:
             config.take(handed)
             apply.install_scheduler()
-        elif on := Settings.from_server_args(args, getattr(args, "_tessera_flags", Flags.of_environment())).features():
+        elif on := Settings.from_server_args(resolved(args), _flags_of(args)).features():
             raise StartRefused(f"{', '.join(on)}: SGLang started this scheduler without ServerArgs.check_server_args")
 
 
+def _flags_of(args: Any) -> Flags:
+    flags: Flags = getattr(args, "_tessera_flags", None) or Flags.of_environment()
+    return flags
+
+
 def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
+    lines = support.refused(settings.features(), lock.installed_version(), lock.supported_versions())
+    if lines:
+        return lines
     lines = rows.refused(args) + _refused_environment() if settings.rows else []
     lines += injection.refused(args) + _refused_beside_injection() if settings.inject else []
     if flags.needs_rows and not settings.rows:
@@ -125,5 +135,5 @@ def _set(variables: dict[str, str], feature: str) -> list[str]:
     return [
         f"{name} cannot be combined with {feature}: {why}"
         for name, why in variables.items()
-        if (getattr(envs, name).get() or 0) not in (0, -1)
+        if hasattr(envs, name) and (getattr(envs, name).get() or 0) not in (0, -1)
     ]

@@ -13,6 +13,7 @@ from tessera.capabilities import registry
 from tessera.capabilities.registry import Wanted
 from tessera.http.openai import collector_of
 from tessera.room import lease
+from tessera_patches.engine.tokenizer import raise_if_aborted
 
 
 def check_at_edge(obj: Any) -> None:
@@ -43,7 +44,7 @@ async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, 
     if own is not None and config.answers is not None and isinstance(obj, io_struct.GenerateReqInput):
         amount = await _checked(config.answers, manager, obj)
         if amount:
-            await own.take(amount, lambda: manager._raise_if_logical_request_aborted(obj))
+            await own.take(amount, lambda: raise_if_aborted(manager, obj))
     await original(manager, obj)
 
 

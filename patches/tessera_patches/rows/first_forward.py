@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
-from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
@@ -28,8 +27,9 @@ from tessera.capabilities.inject.refusals import unproven
 from tessera.rows.forward_notes import ForwardNotes, distance, factor_of
 from tessera.rows.store import RowStore
 from tessera_patches.apply import start_error
-from tessera_patches.engine.cache import prefix_cache, request_pool, slot_allocator
+from tessera_patches.engine.cache import prefix_cache, release, request_pool, slot_allocator
 from tessera_patches.engine.model import configuration, dtype, hidden_size, vocabulary
+from tessera_patches.engine.requests import extend_to
 from tessera_patches.rows import runtime
 
 TOKENS = 8
@@ -103,7 +103,7 @@ def _forward(scheduler: Any, ids: list[int], plan: Plan | None) -> None:
     request = Req("tessera-first-forward", "", array("q", ids), SamplingParams(max_new_tokens=1, temperature=0))
     request.init_next_round_input(cache)
     request.logprob_start_len = -1
-    request.set_extend_range(0, len(ids))
+    extend_to(request, len(ids))
     batch = ScheduleBatch.init_new(
         [request],
         request_pool(runner),
@@ -122,4 +122,4 @@ def _forward(scheduler: Any, ids: list[int], plan: Plan | None) -> None:
         runner.forward(forward_batch)
     finally:
         torch.get_device_module(runner.device).synchronize()
-        release_kv_cache(request, cache, is_insert=False)
+        release(request, cache)

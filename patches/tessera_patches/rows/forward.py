@@ -73,6 +73,7 @@ def _is_encode_only(batch: Any) -> bool:
         and batch.capture_hidden_mode.is_full()
         and not batch.return_logprob
         and batch.multi_item_delimiter_indices is None
+        and getattr(batch, "token_indices_to_pool", None) is None  # scores, since 0.5.19
         and batch.sampling_info is not None
         and batch.sampling_info.grammars is None
     )

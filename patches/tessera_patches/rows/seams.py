@@ -23,12 +23,13 @@ from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 _SAMPLING = "sglang.srt.sampling.sampling_params.SamplingParams"
 _EVENT_LOOPS = (f"{SCHEDULER}.event_loop_normal", f"{SCHEDULER}.event_loop_overlap")
 _HANDLERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}.process_batch_result_decode")
+_CACHE = "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache"
 _FINISHERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req")
 
 
-def _weight_update(source: str) -> Seam:
+def _weight_update(function: str, caller: str = "", versions: str = "", differs: str = "") -> Seam:
     return Seam(
-        target=f"{WEIGHTS}.update_weights_from_{source}",
+        target=f"{WEIGHTS}.{function}",
         hook=Hook.AFTER,
         phase=Phase.SCHEDULER,
         feature="rows",
@@ -36,7 +37,12 @@ def _weight_update(source: str) -> Seam:
         guard=Guard.BODY,  # what its messages say about failures
         why="Rows computed with the old weights are forgotten, where any were loaded.",
         remove_when="SGLang announces weight updates to plugins.",
-        callers=(f"{MANAGERS}.tp_worker.BaseTpWorker.update_weights_from_{source}",),
+        callers=(
+            f"{MANAGERS}.tp_worker.BaseTpWorker.{function}; <0.5.20",
+            f"{UPDATER}.{caller or function}; >=0.5.20",
+        ),
+        versions=versions,
+        differs=differs or "The scheduler calls the updaters of target and draft models itself.",
     )
 
 
@@ -59,7 +65,13 @@ SEAMS = (
             "sglang.srt.mem_cache.common.release_kv_cache",
             "sglang.srt.model_executor.runner.prefill_cuda_graph_runner.PrefillCudaGraphRunner.can_replay_locally",
         ),
-        writes=(f"{REQ}.logprob_start_len", f"{BATCH}.input_ids", f"{FORWARD_BATCH}.replace_embeds"),
+        writes=(
+            f"{REQ}.extend_end; >=0.5.20",
+            f"{REQ}.logprob_start_len",
+            f"{BATCH}.input_ids",
+            f"{FORWARD_BATCH}.replace_embeds",
+        ),
+        differs="What a forward computes of a request is set as a range, or as its end.",
     ),
     Seam(
         target=f"{LOGITS}.forward",
@@ -150,8 +162,15 @@ SEAMS = (
         guard=Guard.BODY,
         why="Takes our keys out of custom_params; answers requests that only read cached rows without a forward.",
         remove_when="SGLang carries a plugin's parameters apart, and lets requests that sample nothing end at once.",
-        callers=(f"{SCHEDULER}.handle_generate_request",),
-        relied=("sglang.srt.mem_cache.radix_cache.RadixCache.match_prefix",),
+        callers=(f"{SCHEDULER}.handle_generate_request; <0.5.20", f"{SCHEDULER}._handle_generate_request; >=0.5.20"),
+        relied=(
+            "sglang.srt.mem_cache.radix_cache.RadixCache.match_prefix; <0.5.19",
+            f"{_CACHE}.match_prefix; >=0.5.19",
+            f"{_CACHE}._match_tree; >=0.5.19",
+            f"{_CACHE}.path_device_indices; >=0.5.19",
+            "sglang.srt.mem_cache.common._req_radix_key; >=0.5.19",
+        ),
+        differs="What handles a request is called by another function; another cache is the default.",
         writes=(f"{REQ}.cached_tokens", f"{REQ}.extra_key", f"{_SAMPLING}.custom_params"),
     ),
     Seam(
@@ -200,7 +219,13 @@ SEAMS = (
         remove_when="SGLang calls plugins when a forward is launched.",
         callers=_EVENT_LOOPS,
         # Between the release of slots and a read no forward is launched, and each waits for the scheduler's stream.
-        relied=(*_EVENT_LOOPS, f"{SCHEDULER}.run_batch", f"{MANAGERS}.utils.GenerationBatchResult.copy_to_cpu"),
+        relied=(
+            *_EVENT_LOOPS,
+            f"{SCHEDULER}.run_batch",
+            f"{SCHEDULER}._copy_result_to_cpu; >=0.5.20",
+            f"{MANAGERS}.utils.GenerationBatchResult.copy_to_cpu",
+        ),
+        differs="The copy of a result is started by a function of its own.",
     ),
     Seam(
         target=f"{SCHEDULER}.process_input_requests",
@@ -211,9 +236,29 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Sends what was read when nothing runs any more, was cached whole, or while a server pauses.",
         remove_when="SGLang calls plugins when it is idle.",
-        callers=_EVENT_LOOPS,
+        callers=(*(f"{loop}; <0.5.20" for loop in _EVENT_LOOPS), f"{SCHEDULER}.ingest_requests; >=0.5.20"),
+        differs="The event loops call it by a function that receives requests, too.",
     ),
-    *map(_weight_update, ("disk", "distributed", "tensor", "ipc")),
+    *map(_weight_update, ("update_weights_from_disk", "update_weights_from_tensor", "update_weights_from_ipc")),
+    _weight_update(
+        "update_weights_from_distributed",
+        versions="<0.5.20",
+        differs="Later weights are received once, and loaded into each model.",
+    ),
+    _weight_update(
+        "load_weights_from_distributed",
+        "update_weights_from_distributed",
+        versions=">=0.5.20",
+        differs="Earlier weights were received and loaded by one function.",
+    ),
+    *(
+        _weight_update(
+            f"{step}_weight_update",
+            versions=">=0.5.20",
+            differs="Weights may be written by other machines between the two.",
+        )
+        for step in ("begin", "end")
+    ),
     Seam(
         target=f"{SCHEDULER}.flush_cache",
         hook=Hook.AFTER,

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.rows.drafts import accepted_slots, with_rows
-from tessera_patches.engine.batches import rows_of
-from tessera_patches.engine.cache import slot_map
 from tessera_patches.rows import runtime
 
 
@@ -28,5 +26,4 @@ def move_rows(
 ) -> None:
     """AFTER ``move_accept_tokens_to_target_kvcache``, on the same stream: accepted rows go where their KV went."""
     if runtime.rows is not None:
-        slots = accepted_slots(slot_map(batch), rows_of(batch), batch.seq_lens, batch.out_cache_loc, accept_index)
-        runtime.rows.move(*slots)
+        runtime.rows.move(*accepted_slots(batch.out_cache_loc, accept_index))

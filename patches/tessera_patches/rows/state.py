@@ -60,12 +60,12 @@ def _taken(req: Any) -> State:
     custom = req.sampling_params.custom_params
     state = NOTHING
     if isinstance(custom, dict) and carry.KEY in custom:
-        carried = carry.parse(custom.pop(carry.KEY))
+        carried = carry.parse(custom[carry.KEY])
         hooked = {name: wire for name, wire in carried.wires.items() if registry.BY_NAME[name].hooked}
         others = {name: wire for name, wire in carried.wires.items() if name not in hooked}
         wanted = registry.wanted(others)
         state = State(carried.token, wanted, hooked, carried.tail, registry.awaited(wanted))
-        if custom.keys() <= {_OWNER}:
-            req.sampling_params.custom_params = None
+        rest = {key: value for key, value in custom.items() if key != carry.KEY}  # several may have the same object
+        req.sampling_params.custom_params = rest if rest.keys() - {_OWNER} else None
     setattr(req, _NAME, state)
     return state

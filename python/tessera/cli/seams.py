@@ -58,7 +58,7 @@ def _diff(options: argparse.Namespace) -> int:
         if root is None:
             return _fail(f"SGLang {options.version} is the installed one")
         found = list(review.differences(options.version, lock.installed_version(), root))
-        wrong, compared = review.differing_seams(root)
+        wrong, compared = review.differing_seams(options.version, root)
     for one in found:
         print(one)
     print(f"{wrong} of {compared} seams differ in SGLang {options.version}")

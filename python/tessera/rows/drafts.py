@@ -19,30 +19,24 @@ def without_rows(kept: torch.Tensor, hidden_size: int) -> tuple[torch.Tensor, to
     return kept[:, :-hidden_size].contiguous(), kept[:, -hidden_size:]
 
 
-def accepted_slots(
-    req_to_token: torch.Tensor,
-    requests: torch.Tensor,
-    seq_lens: torch.Tensor,
-    out_cache_loc: torch.Tensor,
-    accept_index: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def accepted_slots(out_cache_loc: torch.Tensor, accept_index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Where the rows of accepted drafts belong, and where the verification of their tree left them.
 
     Follows ``move_accept_tokens_to_target_kvcache`` of SGLang, which moves KV in the same way. No host sync.
 
     Args:
-        req_to_token: ``[rows, columns]``, the KV slot of each position of each request.
-        requests: ``[B]``, the row of each request.
-        seq_lens: ``[B]``, tokens before this verification.
-        out_cache_loc: ``[B * N]``, the slot of each node of each tree.
-        accept_index: ``[B, D]``, indices into ``out_cache_loc`` of the accepted nodes from the root on; -1 for none.
+        out_cache_loc: the slot of each node of each tree, flat. The first slots of a tree are those of its request's
+            next positions. They are not read from ``req_to_token``, where another request may have that row by now.
+        accept_index: ``[B, D]``, indices into ``out_cache_loc`` of the accepted nodes from the root on, which is its
+            tree's first node; -1 for none.
 
     Returns:
         int64 ``[B * D]`` twice, target and source; 0 (the padding slot) in both where there is none.
     """
     accepted = accept_index.long()
     none = accepted < 0
-    columns = seq_lens.unsqueeze(1) + torch.arange(accepted.shape[1], device=accepted.device)
-    target = req_to_token[requests.unsqueeze(1), columns].long()
-    source = out_cache_loc[accepted.clamp(min=0)].long()
-    return target.masked_fill(none, 0).flatten(), source.masked_fill(none, 0).flatten()
+    places = accepted[:, :1] + torch.arange(accepted.shape[1], device=accepted.device)
+    target, source = (
+        out_cache_loc[at.masked_fill(none, 0)].long().masked_fill(none, 0).flatten() for at in (places, accepted)
+    )
+    return target, source

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from tessera.refusal import Refusal, above_one, lines, spreads_attention
+from tessera.refusal import Refusal, above_one, lines, set_later, spreads_attention
 
 _HOST = "KV that comes back from the host or from storage comes without its hidden states"
+_PREFILL = "the KV of a prompt is computed in another server, and its hidden states stay there"
 _RANKS = "the rows of one request are spread over ranks"
 _EXPERTS = "not yet tested: leave it out, --ep-size alone spreads the experts over ranks too"
 _RESULTS = "results do not pass where embeddings are attached"
@@ -19,7 +20,7 @@ REFUSALS = (
     Refusal("--enable-hisparse", _HOST),
     Refusal(
         "--disaggregation-mode",
-        "the KV of a prompt is computed in another server, and its hidden states stay there",
+        _PREFILL,
         lambda args: args.disaggregation_mode != "null",
     ),
     Refusal("--encoder-only", "such a server generates nothing"),
@@ -49,6 +50,11 @@ REFUSALS = (
     Refusal("--smg-grpc-mode", _RESULTS),
     Refusal("--grpc-port", _RESULTS),
     Refusal("--use-ray", "SGLang loads no plugin in Ray actors"),
+    Refusal("--enable-layernorm-sp", _RANKS, set_later("enable_layernorm_sp")),
+    Refusal("--enable-kv-cache-sharding", _RANKS, set_later("enable_kv_cache_sharding")),
+    Refusal("--enable-unified-cache-external-linker", _HOST, set_later("enable_unified_cache_external_linker")),
+    Refusal("--enable-pd-role-switch", _PREFILL, set_later("enable_pd_role_switch")),
+    Refusal("--enable-return-aux-hidden-states", "not yet tested", set_later("enable_return_aux_hidden_states")),
 )
 
 

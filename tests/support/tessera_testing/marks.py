@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tessera_patches import support
+from tessera_patches.core import versions
+
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
@@ -13,3 +16,20 @@ if TYPE_CHECKING:
 def only_in_full(*values: str) -> list[ParameterSet]:
     """Values of a parameter that `make test` leaves out: it has each pair with another parameter's elsewhere."""
     return [pytest.param(value, marks=pytest.mark.full, id=value) for value in values]
+
+
+def absent(feature: str) -> bool:
+    """Whether the installed SGLang does not have a feature."""
+    return feature in support.absent(versions.installed() or support.DEFAULT)
+
+
+def where_supported(feature: str, *sets: tuple[object, ...]) -> list[ParameterSet]:
+    """Sets of parameters for versions of SGLang that have a feature."""
+    mark = pytest.mark.skipif(absent(feature), reason=f"this SGLang does not have {feature}")
+    return [pytest.param(*values, marks=mark) for values in sets]
+
+
+def where_absent(feature: str, *sets: tuple[object, ...]) -> list[ParameterSet]:
+    """Sets of parameters for the others."""
+    mark = pytest.mark.skipif(not absent(feature), reason=f"this SGLang has {feature}")
+    return [pytest.param(*values, marks=mark) for values in sets]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.cli.seams import feature
 from tessera_patches.core.seam import Guard, Phase, Seam
-from tessera_patches.inventory import SEAMS
+from tessera_patches.inventory import DECLARED
 
 _INTRODUCTION = """\
 <!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
@@ -34,8 +34,10 @@ embedding with a 400 that names the flag.
 A handler also sets fields of objects that SGLang hands to it. Those are named under "guard" ("sets"), and the lock file
 has what else sets them.
 
-| target in `sglang` | how | process | feature | guard | why | unnecessary when |
-|---|---|---|---|---|---|---|"""
+The last column says which SGLang versions need a seam, and what differs between them.
+
+| target in `sglang` | how | process | feature | guard | why | unnecessary when | versions |
+|---|---|---|---|---|---|---|---|"""
 
 
 def page() -> str:
@@ -48,10 +50,14 @@ def page() -> str:
     }
     rows = [
         f"| `{seam.target.removeprefix('sglang.')}` | {seam.hook} | {where[seam.phase]} | {feature(seam)} "
-        f"| {_guards(seam)} | {seam.why} | {seam.remove_when} |"
-        for seam in SEAMS
+        f"| {_guards(seam)} | {seam.why} | {seam.remove_when} | {_versions(seam)} |"
+        for seam in DECLARED
     ]
     return "\n".join([_INTRODUCTION, *rows]) + "\n"
+
+
+def _versions(seam: Seam) -> str:
+    return f"{seam.versions or 'all'}: {seam.differs}" if seam.differs else "all"
 
 
 def _guards(seam: Seam) -> str:
@@ -66,4 +72,6 @@ def _guards(seam: Seam) -> str:
 
 
 def _last(paths: tuple[str, ...], parts: int) -> str:
-    return ", ".join(f"`{'.'.join(path.split('.')[-parts:])}`" for path in paths)
+    split = [path.partition("; ") for path in paths]
+    named = [(".".join(name.split(".")[-parts:]), versions) for name, _, versions in split]
+    return ", ".join(f"`{name}`" + (f" ({versions})" if versions else "") for name, versions in named)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.refusal import Refusal, above_one, lines, spreads_attention
+from tessera.refusal import Refusal, above_one, lines, set_later, spreads_attention
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _UNTESTED = "not yet tested"
@@ -38,6 +38,9 @@ REFUSALS = (
     Refusal("--smg-grpc-mode", "its requests do not pass our checks"),
     Refusal("--grpc-port", "its requests do not pass our checks"),
     Refusal("--use-ray", "SGLang loads no plugin in Ray actors"),
+    Refusal("--enable-layernorm-sp", _UNTESTED, set_later("enable_layernorm_sp")),
+    Refusal("--enable-unified-cache-external-linker", _HOST, set_later("enable_unified_cache_external_linker")),
+    Refusal("--enable-pd-role-switch", _HOST, set_later("enable_pd_role_switch")),
 )
 
 

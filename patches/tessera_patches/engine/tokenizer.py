@@ -1,0 +1,26 @@
+"""SGLang's ``TokenizerManager`` in the main process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.io_struct import GenerateReqInput
+    from sglang.srt.managers.tokenizer_manager import ReqState
+
+if hasattr(TokenizerManager, "_raise_if_logical_request_aborted"):  # up to 0.5.17
+
+    def raise_if_aborted(manager: TokenizerManager, obj: GenerateReqInput) -> None:
+        """Raise a ``ValueError`` if a request was aborted before it went to a scheduler."""
+        manager._raise_if_logical_request_aborted(obj)
+
+else:
+
+    def raise_if_aborted(manager: TokenizerManager, obj: GenerateReqInput) -> None:
+        """Raise a ``ValueError`` if a request was aborted before it went to a scheduler."""
+        for rid in [obj.rid] if obj.is_single else obj.rid:
+            state: ReqState | None = manager.rid_to_state.get(rid)
+            if state is None or state.abort_sent:
+                raise ValueError(f"Request {rid} was aborted")

@@ -1,0 +1,37 @@
+"""Which features each SGLang version has: what it does not have is refused at start, by name."""
+
+from __future__ import annotations
+
+from tessera_patches.core.versions import within
+
+DEFAULT = "0.5.17"
+"""The version that `pip install '.[engine]'` installs."""
+
+VERSIONS = {"tilespec": "<0.5.18"}
+"""By feature, the versions that have it; features that are not here are in all."""
+
+_OPTIONS = {"tilespec": "--tile-spec"}
+
+
+def absent(sglang_version: str) -> set[str]:
+    """The features that a version does not have."""
+    return {feature for feature, specifier in VERSIONS.items() if not within(sglang_version, specifier)}
+
+
+def refused(features: list[str], sglang_version: str, locked: list[str]) -> list[str]:
+    """One sentence for each feature that a version does not have.
+
+    Args:
+        features: names of what is asked for.
+        sglang_version: the installed version.
+        locked: all versions that have a lock file.
+    """
+    return [
+        f"{_OPTIONS[feature]} needs SGLang {' or '.join(_having(feature, locked))}; {sglang_version} is installed"
+        for feature in features
+        if feature in absent(sglang_version)
+    ]
+
+
+def _having(feature: str, locked: list[str]) -> list[str]:
+    return [one for one in locked if feature not in absent(one)]
