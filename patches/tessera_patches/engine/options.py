@@ -82,7 +82,7 @@ def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWo
 
 def samples_drafts(worker: EAGLEWorkerV2 | EagleDraftWorker) -> bool:
     """Whether draft tokens are sampled, and accepted by rejection sampling."""
-    args = options(worker)
+    args: ServerArgs = options(worker)
     sampled: bool = args.speculative_use_rejection_sampling
     return sampled
 
@@ -90,7 +90,7 @@ def samples_drafts(worker: EAGLEWorkerV2 | EagleDraftWorker) -> bool:
 @contextmanager
 def with_draft_tokens(runner: ModelRunner, tokens: int) -> Iterator[None]:
     """Override ``--speculative-num-draft-tokens`` for a model runner, in a ``with`` block."""
-    args = options(runner)
+    args: ServerArgs = options(runner)
     before = args.speculative_num_draft_tokens
     args.override("tessera", speculative_num_draft_tokens=tokens)
     try:

@@ -10,36 +10,40 @@ from sglang.srt.runtime_context import get_parallel
 
 if TYPE_CHECKING:
     from sglang.srt.distributed.parallel_state import GroupCoordinator
+    from sglang.srt.distributed.parallel_state_wrapper import ParallelState
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.runtime_context import ParallelContext
 
 if find_spec("sglang.srt.distributed.parallel_state_wrapper"):  # up to 0.5.20 a model runner knows them
-    from sglang.srt.distributed.parallel_state_wrapper import ParallelState
 
-    def _ranks(runner: ModelRunner) -> ParallelState:
-        return runner.ps
+    def is_first(runner: ModelRunner) -> bool:
+        """Whether this rank keeps the rows: the first of those that compute attention together."""
+        ranks: ParallelState = runner.ps
+        return bool(ranks.attn_tp_rank == 0)
+
+    def replica(runner: ModelRunner) -> int:
+        """The replica of ``--dp-size``."""
+        ranks: ParallelState = runner.ps
+        return ranks.dp_rank or 0
 
     def _group(runner: ModelRunner) -> GroupCoordinator:
         return runner.tp_group
 
 else:
 
-    def _ranks(runner: ModelRunner) -> ParallelContext:
-        return get_parallel()
+    def is_first(runner: ModelRunner) -> bool:
+        """Whether this rank keeps the rows: the first of those that compute attention together."""
+        ranks: ParallelContext = get_parallel()
+        return bool(ranks.attn_tp_rank == 0)
+
+    def replica(runner: ModelRunner) -> int:
+        """The replica of ``--dp-size``."""
+        ranks: ParallelContext = get_parallel()
+        return ranks.dp_rank or 0
 
     def _group(runner: ModelRunner) -> GroupCoordinator:
-        context: ParallelContext = get_parallel()
-        return context.tp_group
-
-
-def is_first(runner: ModelRunner) -> bool:
-    """Whether this rank keeps the rows: the first of those that compute attention together."""
-    return bool(_ranks(runner).attn_tp_rank == 0)
-
-
-def replica(runner: ModelRunner) -> int:
-    """The replica of ``--dp-size``."""
-    return _ranks(runner).dp_rank or 0
+        ranks: ParallelContext = get_parallel()
+        return ranks.tp_group
 
 
 def on_any(found: bool, runner: ModelRunner) -> bool:

@@ -118,6 +118,8 @@ def attributes(path: str) -> frozenset[str]:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    if "__getattr__" in names:  # it makes them of names that its module lists
+        names |= {str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     for base in found.bases:
         first, _, rest = ast.unparse(base).partition(".")
         above = ".".join(filter(None, (imported.get(first, f"{module}.{first}"), rest)))
