@@ -21,6 +21,10 @@ else:
     def raise_if_aborted(manager: TokenizerManager, obj: GenerateReqInput) -> None:
         """Raise a ``ValueError`` if a request was aborted before it went to a scheduler."""
         for rid in [obj.rid] if obj.is_single else obj.rid:
-            state: ReqState | None = manager.rid_to_state.get(rid)
-            if state is None or state.abort_sent:
+            states: dict[str, ReqState] = manager.rid_to_state
+            if rid not in states or _aborted(states[rid]):
                 raise ValueError(f"Request {rid} was aborted")
+
+    def _aborted(state: ReqState) -> bool:
+        aborted: bool = state.abort_sent
+        return aborted
