@@ -22,6 +22,15 @@ INTERNAL = (
 
 _count = partial(integer, least=0, most=INT32)
 
+RESERVED_KEY = "\0"
+"""How values of ``extra_key`` begin that the scheduler makes itself."""
+
+
+def _key(field: str, value: object) -> None:
+    if text(field, value).startswith(RESERVED_KEY):
+        raise BadRequest(field, value, "a text that does not begin with U+0000")
+
+
 PER_PROMPT: Mapping[str, Check] = {
     "rid": text,
     "return_logprob": boolean,
@@ -29,7 +38,7 @@ PER_PROMPT: Mapping[str, Check] = {
     "return_sampling_mask": boolean,
     "lora_path": text,
     "custom_logit_processor": text,
-    "extra_key": text,
+    "extra_key": _key,
     "bootstrap_host": text,
     "bootstrap_port": partial(integer, least=0, most=65_535),
     "bootstrap_room": partial(integer, least=0, most=INT64),
@@ -177,7 +186,7 @@ def _check_each(name: str, value: Any, count: int | None, own: Callable[[str, An
     for i, one in enumerate(value if isinstance(value, list) else [value]):
         if one is not None:
             own(f"{name}[{i}]" if isinstance(value, list) else name, one)
-        elif isinstance(value, list) and own is not text:
+        elif isinstance(value, list) and own not in (text, _key):
             raise BadRequest(f"{name}[{i}]", one, "a value for each prompt")
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tessera.errors import BadRequest
+from tessera.request_fields import PER_PROMPT
 from tessera.rows.generations import Generations
 
 
@@ -16,7 +20,10 @@ def test_keys() -> None:
         keys = {generations.key(own) for own in (None, "a")}
         assert len(keys) == 2
         assert not keys & seen
-        assert not any(isinstance(key, str) for key in keys)  # none that a client can write
+        for key in keys:
+            assert key is not None
+            with pytest.raises(BadRequest, match="extra_key"):
+                PER_PROMPT["extra_key"]("extra_key", key)
         seen |= keys
     generations.flushed()
     assert [generations.key(own) for own in (None, "a")] == [None, "a"]

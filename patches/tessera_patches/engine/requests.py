@@ -69,8 +69,8 @@ def cache_key(req: Req) -> str | None:
     return key
 
 
-def set_cache_key(req: Req, key: object) -> None:
-    """Let it find, and leave, prefixes under another key (a string or what stands for one); while it owns no slots."""
+def set_cache_key(req: Req, key: str | None) -> None:
+    """Let it find, and leave, prefixes under another key; while it owns no slots."""
     req.extra_key = key
 
 

@@ -1,13 +1,6 @@
 """Which weights rows were computed with, and which prefixes of SGLang's cache a reader of rows may still use."""
 
-from typing import NamedTuple
-
-
-class PrefixKey(NamedTuple):
-    """An ``extra_key``, by which SGLang divides its prefix cache. No client can name it: JSON has no such object."""
-
-    extra_key: str | None
-    generation: int
+from tessera.request_fields import RESERVED_KEY
 
 
 class Generations:
@@ -30,6 +23,11 @@ class Generations:
         """The prefix cache is empty."""
         self._older_prefixes = False
 
-    def key(self, extra_key: str | None) -> str | PrefixKey | None:
-        """The ``extra_key`` of a request that reads rows: with it, prefixes of older weights are cache misses."""
-        return PrefixKey(extra_key, self.number) if self._older_prefixes else extra_key
+    def key(self, extra_key: str | None) -> str | None:
+        """The ``extra_key`` of a request that reads rows: with it, prefixes of older weights are cache misses.
+
+        SGLang divides its prefix cache by it. No client can name one of ours.
+        """
+        if not self._older_prefixes:
+            return extra_key
+        return f"{RESERVED_KEY}{self.number}{'' if extra_key is None else f' {extra_key}'}"
