@@ -91,6 +91,15 @@ def call(server: Server, path: str, body: Any) -> Any:
     return answer
 
 
+@contextmanager
+def announced(server: Server) -> Iterator[None]:
+    """An update by tensors or a group: versions of SGLang that have the routes take it between them alone."""
+    begun = httpx.post(f"{server.url}/begin_weight_update", json={}, timeout=60).status_code == httpx.codes.OK
+    yield
+    if begun:
+        call(server, "/end_weight_update", {})
+
+
 def running(server: Server) -> int:
     """Requests in the running batch, as slime asks."""
     loads = httpx.get(f"{server.url}/v1/loads?include=core,disagg,queues", timeout=60).raise_for_status().json()
@@ -311,18 +320,19 @@ def test_distributed(training: Server, new: Model, old_claim: Any) -> None:
         joining.result()
         call(training, "/pause_generation", {})
         tensors = new.tensors()
-        for lot in (tensors[::2], tensors[1::2]):
-            body = {
-                "names": [name for name, _ in lot],
-                "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in lot],
-                "shapes": [list(tensor.shape) for _, tensor in lot],
-                "group_name": "trainer",
-                "flush_cache": False,
-            }
-            updating = pool.submit(call, training, "/update_weights_from_distributed", body)
-            for _, tensor in lot:
-                torch.distributed.broadcast(tensor, src=0, group=trainer)
-            updating.result()
+        with announced(training):
+            for lot in (tensors[::2], tensors[1::2]):
+                body = {
+                    "names": [name for name, _ in lot],
+                    "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in lot],
+                    "shapes": [list(tensor.shape) for _, tensor in lot],
+                    "group_name": "trainer",
+                    "flush_cache": False,
+                }
+                updating = pool.submit(call, training, "/update_weights_from_distributed", body)
+                for _, tensor in lot:
+                    torch.distributed.broadcast(tensor, src=0, group=trainer)
+                updating.result()
         httpx.get(f"{training.url}/flush_cache", timeout=60).raise_for_status()
         call(training, "/continue_generation", {})
         call(training, "/destroy_weights_update_group", {"group_name": "trainer"})
@@ -336,16 +346,17 @@ def send_tensors(server: Server, model: Model, buckets: int) -> None:
 
     torch.multiprocessing.set_sharing_strategy("file_system")  # the server is no child of this process
     tensors = model.tensors()
-    for i in range(buckets):
-        bucket = FlattenedTensorBucket(named_tensors=tensors[i::buckets])
-        flat = {"flattened_tensor": bucket.get_flattened_tensor(), "metadata": bucket.get_metadata()}
-        body = {
-            "serialized_named_tensors": [MultiprocessingSerializer.serialize(flat, output_str=True)],
-            "load_format": "flattened_bucket",
-            "flush_cache": False,
-            **({"weight_version": "7"} if i == buckets - 1 else {}),
-        }
-        call(server, "/update_weights_from_tensor", body)
+    with announced(server):
+        for i in range(buckets):
+            bucket = FlattenedTensorBucket(named_tensors=tensors[i::buckets])
+            flat = {"flattened_tensor": bucket.get_flattened_tensor(), "metadata": bucket.get_metadata()}
+            body = {
+                "serialized_named_tensors": [MultiprocessingSerializer.serialize(flat, output_str=True)],
+                "load_format": "flattened_bucket",
+                "flush_cache": False,
+                **({"weight_version": "7"} if i == buckets - 1 else {}),
+            }
+            call(server, "/update_weights_from_tensor", body)
 
 
 def test_tensors_in_buckets(training: Server, new: Model, old_claim: Any) -> None:
