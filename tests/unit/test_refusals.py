@@ -40,6 +40,11 @@ DEFAULTS: dict[str, Any] = {
     "prefill_only_disable_kv_cache": False,
     "smg_grpc_mode": False,
     "use_ray": False,
+    "enable_layernorm_sp": False,
+    "enable_kv_cache_sharding": False,
+    "enable_unified_cache_external_linker": False,
+    "enable_pd_role_switch": False,
+    "enable_return_aux_hidden_states": False,
 }
 OTHERS = {"null": "prefill", "none": "deepep", 1: 2, None: "something", False: True}
 SET = {name: OTHERS[default] for name, default in DEFAULTS.items()}
