@@ -212,10 +212,10 @@ def test_answers_survive_weights_that_change_in_place(training: Server, new: Mod
 def test_rows_that_were_computed_again_count(training: Server, new: Model, old_claim: Any) -> None:
     """A retracted request is prefilled with the new weights, tokens of the old ones included: so are its rows.
 
-    As on stock, nothing can be flushed while it waits.
+    As on stock: up to 0.5.17 nothing can be flushed while it waits.
     """
     with paused(training, "retract", ALL, count=20) as (prompt, (sent,)):
-        assert post(training, "/flush_cache", {}).status_code == httpx.codes.BAD_REQUEST
+        assert post(training, "/flush_cache", {}).status_code in {httpx.codes.OK, httpx.codes.BAD_REQUEST}
         call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
         call(training, "/continue_generation", {})
     for answer in sent.result():

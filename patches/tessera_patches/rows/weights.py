@@ -23,12 +23,15 @@ _NOTHING_LOADED = (
 """How messages begin of updates that failed before a weight was touched. The bodies that have them are locked."""
 
 
-def changed(result: tuple[bool, str], updater: Any, *args: Any, **kwargs: Any) -> None:
-    """AFTER each ``WeightUpdater.update_weights_from_*``: the rows so far are forgotten, unless nothing was loaded."""
+def changed(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs: Any) -> None:
+    """AFTER each ``WeightUpdater.update_weights_from_*``: the rows so far are forgotten, unless nothing was loaded.
+
+    And after ``begin_weight_update`` and ``end_weight_update``, which say nothing: another machine may write between.
+    """
     runner = updater.get_model_runner()
     if runner.is_draft_worker:
         return
-    success, message = result
+    success, message = (True, "") if result is None else result
     touched = success or not message.startswith(_NOTHING_LOADED)
     if not on_any(touched, runner):  # ranks that count differently would find different prefixes, and wait for ever
         return
@@ -40,7 +43,7 @@ def changed(result: tuple[bool, str], updater: Any, *args: Any, **kwargs: Any) -
 
 
 def flushed(result: bool, scheduler: Any, *args: Any, **kwargs: Any) -> None:
-    """AFTER ``Scheduler.flush_cache``, which does nothing where requests run or wait."""
+    """AFTER ``Scheduler.flush_cache``, which does nothing where requests run, or wait (since 0.5.20 unless paused)."""
     if result:
         runtime.generations.flushed()
 
