@@ -76,7 +76,7 @@ class Seam:
         hook: how it is changed.
         phase: in which process, and when.
         feature: the feature that needs it, or several with ", " between them; "" is needed by all.
-        handler: ``module:name`` of ours, imported only when the seam is installed: what the registry calls, else what
+        handler: our ``module:name``, imported only when the seam is installed: what the registry calls, else what
             makes the change, or the class.
         guard: what is compared with the lock file.
         why: what it is for.

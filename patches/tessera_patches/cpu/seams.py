@@ -50,7 +50,7 @@ SEAMS = (
     _variable(
         "SGLANG_USE_CPU_ENGINE",
         "sglang.srt.utils.common.is_cpu",
-        "SGLang runs its code for CPUs only where it is told to.",
+        "SGLang runs its code for CPUs only if this is set.",
         "SGLang does so where there is no GPU.",
     ),
     _variable(

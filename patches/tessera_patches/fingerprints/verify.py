@@ -24,7 +24,7 @@ def add_routes(app: FastAPI, manager: Any) -> None:
     """On a server that keeps rows."""
 
     async def verify(request: Request) -> Response:
-        run = _without_unfit(_run(manager, request), manager)
+        run = _without_unrunnable(_run(manager, request), manager)
         answer = await claims.verify(request, run, hidden_size(manager), vocabulary(manager))
         response: Response = orjson_response(answer)
         return response
@@ -55,19 +55,19 @@ def _run(manager: Any, request: Request) -> Run:
     return together
 
 
-def _without_unfit(run: Run, manager: Any) -> Run:
+def _without_unrunnable(run: Run, manager: Any) -> Run:
     """The engine does not see a claim that it cannot run: for one of them it would refuse them all."""
 
-    async def fit(found: list[Claim]) -> list[dict[str, Any] | Unverifiable]:
-        reasons = [_why_not(claim, manager) for claim in found]
+    async def runnable(found: list[Claim]) -> list[dict[str, Any] | Unverifiable]:
+        reasons = [_refusal_reason(claim, manager) for claim in found]
         sent = [claim for claim, reason in zip(found, reasons, strict=True) if not reason]
         answered = iter(await run(sent) if sent else [])
         return [Unverifiable(reason) if reason else next(answered) for reason in reasons]
 
-    return fit
+    return runnable
 
 
-def _why_not(claim: Claim, manager: Any) -> str:
+def _refusal_reason(claim: Claim, manager: Any) -> str:
     """Why the engine cannot run this claim; "" where it can."""
     try:
         adapters.known(adapters.FIELD, claim.lora_path, manager.lora_ref_cache)

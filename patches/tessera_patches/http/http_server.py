@@ -47,7 +47,7 @@ from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.fingerprints.whole_claims import PromptRefused
 from tessera_patches.http import invalid, openai, stock_routes, unserved, weight_routes
 from tessera_patches.http.request import GenerateReqInput
-from tessera_patches.http.streams import begun
+from tessera_patches.http.streams import with_first_chunk
 from tessera_patches.inject import request as inject_request
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
@@ -101,10 +101,10 @@ def learn(manager: Any, started: Any, *_: Any) -> None:
         config.injection = inject_request.model(manager)
 
 
-def _check_schedulers(told: list[list[str] | None]) -> None:
+def _check_schedulers(reported: list[list[str] | None]) -> None:
     """Whoever starts schedulers without SGLang's own function, in Ray actors for example, may load no plugin there."""
     wanted = config.active.features()
-    if wanted and any(on != wanted for on in told):
+    if wanted and any(on != wanted for on in reported):
         raise StartRefused(
             f"{', '.join(wanted)}: a scheduler runs without our hooks; load_plugins() was not called there"
         )
@@ -184,7 +184,7 @@ def add_generate(app: FastAPI, stock: Callable[..., Awaitable[Any]]) -> None:
 
     async def generate(obj: GenerateReqInput, request: Request) -> Any:
         answer = await stock(obj, request)
-        return await begun(answer) if config.active.guarded else answer
+        return await with_first_chunk(answer) if config.active.guarded else answer
 
     app.add_api_route("/generate", generate, methods=["POST", "PUT"], include_in_schema=False)
 
@@ -302,7 +302,7 @@ def _respond(answer: dict[str, Any] | Body) -> Response:
 
 
 async def answer_error(request: Request, error: Exception) -> ORJSONResponse:
-    """An error of ours, with the status that it has."""
+    """The answer to one of our errors, with its status."""
     status = error.status if isinstance(error, TesseraError) else TesseraError.status
     if config.metrics is not None:
         config.metrics.failed(error.code if isinstance(error, TesseraError) else TesseraError.code)

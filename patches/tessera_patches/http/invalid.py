@@ -35,7 +35,7 @@ def install(app: FastAPI, answer_error: Answer) -> None:
 
     Args:
         app: SGLang's.
-        answer_error: answers an error of ours.
+        answer_error: answers one of our errors.
     """
     stock: Any = app.exception_handlers[RequestValidationError]
 

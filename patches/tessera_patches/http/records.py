@@ -10,7 +10,7 @@ from tessera import carry, sent
 
 
 def _as_sent(obj: Any) -> Any:
-    """A copy of a ``GenerateReqInput`` as its client sent it; itself where it carries nothing of ours."""
+    """A copy of a ``GenerateReqInput`` as its client sent it; itself where it carries none of our fields."""
     params = obj.sampling_params
     if not sent.carries(params):
         return obj

@@ -131,7 +131,7 @@ def _has_stock_overrides(value: Any) -> bool:
     It skips the prefix cache on the way in, but puts the KV there under the plain token ids, for any later request.
 
     Returns:
-        Whether it is used, with a feature of ours on.
+        Whether it is used, with one of our features on.
 
     Raises:
         BadRequest: a client wrote the field itself.

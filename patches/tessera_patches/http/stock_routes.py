@@ -17,7 +17,7 @@ from tessera import config
 from tessera.errors import BadRequest, Described
 from tessera.fields import known_keys
 from tessera_patches.http.request import GenerateReqInput
-from tessera_patches.http.streams import begun
+from tessera_patches.http.streams import with_first_chunk
 from tessera_patches.http.unserved import OLLAMA_CHAT, OLLAMA_GENERATE, VERTEX
 
 _PROMPTS = ("text", "input_ids", "input_embeds")
@@ -40,7 +40,7 @@ def add_routes(app: FastAPI, stock: Any) -> None:
     serve = getattr(stock, "serve_generate_request", stock.generate_request)
 
     async def vertex_generate(body: Annotated[VertexGenerateReqInput, Body()], raw_request: Request) -> Any:
-        return await begun(await serve(_of_vertex(body), raw_request)) if body.instances else []
+        return await with_first_chunk(await serve(_of_vertex(body), raw_request)) if body.instances else []
 
     app.add_api_route(VERTEX, vertex_generate, methods=["POST"], include_in_schema=False)
     _add_ollama(app, stock)
@@ -52,10 +52,10 @@ def _add_ollama(app: FastAPI, stock: Any) -> None:
     async def chat(request: OllamaChatRequest, raw_request: Request) -> Any:
         if not request.messages:
             raise BadRequest("messages", request.messages, "at least one message")
-        return await begun(await stock.ollama_chat(request, raw_request))
+        return await with_first_chunk(await stock.ollama_chat(request, raw_request))
 
     async def generate(request: OllamaGenerateRequest, raw_request: Request) -> Any:
-        return await begun(await stock.ollama_generate(request, raw_request))
+        return await with_first_chunk(await stock.ollama_generate(request, raw_request))
 
     app.add_api_route(OLLAMA_CHAT, chat, methods=["POST"], response_model=None, include_in_schema=False)
     app.add_api_route(OLLAMA_GENERATE, generate, methods=["POST"], response_model=None, include_in_schema=False)

@@ -16,7 +16,7 @@ _ERROR = _DATA + b'{"error":'
 _ABORTED = b'"type":"abort"'
 
 
-async def begun(response: Any) -> Any:
+async def with_first_chunk(response: Any) -> Any:
     """The response; a stream once its first chunk is there, as SGLang's OpenAI routes wait for it.
 
     Raises:

@@ -81,7 +81,7 @@ SEAMS = (
         feature="",
         handler="tessera_patches.launch.server_args:switch_on",
         guard=Guard.PARAMETERS,
-        why="Every launcher comes by before it starts a process: here a server's arguments are told from others.",
+        why="Every launcher calls this before it starts a process; other code creates arguments that serve nothing.",
         remove_when="SGLang calls plugins before it starts a server.",
         callers=("sglang.srt.entrypoints.engine.Engine._launch_subprocesses",),
         relied=(f"{SERVER_ARGS}.override; <0.5.20", f"{ARG_GROUPS}.overrides.declare_resolution; >=0.5.20"),

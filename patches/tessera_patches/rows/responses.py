@@ -106,9 +106,9 @@ async def _end(answer: Answer, wanted: Wanted, mail: Mail | None) -> dict[str, A
     try:
         values: Values = {} if mail is None else await _rest(meta, mail)
     except RowsUnavailable as error:
-        lacking = {name: own for name, own in wanted.items() if own[0].awaits(own[1])}
-        others = {name: own for name, own in wanted.items() if name not in lacking}
-        return _without(answer, lacking, error) | await _responses(answer, others, {})
+        unavailable = {name: own for name, own in wanted.items() if own[0].awaits(own[1])}
+        others = {name: own for name, own in wanted.items() if name not in unavailable}
+        return _without(answer, unavailable, error) | await _responses(answer, others, {})
     return await _responses(answer, wanted, values)
 
 

@@ -122,7 +122,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.verify.layout:PlannedLayout",
         guard=Guard.BODY,
         why="Which rows are whose, from the plan that says it already, instead of six kernels.",
-        remove_when="SGLang makes no layout anew for a batch that fills its graph.",
+        remove_when="SGLang does not rebuild the layout of a batch that fills its graph.",
     ),
     Seam(
         target=f"{LOGITS}._get_logits",
