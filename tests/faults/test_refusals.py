@@ -23,7 +23,7 @@ HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 FAULTS = {
     "version": "SGLang 0.5.99 is not supported (supported: 0.5.17, 0.5.23)",
     "seam": "model_runner.ModelRunner.forward: parameters was",
-    "taken": "another plugin has already patched sglang.srt.server_args.ServerArgs.__init__",
+    "taken": "another plugin has already patched sglang.srt.server_args.ServerArgs.add_cli_args",
     "bug": "tessera: refusing to start: 'NoneType' object is not callable",
 }
 

@@ -38,7 +38,7 @@ def _taken() -> None:
     """Another plugin's hook sits on our target already."""
     from sglang.srt.plugins.hook_registry import HookRegistry
 
-    HookRegistry._patched.add("sglang.srt.server_args.ServerArgs.__init__")
+    HookRegistry._patched.add("sglang.srt.server_args.ServerArgs.add_cli_args")
 
 
 def _bug() -> None:
