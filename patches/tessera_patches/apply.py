@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from multiprocessing import parent_process
 from typing import Any
 
 from tessera import config
 from tessera.errors import StartRefused
 from tessera_patches import inventory
-from tessera_patches.core import lock
+from tessera_patches.core import calls, lock
 from tessera_patches.core.registry import after_hooks_applied
 from tessera_patches.core.seam import Phase, Seam
 
@@ -56,6 +57,10 @@ def install(*, on_cpu: bool) -> None:
     wanted = inventory.seams(Phase.LOAD, [])
     _register(wanted)
     after_hooks_applied(lambda: _verify_or_exit(wanted))
+    if parent_process() is not None:
+        from tessera_patches.launch.server_args import check_child
+
+        check_child()
 
 
 def install_main() -> None:
@@ -90,7 +95,7 @@ def _register(wanted: list[Seam]) -> None:
     for seam in _registered(wanted):
         if seam.target in HookRegistry._patched:
             raise StartRefused(f"another plugin has already patched {seam.target}; SGLang would ignore our hook")
-        HookRegistry.register(seam.target, handler(seam), HookType(seam.hook.value), source=source)
+        HookRegistry.register(seam.target, calls.counted(handler(seam), seam), HookType(seam.hook.value), source=source)
 
 
 def check(wanted: list[Seam]) -> None:

@@ -102,11 +102,13 @@ class Handed:
         flags: our options.
         features: names of what is on, of `FEATURES`.
         results: the address at which the main process receives rows; None where none are kept.
+        calls: where calls of seams are counted (`tessera_patches.core.calls`).
     """
 
     flags: Flags
     features: tuple[str, ...]
     results: str | None
+    calls: str
 
 
 flags = Flags()
@@ -134,7 +136,7 @@ def on() -> list[str]:
     return [*active.features(), *(["fingerprints"] if flags.toploc_verification else [])]
 
 
-def switch_on(settings: Settings, options: Flags) -> Handed:
+def switch_on(settings: Settings, options: Flags, calls: str) -> Handed:
     """Put a server's settings in force in its main process. Returns what its schedulers need."""
     global active, flags, thresholds, inbox  # noqa: PLW0603 - one server a process at a time
     active, flags = settings, options
@@ -144,7 +146,7 @@ def switch_on(settings: Settings, options: Flags) -> Handed:
         from tessera.delivery.inbox import Inbox
 
         inbox = Inbox()
-    return Handed(flags, tuple(active.features()), inbox.address if inbox else None)
+    return Handed(flags, tuple(active.features()), inbox.address if inbox else None, calls)
 
 
 def take(handed: Handed) -> None:

@@ -20,7 +20,7 @@ from tessera.errors import StartRefused
 from tessera.rows.refusals import REFUSALS
 from tessera_patches import apply
 from tessera_patches.core import lock, source
-from tessera_patches.core.seam import Guard, Phase, Seam
+from tessera_patches.core.seam import Guard, Phase, Runs, Seam
 from tessera_patches.inventory import DECLARED, SEAMS, at
 from tessera_testing.seams_page import page
 
@@ -47,6 +47,13 @@ def test_one_module_owns_one_target(version: str) -> None:
     assert len(set(targets)) == len(targets)
 
 
+@pytest.mark.parametrize("seam", [seam for seam in SEAMS if seam.runs is not Runs.ON_DEMAND], ids=lambda seam: seam.target)
+def test_what_must_be_called_is_counted(seam: Seam) -> None:
+    """By the function that SGLang's registry gets, which a class cannot be."""
+    assert seam.registered
+    assert isinstance(handler_of(seam), source.Function)
+
+
 def test_a_place_is_changed_once_by_each() -> None:
     """Two entries of one handler on one target would be the same one twice."""
     places = [(seam.target, seam.handler, seam.hook) for seam in SEAMS]
@@ -56,11 +63,17 @@ def test_a_place_is_changed_once_by_each() -> None:
 @pytest.mark.parametrize("seam", SEAMS, ids=lambda seam: seam.handler)
 def test_the_handler_exists(seam: Seam) -> None:
     """Its module defines it."""
+    assert handler_of(seam) is not None
+
+
+def handler_of(seam: Seam) -> source.Definition | None:
+    """The handler's definition, without importing it."""
     module, name = seam.handler.split(":")
     spec = find_spec(module)
     assert spec is not None
     tree = ast.parse(Path(str(spec.origin)).read_text())
-    assert name in {node.name for node in tree.body if isinstance(node, source.Definition)}
+    found = (node for node in tree.body if isinstance(node, source.Definition) and node.name == name)
+    return next(found, None)
 
 
 def test_a_seam_lies_beside_its_handler() -> None:

@@ -41,6 +41,19 @@ def _taken() -> None:
     HookRegistry._patched.add("sglang.srt.server_args.ServerArgs.add_cli_args")
 
 
+def _unreached() -> None:
+    """SGLang no longer calls the functions that TESSERA_TEST_UNREACHED names: their hooks are applied to nothing."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    apply_target, unreached = HookRegistry._apply_target, os.environ["TESSERA_TEST_UNREACHED"].split()
+
+    def apply_unless_unreached(target: str, hooks: list[Any]) -> None:
+        if target not in unreached:
+            apply_target(target, hooks)
+
+    HookRegistry._apply_target = apply_unless_unreached
+
+
 def _bug() -> None:
     """Our own code raises at load."""
     from tessera_patches import inventory
@@ -272,6 +285,7 @@ _FAULTS = {
     "version": _version,
     "seam": _seam,
     "taken": _taken,
+    "unreached": _unreached,
     "bug": _bug,
     "pooling": _pooling,
 }

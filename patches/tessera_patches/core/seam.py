@@ -66,6 +66,21 @@ class Guard(StrEnum):
     """Which methods of its class set it."""
 
 
+class Runs(StrEnum):
+    """By when a hook must have been called; a server in which it was not does not serve."""
+
+    START = "start"
+    """When every scheduler is ready."""
+    HTTP = "http"
+    """When the HTTP application starts."""
+    REQUEST = "first token"
+    """When a request is answered with a token, which calls before the first request do not show."""
+    DECODE = "second token"
+    """The same, with two tokens."""
+    ON_DEMAND = "on demand"
+    """It depends on requests, options, the model or the device: calls are not counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seam:
     """One place.
@@ -85,6 +100,7 @@ class Seam:
             nothing.
         relied: dotted paths of what the handler extends, or whose inner workings it needs; locked with their bodies.
         writes: dotted paths of fields that the handler, or what it calls, sets on the objects that it is handed.
+        runs: when the hook must have been called; a seam that no registry installs is `Runs.ON_DEMAND`.
         versions: the versions of SGLang that need it, as a specifier; "" is all.
         differs: what differs between versions; "" where neither the seam nor any of its paths is of some alone.
 
@@ -103,6 +119,7 @@ class Seam:
     callers: tuple[str, ...] = ()
     relied: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    runs: Runs = Runs.ON_DEMAND
     versions: str = ""
     differs: str = ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import TOKENIZER, WORKER
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 SEAMS = (
     Seam(
@@ -17,5 +17,6 @@ SEAMS = (
         remove_when="SGLang takes prompts that fill the context where nothing is generated.",
         callers=(f"{TOKENIZER}._tokenize_one_request", f"{TOKENIZER}._batch_tokenize_and_process"),
         relied=(f"{WORKER}.get_worker_info",),  # what is kept for an answer
+        runs=Runs.REQUEST,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import MANAGERS, PROCESSOR, REQ, SCHEDULER, SPECULATIVE
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 _LOGPROBS = "sglang.srt.layers.logprob_processor"
 
@@ -45,6 +45,7 @@ SEAMS = (
         remove_when="SGLang refuses prompts without tokens, and takes ones that fill the context to generate nothing.",
         callers=(f"{SCHEDULER}.handle_generate_request; <0.5.20", f"{SCHEDULER}._handle_generate_request; >=0.5.20"),
         differs="What handles a request is called by a function that releases its media.",
+        runs=Runs.REQUEST,
     ),
     Seam(
         target="sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",
@@ -60,6 +61,7 @@ SEAMS = (
             "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode",
             f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_decode",
         ),
+        runs=Runs.START,
     ),
     Seam(
         target=f"{REQ}.update_finish_state",
@@ -73,5 +75,6 @@ SEAMS = (
         callers=(f"{PROCESSOR}.process_batch_result_decode",),
         relied=(f"{REQ}.output_ids_through_stop",),
         writes=(f"{REQ}.finished_reason", f"{REQ}.finished_len", f"{REQ}.grammar"),
+        runs=Runs.REQUEST,
     ),
 )

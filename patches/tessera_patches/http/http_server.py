@@ -49,6 +49,7 @@ from tessera_patches.http import invalid, openai, stock_routes, unserved, weight
 from tessera_patches.http.request import GenerateReqInput
 from tessera_patches.http.streams import with_first_chunk
 from tessera_patches.inject import request as inject_request
+from tessera_patches.launch import liveness
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """Routes that take vectors."""
@@ -83,6 +84,7 @@ def learn(manager: Any, started: Any, *_: Any) -> None:
     _children[:] = started.all_child_pids
     args = options(manager)
     with _or_end():
+        liveness.check_ready()
         infos = started.scheduler_infos
         if args.dp_size == 1:  # of several replicas, SGLang's controller passes on what it knows alone
             _check_schedulers([info.pop(config.ON, None) for info in infos])

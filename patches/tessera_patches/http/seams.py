@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import CHAT, MANAGERS, REQUEST, TOKENIZER
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing"
 SERVER = "sglang.srt.entrypoints.http_server"
@@ -73,6 +73,7 @@ SEAMS = (
         why="Learns the model's sizes, with and without HTTP.",
         remove_when="SGLang calls plugins when its schedulers are ready.",
         callers=("sglang.srt.entrypoints.engine.Engine._launch_subprocesses",),
+        runs=Runs.START,
     ),
     Seam(
         target=f"{SERVER}.set_global_state",
@@ -84,6 +85,7 @@ SEAMS = (
         why="Adds our routes, and answers our errors as JSON with status and code.",
         remove_when="SGLang lets plugins register routes and error handlers.",
         callers=(f"{SERVER}._setup_and_run_http_server",),
+        runs=Runs.HTTP,
     ),
     Seam(
         target=f"{TOKENIZER}.generate_request",
@@ -95,6 +97,7 @@ SEAMS = (
         why="Notes embeddings and raw states by choice: OpenAI's answers are built from what it yields, and drop them.",
         remove_when="SGLang lets plugins add fields to the choices of OpenAI's answers.",
         callers=(f"{CHAT}._handle_non_streaming_request", f"{CHAT}._generate_chat_stream"),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{SERVER}.app",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import BATCH, FORWARD_BATCH, LOGPROBS, REQ, REQUEST, RUNNER, TOKENIZER, WORKER
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 SEAMS = (
     Seam(
@@ -17,6 +17,7 @@ SEAMS = (
         remove_when="SGLang takes embeddings by position on /generate.",
         writes=(f"{REQUEST}.sampling_params",),
         callers=(f"{TOKENIZER}._tokenize_one_request", f"{TOKENIZER}._batch_tokenize_and_process"),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{RUNNER}.load_model",
@@ -28,6 +29,7 @@ SEAMS = (
         why="Refuses a model whose forward has no place for embeddings, before its memory is allocated.",
         remove_when="SGLang says which models take input_embeds.",
         callers=(f"{RUNNER}.initialize",),
+        runs=Runs.START,
     ),
     Seam(
         target=f"{REQ}.__init__",
@@ -39,6 +41,7 @@ SEAMS = (
         why="Shows the prefix cache a hash of the vector where a vector goes, so that KV is shared up to there.",
         remove_when="SGLang keys its cache by embeddings as well (it caches such requests under their plain ids).",
         writes=(f"{REQ}.origin_input_ids",),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{BATCH}.prepare_for_extend",
@@ -49,6 +52,7 @@ SEAMS = (
         guard=Guard.BODY,
         why="Gives the model the real ids, and sends the vectors of the chunk to the device.",
         remove_when="SGLang keys its cache by embeddings as well.",
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{FORWARD_BATCH}.init_new",
@@ -61,6 +65,7 @@ SEAMS = (
         remove_when="SGLang clears replace_embeds after a prefill, and adds vectors as well as replacing.",
         writes=(f"{FORWARD_BATCH}.replace_embeds",),
         callers=(f"{WORKER}.forward_batch_generation",),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{RUNNER}._extend_forward_kwargs",
@@ -72,6 +77,7 @@ SEAMS = (
         why="Puts the vectors in place, or adds them, between the embedding layer and the model.",
         remove_when="SGLang adds vectors as well as replacing.",
         callers=("sglang.srt.model_executor.runner.eager_runner.EagerRunner._execute_extend",),
+        runs=Runs.START,
     ),
     Seam(
         target=f"{BATCH}.cumulate_penalty_output_tokens",

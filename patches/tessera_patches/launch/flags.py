@@ -30,7 +30,7 @@ def add_options(result: None, parser: argparse.ArgumentParser) -> None:
 def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Namespace) -> Any:
     """AROUND ``ServerArgs.from_cli_args``, which calls the constructor with the fields that SGLang knows.
 
-    Ends the process where a model is not there.
+    Ends the process where a model is not there, and where what it read did not reach the constructor.
     """
     global _parsed  # noqa: PLW0603
     if lines := missing(namespace):
@@ -40,9 +40,11 @@ def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Na
         args = original(cls, namespace)
         if RESOLVES_LATER:
             server_args.keep(args, _parsed)
-        return args
     finally:
         _parsed = None
+    if not server_args.kept(args):
+        raise SystemExit(apply.refusal_line("SGLang did not call our hook on ServerArgs.__init__"))
+    return args
 
 
 def construct(original: Callable[..., None], args: Any, *values: Any, **named: Any) -> None:

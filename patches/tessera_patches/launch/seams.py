@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import ARG_GROUPS, ENVIRONMENT, SERVER_ARGS, WORKERS
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.places import ARG_GROUPS, ENVIRONMENT, SERVER_ARGS, TOKENIZER, WORKERS
+from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 SEAMS = (
     Seam(
@@ -93,6 +93,7 @@ SEAMS = (
             f"{ARG_GROUPS}.fields.exec_.ExecFeatures.return_hidden_states_mode; >=0.5.20",
             f"{ARG_GROUPS}.fields.spec.Spec.speculative_use_rejection_sampling; >=0.5.20",
         ),
+        runs=Runs.START,
     ),
     Seam(
         target="sglang.srt.managers.scheduler.configure_scheduler_process",
@@ -104,6 +105,29 @@ SEAMS = (
         why="Installs in a scheduler what the arguments say that it was started with.",
         remove_when="SGLang tells plugins which process they are in.",
         callers=("sglang.srt.managers.scheduler.run_scheduler_process",),
+        runs=Runs.START,
+    ),
+    Seam(
+        target=f"{TOKENIZER}._handle_batch_output",
+        hook=Hook.BEFORE,
+        phase=Phase.MAIN,
+        feature="rows, inject, tilespec",
+        handler="tessera_patches.launch.liveness:answered",
+        guard=Guard.PARAMETERS,
+        why="The first answers show which hooks SGLang calls; a server in which it does not ends.",
+        remove_when="SGLang tells plugins which hooks were called.",
+        callers=(f"{TOKENIZER}.handle_loop",),
+        runs=Runs.REQUEST,
+    ),
+    Seam(
+        target="sglang.srt.entrypoints.http_server._wait_and_warmup",
+        hook=Hook.AROUND,
+        phase=Phase.MAIN,
+        feature="rows, inject, tilespec",
+        handler="tessera_patches.launch.liveness:warm_up",
+        guard=Guard.BODY,
+        why="Looks at what was called before the HTTP application serves, and after SGLang's own request.",
+        remove_when="SGLang tells plugins which hooks were called.",
     ),
     Seam(
         target=f"{ENVIRONMENT}.SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND",

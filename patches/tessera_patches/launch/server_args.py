@@ -6,6 +6,7 @@ are made, and switched on when a server is started with them.
 
 from __future__ import annotations
 
+from multiprocessing import current_process
 from typing import Any
 
 from tessera import config
@@ -17,10 +18,11 @@ from tessera.flags import Flags
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches import apply, support
-from tessera_patches.core import lock
+from tessera_patches.core import calls, lock
 from tessera_patches.core.changes import set_environment
 from tessera_patches.engine.model import facts
 from tessera_patches.engine.options import override, resolved
+from tessera_patches.launch import liveness
 
 _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
@@ -29,6 +31,11 @@ _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 def keep(args: Any, flags: Flags) -> None:
     """Our options travel with SGLang's, also when these are copied, and when they are sent to another process."""
     args._tessera_flags = flags
+
+
+def kept(args: Any) -> bool:
+    """Whether SGLang's arguments have our options."""
+    return hasattr(args, "_tessera_flags")
 
 
 def judge(args: Any) -> None:
@@ -46,7 +53,7 @@ def judge(args: Any) -> None:
 def switch_on(args: Any) -> None:
     """BEFORE ``ServerArgs.check_server_args``, which every launcher calls before it starts a process."""
     with apply.exit_on_error():
-        if not hasattr(args, "_tessera_flags"):
+        if not kept(args):
             _take_in(args)
         found, flags = resolved(args), args._tessera_flags
         settings = Settings.from_server_args(found, flags)
@@ -54,8 +61,9 @@ def switch_on(args: Any) -> None:
             set_environment(_SKIP_EXTEND, "1")
             if tilespec.why_no_rejection_sampling(found, unwanted=flags.tile_spec_no_rejection_sampling) is None:
                 override(args, speculative_use_rejection_sampling=True)
-        args._tessera_handed = config.switch_on(settings, flags)
+        args._tessera_handed = config.switch_on(settings, flags, calls.share())
         apply.install_main()
+        liveness.expect_answers()
 
 
 def _take_in(args: Any) -> None:
@@ -73,9 +81,32 @@ def join(result: Any, args: Any, *_: Any, **__: Any) -> None:
         handed = getattr(args, "_tessera_handed", None)
         if handed is not None:
             config.take(handed)
+            calls.join(handed.calls)
             apply.install_scheduler()
-        elif on := Settings.from_server_args(resolved(args), _flags_of(args)).features():
-            raise StartRefused(f"{', '.join(on)}: SGLang started this scheduler without ServerArgs.check_server_args")
+        else:
+            _refuse_undecided(args)
+
+
+def check_child() -> None:
+    """In a process that SGLang started with its arguments: the main process must have decided what they ask for.
+
+    `join` asks the same if SGLang calls it. This needs no hook: multiprocessing knows what it started a process with.
+
+    Raises:
+        StartRefused: it decided nothing, and they ask for something.
+    """
+    from sglang.srt.server_args import ServerArgs
+
+    process = current_process()
+    given = (*getattr(process, "_args", ()), *getattr(process, "_kwargs", {}).values())
+    for args in given:
+        if isinstance(args, ServerArgs) and not hasattr(args, "_tessera_handed"):
+            _refuse_undecided(args)
+
+
+def _refuse_undecided(args: Any) -> None:
+    if on := Settings.from_server_args(resolved(args), _flags_of(args)).features():
+        raise StartRefused(f"{', '.join(on)}: SGLang started this process without ServerArgs.check_server_args")
 
 
 def _flags_of(args: Any) -> Flags:

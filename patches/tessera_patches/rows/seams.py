@@ -18,7 +18,7 @@ from tessera_patches.core.places import (
     WEIGHTS,
     WORKER,
 )
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 _SAMPLING = "sglang.srt.sampling.sampling_params.SamplingParams"
 _EVENT_LOOPS = (f"{SCHEDULER}.event_loop_normal", f"{SCHEDULER}.event_loop_overlap")
@@ -72,6 +72,7 @@ SEAMS = (
             f"{FORWARD_BATCH}.replace_embeds",
         ),
         differs="What a forward computes of a request is set as a range, or as its end.",
+        runs=Runs.START,
     ),
     Seam(
         target=f"{LOGITS}.forward",
@@ -95,6 +96,7 @@ SEAMS = (
         callers=(f"{TOKENIZER}.generate_request",),
         # An abort ends what waits here; the same tokens are counted as are run.
         relied=(f"{TOKENIZER}.generate_request", f"{TOKENIZER}._tokenize_texts"),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{TOKENIZER}._wait_one_response",
@@ -106,6 +108,7 @@ SEAMS = (
         why="Puts embeddings and raw states, which come on a way of their own, into the answer that finishes.",
         remove_when="SGLang has a channel for per-request results of plugins (auxiliary_device_output in 0.5.23).",
         callers=(f"{TOKENIZER}.generate_request", f"{TOKENIZER}._handle_batch_request"),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target="sglang.srt.model_executor.pool_configurator.DefaultPoolConfigurator._compute_cell_size",
@@ -117,6 +120,7 @@ SEAMS = (
         why="Reserves the row store's memory before the KV pool is sized: one row for each token.",
         remove_when="SGLang lets plugins reserve memory for each token.",
         callers=("sglang.srt.model_executor.pool_configurator.DefaultPoolConfigurator.__init__",),
+        runs=Runs.START,
     ),
     Seam(
         target=f"{RUNNER}.alloc_memory_pool",
@@ -128,6 +132,7 @@ SEAMS = (
         why="Allocates the row store beside the KV pool.",
         remove_when="SGLang lets plugins add buffers to the KV pool.",
         callers=(f"{WORKER}.alloc_memory_pool",),
+        runs=Runs.START,
     ),
     Seam(
         target=f"{RUNNER}.forward",
@@ -142,6 +147,7 @@ SEAMS = (
         writes=(f"{FORWARD_BATCH}.capture_hidden_mode", f"{LOGITS_OUTPUT}.hidden_states"),
         # Cuts what a graph's padding computed off the states.
         relied=("sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.execute",),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{LOGITS}.forward",
@@ -152,6 +158,7 @@ SEAMS = (
         guard=Guard.BODY,
         why="A batch of encodes only skips the logits: nothing is sampled from them.",
         remove_when="SGLang computes no logits for batches that are prefill-only.",
+        runs=Runs.START,
     ),
     Seam(
         target=f"{SCHEDULER}._add_request_to_queue",
@@ -172,6 +179,7 @@ SEAMS = (
         ),
         differs="What handles a request is called by another function; another cache is the default.",
         writes=(f"{REQ}.cached_tokens", f"{REQ}.extra_key", f"{_SAMPLING}.custom_params"),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{PROCESSOR}._maybe_collect_routed_experts",
@@ -184,6 +192,7 @@ SEAMS = (
         remove_when="SGLang calls plugins when a request finishes.",
         callers=_FINISHERS,
         relied=(*_FINISHERS, "sglang.srt.mem_cache.common.release_kv_cache"),  # this comes before that
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{PROCESSOR}.process_batch_result_prefill",
@@ -195,6 +204,7 @@ SEAMS = (
         why="Learns which requests want fingerprints, to read each while they run.",
         remove_when="SGLang calls plugins when a request starts to generate.",
         callers=(f"{SCHEDULER}.process_batch_result",),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{STREAMER}.stream_output",
@@ -207,6 +217,7 @@ SEAMS = (
         remove_when="SGLang calls plugins at the end of a step.",
         callers=_HANDLERS,
         relied=_HANDLERS,
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{SCHEDULER}.process_batch_result",
@@ -226,6 +237,7 @@ SEAMS = (
             f"{MANAGERS}.utils.GenerationBatchResult.copy_to_cpu",
         ),
         differs="The copy of a result is started by a function of its own.",
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{SCHEDULER}.process_input_requests",
@@ -238,6 +250,7 @@ SEAMS = (
         remove_when="SGLang calls plugins when it is idle.",
         callers=(*(f"{loop}; <0.5.20" for loop in _EVENT_LOOPS), f"{SCHEDULER}.ingest_requests; >=0.5.20"),
         differs="The event loops call it by a function that receives requests, too.",
+        runs=Runs.REQUEST,
     ),
     *map(_weight_update, ("update_weights_from_disk", "update_weights_from_tensor", "update_weights_from_ipc")),
     _weight_update(
@@ -300,6 +313,7 @@ SEAMS = (
         why="Keeps the last layer's normed states beside others that SGLang wants of a target instead.",
         remove_when="SGLang returns both.",
         callers=(f"{LOGITS}.forward",),
+        runs=Runs.START,
     ),
     Seam(
         target="sglang.srt.speculative.spec_utils.move_accept_tokens_to_target_kvcache",

@@ -14,7 +14,7 @@ from tessera_patches.core.places import (
     VERIFY_INPUT,
     WORKERS,
 )
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 RESERVED = "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode"
 
@@ -30,6 +30,7 @@ SEAMS = (
         remove_when="SGLang lets plugins choose the worker (get_platform_worker_cls in 0.5.23).",
         callers=(f"{SCHEDULER}.maybe_init_draft_worker",),
         relied=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify", RESERVED),
+        runs=Runs.START,
     ),
     *(
         Seam(
@@ -125,6 +126,7 @@ SEAMS = (
             f"{BATCH}.out_cache_loc",
             f"{BATCH}.forward_mode",
         ),
+        runs=Runs.DECODE,
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_sample",
@@ -138,6 +140,7 @@ SEAMS = (
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
         relied=(f"{SPECULATIVE}.eagle_utils._verify_coins",),
         writes=(f"{LOGITS_OUTPUT}.next_token_logits", f"{LOGITS_OUTPUT}.hidden_states"),
+        runs=Runs.DECODE,
     ),
     Seam(
         target=f"{SPECULATIVE}.spec_utils.commit_mamba_states_after_verify",
@@ -149,6 +152,7 @@ SEAMS = (
         why="Looks for states like Mamba's in no step, as SGLang does: models that have them are refused.",
         remove_when="SGLang knows from the start whether a model has some.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+        runs=Runs.DECODE,
     ),
     Seam(
         target=f"{SCHEDULER}.init_model_worker",
@@ -165,5 +169,6 @@ SEAMS = (
             "sglang.srt.mem_cache.allocation.alloc_for_spec_decode",
         ),
         writes=(f"{RUNNER}.war_fastpath_read_done_event", f"{DRAFT_INPUT}.bonus_tokens"),
+        runs=Runs.START,
     ),
 )

@@ -14,7 +14,7 @@ from tessera_patches.core.places import (
     TARGET_GRAPHS,
     VERIFY_INPUT,
 )
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 SEAMS = (
     Seam(
@@ -33,6 +33,7 @@ SEAMS = (
             f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.merge",
             f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_decode",
         ),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{BATCH_SAMPLING}.copy_for_forward",
@@ -46,6 +47,7 @@ SEAMS = (
         callers=(f"{SCHEDULER}._forward_isolation",),
         relied=(f"{BATCH_SAMPLING}.update_penalties",),
         writes=(f"{BATCH_SAMPLING}.acc_additive_penalties",),
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=f"{BATCH_SAMPLING}.apply_logits_bias",

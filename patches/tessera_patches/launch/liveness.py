@@ -1,0 +1,88 @@
+"""Proof that SGLang calls our hooks: a server in which it does not ends, instead of serving without a feature."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from sglang.srt.utils import kill_process_tree
+
+from tessera import config
+from tessera.errors import StartRefused
+from tessera_patches import apply, inventory
+from tessera_patches.core import calls
+from tessera_patches.core.seam import Phase, Runs, Seam
+
+logger = logging.getLogger(__name__)
+
+_TOKENS = {Runs.REQUEST: 1, Runs.DECODE: 2}
+"""How many tokens a request has generated when it shows that these were called."""
+_unproven: set[Runs] = set()
+"""What requests of this process's server have yet to show."""
+
+
+def expect_answers() -> None:
+    """A server is about to start in this process: its first answers are looked at."""
+    _unproven.update(_TOKENS if config.active.guarded else ())
+
+
+def check_ready() -> None:
+    """Every scheduler is ready: what was called until now does not show that requests reach it.
+
+    Raises:
+        StartRefused: a seam that must have been called by now was not.
+    """
+    if config.active.guarded:
+        check(Runs.START)
+        calls.forget(required(*_TOKENS))
+
+
+def warm_up(original: Callable[..., None], server_args: Any, *args: Any, **kwargs: Any) -> None:
+    """AROUND ``http_server._wait_and_warmup``, which runs in a thread beside the HTTP application."""
+    _end_unless(Runs.START, Runs.HTTP)
+    original(server_args, *args, **kwargs)
+    if not server_args.skip_server_warmup and _unproven == set(_TOKENS):
+        _end_unless(Runs.REQUEST)  # `answered` is one of them
+
+
+def answered(_: Any, outputs: Any) -> None:
+    """BEFORE ``TokenizerManager._handle_batch_output``: looks at the first requests that end with tokens."""
+    if not _unproven:
+        return
+    ended = zip(outputs.finished_reasons, getattr(outputs, "completion_tokens", ()), strict=False)
+    tokens = max((count for reason, count in ended if reason and reason["type"] != "abort"), default=0)
+    for stage in [stage for stage in _unproven if tokens >= _TOKENS[stage]]:
+        _end_unless(Runs.START, stage)
+        _unproven.discard(stage)
+    if not _unproven:
+        seams = len(required(Runs.START, Runs.HTTP, *_TOKENS))
+        logger.info("tessera: SGLang called our hooks on each of the %d seams that every server reaches", seams)
+
+
+def required(*stages: Runs) -> list[Seam]:
+    """The seams that must have been called by one of these stages, for the features that are on."""
+    features = config.active.features()
+    return [seam for phase in Phase for seam in inventory.hooks(phase, features) if seam.runs in stages]
+
+
+def check(*stages: Runs) -> None:
+    """Compare the counted calls with what must have been called.
+
+    Raises:
+        StartRefused: a seam of these stages was not.
+    """
+    if silent := calls.unreached(required(*stages)):
+        raise StartRefused(f"SGLang did not call our hooks on {', '.join(silent)}")
+
+
+def _end_unless(*stages: Runs) -> None:
+    """End the whole server with one line where `check` fails: an exception would only end a thread, or a task."""
+    try:
+        check(*stages)
+    except StartRefused as error:
+        kill_process_tree(os.getpid(), include_parent=False)
+        print(apply.refusal_line(error), file=sys.stderr, flush=True)  # noqa: T201 - as `SystemExit` does
+        os._exit(1)

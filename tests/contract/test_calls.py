@@ -1,0 +1,106 @@
+"""Counts of calls, in the memory that processes of one server share."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+import pytest
+
+from tessera import config
+from tessera.config import Settings
+from tessera.errors import StartRefused
+from tessera_patches.core import calls
+from tessera_patches.core.seam import Phase, Runs, Seam
+from tessera_patches.inventory import SEAMS
+from tessera_patches.launch import liveness
+
+ALL = Settings(rows=True, inject=True, tilespec=True, speculative_rows=True, speculative_stops=True)
+COUNTED = [seam for seam in SEAMS if seam.runs is not Runs.ON_DEMAND]
+
+
+@pytest.fixture(autouse=True)
+def zero() -> None:
+    """Nothing was called yet."""
+    calls.share()
+    calls.forget(SEAMS)
+
+
+def call(*seams: Seam) -> None:
+    """Call a hook on each."""
+    for seam in seams:
+        assert calls.counted(lambda *args, **kwargs: (args, kwargs), seam)(1, a=2) == ((1,), {"a": 2})
+
+
+def call_elsewhere(path: str, index: int) -> None:
+    """In another process, which counts before it joins and afterwards."""
+    call(SEAMS[index])
+    calls.join(path)
+    call(SEAMS[index])
+
+
+def test_another_process_is_seen() -> None:
+    """What it called before it knew where to count, too."""
+    index = SEAMS.index(COUNTED[-1])
+    process = multiprocessing.get_context("spawn").Process(target=call_elsewhere, args=(calls.share(), index))
+    assert calls.unreached([SEAMS[index]]) == [SEAMS[index].target]
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert calls.unreached([SEAMS[index]]) == []
+    assert calls._counts[index] == 2
+
+
+def test_one_on_demand_is_left_as_it_is() -> None:
+    """Nothing is between SGLang and its hook."""
+    seam = next(seam for seam in SEAMS if seam.runs is Runs.ON_DEMAND)
+    assert calls.counted(print, seam) is print
+
+
+def test_the_next_server_of_a_process_starts_from_zero() -> None:
+    """But for what is called before it is known that one starts."""
+    call(*COUNTED)
+    calls.share()
+    assert calls.unreached(COUNTED) == [seam.target for seam in COUNTED if seam.phase is not Phase.LOAD]
+
+
+@pytest.mark.parametrize("seam", COUNTED, ids=lambda seam: seam.target.rpartition(".")[2])
+def test_each_is_named_where_it_was_not_called(seam: Seam, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And alone."""
+    monkeypatch.setattr(config, "active", ALL)
+    call(*(other for other in COUNTED if other is not seam))
+    with pytest.raises(StartRefused) as refused:
+        liveness.check(seam.runs)
+    assert str(refused.value) == f"SGLang did not call our hooks on {seam.target}"
+
+
+class Outputs:
+    """Of requests, with the number of tokens and the end of each."""
+
+    def __init__(self, *ended: tuple[int, str | None]) -> None:
+        self.completion_tokens = [tokens for tokens, _ in ended]
+        self.finished_reasons = [kind and {"type": kind} for _, kind in ended]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "stages"),
+    [
+        (Outputs((5, None), (0, "length"), (7, "abort")), set()),
+        (Outputs((0, "length"), (1, "stop")), {Runs.REQUEST}),
+        (Outputs((2, "length")), {Runs.REQUEST, Runs.DECODE}),
+        (object(), None),
+    ],
+)
+def test_which_answers_are_looked_at(monkeypatch: pytest.MonkeyPatch, outputs: Any, stages: set[Runs] | None) -> None:
+    """Those that ended, with a token of their own; one without any shows nothing, and an aborted one neither."""
+    looked: set[Runs] = set()
+    monkeypatch.setattr(config, "active", ALL)
+    monkeypatch.setattr(liveness, "_unproven", set())
+    monkeypatch.setattr(liveness, "_end_unless", lambda *found: looked.update(found))
+    if stages is None:  # nothing is expected of a server without a feature
+        liveness.answered(None, outputs)
+        return
+    liveness.expect_answers()
+    liveness.answered(None, outputs)
+    assert looked - {Runs.START} == stages
+    assert liveness._unproven == {Runs.REQUEST, Runs.DECODE} - stages

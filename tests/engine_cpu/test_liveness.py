@@ -1,0 +1,34 @@
+"""SGLang calls our hooks: the first answers of a server show it, and its log says so."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tessera.launching.server import Server
+from tessera_testing.drafts import TREE, chain, drafting
+from tessera_testing.generate import generate
+from tessera_testing.pool import ServerPool
+
+HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
+LINE = r"tessera: SGLang called our hooks on each of the (\d+) seams that every server reaches"
+SERVERS = {
+    "rows": (HIDDEN,),
+    "injection": (INJECTION, "--disable-overlap-schedule"),
+    "tilespec": ("--tile-spec", *drafting("STANDALONE", chain(3))),
+    "all": (HIDDEN, INJECTION, "--tile-spec", *drafting("EAGLE", TREE)),
+    "ranks": (HIDDEN, INJECTION, "--tp-size", "2"),
+    "replicas": (HIDDEN, INJECTION, "--dp-size", "2"),
+    "no tokenizer": (HIDDEN, INJECTION, "--skip-tokenizer-init"),
+}
+
+
+@pytest.mark.parametrize("options", SERVERS.values(), ids=SERVERS)
+def test_all_that_must_be_called_are(server_pool: ServerPool, options: tuple[str, ...]) -> None:
+    """After two tokens; one more request changes nothing."""
+    server: Server = server_pool.get(*options)
+    for _ in range(2):
+        generate(server, [1, 2, 3, 4], 2)
+    (seams,) = re.findall(LINE, server.log)
+    assert int(seams) >= 8

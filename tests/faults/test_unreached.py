@@ -1,0 +1,93 @@
+"""SGLang no longer calls a function that we hook: the hook is applied, and the server does not serve without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.launching.server import Server
+from tessera_patches import inventory
+from tessera_patches.core.seam import Phase, Runs
+from tessera_testing.drafts import chain, drafting
+from tessera_testing.pool import MakeServer
+from tessera_testing.refusal import Refusal, expect_refusal
+from tessera_testing.tiny import TINY
+
+HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
+TILESPEC = ("--tile-spec", *drafting("STANDALONE", chain(3)))
+FEATURES = ["rows", "inject", "speculative_stops", "tilespec"]
+ARGS, HTTP = "sglang.srt.server_args.ServerArgs", "sglang.srt.entrypoints.http_server"
+CONSTRUCTOR, STARTED = f"{ARGS}.__init__", f"{ARGS}.check_server_args"
+JOINED = "sglang.srt.managers.scheduler.configure_scheduler_process"
+READY = "sglang.srt.entrypoints.engine.Engine._set_startup_time"
+ANSWERED = "sglang.srt.managers.tokenizer_manager.TokenizerManager._handle_batch_output"
+
+
+def reached(*stages: Runs, phases: tuple[Phase, ...] = (Phase.MAIN, Phase.SCHEDULER)) -> list[str]:
+    """Targets of the seams that must have been called by one of these stages."""
+    return [seam.target for phase in phases for seam in inventory.hooks(phase, FEATURES) if seam.runs in stages]
+
+
+def env(*targets: str) -> dict[str, str]:
+    """Environment of a server in which SGLang does not call these."""
+    return {"TESSERA_TEST_FAULT": "unreached", "TESSERA_TEST_UNREACHED": " ".join(targets)}
+
+
+def not_called(targets: list[str]) -> str:
+    """The line with which such a server ends."""
+    return f"tessera: refusing to start: SGLang did not call our hooks on {', '.join(targets)}"
+
+
+def test_seams_of_the_start(refusal: Refusal) -> None:
+    """All of them, each by name, before the first request."""
+    targets = [target for target in reached(Runs.START) if target != READY]
+    log = refusal(TINY, HIDDEN, INJECTION, *TILESPEC, env=env(*targets))
+    assert not_called(targets) in log.splitlines()
+
+
+def test_seams_of_a_request(refusal: Refusal) -> None:
+    """All but the one that looks at answers; the first request, a health check, shows it."""
+    targets = [target for target in reached(Runs.REQUEST) if target != ANSWERED]
+    log = refusal(TINY, HIDDEN, INJECTION, *TILESPEC, env=env(*targets))
+    assert not_called(targets) in log.splitlines()
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("target", [READY, f"{HTTP}.set_global_state"])
+def test_seams_of_the_main_process(refusal: Refusal, target: str) -> None:
+    """Those from which others are judged, one by one."""
+    log = refusal(TINY, HIDDEN, env=env(target))
+    assert not_called([target]) in log.splitlines()
+
+
+class WarmedUp:
+    """Makes servers to which SGLang sends its own first request."""
+
+    def __init__(self, make: MakeServer) -> None:
+        self._make = make
+
+    def __call__(self, *args: object, **kwargs: object) -> Server:
+        """A server that is not told to skip it."""
+        server = self._make(*args, **kwargs)
+        server._command.remove("--skip-server-warmup")
+        return server
+
+
+def test_the_one_that_looks_at_answers(make_server: MakeServer) -> None:
+    """SGLang's warm-up was answered, and it was not called."""
+    log = expect_refusal(TINY, HIDDEN, env=env(ANSWERED), make=WarmedUp(make_server))
+    assert not_called([ANSWERED]) in log.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("targets", "why"),
+    [
+        ((CONSTRUCTOR,), "SGLang did not call our hook on ServerArgs.__init__"),
+        ((STARTED,), "rows: SGLang started this process without ServerArgs.check_server_args"),
+        ((STARTED, JOINED), "rows: SGLang started this process without ServerArgs.check_server_args"),
+        ((JOINED,), f"SGLang did not call our hooks on {JOINED}"),
+    ],
+    ids=["constructor", "main", "main and scheduler", "scheduler"],
+)
+def test_options_that_do_not_arrive(refusal: Refusal, targets: tuple[str, ...], why: str) -> None:
+    """Read, and lost on the way: in the constructor, before processes are started, or in a scheduler."""
+    assert f"tessera: refusing to start: {why}" in refusal(TINY, HIDDEN, env=env(*targets))
