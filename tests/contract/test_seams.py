@@ -47,7 +47,7 @@ def test_one_module_owns_one_target(version: str) -> None:
     assert len(set(targets)) == len(targets)
 
 
-@pytest.mark.parametrize("seam", [seam for seam in SEAMS if seam.runs is not Runs.ON_DEMAND], ids=lambda seam: seam.target)
+@pytest.mark.parametrize("seam", [one for one in SEAMS if one.runs is not Runs.ON_DEMAND], ids=lambda one: one.target)
 def test_what_must_be_called_is_counted(seam: Seam) -> None:
     """By the function that SGLang's registry gets, which a class cannot be."""
     assert seam.registered

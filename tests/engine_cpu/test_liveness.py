@@ -10,6 +10,7 @@ from tessera.launching.server import Server
 from tessera_testing.drafts import TREE, chain, drafting
 from tessera_testing.generate import generate
 from tessera_testing.pool import ServerPool
+from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 LINE = r"tessera: SGLang called our hooks on each of the (\d+) seams that every server reaches"
@@ -18,7 +19,7 @@ SERVERS = {
     "injection": (INJECTION, "--disable-overlap-schedule"),
     "tilespec": ("--tile-spec", *drafting("STANDALONE", chain(3))),
     "all": (HIDDEN, INJECTION, "--tile-spec", *drafting("EAGLE", TREE)),
-    "ranks": (HIDDEN, INJECTION, "--tp-size", "2"),
+    "ranks": (HIDDEN, INJECTION, *TWO_RANKS),
     "replicas": (HIDDEN, INJECTION, "--dp-size", "2"),
     "no tokenizer": (HIDDEN, INJECTION, "--skip-tokenizer-init"),
 }
@@ -27,7 +28,7 @@ SERVERS = {
 @pytest.mark.parametrize("options", SERVERS.values(), ids=SERVERS)
 def test_all_that_must_be_called_are(server_pool: ServerPool, options: tuple[str, ...]) -> None:
     """After two tokens; one more request changes nothing."""
-    server: Server = server_pool.get(*options)
+    server: Server = server_pool.get(*options, env=RANKS_ON_CPUS if set(TWO_RANKS) <= set(options) else None)
     for _ in range(2):
         generate(server, [1, 2, 3, 4], 2)
     (seams,) = re.findall(LINE, server.log)

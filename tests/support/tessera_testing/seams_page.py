@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.cli.seams import feature
-from tessera_patches.core.seam import Guard, Phase, Seam
+from tessera_patches.core.seam import Guard, Phase, Runs, Seam
 from tessera_patches.inventory import DECLARED
 
 _INTRODUCTION = """\
@@ -31,13 +31,16 @@ embedding with a 400 that names the flag.
 | kernel | The Triton kernel is launched by our function. |
 | operator | The torch operator that the function calls is ours. |
 
+"called by" is when a hook must have been called, as counts of calls show; a server in which it was not ends. Where
+nothing stands there it depends on requests, options, the model or the device.
+
 A handler also sets fields of objects that SGLang hands to it. Those are named under "guard" ("sets"), and the lock file
 has what else sets them.
 
 The last column says which SGLang versions need a seam, and what differs between them.
 
-| target in `sglang` | how | process | feature | guard | why | unnecessary when | versions |
-|---|---|---|---|---|---|---|---|"""
+| target in `sglang` | how | process | feature | called by | guard | why | unnecessary when | versions |
+|---|---|---|---|---|---|---|---|---|"""
 
 
 def page() -> str:
@@ -50,7 +53,8 @@ def page() -> str:
     }
     rows = [
         f"| `{seam.target.removeprefix('sglang.')}` | {seam.hook} | {where[seam.phase]} | {feature(seam)} "
-        f"| {_guards(seam)} | {seam.why} | {seam.remove_when} | {_versions(seam)} |"
+        f"| {'' if seam.runs is Runs.ON_DEMAND else seam.runs} | {_guards(seam)} | {seam.why} | {seam.remove_when} "
+        f"| {_versions(seam)} |"
         for seam in DECLARED
     ]
     return "\n".join([_INTRODUCTION, *rows]) + "\n"
