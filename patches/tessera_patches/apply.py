@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from multiprocessing import parent_process
 from typing import Any
 
 from tessera import config
@@ -57,10 +56,6 @@ def install(*, on_cpu: bool) -> None:
     wanted = inventory.seams(Phase.LOAD, [])
     _register(wanted)
     after_hooks_applied(lambda: _verify_or_exit(wanted))
-    if parent_process() is not None:
-        from tessera_patches.launch.server_args import check_child
-
-        check_child()
 
 
 def install_main() -> None:

@@ -95,12 +95,10 @@ def check_child() -> None:
     Raises:
         StartRefused: it decided nothing, and they ask for something.
     """
-    from sglang.srt.server_args import ServerArgs
-
     process = current_process()
     given = (*getattr(process, "_args", ()), *getattr(process, "_kwargs", {}).values())
-    for args in given:
-        if isinstance(args, ServerArgs) and not hasattr(args, "_tessera_handed"):
+    for args in given:  # none in a main process, which has not imported SGLang's class yet
+        if type(args).__name__ == "ServerArgs" and not hasattr(args, "_tessera_handed"):
             _refuse_undecided(args)
 
 
