@@ -15,6 +15,7 @@ from tessera.errors import StartRefused
 from tessera_patches import apply, inventory
 from tessera_patches.core import calls
 from tessera_patches.core.seam import Phase, Runs, Seam
+from tessera_patches.engine.options import resolved
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def warm_up(original: Callable[..., None], server_args: Any, *args: Any, **kwarg
     """AROUND ``http_server._wait_and_warmup``, which runs in a thread beside the HTTP application."""
     _end_unless(Runs.START, Runs.HTTP)
     original(server_args, *args, **kwargs)
-    if not server_args.skip_server_warmup and _unproven == set(_TOKENS):
+    if not resolved(server_args).skip_server_warmup and _unproven == set(_TOKENS):
         _end_unless(Runs.REQUEST)  # `answered` is one of them
 
 
