@@ -9,23 +9,27 @@ import pytest
 from tessera.launching.server import Server
 from tessera_testing.drafts import TREE, chain, drafting
 from tessera_testing.generate import generate
+from tessera_testing.marks import where_supported
 from tessera_testing.pool import ServerPool
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 LINE = r"tessera: SGLang called our hooks on each of the (\d+) seams that every server reaches"
-SERVERS = {
-    "rows": (HIDDEN,),
-    "injection": (INJECTION, "--disable-overlap-schedule"),
-    "tilespec": ("--tile-spec", *drafting("STANDALONE", chain(3))),
-    "all": (HIDDEN, INJECTION, "--tile-spec", *drafting("EAGLE", TREE)),
-    "ranks": (HIDDEN, INJECTION, *TWO_RANKS),
-    "replicas": (HIDDEN, INJECTION, "--dp-size", "2"),
-    "no tokenizer": (HIDDEN, INJECTION, "--skip-tokenizer-init"),
-}
+SERVERS = [
+    (HIDDEN,),
+    (INJECTION, "--disable-overlap-schedule"),
+    (HIDDEN, INJECTION, *TWO_RANKS),
+    (HIDDEN, INJECTION, "--dp-size", "2"),
+    (HIDDEN, INJECTION, "--skip-tokenizer-init"),
+    (HIDDEN, *drafting("EAGLE", TREE)),
+]
+SIZED = [
+    ("--tile-spec", *drafting("STANDALONE", chain(3))),
+    (HIDDEN, INJECTION, "--tile-spec", *drafting("EAGLE", TREE)),
+]
 
 
-@pytest.mark.parametrize("options", SERVERS.values(), ids=SERVERS)
+@pytest.mark.parametrize("options", [*SERVERS, *where_supported("tilespec", *((options,) for options in SIZED))])
 def test_all_that_must_be_called_are(server_pool: ServerPool, options: tuple[str, ...]) -> None:
     """After two tokens; one more request changes nothing."""
     server: Server = server_pool.get(*options, env=RANKS_ON_CPUS if set(TWO_RANKS) <= set(options) else None)

@@ -73,6 +73,7 @@ SEAMS = (
         writes=(f"{ARG_GROUPS}.fields.exec_.ExecFeatures.enable_return_hidden_states",),
         versions=">=0.5.20",
         differs="Earlier the constructor resolves the options.",
+        runs=Runs.START,
     ),
     Seam(
         target=f"{SERVER_ARGS}.check_server_args",
