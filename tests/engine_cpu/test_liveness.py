@@ -19,20 +19,19 @@ SERVERS = [
     (HIDDEN,),
     (INJECTION, "--disable-overlap-schedule"),
     (HIDDEN, INJECTION, *TWO_RANKS),
-    (HIDDEN, INJECTION, "--dp-size", "2"),
     (HIDDEN, INJECTION, "--skip-tokenizer-init"),
     (HIDDEN, *drafting("EAGLE", TREE)),
 ]
 SIZED = [
     ("--tile-spec", *drafting("STANDALONE", chain(3))),
-    (HIDDEN, INJECTION, "--tile-spec", *drafting("EAGLE", TREE)),
+    (HIDDEN, INJECTION, "--tile-spec", *drafting("EAGLE", TREE), "--dp-size", "2"),
 ]
 
 
 @pytest.mark.parametrize("options", [*SERVERS, *where_supported("tilespec", *((options,) for options in SIZED))])
 def test_all_that_must_be_called_are(server_pool: ServerPool, options: tuple[str, ...]) -> None:
     """After two tokens; one more request changes nothing."""
-    server: Server = server_pool.get(*options, env=RANKS_ON_CPUS if "2" in options else None)
+    server: Server = server_pool.get(*options, env=RANKS_ON_CPUS if "--tp-size" in options else None)
     for _ in range(2):
         generate(server, [1, 2, 3, 4], 2)
     (seams,) = re.findall(LINE, server.log)
