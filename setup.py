@@ -80,7 +80,7 @@ setup(
     package_data={
         "tessera": ["py.typed"],
         "tessera_kernels": ["py.typed"],
-        "tessera_patches": ["py.typed", "**/*.json"],
+        "tessera_patches": ["py.typed", "**/*.json", "**/*.toml"],
     },
     install_requires=["msgspec>=0.19", "numpy>=1.26"],
     extras_require=EXTRAS,

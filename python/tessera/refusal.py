@@ -24,8 +24,13 @@ class Refusal(NamedTuple):
     def applies_to(self, args: Any) -> bool:
         """Whether ``args`` have the option."""
         if self.applies is None:
-            return bool(getattr(args, self.option.removeprefix("--").replace("-", "_")))
+            return bool(getattr(args, field_of(self.option)))
         return self.applies(args)
+
+
+def field_of(option: str) -> str:
+    """The field of SGLang's ``ServerArgs`` that an option sets; what follows behind a space is not part of its name."""
+    return option.split(maxsplit=1)[0].removeprefix("--").replace("-", "_")
 
 
 def spreads_attention(args: Any) -> bool:

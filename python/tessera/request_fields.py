@@ -66,6 +66,41 @@ SESSION: Mapping[str, Check] = {
 }
 """Keys of ``session_params``."""
 MEDIA = ("image_data", "video_data", "audio_data")
+BY_NAME = {
+    *("session_params", "modalities", "text", "input_ids", "sampling_params"),
+    *("token_ids_logprob", "top_logprobs_num"),
+}
+"""Fields with a check of their own below, or in `tessera.prompts`."""
+ADMITTED = {"input_embeds", "return_hidden_states", "positional_embed_overrides"}
+"""Fields that `tessera.admission` or a capability answers."""
+BY_TYPE = {
+    *("mm_hashes", "use_audio_in_video", "return_text_in_logprobs", "return_flat_raw_top_logprobs", "stream"),
+    *("return_flat_raw_top_logprobs_b64", "log_metrics", "return_routed_experts", "return_indexer_topk"),
+    *("background", "require_reasoning", "custom_labels", "no_logs", "return_bytes", "return_entropy"),
+    *("return_prompt_token_ids", "max_dynamic_patch", "min_dynamic_patch", "image_max_dynamic_patch"),
+    *("video_max_dynamic_patch", "images_config", "mm_content_hashes", "video_config", "mm_processor_kwargs"),
+    *("sampling_logprobs_mode", "return_flat_raw_output_top_logprobs", "data_parallel_rank", "cache_salt"),
+}
+"""Pydantic's check of these is enough: no list of them is per prompt, and no step computes with them."""
+REFUSED = ("watermark", "kv_hints", "token_indices_to_pool")
+"""Fields that later versions of SGLang have, and that take no value where a feature is on: not yet tested."""
+KNOWN = frozenset({*PER_PROMPT, *SINGLE, *MEDIA, *INTERNAL, *BY_NAME, *ADMITTED, *BY_TYPE})
+"""Fields that a request may have; another one is refused."""
+
+
+def refuse_unknown(request: Any, defaults: Mapping[str, Any]) -> None:
+    """Refuse fields that are not `KNOWN`.
+
+    Args:
+        request: SGLang's ``GenerateReqInput``.
+        defaults: its fields that are not `KNOWN`, each with its default.
+
+    Raises:
+        BadRequest: one has another value.
+    """
+    for name, default in defaults.items():
+        if getattr(request, name) != default:
+            raise BadRequest(name, getattr(request, name), "nothing: the server does not support it")
 
 
 def refuse_internal(body: Any) -> None:

@@ -27,6 +27,9 @@ _LATER = [name for name in sampling.LATER if hasattr(SamplingParams, name)]
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
 
 
+_STOCK = vars(io_struct.GenerateReqInput())
+_UNKNOWN = {name: default for name, default in _STOCK.items() if name not in request_fields.KNOWN}
+"""SGLang's fields that are refused, each with its default."""
 _OURS = [(name, Any, field(default=default)) for name, default in registry.declared_fields(openai=False)]
 """Our fields, SGLang's among them: not validated by pydantic, which takes seconds for a matrix."""
 _Fields = make_dataclass("_Fields", _OURS, bases=(io_struct.GenerateReqInput,))
@@ -58,6 +61,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
             self._admit()
             if settings.guarded:  # now that vectors have become prompts
                 check_prompts("input_ids", self.input_ids, settings.vocabulary)
+                request_fields.refuse_unknown(self, _UNKNOWN)
                 request_fields.check(
                     self, settings.vocabulary, settings.context, grammars=settings.grammars, later=_LATER
                 )

@@ -22,7 +22,7 @@ from tessera_patches.core import calls, lock
 from tessera_patches.core.changes import set_environment
 from tessera_patches.engine.model import facts
 from tessera_patches.engine.options import override, resolved
-from tessera_patches.launch import liveness
+from tessera_patches.launch import default_deny, liveness
 
 _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
@@ -45,7 +45,8 @@ def judge(args: Any) -> None:
         return
     with apply.exit_on_error():
         settings = Settings.from_server_args(found, flags)
-        lines = _refused(found, flags, settings) or _refused_model(found, settings)
+        lines = _refused(found, flags, settings) + default_deny.refused(args, settings)
+        lines = lines or _refused_model(found, settings)
     if lines:
         raise SystemExit("\n".join(map(apply.refusal_line, lines)))
 

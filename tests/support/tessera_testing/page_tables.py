@@ -21,6 +21,7 @@ from tessera.refusal import Refusal
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches.core import lock
+from tessera_patches.launch import default_deny
 from tessera_testing import seams_page
 from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT
 
@@ -46,6 +47,12 @@ def table(*rows: tuple[str, ...]) -> str:
 
 def _refused(refusals: tuple[Refusal, ...]) -> Callable[[], str]:
     return lambda: table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in refusals))
+
+
+def _refused_always() -> str:
+    """Options that are refused with any feature."""
+    found = ((f"`--{name.replace('_', '-')}`", why) for name, why in default_deny.lists().refused.items())
+    return table(("option", "why"), *found)
 
 
 def _runners() -> str:
@@ -179,6 +186,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "refusals": _refused(rows.REFUSALS),
     "injection": _refused(injection.REFUSALS),
     "tilespec": _refused(tilespec.REFUSALS),
+    "any": _refused_always,
     "versions": _versions,
     "limits": _limits,
     "runners": _runners,

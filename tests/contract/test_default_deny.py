@@ -1,0 +1,52 @@
+"""Options of SGLang are allowed, or refused with a reason; one that nobody has looked at is refused too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from sglang.srt.server_args import ServerArgs
+
+from tessera.config import Settings
+from tessera_patches.launch import default_deny
+
+ON = "--enable-return-hidden-states, --tile-spec"
+
+
+def test_every_option_is_known() -> None:
+    """One that is found here is new in this SGLang: look at what it does to each feature, then list it."""
+    names = getattr(ServerArgs, "__struct_fields__", None) or ServerArgs.__dataclass_fields__
+    assert default_deny.lists().unknown(names) == []
+
+
+def test_one_is_listed_once() -> None:
+    """What a feature refuses is not allowed to all, nor refused to all."""
+    known = default_deny.lists()
+    counts = Counter([*known.allowed, *known.by_feature, *known.refused])
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_defaults_are_those_of_the_class() -> None:
+    """Of each field that has one."""
+    found = default_deny.defaults(ServerArgs(model_path="dummy"))
+    assert len(found) > 400
+    assert "model_path" not in found
+
+
+class Args:
+    """Options of which two have another value."""
+
+    page_size, new_one, another, watermark_key = 2, 0, None, "secret"
+
+
+def test_an_option_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it has a value of its own, and a feature is on."""
+    args: Any = Args()
+    stock = {"page_size": 1, "new_one": None, "another": None, "watermark_key": None}
+    monkeypatch.setattr(default_deny, "defaults", lambda _: stock)
+    assert default_deny.refused(args, Settings()) == []
+    assert default_deny.refused(args, Settings(rows=True, tilespec=True)) == [
+        f"--watermark-key cannot be combined with {ON}: it changes which tokens are sampled",
+        f"--new-one cannot be combined with {ON}: nobody has looked at what it does there",
+    ]
