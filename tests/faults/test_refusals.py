@@ -121,6 +121,13 @@ def test_an_unsupported_option_is_refused_by_name() -> None:
     assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in log
 
 
+def test_an_option_that_nobody_has_classified_is_refused_by_name(refusal: Refusal) -> None:
+    """As soon as it has another value than its default."""
+    log = refusal(TINY, HIDDEN, "--stream-interval", "2", env={"TESSERA_TEST_FAULT": "unclassified"})
+    why = "nobody has looked at what it does there"
+    assert f"tessera: refusing to start: --stream-interval cannot be combined with {HIDDEN}: {why}" in log.splitlines()
+
+
 def weightless(folder: Path, **changes: Any) -> Path:
     """The tiny model without its weights, and a configuration with changes: a server that loads it ends otherwise."""
     for file in TINY.iterdir():

@@ -54,6 +54,15 @@ def _unreached() -> None:
     HookRegistry._apply_target = apply_unless_unreached
 
 
+def _unclassified() -> None:
+    """SGLang has an option that nobody has looked at: --stream-interval."""
+    from tessera_patches.launch import default_deny
+
+    known = default_deny.lists()
+    known.allowed.remove("stream_interval")
+    default_deny.lists = lambda: known
+
+
 def _bug() -> None:
     """Our own code raises at load."""
     from tessera_patches import inventory
@@ -286,6 +295,7 @@ _FAULTS = {
     "seam": _seam,
     "taken": _taken,
     "unreached": _unreached,
+    "unclassified": _unclassified,
     "bug": _bug,
     "pooling": _pooling,
 }
