@@ -27,7 +27,7 @@ import zmq
 from provenance import provenance, tell
 from tessera.capabilities.embed.options import EmbedOptions
 from tessera.capabilities.fingerprints.options import FingerprintOptions
-from tessera.capabilities.registry import BY_NAME, Wanted
+from tessera.capabilities.registry import BY_NAME, Requested
 from tessera.capabilities.states.options import StateOptions
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Vitals
@@ -48,7 +48,7 @@ class Case:
 
     name: str
     requests: int
-    wanted: Callable[[str, int], Finished]
+    requested: Callable[[str, int], Finished]
 
 
 def main() -> None:
@@ -90,7 +90,7 @@ def _measure() -> Iterator[dict[str, Any]]:
         taker.terminate()
 
 
-def _wanted(name: str, options: object) -> Wanted:
+def _wanted(name: str, options: object) -> Requested:
     return {name: (BY_NAME[name], options)}
 
 
@@ -104,7 +104,7 @@ def _case(case: Case, service: RowService, outbox: Outbox) -> dict[str, float]:
     for step in range(STEPS):
         begin = time.perf_counter()
         for request in range(case.requests):
-            service.finished(case.wanted(f"key {step} {request}", request))
+            service.finished(case.requested(f"key {step} {request}", request))
         service.flush()
         launched = time.perf_counter()
         if torch.cuda.is_available():

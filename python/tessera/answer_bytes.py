@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tessera.capabilities.registry import BY_NAME, Wanted
+from tessera.capabilities.registry import BY_NAME, Requested
 from tessera.capability import Shape
 from tessera.errors import Described, TooLarge
 from tessera.limits import ANSWERS_IN_FLIGHT, LISTED_VALUE_BYTES
@@ -14,7 +14,7 @@ from tessera.sampling import DEFAULT_NEW_TOKENS
 class PromptRequest(NamedTuple):
     """One prompt: what it uses, its sampling parameters, and its number of tokens, None where that is not known yet."""
 
-    uses: Wanted
+    uses: Requested
     params: Mapping[str, Any]
     tokens: int | None
 

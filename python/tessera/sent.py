@@ -32,6 +32,6 @@ def fields(sampling_params: Any) -> dict[str, Any]:
 
 def _fields(params: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for capability, options in registry.wanted(carry.take(params).wires).values():
+    for capability, options in registry.requested(carry.take(params).wires).values():
         found |= capability.sent(options)
     return found

@@ -16,7 +16,7 @@ from tessera.capabilities.embed.options import EmbedOptions, Pooling
 from tessera_patches.guard import scheduler as guard
 from tessera_patches.guard.stops import finish_token_by_token
 from tessera_patches.rows import state
-from tessera_testing.carried import wanted
+from tessera_testing.carried import requested
 from tessera_testing.tiny import TINY
 
 STOCK = Req.update_finish_state
@@ -147,7 +147,7 @@ def test_processors_do_not_see_what_is_ours(tokenizer: Any) -> None:
         req = request(tokenizer, **carry.put({"custom_params": {**own}}, live, wires, **{carry.TAIL: 7}))
         found = state.of(req)
         assert (found.token, found.tail, found.rows) == (live.token, 7, True)
-        assert found.wanted == wanted(embed=EmbedOptions(Pooling.MAX))
+        assert found.requested == requested(embed=EmbedOptions(Pooling.MAX))
         assert found.wires == {"inject": "vectors"}
         assert state.of(req) is found
         assert live.token not in repr(req)

@@ -8,7 +8,7 @@ import pytest
 
 from tessera import admission
 from tessera.answer_bytes import AnswerBudget, PromptRequest
-from tessera.capabilities.registry import wanted
+from tessera.capabilities.registry import requested
 from tessera.capability import Server, Shape
 from tessera.errors import TooLarge
 from tessera_testing.carried import uses
@@ -112,5 +112,5 @@ def test_what_is_small_is_not_named(small: dict[str, str], field: str) -> None:
     """The field whose answer is too large is."""
     large = uses(asking({}, **{field: True}))
     with pytest.raises(TooLarge) as caught:
-        AnswerBudget(SHAPE, 1).check([PromptRequest({**wanted(small), **large}, {}, 10)])
+        AnswerBudget(SHAPE, 1).check([PromptRequest({**requested(small), **large}, {}, 10)])
     assert caught.value.field == field

@@ -268,12 +268,12 @@ def test_what_arrives_early_is_prepared_before_anybody_takes_it() -> None:
         assert prepared == [{"token_ids": [[1]]}, {"token_ids": [[2]]}]
         outbox.put(parts[2:], Read(brought([[1.0]])))
         outbox.send()
-        found = await mail.rest()
+        found = await mail.remaining()
         assert found["token_ids"] == [("prepared", [1]), ("prepared", [2])]
         ((_, vector),) = found["embed"]
         assert prepared[2:] == [{"embed": [vector]}]
         assert vector.vector.tolist() == [1.0]
-        assert await mail.rest() == {}
+        assert await mail.remaining() == {}
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -295,7 +295,7 @@ def test_parts_that_begin_again_replace_those_before() -> None:
         for part in parts:
             outbox.put([part], None)
         outbox.send()
-        assert await Mail(inbox, "a").rest() == {"token_ids": [[3], [4]]}
+        assert await Mail(inbox, "a").remaining() == {"token_ids": [[3], [4]]}
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -320,8 +320,8 @@ def test_parts_are_taken_once_they_are_complete() -> None:
         outbox.send()
         assert await mail.until({"token_ids": 3}) == {"token_ids": [[3]]}
         assert await mail.until({"token_ids": 9}) == {}  # it ended: what is left belongs to its end
-        assert await mail.rest() == {"token_ids": [[4]]}
-        assert await mail.rest() == {}
+        assert await mail.remaining() == {"token_ids": [[4]]}
+        assert await mail.remaining() == {}
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -341,10 +341,10 @@ def test_outdated_rows_are_told_from_failures() -> None:
         mail = Mail(inbox, "a")
         for _ in range(2):
             with pytest.raises(RowsUnavailable) as unavailable:
-                await mail.rest()
+                await mail.remaining()
             assert unavailable.value.values == {"token_ids": [[7]]}
         with pytest.raises(RequestFailed) as raised:
-            await Mail(inbox, "b").rest()
+            await Mail(inbox, "b").remaining()
         assert not isinstance(raised.value, RowsUnavailable)
         inbox._socket.close()
 

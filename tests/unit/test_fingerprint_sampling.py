@@ -63,7 +63,7 @@ def test_what_was_drawn_is_allowed(sampling: Sampling) -> None:
     """Whatever the options, an honest token has no gap."""
     generator = np.random.default_rng(1)
     spots = [distribution(i) for i in range(150)]
-    found = sampling.judge([place(one, drawn(sampling, one, i, generator), i) for i, one in enumerate(spots)])
+    found = sampling.statistics([place(one, drawn(sampling, one, i, generator), i) for i, one in enumerate(spots)])
     assert (found.tokens, found.mismatches) == (150, 0)
 
 
@@ -83,14 +83,14 @@ def test_another_way_of_drawing_shows(said: Sampling, did: Sampling, least: floa
     """A share of the tokens could not have been drawn as was said."""
     generator = np.random.default_rng(2)
     spots = [distribution(i) for i in range(200)]
-    found = said.judge([place(one, drawn(did, one, i, generator), i) for i, one in enumerate(spots)])
+    found = said.statistics([place(one, drawn(did, one, i, generator), i) for i, one in enumerate(spots)])
     assert found.mismatches >= least * 200
     assert found.gap_max >= found.gap_mean > 0
 
 
 def test_no_token() -> None:
     """A response of one token: the last one is not looked at."""
-    assert Sampling().judge([]) == (0, 0, 0.0, 0.0)
+    assert Sampling().statistics([]) == (0, 0, 0.0, 0.0)
 
 
 def test_places() -> None:

@@ -18,7 +18,7 @@ from tessera.rows.reader import Read
 from tessera.rows.reads import Pool, Rows, Top
 from tessera.rows.service import Finished, RowService
 from tessera.rows.span import Over
-from tessera_testing.carried import wanted
+from tessera_testing.carried import requested
 from tessera_testing.reads import fetched
 
 H = 8
@@ -26,12 +26,12 @@ H = 8
 
 def finished(rid: str = "a", prompt: int = 10, output: int = 5, request: int = 3, **options: object) -> Finished:
     """A request that finished and asked for an embedding."""
-    return Finished(rid, request, prompt, output, wanted(embed=EmbedOptions(**options)))  # type: ignore[arg-type]
+    return Finished(rid, request, prompt, output, requested(embed=EmbedOptions(**options)))  # type: ignore[arg-type]
 
 
 def with_states(rid: str = "a", prompt: int = 10, output: int = 5, **options: object) -> Finished:
     """A request that finished and asked for raw states."""
-    return Finished(rid, 3, prompt, output, wanted(states=StateOptions(**options)))  # type: ignore[arg-type]
+    return Finished(rid, 3, prompt, output, requested(states=StateOptions(**options)))  # type: ignore[arg-type]
 
 
 def reads_of(request: Finished) -> list[Any]:
@@ -155,7 +155,7 @@ def test_one_read_for_all_that_finish() -> None:
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (Finished("a", 1, 10, 5, wanted(embed="{")), "rows_not_collected"),
+        (Finished("a", 1, 10, 5, requested(embed="{")), "rows_not_collected"),
         (with_states("a", positions=(0, 14)), "no_such_position"),
     ],
 )
@@ -201,7 +201,7 @@ def test_nothing_finished() -> None:
 def proving(prompt: int = 20, output: int = 70, proven: int = 0, *, running: bool = False, **options: Any) -> Finished:
     """A request that asked for fingerprints."""
     done = {"fingerprints": proven}
-    return Finished("f", 3, prompt, output, wanted(fingerprints=FingerprintOptions(**options)), done, running)
+    return Finished("f", 3, prompt, output, requested(fingerprints=FingerprintOptions(**options)), done, running)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_fingerprints_in_one_read() -> None:
 
 def test_while_it_runs_only_what_is_complete_is_read() -> None:
     """All else once, when it ends; the first outcome says that nothing came before."""
-    uses = wanted(embed=EmbedOptions(), states=StateOptions(), fingerprints=FingerprintOptions())
+    uses = requested(embed=EmbedOptions(), states=StateOptions(), fingerprints=FingerprintOptions())
     store = Store()
     service = store.service()
     service.finished(Finished("a", 3, 20, 33, uses, {}, running=True))
@@ -269,7 +269,7 @@ def test_while_it_runs_only_what_is_complete_is_read() -> None:
 
 def test_outdated() -> None:
     """The prompt's ids, which only the scheduler knows, come all the same; nothing is read."""
-    uses = wanted(embed=EmbedOptions(), token_ids=TokenIdOptions(input=True, session=True))
+    uses = requested(embed=EmbedOptions(), token_ids=TokenIdOptions(input=True, session=True))
     store = Store()
     service = store.service()
     service.outdated(Finished("a", 3, 10, 5, uses, prompt_ids=[7, 8]))

@@ -39,10 +39,10 @@ def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Na
     try:
         args = original(cls, namespace)
         if RESOLVES_LATER:
-            server_args.keep(args, _parsed)
+            server_args.attach_flags(args, _parsed)
     finally:
         _parsed = None
-    if not server_args.kept(args):
+    if not server_args.has_flags(args):
         raise SystemExit(apply.refusal_line("SGLang did not call our hook on ServerArgs.__init__"))
     return args
 
@@ -50,9 +50,9 @@ def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Na
 def construct(original: Callable[..., None], args: Any, *values: Any, **named: Any) -> None:
     """AROUND ``ServerArgs.__init__``: our options are keywords, known before SGLang checks its own."""
     flags, stock = _divided(named)
-    server_args.keep(args, flags)
+    server_args.attach_flags(args, flags)
     original(args, *values, **stock)
-    server_args.judge(args)
+    server_args.refuse_unsupported(args)
 
 
 def take_keywords() -> None:
@@ -74,7 +74,7 @@ def construct_for_engine(**named: Any) -> Any:
     """
     flags, stock = _divided(named)
     args = ServerArgs(**stock)
-    server_args.keep(args, flags)
+    server_args.attach_flags(args, flags)
     return args
 
 
@@ -83,11 +83,11 @@ def resolve(original: Callable[..., None], args: Any) -> None:
     if is_resolved(args):
         return
     if not hasattr(args, "_tessera_flags"):
-        server_args.keep(args, Flags.of_environment())
+        server_args.attach_flags(args, Flags.of_environment())
     if args._tessera_flags.needs_rows:
         args.enable_return_hidden_states = True
     original(args)
-    server_args.judge(args)
+    server_args.refuse_unsupported(args)
 
 
 def _divided(named: dict[str, Any]) -> tuple[Flags, dict[str, Any]]:

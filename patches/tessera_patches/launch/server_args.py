@@ -28,17 +28,17 @@ _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
 
 
-def keep(args: Any, flags: Flags) -> None:
+def attach_flags(args: Any, flags: Flags) -> None:
     """Our options travel with SGLang's, also when these are copied, and when they are sent to another process."""
     args._tessera_flags = flags
 
 
-def kept(args: Any) -> bool:
+def has_flags(args: Any) -> bool:
     """Whether SGLang's arguments have our options."""
     return hasattr(args, "_tessera_flags")
 
 
-def judge(args: Any) -> None:
+def refuse_unsupported(args: Any) -> None:
     """End the process where an option is not supported. Nothing is switched on: these may never be a server's."""
     found, flags = resolved(args), args._tessera_flags
     if facts(found) is None:  # SGLang's own placeholder, "dummy": nothing will be served
@@ -54,8 +54,8 @@ def judge(args: Any) -> None:
 def switch_on(args: Any) -> None:
     """BEFORE ``ServerArgs.check_server_args``, which every launcher calls before it starts a process."""
     with apply.exit_on_error():
-        if not kept(args):
-            _take_in(args)
+        if not has_flags(args):
+            _attach_environment_flags(args)
         found, flags = resolved(args), args._tessera_flags
         settings = Settings.from_server_args(found, flags)
         if settings.tilespec:
@@ -67,16 +67,16 @@ def switch_on(args: Any) -> None:
         liveness.expect_answers()
 
 
-def _take_in(args: Any) -> None:
+def _attach_environment_flags(args: Any) -> None:
     """Arguments that are older than our hooks: whoever made them did not load SGLang's plugins before."""
     flags = Flags.of_environment()
     if flags.needs_rows and resolved(args).return_hidden_states_mode is None:
         override(args, enable_return_hidden_states=True, return_hidden_states_mode="full")
-    keep(args, flags)
-    judge(args)
+    attach_flags(args, flags)
+    refuse_unsupported(args)
 
 
-def join(result: Any, args: Any, *_: Any, **__: Any) -> None:
+def take_settings(result: Any, args: Any, *_: Any, **__: Any) -> None:
     """AFTER ``configure_scheduler_process``: the first moment at which a scheduler's process knows its arguments."""
     with apply.exit_on_error():
         handed = getattr(args, "_tessera_handed", None)
@@ -89,18 +89,20 @@ def join(result: Any, args: Any, *_: Any, **__: Any) -> None:
 
 
 def check_child() -> None:
-    """In a process that SGLang started with its arguments: the main process must have decided what they ask for.
+    """In a process of the engine: the main process must have decided what SGLang's arguments ask for.
 
-    `join` asks the same if SGLang calls it. This needs no hook: multiprocessing knows what it started a process with.
+    `take_settings` asks the same if SGLang calls it. This needs no hook: multiprocessing knows a process's arguments.
+    The engine's processes get the ports, too; a server that a library starts in a process of its own has yet to decide.
 
     Raises:
         StartRefused: it decided nothing, and they ask for something.
     """
     process = current_process()
     given = (*getattr(process, "_args", ()), *getattr(process, "_kwargs", {}).values())
-    for args in given:  # none in a main process, which has not imported SGLang's class yet
-        if type(args).__name__ == "ServerArgs" and not hasattr(args, "_tessera_handed"):
-            _refuse_undecided(args)
+    kinds = {type(value).__name__: value for value in given}  # names: SGLang's classes may not be imported yet
+    args = kinds.get("ServerArgs")
+    if args is not None and "PortArgs" in kinds and not hasattr(args, "_tessera_handed"):
+        _refuse_undecided(args)
 
 
 def _refuse_undecided(args: Any) -> None:

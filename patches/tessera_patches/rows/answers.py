@@ -10,7 +10,7 @@ from sglang.srt.managers import io_struct
 from tessera import carry, config
 from tessera.answer_bytes import AnswerBudget, PromptRequest
 from tessera.capabilities import registry
-from tessera.capabilities.registry import Wanted
+from tessera.capabilities.registry import Requested
 from tessera.http.openai import collector_of
 from tessera.room import lease
 from tessera_patches.engine.tokenizer import raise_if_aborted
@@ -59,11 +59,11 @@ async def _checked(budget: AnswerBudget, manager: Any, obj: Any) -> int:
     return budget.check([PromptRequest(*own) for own in zip(uses, params, counts, strict=True)])
 
 
-def _uses(sampling_params: Any) -> Wanted:
-    return registry.wanted(carry.take(sampling_params).wires)
+def _uses(sampling_params: Any) -> Requested:
+    return registry.requested(carry.take(sampling_params).wires)
 
 
-async def _count(manager: Any, obj: Any, uses: Wanted) -> int | None:
+async def _count(manager: Any, obj: Any, uses: Requested) -> int | None:
     """How many tokens a prompt has, where its answer grows with it; the context's where images add some."""
     if not any(capability.grows(options) for capability, options in uses.values()):
         return None

@@ -46,11 +46,11 @@ def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[
     The main process learns what is on here: a scheduler that was started without plugins says nothing.
     """
     if config.active.rows or config.active.inject:
-        _look(scheduler)
+        _check_forward(scheduler)
     return original(scheduler) | {config.ON: config.active.features()}
 
 
-def _look(scheduler: Any) -> None:
+def _check_forward(scheduler: Any) -> None:
     model = scheduler.tp_worker.model_runner.model
     tokens = vocabulary(scheduler)
     ids = [(1 + i) * tokens // (TOKENS + 1) for i in range(TOKENS)]

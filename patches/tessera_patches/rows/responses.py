@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera import carry, config
 from tessera.capabilities import registry
-from tessera.capabilities.registry import Wanted
+from tessera.capabilities.registry import Requested
 from tessera.capability import Answer
 from tessera.delivery.mail import Mail
 from tessera.delivery.outcome import Values
@@ -28,13 +28,13 @@ def with_fields(original: Callable[..., Outputs], manager: Any, obj: Any, reques
         config.inbox.open()
     if not carried.wires:
         return original(manager, obj, request)
-    wanted = registry.wanted(carried.wires)
+    requested = registry.requested(carried.wires)
     mail = None
-    if config.inbox is not None and registry.awaited(wanted):
+    if config.inbox is not None and registry.awaited(requested):
         key = carried.token + obj.rid
-        config.inbox.expect(key, partial(_arrived, wanted))
+        config.inbox.expect(key, partial(_arrived, requested))
         mail = Mail(config.inbox, key)
-    outputs = _with_fields(original(manager, obj, request), wanted, mail, obj)
+    outputs = _with_fields(original(manager, obj, request), requested, mail, obj)
     if mail is not None and config.inbox is not None:
         # Not in a finally of the generator: one that SGLang never starts would never run it.
         weakref.finalize(outputs, config.inbox.forget, key)
@@ -48,8 +48,8 @@ async def _as_lists(outputs: Outputs) -> Outputs:
         yield output
 
 
-def _arrived(wanted: Wanted, values: Values) -> Values:
-    return {name: wanted[name][0].arrived(wanted[name][1], own) for name, own in values.items()}
+def _arrived(requested: Requested, values: Values) -> Values:
+    return {name: requested[name][0].arrived(requested[name][1], own) for name, own in values.items()}
 
 
 def _fewest_tokens(sampling_params: dict[str, Any]) -> int:
@@ -57,8 +57,8 @@ def _fewest_tokens(sampling_params: dict[str, Any]) -> int:
     return int(sampling_params.get("n", 1) > 1 and sampling_params.get("max_new_tokens") != 0)
 
 
-async def _with_fields(outputs: Outputs, wanted: Wanted, mail: Mail | None, obj: Any) -> Outputs:
-    collects = any(capability.collects for capability, _ in wanted.values())
+async def _with_fields(outputs: Outputs, requested: Requested, mail: Mail | None, obj: Any) -> Outputs:
+    collects = any(capability.collects for capability, _ in requested.values())
     output_ids: list[int] = []
     async for stock in outputs:
         # SGLang's own goes to its exporter, logs and dumps, some of them later: what is ours is in the answer alone.
@@ -68,7 +68,7 @@ async def _with_fields(outputs: Outputs, wanted: Wanted, mail: Mail | None, obj:
         answer = Answer(meta, obj.sampling_params, output.get("prompt_token_ids"), output_ids)
         try:
             part = _chunk if meta.get("finish_reason") is None else _end
-            meta.update(await part(answer, wanted, mail))
+            meta.update(await part(answer, requested, mail))
         except TesseraError as error:
             if not obj.stream:
                 raise
@@ -76,12 +76,12 @@ async def _with_fields(outputs: Outputs, wanted: Wanted, mail: Mail | None, obj:
         yield output
 
 
-async def _chunk(answer: Answer, wanted: Wanted, mail: Mail | None) -> dict[str, Any]:
+async def _chunk(answer: Answer, requested: Requested, mail: Mail | None) -> dict[str, Any]:
     """What a chunk of a stream completes."""
     tokens = answer.meta["completion_tokens"]
     complete = {
         name: capability.complete(tokens)
-        for name, (capability, options) in wanted.items()
+        for name, (capability, options) in requested.items()
         if capability.next_read(options, 0) is not None
     }
     if mail is None or not complete:
@@ -92,24 +92,24 @@ async def _chunk(answer: Answer, wanted: Wanted, mail: Mail | None) -> dict[str,
         return {}
     found: dict[str, Any] = {}
     for name in complete:
-        capability, options = wanted[name]
+        capability, options = requested[name]
         found |= await capability.chunk(options, values.get(name, ()))
     return found
 
 
-async def _end(answer: Answer, wanted: Wanted, mail: Mail | None) -> dict[str, Any]:
+async def _end(answer: Answer, requested: Requested, mail: Mail | None) -> dict[str, Any]:
     """What belongs to an answer as a whole, of what the scheduler read and of what is known here."""
     meta = answer.meta
     refused = _is_refused(meta["finish_reason"])
     if refused or meta["completion_tokens"] < _fewest_tokens(dict(answer.params)):
-        wanted, mail = {name: own for name, own in wanted.items() if not own[0].awaits(own[1])}, None
+        requested, mail = {name: own for name, own in requested.items() if not own[0].awaits(own[1])}, None
     try:
         values: Values = {} if mail is None else await _rest(meta, mail)
     except RowsUnavailable as error:
-        unavailable = {name: own for name, own in wanted.items() if own[0].awaits(own[1])}
-        others = {name: own for name, own in wanted.items() if name not in unavailable}
+        unavailable = {name: own for name, own in requested.items() if own[0].awaits(own[1])}
+        others = {name: own for name, own in requested.items() if name not in unavailable}
         return _without(answer, unavailable, error) | await _responses(answer, others, {})
-    return await _responses(answer, wanted, values)
+    return await _responses(answer, requested, values)
 
 
 async def _rest(meta: Mapping[str, Any], mail: Mail) -> Values:
@@ -121,22 +121,22 @@ async def _rest(meta: Mapping[str, Any], mail: Mail) -> Values:
     """
     if "prompt_tokens" not in meta:
         raise RowsUnavailable(REQUEST_ABORTED, "the request was aborted while it waited, and had no rows")
-    return await mail.rest()
+    return await mail.remaining()
 
 
-async def _responses(answer: Answer, wanted: Wanted, values: Values) -> dict[str, Any]:
+async def _responses(answer: Answer, requested: Requested, values: Values) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, (capability, options) in wanted.items():
+    for name, (capability, options) in requested.items():
         found |= await capability.respond(options, values.get(name, ()), answer)
     return found
 
 
-def _without(answer: Answer, wanted: Wanted, error: RowsUnavailable) -> dict[str, Any]:
+def _without(answer: Answer, requested: Requested, error: RowsUnavailable) -> dict[str, Any]:
     """The answer's fields where there are no rows to vouch for: null, and why."""
     if config.metrics is not None:
         config.metrics.unavailable(error.code)
     found: dict[str, Any] = {UNAVAILABLE: str(error)}
-    for name, (capability, options) in wanted.items():
+    for name, (capability, options) in requested.items():
         found |= capability.without(options, error.values.get(name, ()), answer)
     return found
 

@@ -37,7 +37,7 @@ def _finished(req: Any, own: State) -> Finished:
     ids = requests.prompt_ids(req)
     prompt_ids = np.array(ids, np.int64) if req.session is not None else ()
     tokens = len(ids), requests.answered_tokens(req)
-    return Finished(_key(req, own), requests.row_of(req), *tokens, own.wanted, own.done, prompt_ids=prompt_ids)  # type: ignore[arg-type]
+    return Finished(_key(req, own), requests.row_of(req), *tokens, own.requested, own.done, prompt_ids=prompt_ids)  # type: ignore[arg-type]
 
 
 def _key(req: Any, own: State) -> str:
@@ -67,12 +67,16 @@ def tokens_to_next_read(req: Any) -> int | None:
         return None
     if weights.outdated(req):
         return 0 if req.stream and not own.informed else None
-    nexts = [capability.next_read(options, own.done.get(name, 0)) for name, (capability, options) in own.wanted.items()]
+    nexts = [
+        capability.next_read(options, own.done.get(name, 0)) for name, (capability, options) in own.requested.items()
+    ]
     return min(upto for upto in nexts if upto is not None) - requests.output_tokens(req)
 
 
 def _reads_while_running(own: State) -> bool:
-    return own.rows and any(capability.next_read(options, 0) is not None for capability, options in own.wanted.values())
+    return own.rows and any(
+        capability.next_read(options, 0) is not None for capability, options in own.requested.values()
+    )
 
 
 def _note_progress(service: RowService, req: Any) -> None:
@@ -80,13 +84,13 @@ def _note_progress(service: RowService, req: Any) -> None:
     own: State = state.of(req)
     output_tokens = requests.output_tokens(req)
     tokens = len(requests.prompt_ids(req)), output_tokens
-    running = Finished(_key(req, own), requests.row_of(req), *tokens, own.wanted, dict(own.done), running=True)
+    running = Finished(_key(req, own), requests.row_of(req), *tokens, own.requested, dict(own.done), running=True)
     if weights.outdated(req):
         service.outdated(running)
         own.informed = True
         return
     service.finished(running)
-    for name, (capability, options) in own.wanted.items():
+    for name, (capability, options) in own.requested.items():
         if capability.next_read(options, 0) is not None:
             own.done[name] = capability.complete(output_tokens)
 

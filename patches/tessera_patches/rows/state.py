@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera import carry
 from tessera.capabilities import registry
-from tessera.capabilities.registry import Wanted
+from tessera.capabilities.registry import Requested
 
 _NAME = "tessera_state"
 _OWNER = "__req__"
@@ -20,7 +20,7 @@ class State:
 
     Attributes:
         token: tells its request from any other that a client may give the same id.
-        wanted: what it asks for.
+        requested: what it asks for.
         wires: by capability, the texts that hooks read: `tessera.capability.Capability.hooked`.
         tail: `tessera.carry.Carried.tail`.
         rows: whether something is read for it.
@@ -32,7 +32,7 @@ class State:
     """
 
     token: str = ""
-    wanted: Wanted = field(default_factory=dict)
+    requested: Requested = field(default_factory=dict)
     wires: dict[str, str] = field(default_factory=dict)
     tail: int | None = None
     rows: bool = False
@@ -63,8 +63,8 @@ def _taken(req: Any) -> State:
         carried = carry.parse(custom[carry.KEY])
         hooked = {name: wire for name, wire in carried.wires.items() if registry.BY_NAME[name].hooked}
         others = {name: wire for name, wire in carried.wires.items() if name not in hooked}
-        wanted = registry.wanted(others)
-        state = State(carried.token, wanted, hooked, carried.tail, registry.awaited(wanted))
+        requested = registry.requested(others)
+        state = State(carried.token, requested, hooked, carried.tail, registry.awaited(requested))
         rest = {key: value for key, value in custom.items() if key != carry.KEY}  # several may have the same object
         req.sampling_params.custom_params = rest if rest.keys() - {_OWNER} else None
     setattr(req, _NAME, state)

@@ -29,16 +29,16 @@ LISTED = tuple(name for capability in CAPABILITIES for name in capability.listed
 WITHOUT_TOKENS = tuple(name for capability in CAPABILITIES for name in capability.without_tokens)
 """Fields that ask for something of a request that generates nothing."""
 
-Wanted = Mapping[str, tuple[Capability[Any, Any], Any]]
+Requested = Mapping[str, tuple[Capability[Any, Any], Any]]
 """The capabilities that a prompt uses, and the options of each, by name."""
 
 
-def wanted(wires: Mapping[str, str]) -> Wanted:
+def requested(wires: Mapping[str, str]) -> Requested:
     """What a prompt uses, from `tessera.carry.Carried.wires`."""
     return {name: (BY_NAME[name], BY_NAME[name].from_wire(wire)) for name, wire in wires.items()}
 
 
-def awaited(uses: Wanted) -> bool:
+def awaited(uses: Requested) -> bool:
     """Whether something that only the scheduler can read belongs to the answer."""
     return any(capability.awaits(options) for capability, options in uses.values())
 

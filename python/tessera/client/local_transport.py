@@ -34,7 +34,7 @@ SERVER_ONLY = {
 """Fields of requests that only a server has, and the client's options that ask for them."""
 
 
-class Wanted(NamedTuple):
+class Requested(NamedTuple):
     """What a request to ``/generate`` asks for beside text."""
 
     logprobs: bool
@@ -96,17 +96,17 @@ class LocalTransport(httpx.BaseTransport):
         listed = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
         names = [f"prompts[{i}]" for i in range(len(given))] if listed else ["prompt"]
         prompts = [self._model.tokens(one, name) for one, name in zip(given if listed else [given], names, strict=True)]
-        wanted = Wanted(
+        requested = Requested(
             bool(body.get("return_logprob")),
             state_options(body.get("return_hidden_states", False)),
             embed_options(body.get("return_embedding", False), self._model.hidden_size),
         )
         if body.get("stream"):
-            return self._events(prompts[0], sampling, wanted)
-        return self._items([ids for ids in prompts for _ in range(n)], sampling, wanted, listed=listed)
+            return self._events(prompts[0], sampling, requested)
+        return self._items([ids for ids in prompts for _ in range(n)], sampling, requested, listed=listed)
 
     def _items(
-        self, prompts: list[list[int]], sampling: LocalSampling, wanted: Wanted, *, listed: bool
+        self, prompts: list[list[int]], sampling: LocalSampling, requested: Requested, *, listed: bool
     ) -> Iterator[bytes]:
         """JSON, with a space after each token: between them the client may find that its time is over."""
         found = []
@@ -115,47 +115,47 @@ class LocalTransport(httpx.BaseTransport):
             sequences: list[Running] = []
             for sequences in self._decoder.decode(part, sampling):  # noqa: B007 - the same ones each time
                 yield b" "
-            found += [self._item(ids, one, wanted) for ids, one in zip(part, sequences, strict=True)]
+            found += [self._item(ids, one, requested) for ids, one in zip(part, sequences, strict=True)]
         yield json.dumps(found if listed else found[0]).encode()
 
-    def _events(self, prompt: list[int], sampling: LocalSampling, wanted: Wanted) -> Iterator[bytes]:
+    def _events(self, prompt: list[int], sampling: LocalSampling, requested: Requested) -> Iterator[bytes]:
         """Server-sent events, each with all that was generated so far."""
         shown = ""
         for (one,) in self._decoder.decode([prompt], sampling):
             visible = sampling.visible(one.text, ended=bool(one.finish_reason))
             shown = visible if one.finish_reason else max(shown, visible, key=len)
-            yield f"data: {json.dumps(self._item(prompt, one, wanted) | {'text': shown})}\n\n".encode()
+            yield f"data: {json.dumps(self._item(prompt, one, requested) | {'text': shown})}\n\n".encode()
 
-    def _item(self, prompt: list[int], one: Running, wanted: Wanted) -> dict[str, Any]:
+    def _item(self, prompt: list[int], one: Running, requested: Requested) -> dict[str, Any]:
         meta: dict[str, Any] = {"prompt_tokens": len(prompt), "cached_tokens": 0, "completion_tokens": len(one.ids)}
         meta["finish_reason"] = {"type": one.finish_reason} if one.finish_reason else None
         if one.finish_reason:
-            if wanted.logprobs:
+            if requested.logprobs:
                 meta["output_token_logprobs"] = [
                     (logprob, token, None) for logprob, token in zip(one.logprobs, one.ids, strict=True)
                 ]
             try:
-                meta |= self._of_rows(prompt, one, wanted)
+                meta |= self._of_rows(prompt, one, requested)
             except BadRequest as error:
                 reason = {"status_code": error.status, "message": str(error), "err_type": error.code}
                 meta["finish_reason"] = {"type": "abort", **reason}
         return {"text": one.text, "output_ids": one.ids, "meta_info": meta}
 
-    def _of_rows(self, prompt: list[int], one: Running, wanted: Wanted) -> dict[str, Any]:
+    def _of_rows(self, prompt: list[int], one: Running, requested: Requested) -> dict[str, Any]:
         """The fields of ``meta_info`` that are made of hidden states."""
         found: dict[str, Any] = {}
-        if wanted.states is None and wanted.embedding is None:
+        if requested.states is None and requested.embedding is None:
             return found
         (rows,) = self._model.states([[*prompt, *one.ids[:-1]]])
-        if wanted.states is not None:
-            states = selected(rows, len(prompt), wanted.states)
+        if requested.states is not None:
+            states = selected(rows, len(prompt), requested.states)
             found["hidden_states"] = {"data": _base64(states), "dtype": "float32", "shape": states.shape}
-        if wanted.embedding is not None:
-            span = spanned(rows, len(prompt), wanted.embedding.over)
-            embedding = pooled(span, wanted.embedding) if len(span) else None
+        if requested.embedding is not None:
+            span = spanned(rows, len(prompt), requested.embedding.over)
+            embedding = pooled(span, requested.embedding) if len(span) else None
             found["embedding"] = None if embedding is None else _base64(embedding.vector)
             found["embedding_tokens"] = 0 if embedding is None else embedding.tokens
-            found["embedding_options"] = wanted.embedding.applied()
+            found["embedding_options"] = requested.embedding.applied()
         return found
 
     def _embeddings(self, body: Mapping[str, Any]) -> httpx.Response:

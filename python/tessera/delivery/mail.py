@@ -35,7 +35,7 @@ class Mail:
             await self._receive()
         return {} if self._ended else self._take()
 
-    async def rest(self) -> Values:
+    async def remaining(self) -> Values:
         """What was not taken yet, once the request has ended.
 
         Raises:

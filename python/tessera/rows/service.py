@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from tessera.capabilities.registry import Wanted
+from tessera.capabilities.registry import Requested
 from tessera.capability import Progress
 from tessera.delivery.outcome import Outcome, Part
 from tessera.errors import ROW_STORE_FAILED, ROWS_NOT_COLLECTED, WEIGHTS_CHANGED, RequestFailed
@@ -25,7 +25,7 @@ class Finished:
         request: the request's row in ``req_to_token``.
         prompt_tokens: N.
         output_tokens: M, through the stop; 0 where nothing was generated.
-        wanted: what it asks for.
+        requested: what it asks for.
         done: how many reads of each capability were made before, while it ran.
         running: whether it goes on.
         prompt_ids: its prompt's token ids.
@@ -35,7 +35,7 @@ class Finished:
     request: int
     prompt_tokens: int
     output_tokens: int
-    wanted: Wanted
+    requested: Requested
     done: Mapping[str, int] = field(default_factory=dict)
     running: bool = False
     prompt_ids: Sequence[int] = ()
@@ -124,7 +124,7 @@ class RowService:
     def _wanted(self, request: Finished) -> list[tuple[str, Any]]:
         """The reads of each capability."""
         found = []
-        for name, (capability, options) in request.wanted.items():
+        for name, (capability, options) in request.requested.items():
             progress = Progress(
                 request.prompt_tokens,
                 request.output_tokens,

@@ -6,12 +6,12 @@ from typing import Any
 
 from tessera import carry
 from tessera.capabilities import registry
-from tessera.capabilities.registry import Wanted
+from tessera.capabilities.registry import Requested
 
 
-def uses(sampling_params: Any) -> Wanted:
+def uses(sampling_params: Any) -> Requested:
     """The capabilities and their options."""
-    return registry.wanted(carry.take(sampling_params).wires)
+    return registry.requested(carry.take(sampling_params).wires)
 
 
 def options(sampling_params: Any) -> dict[str, Any]:
@@ -19,6 +19,6 @@ def options(sampling_params: Any) -> dict[str, Any]:
     return {name: own for name, (_, own) in uses(sampling_params).items()}
 
 
-def wanted(**by_name: Any) -> Wanted:
+def requested(**by_name: Any) -> Requested:
     """What a request wants that has these options."""
     return {name: (registry.BY_NAME[name], own) for name, own in by_name.items()}

@@ -101,7 +101,7 @@ def _cached(facts: dict[str, Any]) -> Profile | None:
     try:
         return cache.load(facts)
     except cache.ProfileUnusable as error:
-        logger.warning("tessera: the cost profile is measured anew: %s", error)
+        logger.warning("tessera: the cost profile is measured again: %s", error)
         return None
 
 
@@ -114,7 +114,7 @@ def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
     ranks = get_tp_group()
     stale = ranks.broadcast_object(cache.spot_check(profiled, [_replayed(runner, size) for size in ends]))
     if stale and ranks.rank_in_group == 0:
-        logger.warning("tessera: the cost profile is measured anew: %s", stale)
+        logger.warning("tessera: the cost profile is measured again: %s", stale)
     return bool(stale)
 
 

@@ -245,4 +245,4 @@ def _result(claim: Claim, meta: dict[str, Any] | Unverifiable) -> dict[str, Any]
 def _judge_sampling(claims: list[Claim], metas: list[dict[str, Any] | Unverifiable], results: list[Any]) -> None:
     for claim, meta, result in zip(claims, metas, results, strict=True):
         if claim.sampling is not None and not isinstance(meta, Unverifiable):
-            result["sampling"] = claim.sampling.judge(places(meta, claim.prompt_tokens))._asdict()
+            result["sampling"] = claim.sampling.statistics(places(meta, claim.prompt_tokens))._asdict()

@@ -97,7 +97,7 @@ class Sampling:
             None if seed is None else integer(f"{field}.seed", seed, 0, 2**63 - 1),
         )
 
-    def judge(self, places: Sequence[Place]) -> SamplingStatistics:
+    def statistics(self, places: Sequence[Place]) -> SamplingStatistics:
         """Look at all."""
         gaps = [self.gap(place) for place in places]
         if not gaps:
