@@ -82,7 +82,7 @@ setup(
         "tessera_kernels": ["py.typed"],
         "tessera_patches": ["py.typed", "**/*.json", "**/*.toml"],
     },
-    install_requires=["msgspec>=0.19", "numpy>=1.26"],
+    install_requires=["msgspec>=0.19", "numpy>=1.26", "packaging>=21"],
     extras_require=EXTRAS,
     entry_points={
         "sglang.srt.plugins": ["tessera = tessera.plugin:register"],

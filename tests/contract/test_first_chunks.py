@@ -42,7 +42,7 @@ def post(monkeypatch: pytest.MonkeyPatch, *steps: Any) -> tuple[httpx.Response, 
     async def no_pause(_: float) -> None:
         return
 
-    manager = SimpleNamespace(generate_request=outputs, abort_request=gone.append)
+    manager = SimpleNamespace(generate_request=outputs, abort_request=gone.append, rid_to_state={"a": None})
     manager.create_abort_task = lambda _: TokenizerManager.create_abort_task(
         manager, SimpleNamespace(is_single=True, rid="a")
     )

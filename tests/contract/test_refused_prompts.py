@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sglang.srt.managers import io_struct
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
+from sglang.srt.runtime_context import get_context
 
 from tessera.errors import EngineRefused
 from tessera_patches.fingerprints.whole_claims import check_claim
@@ -32,13 +33,18 @@ class Manager(SimpleNamespace):
 def manager(reserved: int) -> Manager:
     """Of a server that keeps so many slots for drafts."""
     return Manager(
-        context_len=CONTEXT, num_reserved_tokens=reserved, allow_auto_truncate=False, validate_total_tokens=True
+        context_len=CONTEXT,
+        num_reserved_tokens=reserved,
+        allow_auto_truncate=False,
+        validate_total_tokens=True,
+        _validate_joint_schema_request=lambda *_: None,
     )
 
 
 def check(served: Manager, obj: Any, ids: list[int]) -> None:
     """SGLang's, with our hook around it."""
-    check_claim(TokenizerManager._validate_one_request, served, obj, ids)
+    with get_context().override_server_args():
+        check_claim(TokenizerManager._validate_one_request, served, obj, ids)
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import inspect
 
 import pytest
 from sglang.srt.mem_cache.allocation_sizing import get_req_to_token_extra_context_len
+from sglang.srt.runtime_context import get_context
 
 from tessera_patches.guard.row_width import with_draft_reserve
 
 
-def arguments(steps: int, topk: int, tokens: int, algorithm: str | None = "EAGLE") -> SimpleNamespace:
-    """Those of a server that drafts, with pages of one token."""
-    return SimpleNamespace(
-        speculative_algorithm=algorithm,
-        speculative_num_steps=steps,
-        speculative_eagle_topk=topk,
-        max_speculative_num_draft_tokens=tokens,
-        page_size=1,
-    )
+def extra_cells(steps: int, topk: int, tokens: int, algorithm: str | None = "EAGLE") -> tuple[int, int]:
+    """Of a server that drafts, with pages of one token: what SGLang adds to each row, and that with our hook."""
+    options = {
+        "speculative_algorithm": algorithm,
+        "speculative_num_steps": steps,
+        "speculative_eagle_topk": topk,
+        "speculative_num_draft_tokens": tokens,
+        "page_size": 1,
+    }
+    with get_context().override_server_args(**options) as server_args:
+        # From 0.5.20 on it has no parameter, and reads what the process has published.
+        given = (server_args,) if inspect.signature(get_req_to_token_extra_context_len).parameters else ()
+        own: int = get_req_to_token_extra_context_len(*given)
+        return own, with_draft_reserve(own, *given)
 
 
 @pytest.mark.parametrize(
@@ -26,17 +32,15 @@ def arguments(steps: int, topk: int, tokens: int, algorithm: str | None = "EAGLE
 )
 def test_what_is_reserved_fits(steps: int, topk: int, tokens: int, twice: int) -> None:
     """Twice the drafts of a step, or twice the tokens that are verified, where these are more."""
-    server_args = arguments(steps, topk, tokens)
-    own = get_req_to_token_extra_context_len(server_args)
-    assert with_draft_reserve(own, server_args) == max(own, twice)
+    own, ours = extra_cells(steps, topk, tokens)
+    assert ours == max(own, twice)
 
 
 def test_sglang_has_fewer() -> None:
     """Where it has as many, our hook can go."""
-    assert get_req_to_token_extra_context_len(arguments(5, 8, 64)) < 128
+    assert extra_cells(5, 8, 64)[0] < 128
 
 
 def test_without_drafts_nothing_changes() -> None:
     """Four cells are SGLang's own."""
-    server_args = arguments(0, 0, 0, None)
-    assert with_draft_reserve(get_req_to_token_extra_context_len(server_args), server_args) == 4
+    assert extra_cells(0, 0, 0, None) == (4, 4)

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tessera.launching.command import command, environment
+from tessera_patches.core.versions import installed
 from tessera_testing.drafts import chain, drafting
 from tessera_testing.free_port import free_port
+from tessera_testing.marks import absent, needs
 from tessera_testing.refusal import Refusal, expect_refusal
 from tessera_testing.tiny import TINY
 
@@ -73,6 +75,8 @@ ROWS_NOT = f"{HIDDEN} does not support this model yet: it has"
 SLOTS = "so a KV slot is not a token"
 ELSEWHERE = "a multimodal model computes its embeddings elsewhere and would ignore ours"
 STATE = "Mamba or linear-attention state"
+SIZED = () if absent("tilespec") else ("--tile-spec", *drafting("STANDALONE", chain(3)))
+NO_BUFFER = "--mamba-scheduler-strategy" if installed() == "0.5.17" else "--mamba-radix-cache-strategy"
 MODELS = {
     "sliding window": UnsupportedModel(
         {
@@ -86,11 +90,11 @@ MODELS = {
     "mamba": UnsupportedModel(
         {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1"},
         # Without the first two, SGLang itself refuses to start on a CPU, before we are asked.
+        (NO_BUFFER, "no_buffer", "--disable-overlap-schedule", HIDDEN, *SIZED),
         (
-            *("--mamba-scheduler-strategy", "no_buffer", "--disable-overlap-schedule"),
-            *(HIDDEN, "--tile-spec", *drafting("STANDALONE", chain(3))),
+            f"{ROWS_NOT} {STATE}, {SLOTS}",
+            *(f"{option} does not support this model yet: it has {STATE}" for option in SIZED[:1]),
         ),
-        (f"{ROWS_NOT} {STATE}, {SLOTS}", f"--tile-spec does not support this model yet: it has {STATE}"),
     ),
     "pictures": UnsupportedModel(
         {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl", "vision_config": {"depth": 1}},
@@ -151,6 +155,7 @@ def sized_logs(refusal: Refusal, tmp_path_factory: pytest.TempPathFactory) -> di
         return dict(zip(UNSUPPORTED, threads.map(start, UNSUPPORTED.values()), strict=True))
 
 
+@needs("tilespec")
 @pytest.mark.parametrize("case", UNSUPPORTED)
 def test_what_does_not_go_with_tile_spec_ends_the_start(sized_logs: dict[str, list[str]], case: str) -> None:
     """One line for each option or variable, and nothing behind them; no traceback, and the model is not loaded."""
@@ -180,6 +185,7 @@ def test_a_model_that_does_not_go_with_an_option_ends_the_start(model_logs: dict
     assert [line for line in log if "Traceback" in line] == []
 
 
+@needs("tilespec")
 @pytest.mark.parametrize("replicas", ["1", "2"])
 def test_a_scheduler_that_cannot_serve_ends_the_start(refusal: Refusal, replicas: str) -> None:
     """Whoever waits for it: the launcher, or the controller of several."""

@@ -11,7 +11,7 @@ The options are read by SGLang's own parser, so ours are not among them, and bec
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import inspect
 import multiprocessing
 import sys
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def main(way: str, options: list[str]) -> None:
     parser = argparse.ArgumentParser()
     ServerArgs.add_cli_args(parser)
     given = vars(parser.parse_args(options))
-    known = {field.name for field in dataclasses.fields(ServerArgs)}
+    known = set(inspect.signature(ServerArgs).parameters)
     args = ServerArgs(**{name: value for name, value in given.items() if name in known})
     if way == "spawned":
         process = multiprocessing.get_context("spawn").Process(target=http_server.launch_server, args=(args,))

@@ -54,7 +54,10 @@ from tessera_patches.launch import liveness
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """Routes that take vectors."""
 
-SECRETS = ("api_key", "admin_api_key", "ssl_keyfile_password")
+SECRETS = (
+    *("api_key", "admin_api_key", "ssl_keyfile_password"),
+    *("watermark_config", "watermark_key", "watermark_key_b"),
+)
 """Options of SGLang's whose values are nobody's business."""
 REDACTED = "(redacted)"
 OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")

@@ -20,7 +20,7 @@ TEXT = (
     *(OLLAMA_CHAT, OLLAMA_GENERATE),
 )
 """These generate text, in formats of other makers."""
-SCORES = ("/v1/score", "/v1/rerank", "/v1/classify", "/classify")
+SCORES = ("/v1/score", "/v1/rerank", "/v1/classify", "/classify", "/v1/decisions", "/v1/systemone")
 """These answer with numbers alone, and there is no response that could have fingerprints."""
 
 

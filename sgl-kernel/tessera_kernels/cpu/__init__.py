@@ -1,8 +1,10 @@
 """SGLang's CPU engine with the CUDA wheel of ``sgl_kernel``, on a machine without a GPU."""
 
+import functools
 import importlib
 import os
 import sys
+from types import ModuleType
 
 __all__ = ["enable"]
 
@@ -40,8 +42,29 @@ def enable() -> bool:
     driver.install()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    _prefer_cpu()
     _register_operators()
     return True
+
+
+def _prefer_cpu() -> None:
+    """Without a device, ``torch.get_device_module`` is ``torch.cpu``, as it is up to torch 2.11.
+
+    In the CUDA wheel of 2.14 it is ``torch.cuda`` even where there is no driver. SGLang waits for that module's device
+    when memory is released.
+    """
+    import torch
+
+    stock = torch.get_device_module
+    if stock() is torch.cpu:
+        return
+
+    @functools.cache
+    def get_device_module(device: "torch.device | str | None" = None) -> ModuleType:
+        module: ModuleType = stock("cpu" if device is None else device)
+        return module
+
+    torch.get_device_module = get_device_module
 
 
 def _register_operators() -> None:

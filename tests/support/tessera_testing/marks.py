@@ -23,10 +23,14 @@ def absent(feature: str) -> bool:
     return feature in support.absent(versions.installed() or support.DEFAULT)
 
 
+def needs(feature: str) -> pytest.MarkDecorator:
+    """Mark of a test that runs with versions of SGLang that have a feature."""
+    return pytest.mark.skipif(absent(feature), reason=f"this SGLang does not have {feature}")
+
+
 def where_supported(feature: str, *sets: tuple[object, ...]) -> list[ParameterSet]:
     """Sets of parameters for versions of SGLang that have a feature."""
-    mark = pytest.mark.skipif(absent(feature), reason=f"this SGLang does not have {feature}")
-    return [pytest.param(*values, marks=mark) for values in sets]
+    return [pytest.param(*values, marks=needs(feature)) for values in sets]
 
 
 def where_absent(feature: str, *sets: tuple[object, ...]) -> list[ParameterSet]:
