@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tessera_patches.core.versions import within
 
 DEFAULT = "0.5.17"
@@ -10,7 +12,30 @@ DEFAULT = "0.5.17"
 VERSIONS = {"tilespec": "<0.5.18"}
 """By feature, the versions that have it; features that are not here are in all."""
 
-_OPTIONS = {"tilespec": "--tile-spec"}
+OPTIONS = {
+    "rows": "--enable-return-hidden-states",
+    "speculative_rows": "--enable-return-hidden-states with --speculative-algorithm",
+    "fingerprints": "--toploc-verification",
+    "inject": "--enable-injection",
+    "tilespec": "--tile-spec",
+}
+"""Every feature that a version may lack, and what asks for it."""
+
+
+class Release(NamedTuple):
+    """What a release of SGLang needs.
+
+    Attributes:
+        python: the versions of Python.
+        torch: the one version of torch.
+    """
+
+    python: str
+    torch: str
+
+
+RELEASES = {"0.5.17": Release(">=3.10", "2.11.0"), "0.5.23": Release(">=3.11", "2.14.1")}
+"""By supported version."""
 
 
 def absent(sglang_version: str) -> set[str]:
@@ -27,7 +52,7 @@ def refused(features: list[str], sglang_version: str, locked: list[str]) -> list
         locked: all versions that have a lock file.
     """
     return [
-        f"{_OPTIONS[feature]} needs SGLang {' or '.join(_having(feature, locked))}; {sglang_version} is installed"
+        f"{OPTIONS[feature]} needs SGLang {' or '.join(_having(feature, locked))}; {sglang_version} is installed"
         for feature in features
         if feature in absent(sglang_version)
     ]

@@ -116,7 +116,8 @@ def _flags_of(args: Any) -> Flags:
 
 
 def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
-    lines = support.refused(settings.features(), lock.installed_version(), lock.supported_versions())
+    on = [*settings.features(), *(["fingerprints"] if flags.toploc_verification else [])]
+    lines = support.refused(on, lock.installed_version(), lock.supported_versions())
     if lines:
         return lines
     lines = rows.refused(args) + _refused_environment() if settings.rows else []

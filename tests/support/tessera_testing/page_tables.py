@@ -20,6 +20,7 @@ from tessera.http.schema import STOCK_REQUESTS, document, request_fields
 from tessera.refusal import Refusal
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
+from tessera_patches import inventory, support
 from tessera_patches.core import lock
 from tessera_patches.launch import default_deny
 from tessera_testing import seams_page
@@ -64,9 +65,19 @@ def _runners() -> str:
 
 
 def _versions() -> str:
-    """Supported SGLang versions: those that are in the lock file."""
-    found = [(version, str(len(lock.load(version)))) for version in lock.supported_versions()]
-    return table(("SGLang", "functions, classes and fields reviewed"), *found)
+    """What each supported SGLang version has: those that are in the lock file."""
+    versions = lock.supported_versions()
+    rows = [
+        ("torch", *(support.RELEASES[one].torch for one in versions)),
+        ("Python of SGLang", *(support.RELEASES[one].python for one in versions)),
+        ("seams", *(str(len(inventory.at(one))) for one in versions)),
+        ("functions, classes and fields reviewed", *(str(len(lock.load(one))) for one in versions)),
+    ]
+    rows += [
+        (f"`{option}`", *("refused" if feature in support.absent(one) else "yes" for one in versions))
+        for feature, option in support.OPTIONS.items()
+    ]
+    return table(("SGLang", *versions), *rows)
 
 
 def _limits() -> str:

@@ -1,0 +1,40 @@
+"""Which features each SGLang version has, and what is said of those that it lacks."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+from packaging.requirements import Requirement
+
+from tessera.config import Settings
+from tessera.flags import Flags
+from tessera_patches import support
+from tessera_patches.core import lock
+from tessera_patches.launch import server_args
+
+OLD = "0.5.17"
+
+
+@pytest.mark.parametrize("feature", support.OPTIONS)
+def test_what_a_version_lacks_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, feature: str) -> None:
+    """With the version that has it; before anything else is looked at, and nothing else is refused."""
+    monkeypatch.setattr(support, "VERSIONS", {feature: "<0.5.18"})
+    monkeypatch.setattr(lock, "installed_version", lambda: "0.5.23")
+    settings = Settings(rows=True, speculative_rows=True, inject=True, tilespec=True)
+    lines = server_args._refused(None, Flags(toploc_verification=True), settings)
+    assert lines == [f"{support.OPTIONS[feature]} needs SGLang {OLD}; 0.5.23 is installed"]
+
+
+def test_what_may_be_lacking_has_an_option() -> None:
+    """Else its refusal could not name it."""
+    assert support.VERSIONS.keys() <= support.OPTIONS.keys()
+
+
+def test_what_a_release_needs() -> None:
+    """As the installed one's own metadata says; every supported one is in the table."""
+    assert list(support.RELEASES) == lock.supported_versions()
+    wanted = support.RELEASES[lock.installed_version()]
+    assert metadata.metadata("sglang")["Requires-Python"] == wanted.python
+    needs = map(Requirement, metadata.requires("sglang") or ())
+    assert [str(one.specifier) for one in needs if one.name == "torch" and not one.marker] == [f"=={wanted.torch}"]
