@@ -6,6 +6,9 @@ SHELL := /bin/bash
 PYTHON ?=
 VENV := .venv
 STAMP := $(VENV)/.tessera-installed
+# The other SGLang that CI tests; VERSION=... is any release.
+VERSION := $(shell sed -n 's/^DEFAULT, OTHER = ".*", "\(.*\)"$$/\1/p' patches/tessera_patches/support.py)
+OTHER := .venv-$(VERSION)
 RUN := $(VENV)/bin/python
 # The same examples each time: without this profile, Hypothesis tries others in every run. Plugins by name: of those that
 # pytest finds by itself it rewrites every module, Hypothesis' and schemathesis' too, which takes two seconds.
@@ -14,10 +17,10 @@ PYTEST := $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p 
 TWO := -p xdist.plugin -n 2 --dist loadgroup
 MARKS := not gpu and not full
 # Tensors of the tests are small, and OpenMP's threads wait for each other by turning in circles.
-test-unit test-kernels test-rest: export OMP_NUM_THREADS := 1
+test-unit test-kernels test-rest test-other test-canaries: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv demo test test-all docs lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers clean
+.PHONY: help venv venv-other demo test test-other test-canaries upstream test-all docs lint test-unit test-kernels test-rest bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -28,12 +31,33 @@ $(STAMP): setup.py pyproject.toml
 	@PYTHON="$(PYTHON)" .ci/venv "$(VENV)"
 	@touch "$(STAMP)"
 
+venv-other: $(OTHER)/.tessera-installed ## make .venv-VERSION: the same with another SGLang (VERSION=0.5.22)
+
+$(OTHER)/.tessera-installed: setup.py pyproject.toml
+	@PYTHON="$(PYTHON)" .ci/venv "$(OTHER)" "$(VERSION)"
+	@touch "$@"
+
 demo: venv ## start a real server, send real requests, show what comes back
 	@$(RUN) examples/demo.py
 
 test: lint test-unit test-kernels test-rest ## lint, then the tests that need no GPU: every pair of options
 test-all: MARKS := not gpu
 test-all: test ## the same with every combination: before each landing that changes what servers do
+
+# Twenty minutes at most: contract, embeddings, states, fingerprints, injection, speculation, and TileSpec.
+OTHER_TESTS := tests/contract $(addprefix tests/engine_cpu/test_, \
+  embeddings.py states.py toploc.py injection.py speculative.py tilespec_policies.py)
+test-other: RUN := $(OTHER)/bin/python
+test-other: venv-other ## a part of the tests with the other SGLang (VERSION=0.5.22)
+	@echo "== tests with SGLang $(VERSION)"
+	@$(PYTEST) $(TWO) $(OTHER_TESTS) -m "$(MARKS)"
+
+test-canaries: RUN := $(OTHER)/bin/python
+test-canaries: venv-other ## starts and canaries with the other SGLang (VERSION=0.5.22)
+	@$(PYTEST) $(TWO) tests/engine_cpu/test_canaries.py tests/engine_cpu/test_liveness.py -m "$(MARKS)"
+
+upstream: venv ## try a release of SGLang, and write a report of what must be decided (VERSION=0.5.24)
+	@$(RUN) -m tessera_testing.upstream $(VERSION)
 
 # No handlers on torch's 40 loggers, put there and taken away for every test.
 test-unit: venv ## the tests that need no engine (seconds)
@@ -92,6 +116,6 @@ test-peers: venv ## SGLang's or toploc's own tests with everything on (SGLANG=DI
 	@[[ -z '$(SGLANG)' ]] || $(RUN) benchmarks/peers/peers_run.py '$(SGLANG)' $(if $(OUT),--out '$(OUT)') $(ARGS)
 	@[[ -z '$(TOPLOC)' ]] || $(RUN) benchmarks/peers/peers_toploc.py '$(TOPLOC)' $(if $(OUT),--out '$(OUT)')
 
-clean: ## remove caches and build outputs (keeps .venv)
+clean: ## remove caches and build outputs (keeps .venv and .upstream)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs
-	find . -path './.venv' -prune -o -path './.uv' -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	find . -path './.venv*' -prune -o -path './.uv' -prune -o -path './.upstream' -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -17,14 +17,22 @@ ROOTS = {
     "tessera_patches": "patches/tessera_patches",
 }
 
-# The only SGLang that this version is locked to; any other is refused at start.
-SGLANG = "sglang==0.5.17"
-
 CLIENT = ["httpx>=0.27", "msgspec>=0.19", "numpy>=1.26"]
+
+
+def found(path: str, pattern: str) -> str:
+    """Return what stands in a file of this repository, without importing it."""
+    match = re.search(pattern, (HERE / path).read_text(encoding="utf-8"), re.MULTILINE)
+    if match is None:
+        raise RuntimeError(f"{path} has no line like {pattern}")
+    return match.group(1)
+
+
+SGLANG = found("patches/tessera_patches/support.py", r'^DEFAULT, OTHER = "(.+?)"')
 
 EXTRAS = {
     # SGLang leaves starlette open; below 1.0.1 its API-key check can be passed by (CVE-2026-48710).
-    "engine": [SGLANG, "numba", "starlette>=1.0.1"],
+    "engine": [f"sglang=={SGLANG}", "numba", "starlette>=1.0.1"],
     # The client library over HTTP: neither SGLang nor torch.
     "client": CLIENT,
     "plot": ["matplotlib>=3.9"],
@@ -50,27 +58,18 @@ EXTRAS = {
 }
 
 
-def version() -> str:
-    """Return the one place where the version stands, without importing the package."""
-    text = (HERE / ROOTS["tessera"] / "__init__.py").read_text(encoding="utf-8")
-    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
-    if found is None:
-        raise RuntimeError("python/tessera/__init__.py has no line `__version__ = ...`")
-    return found.group(1)
-
-
 def packages() -> list[str]:
     """Return every package below the three roots, by its import name."""
-    found = []
+    names = []
     for name, path in ROOTS.items():
         inner = find_packages(str(HERE / path))
-        found += [name, *(f"{name}.{package}" for package in inner)]
-    return found
+        names += [name, *(f"{name}.{package}" for package in inner)]
+    return names
 
 
 setup(
     name="sglang-tessera",
-    version=version(),
+    version=found("python/tessera/__init__.py", r'^__version__ = "(.+)"$'),
     description="Exact embeddings, fingerprints and fast decoding from a stock SGLang server",
     license="Apache-2.0",
     license_files=["LICENSE"],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import NamedTuple
 
 from tessera_patches.core.versions import within
 
-DEFAULT = "0.5.17"
-"""The version that `pip install '.[engine]'` installs."""
+DEFAULT, OTHER = "0.5.17", "0.5.23"
+"""The version that ``pip install '.[engine]'`` and ``make venv`` install, and the one of ``make test-other``.
+
+This line is the only place: setup.py, Makefile and .ci read it.
+"""
 
 VERSIONS = {"tilespec": "<0.5.18"}
 """By feature, the versions that have it; features that are not here are in all."""
@@ -34,8 +39,10 @@ class Release(NamedTuple):
     torch: str
 
 
-RELEASES = {"0.5.17": Release(">=3.10", "2.11.0"), "0.5.23": Release(">=3.11", "2.14.1")}
-"""By supported version."""
+def releases() -> dict[str, Release]:
+    """By supported version."""
+    found = tomllib.loads(Path(__file__).with_name("releases.toml").read_text())
+    return {version: Release(**needs) for version, needs in found.items()}
 
 
 def absent(sglang_version: str) -> set[str]:

@@ -33,8 +33,8 @@ def test_what_may_be_lacking_has_an_option() -> None:
 
 def test_what_a_release_needs() -> None:
     """As the installed one's own metadata says; every supported one is in the table."""
-    assert list(support.RELEASES) == lock.supported_versions()
-    wanted = support.RELEASES[lock.installed_version()]
+    assert sorted(support.releases(), key=lock.release_numbers) == lock.supported_versions()
+    wanted = support.releases()[lock.installed_version()]
     assert metadata.metadata("sglang")["Requires-Python"] == wanted.python
     needs = map(Requirement, metadata.requires("sglang") or ())
     assert [str(one.specifier) for one in needs if one.name == "torch" and not one.marker] == [f"=={wanted.torch}"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
+from tessera_patches import support
 from tessera_patches.core import source, versions
 from tessera_patches.core.seam import Guard, Seam
 from tessera_patches.inventory import SEAMS
@@ -42,7 +43,7 @@ def installed_version() -> str:
     """Raises `VersionUnsupported` where SGLang is not installed."""
     found = versions.installed()
     if found is None:
-        raise VersionUnsupported("SGLang is not installed; run: pip install 'sglang==0.5.17'")
+        raise VersionUnsupported(f"SGLang is not installed; run: pip install 'sglang=={support.DEFAULT}'")
     return found
 
 

@@ -66,10 +66,10 @@ def _runners() -> str:
 
 def _versions() -> str:
     """What each supported SGLang version has: those that are in the lock file."""
-    versions = lock.supported_versions()
+    versions, needs = lock.supported_versions(), support.releases()
     rows = [
-        ("torch", *(support.RELEASES[one].torch for one in versions)),
-        ("Python of SGLang", *(support.RELEASES[one].python for one in versions)),
+        ("torch", *(needs[one].torch for one in versions)),
+        ("Python of SGLang", *(needs[one].python for one in versions)),
         ("seams", *(str(len(inventory.at(one))) for one in versions)),
         ("functions, classes and fields reviewed", *(str(len(lock.load(one))) for one in versions)),
     ]
