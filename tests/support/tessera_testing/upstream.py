@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("version", help="of SGLang, for example 0.5.23")
     version = parser.parse_args().version
     copy = ROOT / ".upstream" / version
-    report, diffs = copy.with_suffix(".md"), copy.with_suffix(".diff")
+    report, diffs = copy.with_name(f"{version}.md"), copy.with_name(f"{version}.diff")
     steps = [run("copy", ["bash", "-c", _COPY, "copy", str(copy)], ROOT)]
     steps.append(run("source diff", [_tool(ROOT / ".venv", "tessera"), "seams", "diff", version], ROOT))
     steps.append(run("install", ["make", "--silent", "venv-other", f"VERSION={version}"], copy))
