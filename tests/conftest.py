@@ -14,6 +14,7 @@ import pytest
 
 from tessera.launching.command import gpu_present
 from tessera.launching.server import Server
+from tessera_testing.marks import absent
 from tessera_testing.pool import MakeServer, ServerPool
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.prepared.server import ForkedServer
@@ -70,6 +71,14 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("SGLANG_DISABLED_MODEL_ARCHS", ",".join(_unused_models()))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out files that import TileSpec's hooks, or start servers with it, where this SGLang does not have it."""
+    path = collection_path
+    if path.suffix != ".py" or path.parent.name not in {"contract", "kernels", "engine_cpu"} or not absent("tilespec"):
+        return None
+    return path.name.startswith("test_tilespec") or "tessera_patches.tilespec" in path.read_text() or None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
