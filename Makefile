@@ -12,7 +12,7 @@ OTHER := .venv-$(VERSION)
 RUN := $(VENV)/bin/python
 # The same examples each time: without this profile, Hypothesis tries others in every run. Plugins by name: of those that
 # pytest finds by itself it rewrites every module, Hypothesis' and schemathesis' too, which takes two seconds.
-PYTEST := $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p pytest_timeout -p hypothesispytest
+PYTEST = $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p pytest_timeout -p hypothesispytest
 # Two at a time: what starts servers is grouped by server (tests/conftest.py), so that each starts once.
 TWO := -p xdist.plugin -n 2 --dist loadgroup
 MARKS := not gpu and not full

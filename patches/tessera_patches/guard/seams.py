@@ -19,7 +19,7 @@ SEAMS = (
         remove_when="SGLang's result handlers take lists beside tensors (sglang PR 35052).",
         callers=(f"{_LOGPROBS}.OutputLogprobProcessor.compute_logprobs", f"{_LOGPROBS}.compute_spec_v2_logprobs"),
         relied=(f"{PROCESSOR}._normalize_decode_outputs", f"{PROCESSOR}.move_logprobs_to_cpu"),
-        versions="<0.5.23",
+        versions="<0.5.22",
         differs="Later the function makes the empty tensors itself.",
     ),
     Seam(

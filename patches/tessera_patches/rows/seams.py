@@ -233,7 +233,7 @@ SEAMS = (
         relied=(
             *_EVENT_LOOPS,
             f"{SCHEDULER}.run_batch",
-            f"{SCHEDULER}._copy_result_to_cpu; >=0.5.20",
+            f"{SCHEDULER}._copy_result_to_cpu; >=0.5.23",
             f"{MANAGERS}.utils.GenerationBatchResult.copy_to_cpu",
         ),
         differs="The copy of a result is started by a function of its own.",

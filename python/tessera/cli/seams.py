@@ -76,7 +76,9 @@ def _lock(options: argparse.Namespace) -> int:
     lock.write(review.record(shapes, version, reviewed))
     print(f"{lock.PATH}: {len(lock.guards())} shapes, {len(reviewed)} of them new in SGLang {version}")
     left = [path for path in new if path not in reviewed]
-    return _show(left, shapes, version) if left else 0
+    shown = _show(left, shapes, version) if left else 0
+    missing = review.gone()
+    return _fail("; ".join(missing)) if missing else shown
 
 
 def _ending(name: str, paths: Iterable[str]) -> list[str]:
