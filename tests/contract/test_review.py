@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -88,6 +89,20 @@ def test_a_shape_that_changed_replaces_that_of_its_version(seam: Seam) -> None:
     version = lock.installed_version()
     made = review.record(of(version, lock.current(seam) | {FORWARD: STALE}), version, [FORWARD])
     assert made == of(version, lock.current(seam))
+
+
+def test_what_is_gone_is_named(
+    seam: Seam, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rest is recorded."""
+    needing = replace(seam, relied=(f"{CALLER}_of_old",))
+    monkeypatch.setattr(lock, "SEAMS", (needing,))
+    monkeypatch.setattr(inventory, "at", lambda _: (needing,))
+    lock.write({})
+    assert main(["seams", "lock", "--all"]) == 1
+    assert capsys.readouterr().err.startswith(f"tessera seams: {CALLER}_of_old is not there")
+    assert FORWARD in lock.read()
+    assert file.is_file()
 
 
 def test_a_name_that_is_not_new_is_refused(seam: Seam, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
