@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.cpu import latents as cpu_latents
 from tessera.cpu import speculation as cpu_speculation
+from tessera.cpu import windows as cpu_windows
 from tessera.flags import Flags
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ ON = "tessera"
 """What a scheduler tells the main process when it is ready has its features under this key."""
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
-    *("cpu_speculation", "cpu_experts", "cpu_latents", "tilespec"),
+    *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "tilespec"),
 )
 """What can be on, each a field of `Settings`."""
 
@@ -44,6 +45,7 @@ class Settings:
         cpu_experts: whether ranks of the CPU engine hold some experts each (``--ep-size``).
         cpu_latents: whether the model's KV on the CPU engine are latents (MLA), which SGLang's ``torch_native``
             attention misreads.
+        cpu_windows: whether its sliding windows have a KV pool of their own there, with which it does the same.
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
         deterministic: whether the arithmetic is the same bit by bit (``--enable-deterministic-inference``).
@@ -59,6 +61,7 @@ class Settings:
     cpu_speculation: bool = False
     cpu_experts: bool = False
     cpu_latents: bool = False
+    cpu_windows: bool = False
     inject: bool = False
     tilespec: bool = False
     deterministic: bool = False
@@ -79,6 +82,7 @@ class Settings:
             cpu_speculation=cpu_speculation.wanted(args),
             cpu_experts=args.device == "cpu" and args.ep_size > 1,
             cpu_latents=cpu_latents.wanted(args),
+            cpu_windows=cpu_windows.wanted(args),
             tilespec=flags.tile_spec,
             deterministic=bool(args.enable_deterministic_inference),
             grammars=args.device != "cpu" or args.grammar_backend != "xgrammar",

@@ -31,6 +31,7 @@ GRAMMARS = ("--grammar-backend", "llguidance")  # the default one wants memory t
 REGEX = "[a-z ]{3,12}[0-9]{2}"
 SCHEMA = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
 DICE = {"TESSERA_TEST_FAULT": "dice"}
+SEED = ("--random-seed", "1")
 LIKELIEST = ("--tile-spec-no-rejection-sampling",)
 SERVERS = {
     "standalone": drafting("STANDALONE", chain(5)),
@@ -63,7 +64,7 @@ def dice(request: pytest.FixtureRequest, server_pool: ServerPool, few: tuple[str
     ranks = RANKS_ON_CPUS if request.param.endswith("ranks") else {}
     spawned = request.param == "standalone"
     return server_pool.get(
-        *options, "--tile-spec", HIDDEN, *GRAMMARS, env=DICE | retracting(7) | ranks, spawned=spawned
+        *options, "--tile-spec", HIDDEN, *GRAMMARS, *SEED, env=DICE | retracting(7) | ranks, spawned=spawned
     )
 
 

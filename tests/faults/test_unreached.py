@@ -38,7 +38,8 @@ def env(*targets: str) -> dict[str, str]:
 
 def not_called(targets: list[str]) -> str:
     """The line with which such a server ends."""
-    return f"tessera: refusing to start: SGLang did not call our hooks on {', '.join(targets)}"
+    hint = "; code that starts schedulers itself must call load_plugins() in them" if JOINED in targets else ""
+    return f"tessera: refusing to start: SGLang did not call our hooks on {', '.join(targets)}{hint}"
 
 
 def test_seams_of_the_start(refusal: Refusal) -> None:

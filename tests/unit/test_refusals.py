@@ -85,10 +85,10 @@ def test_the_test_knows_every_refusal() -> None:
     assert len(REFUSALS) == len(DEFAULTS)
 
 
-@pytest.mark.parametrize("kind", ["is_hybrid_swa", "is_hybrid_ssm", "is_encoder_decoder"])
+@pytest.mark.parametrize("kind", ["no_full_pool", "is_hybrid_ssm", "is_encoder_decoder"])
 def test_models(kind: str) -> None:
     """Models whose KV slots are not tokens."""
-    none = {"is_hybrid_swa": False, "is_hybrid_ssm": False, "is_encoder_decoder": False}
+    none = {"no_full_pool": False, "is_hybrid_ssm": False, "is_encoder_decoder": False}
     assert refused_model(**none) is None
     assert "does not support this model" in (refused_model(**none | {kind: True}) or "")
 

@@ -20,6 +20,20 @@ def _draft_backend(method: str, handler: str) -> Seam:
     )
 
 
+def _window(method: str) -> Seam:
+    return Seam(
+        target=f"sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.{method}",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="cpu_windows",
+        handler="tessera_patches.cpu.windows:attend",
+        guard=Guard.PARAMETERS,
+        why="Reads the KV of sliding windows from their own pool; SGLang reads it at the other pool's slots.",
+        remove_when="SGLang's torch_native attention translates the slots that it reads.",
+        callers=("sglang.srt.layers.attention.base_attn_backend.AttentionBackend.forward",),
+    )
+
+
 def _operator(name: str, function: str = "", module: str = "speculative") -> Seam:
     return Seam(
         target=f"sgl_kernel.{module}.{function or name}",
@@ -104,6 +118,8 @@ SEAMS = (
         why="Verifies drafted tokens on a machine without a GPU: chains and trees, whole or cut to size.",
         remove_when="SGLang's torch_native attention supports speculative decoding.",
     ),
+    _window("forward_extend"),
+    _window("forward_decode"),
     _draft_backend("create_decode_backend", "draft_decode_backend"),
     _draft_backend("create_draft_extend_backend", "draft_extend_backend"),
 )

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
+from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
 from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
+from sglang.srt.model_executor.pool_configurator import HybridSWAPoolConfigurator
 
 from tessera_patches.engine.options import options
 from tessera_patches.engine.requests import cache_key, prompt_ids
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from sglang.srt.mem_cache.base_prefix_cache import BasePrefixCache
     from sglang.srt.mem_cache.memory_pool import KVCache, MHATokenToKVPool, MLATokenToKVPool, ReqToTokenPool
     from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 
@@ -87,6 +91,15 @@ def kv_pool(owner: ModelRunner | TorchNativeAttnBackend) -> KVCache:
     return owner.token_to_kv_pool
 
 
+def window_slots(backend: TorchNativeAttnBackend, layer: int) -> torch.Tensor | None:
+    """The window pool's slot of each KV slot, ``[slots]`` int64, 0 where it has been freed; None for a full layer."""
+    pool: KVCache = kv_pool(backend)
+    if not isinstance(pool, SWAKVPool) or not pool.layers_mapping[layer][1]:
+        return None
+    slots: torch.Tensor = pool.full_to_swa_index_mapping
+    return slots
+
+
 def slot_map(owner: ModelRunner | ScheduleBatch | EAGLEWorkerV2 | TorchNativeAttnBackend) -> torch.Tensor:
     """``req_to_token``, ``[requests, context]`` int32."""
     return slot_map_of(request_pool(owner))
@@ -123,6 +136,21 @@ def reserved_slots(worker: EAGLEWorkerV2) -> int:
     return int(get_alloc_reserve_per_decode(options(worker)))
 
 
+def add_token_bytes(sizes: DefaultPoolConfigurator | HybridSWAPoolConfigurator, count: int) -> None:
+    """Have each token cost this many bytes more when the KV pool is sized; each slot of the full pool, where two are.
+
+    Args:
+        sizes: what has been made to size the pool, and has not sized it yet.
+        count: bytes.
+    """
+    sizes._cell_size += count
+    if isinstance(sizes, HybridSWAPoolConfigurator):  # with a fixed window pool, what a slot costs is computed again
+        if getattr(sizes, "_fused_full_entry", None) is None:
+            sizes._full_per_token += count / (sizes._full_layers_num + sizes._draft_full_layers_num)
+        else:  # since 0.5.22: the draft model's KV lies beside the target's
+            sizes._fused_full_entry += count
+
+
 def kv_bytes(runner: ModelRunner) -> int:
     """Of the KV cache. Pools of keys and values say two sizes, pools of latents (MLA, DSA) one."""
     pool: MHATokenToKVPool | MLATokenToKVPool = kv_pool(runner)
@@ -133,4 +161,6 @@ def kv_bytes(runner: ModelRunner) -> int:
 def used_slots(runner: ModelRunner) -> tuple[int, int]:
     """How many KV slots requests and the cache have taken, and of how many."""
     allocator: BaseTokenToKVPoolAllocator = slot_allocator(runner)
+    if isinstance(allocator, SWATokenToKVPoolAllocator):  # a token's slot is the full pool's
+        return allocator.size_full - allocator.full_available_size(), allocator.size_full
     return allocator.size - allocator.available_size(), allocator.size

@@ -21,13 +21,13 @@ class ModelFacts(NamedTuple):
     """What decides whether a feature serves a model.
 
     Attributes:
-        own_window_pool: sliding-window layers have a KV pool of their own.
+        no_full_pool: no layer attends to all tokens, or a token's KV is compressed, so that it has no slot for good.
         keeps_state: it has Mamba or linear-attention state.
         encodes: it has an encoder.
         multimodal: it takes images or audio.
     """
 
-    own_window_pool: bool
+    no_full_pool: bool
     keeps_state: bool
     encodes: bool
     multimodal: bool
@@ -41,7 +41,10 @@ def facts(args: ServerArgs) -> ModelFacts | None:
     if model is None:
         return None
     return ModelFacts(
-        model.is_hybrid_swa, mambaish_config(model) is not None, model.is_encoder_decoder, model.is_multimodal
+        model.is_hybrid_swa and not getattr(model, "full_attention_layer_ids", None),
+        mambaish_config(model) is not None,
+        model.is_encoder_decoder,
+        model.is_multimodal,
     )
 
 

@@ -87,10 +87,10 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
     _children[:] = started.all_child_pids
     args = options(manager)
     with _or_end():
+        liveness.check_ready()
         infos = started.scheduler_infos
         if args.dp_size == 1:  # of several replicas, SGLang's controller passes on what it knows alone
             _check_schedulers([info.pop(config.ON, None) for info in infos])
-        liveness.check_ready()
         if args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
             return
         config.active.hidden_size = hidden_size(manager)

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 _TOKENS = {Runs.REQUEST: 1, Runs.DECODE: 2}
 """How many tokens a request has generated when it shows that these were called."""
+_JOINED = "sglang.srt.managers.scheduler.configure_scheduler_process"
+"""The first seam of a scheduler's process."""
 _unproven: set[Runs] = set()
 """What requests of this process's server have yet to show."""
 
@@ -76,7 +78,8 @@ def check(*stages: Runs) -> None:
         StartRefused: a seam of these stages was not.
     """
     if silent := calls.unreached(required(*stages)):
-        raise StartRefused(f"SGLang did not call our hooks on {', '.join(silent)}")
+        hint = "; code that starts schedulers itself must call load_plugins() in them" if _JOINED in silent else ""
+        raise StartRefused(f"SGLang did not call our hooks on {', '.join(silent)}{hint}")
 
 
 def _end_unless(*stages: Runs) -> None:

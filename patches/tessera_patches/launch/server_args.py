@@ -138,7 +138,7 @@ def _refused_model(args: Any, settings: Settings) -> list[str]:
         return []
     found = [
         rows.refused_model(
-            is_hybrid_swa=model.own_window_pool, is_hybrid_ssm=model.keeps_state, is_encoder_decoder=model.encodes
+            no_full_pool=model.no_full_pool, is_hybrid_ssm=model.keeps_state, is_encoder_decoder=model.encodes
         )
         if settings.rows
         else None,

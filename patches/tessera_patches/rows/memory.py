@@ -28,12 +28,14 @@ from tessera_patches.rows import results, runtime
 logger = logging.getLogger(__name__)
 
 
-def count_rows(cell_bytes: int, configurator: Any, kvc: Any, num_layers: int) -> int:
-    """AFTER ``DefaultPoolConfigurator._compute_cell_size``: bytes that one token costs, its row included.
+def count_rows(configurator: Any, kvc: Any) -> Any:
+    """AFTER ``create_memory_pool_configurator``: a token costs its row's bytes, too.
 
     Counted on every tensor-parallel rank, though one rank holds the store: all must agree on the pool's size.
     """
-    return int(cell_bytes) + (0 if kvc.is_draft_worker else row_bytes(hidden_size(kvc), kvc.model_dtype))
+    if not kvc.is_draft_worker:
+        cache.add_token_bytes(configurator, row_bytes(hidden_size(kvc), kvc.model_dtype))
+    return configurator
 
 
 def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:

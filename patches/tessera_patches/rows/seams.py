@@ -111,7 +111,7 @@ SEAMS = (
         runs=Runs.REQUEST,
     ),
     Seam(
-        target="sglang.srt.model_executor.pool_configurator.DefaultPoolConfigurator._compute_cell_size",
+        target="sglang.srt.model_executor.pool_configurator.create_memory_pool_configurator",
         hook=Hook.AFTER,
         phase=Phase.SCHEDULER,
         feature="rows",
@@ -119,7 +119,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Reserves the row store's memory before the KV pool is sized: one row for each token.",
         remove_when="SGLang lets plugins reserve memory for each token.",
-        callers=("sglang.srt.model_executor.pool_configurator.DefaultPoolConfigurator.__init__",),
+        callers=("sglang.srt.mem_cache.kv_cache_configurator.KVCacheConfigurator.config_from_budget",),
         runs=Runs.START,
     ),
     Seam(

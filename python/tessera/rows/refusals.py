@@ -63,10 +63,10 @@ def refused(args: Any) -> list[str]:
     return lines(REFUSALS, args, "--enable-return-hidden-states")
 
 
-def refused_model(*, is_hybrid_swa: bool, is_hybrid_ssm: bool, is_encoder_decoder: bool) -> str | None:
+def refused_model(*, no_full_pool: bool, is_hybrid_ssm: bool, is_encoder_decoder: bool) -> str | None:
     """Why a model's KV cache cannot carry rows, or None."""
     reasons = {
-        "sliding-window layers with a KV pool of their own": is_hybrid_swa,
+        "no layer that attends to all tokens": no_full_pool,
         "Mamba or linear-attention state": is_hybrid_ssm,
         "an encoder": is_encoder_decoder,
     }
