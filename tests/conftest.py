@@ -43,7 +43,11 @@ SITE = Path(__file__).parent / "site"
 # Modules of `sglang.srt.models` that servers of the tests need. Importing the 200 others is a fifth of each start.
 MODELS = (
     *("llama", "llama_eagle", "llama_eagle3", "qwen3_moe"),
-    *("deepseek_v2", "mimo", "minicpm", "granitemoehybrid"),
+    *("deepseek_v2", "mimo", "minicpm", "granitemoehybrid", "mellum"),
+)
+MORE_MODELS = (
+    *("mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_causal", "phi3", "glm4", "olmo2", "granite", "mixtral"),
+    *("qwen2_moe", "gpt_oss", "glm4_moe", "glm4_moe_lite", "llama4", "commandr", "transformers"),
 )
 
 HIDDEN = "--enable-return-hidden-states"
@@ -61,15 +65,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="further arguments of every server, for example --server-args='--attention-backend fa3'",
     )
+    group.addoption("--models-table", type=Path, help="note in this JSON file what tests of architectures find")
     group.addoption(
         "--spawn", action="store_true", help="start every server as users do, not as a fork of a process with SGLang"
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """End on SIGTERM as on Ctrl-C, or servers would live on, in sessions of their own. Keep their starts short."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    os.environ.setdefault("SGLANG_DISABLED_MODEL_ARCHS", ",".join(_unused_models()))
+    os.environ.setdefault("SGLANG_DISABLED_MODEL_ARCHS", ",".join(_unused_models(config)))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
 
 
@@ -192,12 +197,15 @@ def injecting(server_pool: ServerPool, projections: Path) -> Server:
     return server_pool.get(HIDDEN, "--injection-projections", str(projections), spawned=True)
 
 
-def _unused_models() -> list[str]:
-    """All but `MODELS`, by file name, for nothing of SGLang may be imported here; none where it is not installed."""
+def _unused_models(config: pytest.Config) -> list[str]:
+    """All but those that are served, by file name; none where SGLang is not installed.
+
+    Nothing of SGLang may be imported here.
+    """
     engine = importlib.util.find_spec("sglang")
     folders = (engine and engine.submodule_search_locations) or []
     found = {path.stem for folder in folders for path in Path(folder, "srt/models").glob("*.py")}
-    return sorted(found - {*MODELS})
+    return sorted(found - {*MODELS} - {*(MORE_MODELS if config.getoption("--models-table") else ())})
 
 
 def _printer(config: pytest.Config) -> Callable[[str], None]:

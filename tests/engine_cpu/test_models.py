@@ -1,161 +1,153 @@
-"""Architectures that differ from the tiny model where rows and vectors are concerned: random weights, real servers.
+"""Architectures of models: random weights, real servers, and transformers' own code as the reference.
 
-Each is made from a configuration of transformers, whose own code is the reference.
+Three of them in every run; all of them, with the table of the docs, by ``make test-models``.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS
-from tessera.launching.server import Server
+from tessera.launching.command import gpu_present
+from tessera.launching.server import Server, ServerStartError
+from tessera_testing.architectures import ARCHITECTURES, make
+from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import verdicts
-from tessera_testing.injected import ask, check, override, prompt_of, replaced, vectors_of
+from tessera_testing.drafts import retracting
+from tessera_testing.endpoints import flush_cache
+from tessera_testing.injected import ask, override, prompt_of, replaced, rows_of, vectors_of
 from tessera_testing.librarys import build_proofs_base64
-from tessera_testing.pool import ServerPool
-from tessera_testing.reference import HuggingFace
+from tessera_testing.pool import MakeServer, ServerPool
+from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.refusal import Refusal
-from tessera_testing.tiny import TINY
 
-OPTIONS = ("--toploc-verification", "--enable-injection", "--chunked-prefill-size", "32")
-SHAPE: dict[str, Any] = {
-    "vocab_size": 1024,
-    "hidden_size": 256,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": None,
-    "initializer_range": 0.05,
-}
-MLA = {"q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "v_head_dim": 64}
-ROUTED = {"n_routed_experts": 8, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
-YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+OPTIONS = ("--toploc-verification", "--chunked-prefill-size", "32", "--max-total-tokens", "8192")
+INJECTION = "--enable-injection"
+FLOAT32_ERROR = 1e-5
+IN_EVERY_RUN = ("MiniCPM", "DeepSeek-V3", "Mellum")
+FEW_SLOTS = ("--max-total-tokens", "4096", "--swa-full-tokens-ratio", "0.125")
 
 
-class Case(NamedTuple):
-    """A model and its reference.
-
-    Attributes:
-        kind: of transformers' configuration, the reference's.
-        fields: of it, beyond `SHAPE`.
-        served: what SGLang is told instead, of the same weights.
-        scale: what SGLang's model multiplies embeddings by, those of ids and given ones alike.
-    """
-
-    kind: str
-    fields: dict[str, Any]
-    served: dict[str, Any]
-    scale: int = 1
-
-
-CASES = {
-    # Its KV pool holds latents, beside a mixture of experts.
-    "mla": Case(
-        "deepseek_v3",
-        {
-            **MLA,
-            **ROUTED,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 64,
-            "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
-        },
-        {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},  # as published ones say
-    ),
-    # Its get_input_embeddings takes the ids.
-    "mimo": Case("qwen2", {}, {"architectures": ["MiMoForCausalLM"]}),
-    # Has no get_input_embeddings; its head reads rows / 4.
-    "minicpm": Case(
-        "llama",
-        {},
-        {"architectures": ["MiniCPMForCausalLM"], "scale_emb": 12, "scale_depth": 2**0.5, "dim_model_base": 64},
-        scale=12,
-    ),
-}
-# Multiplies embeddings by 12 where it makes them itself, and not those that it is given.
-GRANITE: dict[str, Any] = {
-    "embedding_multiplier": 12.0,
-    "residual_multiplier": 0.22,
-    "attention_multiplier": 0.0625,
-    "logits_scaling": 8.0,
-    "layer_types": ["attention"] * 2,
-    "num_local_experts": 0,
-    "num_experts_per_tok": 0,
-    "shared_intermediate_size": 256,
-    "position_embedding_type": "rope",
-}
-
-
-def made(folder: Path, kind: str, /, **fields: Any) -> Path:
-    """A model of random weights, with the tiny model's tokenizer."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SHAPE | fields)).float()
-    model.save_pretrained(folder)
-    for file in TINY.glob("tokenizer*"):
-        shutil.copy(file, folder)
-    return folder
+def _cells() -> Iterator[Any]:
+    for name in ARCHITECTURES:
+        yield pytest.param(name, id=name, marks=() if name in IN_EVERY_RUN else pytest.mark.models)
 
 
 class Model:
-    """A running case."""
+    """A running model.
 
-    def __init__(self, server: Server, hf: HuggingFace, scale: int) -> None:
-        self.server, self.hf, self._scale = server, hf, scale
+    Attributes:
+        worst: the largest relative error of a row, by what was tried.
+    """
+
+    def __init__(self, name: str, server: Server, hf: HuggingFace) -> None:
+        self.name, self.server, self.hf = name, server, hf
+        self.architecture = ARCHITECTURES[name]
+        self.worst: dict[str, float] = {}
 
     def edit(self, places: Sequence[int] = (), vectors: Any = ()) -> Callable[[torch.Tensor], torch.Tensor]:
         """What the reference makes of its embeddings."""
 
         def edited(embeds: torch.Tensor) -> torch.Tensor:
             own: torch.Tensor = replaced(list(places), vectors)(embeds) if places else embeds
-            return own * self._scale
+            return own * self.architecture.scale
 
         return edited
 
+    def check(self, what: str, prompt: list[int], answer: Any, places: Sequence[int] = (), vectors: Any = ()) -> None:
+        """Every row is the reference's."""
+        expected = self.hf.edited([*prompt, *answer["output_ids"][:-1]], self.edit(places, vectors))
+        found = rows_of(answer)
+        assert found.shape == expected.shape
+        error = relative_error(found, expected)
+        self.worst[what] = max(error, self.worst.get(what, 0.0))
+        assert error <= self.architecture.error, f"{what}: rows are off by {error:.1e}"
 
-@pytest.fixture(params=CASES)
-def model(server_pool: ServerPool, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Model:
+
+@pytest.fixture(scope="module")
+def table(pytestconfig: pytest.Config) -> Iterator[dict[str, Any]]:
+    """What was found, by architecture; written to the file of ``--models-table``, which keeps what was not tried."""
+    found: dict[str, Any] = {}
+    yield found
+    path: Path | None = pytestconfig.getoption("--models-table")
+    if path is not None:
+        known = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(known | found, indent=1) + "\n")
+
+
+@pytest.fixture(params=_cells())
+def model(
+    make_server: MakeServer, tmp_path: Path, request: pytest.FixtureRequest, table: dict[str, Any]
+) -> Iterator[Model]:
     """One server for each."""
-    case, folder = CASES[request.param], tmp_path_factory.mktemp(request.param)
-    reference = made(folder / "reference", case.kind, **case.fields)
-    served = shutil.copytree(reference, folder / "served")
-    config = json.loads((served / "config.json").read_text())
-    (served / "config.json").write_text(json.dumps(config | case.served))
-    return Model(server_pool.get(*OPTIONS, model=served), HuggingFace(reference), case.scale)
+    name = request.param
+    if ARCHITECTURES[name].no_cpu and not gpu_present():
+        pytest.skip(f"not on SGLang's CPU engine: {ARCHITECTURES[name].no_cpu}")
+    served, reference = make(tmp_path, name)
+    found = {"sglang": version("sglang"), "date": datetime.now(UTC).date().isoformat()}
+    options = (*OPTIONS, INJECTION) if ARCHITECTURES[name].takes_vectors else OPTIONS
+    try:
+        server = make_server(served, *options).__enter__()
+    except ServerStartError as error:
+        table[name] = {"refused": error.log.splitlines()[-1], **found}
+        raise
+    model = Model(name, server, HuggingFace(reference))
+    try:
+        yield model
+    finally:
+        server.stop()
+        table[name] = {"errors": model.worst, "remark": model.architecture.remark, **found}
 
 
 def test_rows_vectors_and_fingerprints(model: Model) -> None:
-    """Rows are the reference's, cold, chunked and cached, with vectors and without; fingerprints are the library's."""
+    """Rows are the reference's, however they were computed; fingerprints are the library's and tell prompts apart."""
     prompt, places, vectors = prompt_of(60, seed=50), [20, 21, 40], vectors_of(3, 1)
-    plain, injected = model.edit(), model.edit(places, vectors)
-    first = ask(model.server, prompt, override(places, vectors))  # what it computes at plain ids is cached for all
-    check(model.hf, prompt, first, injected)
-    for cached in (20, 59):
+    if model.architecture.takes_vectors:  # what it computes at plain ids is cached for all
+        model.check("injection", prompt, ask(model.server, prompt, override(places, vectors)), places, vectors)
+    else:
+        model.check("cold", prompt[:20], ask(model.server, prompt[:20], max_new_tokens=1))
+    for what, cached in (("chunked", 20), ("cached", 59)):
         answer = ask(model.server, prompt, max_new_tokens=8)
         assert answer["meta_info"]["cached_tokens"] == cached
-        check(model.hf, prompt, answer, plain)
+        model.check(what, prompt, answer)
+    several = [prompt_of(length, seed=length) for length in (5, 17, 33, 90)]
+    with ThreadPoolExecutor(4) as threads:
+        for own, other in zip(several, threads.map(lambda ids: ask(model.server, ids), several), strict=True):
+            model.check("batched", own, other)
+    for other in ask(model.server, several[0], sampling_params={"n": 3, "max_new_tokens": 4, "temperature": 0}):
+        model.check("n = 3", several[0], other)
     found = answer["meta_info"][FINGERPRINTS]
-    expected = torch.from_numpy(model.hf.edited([*prompt, *answer["output_ids"][:-1]], plain)).bfloat16()
+    expected = torch.from_numpy(model.hf.edited([*prompt, *answer["output_ids"][:-1]], model.edit())).bfloat16()
     claim = {"input_ids": prompt, "output_ids": answer["output_ids"], "fingerprints": found}
     theirs = {**claim, "fingerprints": build_proofs_base64([expected[:60], *expected[60:]], 32, 128)}
     assert verdicts(model.server, claim, theirs) == ["pass", "pass"]
+    assert verdicts(model.server, {**claim, "input_ids": several[3][:60]}) == ["fail"]
     other = {**theirs, "fingerprints": build_proofs_base64([expected[:60] / 4, *expected[60:] / 4], 32, 128)}
     assert verdicts(model.server, other) == ["fail"]
 
 
 def test_a_model_that_makes_other_embeddings_of_ids_is_refused(refusal: Refusal, tmp_path: Path) -> None:
     """By its name, before it serves: its rows, and the prefixes that it caches, would be another model's."""
-    log = refusal(made(tmp_path / "granite", "granitemoehybrid", **GRANITE), *OPTIONS)
+    log = refusal(make(tmp_path, "Granite 4")[0], *OPTIONS, INJECTION)
     assert "refusing to start: --enable-injection does not support GraniteMoeHybridForCausalLM: rows of the same" in log
+
+
+def test_windows_that_leave_their_own_pool(server_pool: ServerPool, tmp_path: Path) -> None:
+    """It holds an eighth of the tokens: slots leave it, prefixes are shared, and requests are retracted."""
+    served, reference = make(tmp_path, "Mellum")
+    server = server_pool.get("--enable-return-hidden-states", INJECTION, *FEW_SLOTS, model=served, env=retracting(5))
+    flock = canaries(60, 1024, seed=4, injecting=0.3)
+    found = judge(flock, fly(server.url, flock, at_once=6), HuggingFace(reference))
+    assert {verdict.problem for verdict in found} == {""}
+    assert max(verdict.error for verdict in found) <= FLOAT32_ERROR
+    assert sum(verdict.cached for verdict in found) > 500
+    flush_cache(server)  # fails where a slot was not given back

@@ -24,10 +24,12 @@ from tessera_patches import inventory, support
 from tessera_patches.core import lock
 from tessera_patches.launch import default_deny
 from tessera_testing import seams_page
+from tessera_testing.architectures import ARCHITECTURES
 from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT
 
 OPENAPI = DOCS / "reference" / "openapi.json"
 SEAMS = DOCS / "reference" / "seams.md"
+MODELS = DOCS / "reference" / "models.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
 SNIPPET = "snippet "
 """Begins the name of a part that is a file, shown as a block of code."""
@@ -54,6 +56,29 @@ def _refused_always() -> str:
     """Options that are refused with any feature."""
     found = ((f"`--{name.replace('_', '-')}`", why) for name, why in default_deny.lists().refused.items())
     return table(("option", "why"), *found)
+
+
+def _architectures() -> str:
+    """One line for each that `tests/engine_cpu/test_models.py` has tried."""
+    head = ("architecture", "rows: largest relative error", "injection: the same", "SGLang", "date")
+    tried = json.loads(MODELS.read_text())
+    return table(head, *(_architecture(name, tried.get(name)) for name in ARCHITECTURES))
+
+
+def _architecture(name: str, found: dict[str, Any] | None) -> tuple[str, ...]:
+    if found is None:
+        return name, f"not tried; not on the CPU engine: {ARCHITECTURES[name].no_cpu}", "", "", ""
+    if "refused" in found:
+        return name, found["refused"], "", found["sglang"], found["date"]
+    rows = max(error for what, error in found["errors"].items() if what != "injection")
+    injected = f"{found['errors']['injection']:.0e}" if "injection" in found["errors"] else "refused"
+    return (
+        name,
+        f"{rows:.0e}" + (f": {found['remark']}" if found["remark"] else ""),
+        injected,
+        found["sglang"],
+        found["date"],
+    )
 
 
 def _runners() -> str:
@@ -200,6 +225,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "any": _refused_always,
     "versions": _versions,
     "limits": _limits,
+    "architectures": _architectures,
     "runners": _runners,
     "metrics": _metrics,
     "flags": _flags,

@@ -1,0 +1,186 @@
+"""Tiny models of random weights, one of each architecture that is tried, made from transformers' configurations."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tessera_testing.tiny import TINY
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+    "initializer_range": 0.05,
+}
+_HEADS: dict[str, Any] = {"head_dim": 64, "num_key_value_heads": 2}
+_MLA = {"q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "v_head_dim": 64}
+_ROUTED = {
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+}
+_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "decoder_sparse_step": 1}
+_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+_DEEPSEEK = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
+"""What published configurations say, and transformers' own do not."""
+_TWO_ROPES = {
+    "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
+_WINDOWS: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": [*["sliding_attention"] * 3, "full_attention"],
+    "sliding_window": 24,
+}
+_GRANITE: dict[str, Any] = {
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.0625,
+    "logits_scaling": 8.0,
+}
+
+
+class Architecture(NamedTuple):
+    """A model and its reference.
+
+    Attributes:
+        kind: of transformers' configuration, the reference's.
+        fields: of it, beyond `SHAPE`.
+        served: what SGLang is given instead, with the same weights.
+        scale: what SGLang's model multiplies embeddings by, those of ids and given ones alike, where the reference's
+            does so elsewhere.
+        takes_vectors: whether injection is served.
+        error: relative error of rows that is allowed: 1e-5, or SGLang's own.
+        remark: why it has one of its own.
+        no_cpu: why SGLang's CPU engine does not serve it; "" if it does.
+    """
+
+    kind: str
+    fields: dict[str, Any]
+    served: dict[str, Any] = {}  # noqa: RUF012 - never written to
+    scale: float = 1
+    takes_vectors: bool = True
+    error: float = 1e-5
+    remark: str = ""
+    no_cpu: str = ""
+
+
+ARCHITECTURES = {
+    "Llama": Architecture("llama", {}),
+    "Llama, tied": Architecture("llama", {"tie_word_embeddings": True}),
+    "Mistral": Architecture("mistral", {**_HEADS, "sliding_window": None}),
+    "Qwen2": Architecture("qwen2", {}),
+    "Qwen3": Architecture("qwen3", _HEADS),
+    "Gemma 2": Architecture(
+        "gemma2",
+        {**_HEADS, "query_pre_attn_scalar": 64, "sliding_window": 512},
+        {"hidden_act": "gelu_pytorch_tanh"},
+        error=2e-3,
+        remark="SGLang's: torch_native has no soft cap",
+    ),
+    "Gemma 3": Architecture("gemma3_text", {**_HEADS, **_WINDOWS, "query_pre_attn_scalar": 64}),
+    "Phi-3": Architecture("phi3", {}),
+    "GLM-4": Architecture("glm4", {**_HEADS, "partial_rotary_factor": 0.5}),
+    "OLMo2": Architecture("olmo2", {}),
+    "Granite 3": Architecture("granite", _GRANITE),
+    # Multiplies embeddings by 12 where it makes them itself, and not those that it is given.
+    "Granite 4": Architecture(
+        "granitemoehybrid",
+        {
+            **_GRANITE,
+            "layer_types": ["attention"] * 2,
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "shared_intermediate_size": 256,
+            "position_embedding_type": "rope",
+        },
+        takes_vectors=False,
+        error=0.1,
+        remark="SGLang's: its log-probabilities are off, too",
+    ),
+    # Has no get_input_embeddings; its head reads rows / 4.
+    "MiniCPM": Architecture(
+        "llama",
+        {},
+        {"architectures": ["MiniCPMForCausalLM"], "scale_emb": 12, "scale_depth": 2**0.5, "dim_model_base": 64},
+        scale=12,
+    ),
+    # Its get_input_embeddings takes the ids.
+    "MiMo": Architecture("qwen2", {}, {"architectures": ["MiMoForCausalLM"]}),
+    "Mixtral": Architecture("mixtral", {**_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "Qwen2-MoE": Architecture(
+        "qwen2_moe", {**_MOE, "shared_expert_intermediate_size": 64}, no_cpu="a kernel in Triton"
+    ),
+    "Qwen3-MoE": Architecture("qwen3_moe", {**_MOE, **_HEADS}),
+    "GPT-OSS": Architecture(
+        "gpt_oss",
+        {**_WINDOWS, **_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2},
+        no_cpu="attention with sinks",
+    ),
+    "DeepSeek-V2": Architecture(
+        "deepseek_v2",
+        {
+            **_MLA,
+            **_ROUTED,
+            "topk_method": "group_limited_greedy",
+            "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+        {"moe_layer_freq": 1, "scoring_func": "softmax", "rope_interleave": True},
+    ),
+    # Its KV pool holds latents, beside a mixture of experts.
+    "DeepSeek-V3": Architecture(
+        "deepseek_v3",
+        {**_MLA, **_ROUTED, "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+        _DEEPSEEK,
+    ),
+    "GLM-4.7-Flash": Architecture("glm4_moe_lite", {**_MLA, **_ROUTED, "n_group": 1}, _DEEPSEEK),
+    "GLM-4-MoE": Architecture("glm4_moe", {**_HEADS, **_ROUTED, "n_group": 1, "partial_rotary_factor": 0.5}),
+    "Llama 4": Architecture(
+        "llama4_text",
+        {**_HEADS, "num_local_experts": 4, "intermediate_size_mlp": 256},
+        no_cpu="its router computes in bfloat16",
+    ),
+    "Cohere2": Architecture("cohere2", {**_HEADS, **_WINDOWS, "tie_word_embeddings": True}),
+    # Its windows have a KV pool of their own.
+    "Mellum": Architecture("mellum", {**_WINDOWS, **_MOE, "head_dim": 64, "rope_parameters": _TWO_ROPES}),
+}
+
+
+def made(folder: Path, kind: str, /, **fields: Any) -> Path:
+    """A model of random weights, with the tiny model's tokenizer."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SHAPE | fields)).float()
+    model.save_pretrained(folder)
+    for file in TINY.glob("tokenizer*"):
+        shutil.copy(file, folder)
+    return folder
+
+
+def make(folder: Path, name: str) -> tuple[Path, Path]:
+    """The folders of one of `ARCHITECTURES` as SGLang is given it, and of its reference."""
+    architecture = ARCHITECTURES[name]
+    reference = made(folder / "reference", architecture.kind, **architecture.fields)
+    if not architecture.served:
+        return reference, reference
+    served = shutil.copytree(reference, folder / "served")
+    config = json.loads((served / "config.json").read_text())
+    (served / "config.json").write_text(json.dumps(config | architecture.served))
+    return served, reference
