@@ -58,7 +58,7 @@ class Model:
         """What the reference makes of its embeddings."""
 
         def edited(embeds: torch.Tensor) -> torch.Tensor:
-            own: torch.Tensor = replaced(list(places), vectors)(embeds) if places else embeds
+            own: torch.Tensor = replaced(list(places), vectors * self.architecture.given)(embeds) if places else embeds
             return own * self.architecture.scale
 
         return edited
@@ -90,8 +90,8 @@ def model(
 ) -> Iterator[Model]:
     """One server for each."""
     name = request.param
-    if ARCHITECTURES[name].no_cpu and not gpu_present():
-        pytest.skip(f"not on SGLang's CPU engine: {ARCHITECTURES[name].no_cpu}")
+    if ARCHITECTURES[name].absent and not gpu_present():
+        pytest.skip(ARCHITECTURES[name].absent)
     served, reference = make(tmp_path, name)
     found = {"sglang": version("sglang"), "date": datetime.now(UTC).date().isoformat()}
     options = (*OPTIONS, INJECTION) if ARCHITECTURES[name].takes_vectors else OPTIONS
@@ -149,5 +149,5 @@ def test_windows_that_leave_their_own_pool(server_pool: ServerPool, tmp_path: Pa
     found = judge(flock, fly(server.url, flock, at_once=6), HuggingFace(reference))
     assert {verdict.problem for verdict in found} == {""}
     assert max(verdict.error for verdict in found) <= FLOAT32_ERROR
-    assert sum(verdict.cached for verdict in found) > 500
+    assert sum(verdict.cached for verdict in found) > 200
     flush_cache(server)  # fails where a slot was not given back

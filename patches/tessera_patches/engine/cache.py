@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
@@ -14,6 +16,7 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.pool_configurator import HybridSWAPoolConfigurator
 
+from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.engine.options import options
 from tessera_patches.engine.requests import cache_key, prompt_ids
 
@@ -91,13 +94,31 @@ def kv_pool(owner: ModelRunner | TorchNativeAttnBackend) -> KVCache:
     return owner.token_to_kv_pool
 
 
-def window_slots(backend: TorchNativeAttnBackend, layer: int) -> torch.Tensor | None:
-    """The window pool's slot of each KV slot, ``[slots]`` int64, 0 where it has been freed; None for a full layer."""
+class _WindowSlots:
+    """The slot map ``[requests, context]``, read as slots of the pool that windows have."""
+
+    def __init__(self, slots: torch.Tensor, windows: torch.Tensor) -> None:
+        self._slots, self._windows = slots, windows
+
+    def __getitem__(self, place: Any) -> torch.Tensor:
+        return self._windows[self._slots[place]]
+
+
+def with_window_slots(backend: TorchNativeAttnBackend, layer: int) -> AbstractContextManager[None]:
+    """Have the attention of a layer read the slots of the pool in which its keys lie, in a ``with`` block."""
     pool: KVCache = kv_pool(backend)
-    if not isinstance(pool, SWAKVPool) or not pool.layers_mapping[layer][1]:
-        return None
+    windows = _window_slots(pool, layer) if isinstance(pool, SWAKVPool) else None
+    if windows is None:
+        return nullcontext()
+    slots = SimpleNamespace(req_to_token=_WindowSlots(slot_map(backend), windows))
+    return TemporaryFields(backend, req_to_token_pool=slots)
+
+
+def _window_slots(pool: SWAKVPool, layer: int) -> torch.Tensor | None:
+    """The window pool's slot of each KV slot, ``[slots]`` int64, 0 where it was freed; None for a full layer."""
+    _, is_window = pool.layers_mapping[layer]
     slots: torch.Tensor = pool.full_to_swa_index_mapping
-    return slots
+    return slots if is_window else None
 
 
 def slot_map(owner: ModelRunner | ScheduleBatch | EAGLEWorkerV2 | TorchNativeAttnBackend) -> torch.Tensor:
@@ -136,6 +157,35 @@ def reserved_slots(worker: EAGLEWorkerV2) -> int:
     return int(get_alloc_reserve_per_decode(options(worker)))
 
 
+def _add_full_bytes(sizes: HybridSWAPoolConfigurator, count: int) -> None:
+    """With a window pool of a fixed size, what a slot of the full one costs is computed from these."""
+    fused: int | None = _fused_bytes(sizes)
+    if fused is None:
+        sizes._full_per_token += count / (sizes._full_layers_num + sizes._draft_full_layers_num)
+    else:
+        _set_fused_bytes(sizes, fused + count)
+
+
+if hasattr(HybridSWAPoolConfigurator, "_full_cell_bytes"):  # since 0.5.22
+
+    def _fused_bytes(sizes: HybridSWAPoolConfigurator) -> int | None:
+        """What a token costs where the draft model's KV lies beside the target's."""
+        entry: int | None = sizes._fused_full_entry
+        return entry
+
+    def _set_fused_bytes(sizes: HybridSWAPoolConfigurator, count: int) -> None:
+        sizes._fused_full_entry = count
+
+else:
+
+    def _fused_bytes(sizes: HybridSWAPoolConfigurator) -> int | None:
+        """Nothing: a draft model's KV has a pool of its own."""
+        return None
+
+    def _set_fused_bytes(sizes: HybridSWAPoolConfigurator, count: int) -> None:
+        raise NotImplementedError
+
+
 def add_token_bytes(sizes: DefaultPoolConfigurator | HybridSWAPoolConfigurator, count: int) -> None:
     """Have each token cost this many bytes more when the KV pool is sized; each slot of the full pool, where two are.
 
@@ -144,11 +194,8 @@ def add_token_bytes(sizes: DefaultPoolConfigurator | HybridSWAPoolConfigurator, 
         count: bytes.
     """
     sizes._cell_size += count
-    if isinstance(sizes, HybridSWAPoolConfigurator):  # with a fixed window pool, what a slot costs is computed again
-        if getattr(sizes, "_fused_full_entry", None) is None:
-            sizes._full_per_token += count / (sizes._full_layers_num + sizes._draft_full_layers_num)
-        else:  # since 0.5.22: the draft model's KV lies beside the target's
-            sizes._fused_full_entry += count
+    if isinstance(sizes, HybridSWAPoolConfigurator):
+        _add_full_bytes(sizes, count)
 
 
 def kv_bytes(runner: ModelRunner) -> int:
@@ -158,9 +205,15 @@ def kv_bytes(runner: ModelRunner) -> int:
     return int(sum(sizes) if isinstance(sizes, tuple) else sizes)
 
 
+def _used_full_slots(allocator: SWATokenToKVPoolAllocator) -> tuple[int, int]:
+    """Of the full pool, whose slots tokens have for good."""
+    size: int = allocator.size_full
+    return size - allocator.full_available_size(), size
+
+
 def used_slots(runner: ModelRunner) -> tuple[int, int]:
     """How many KV slots requests and the cache have taken, and of how many."""
     allocator: BaseTokenToKVPoolAllocator = slot_allocator(runner)
-    if isinstance(allocator, SWATokenToKVPoolAllocator):  # a token's slot is the full pool's
-        return allocator.size_full - allocator.full_available_size(), allocator.size_full
+    if isinstance(allocator, SWATokenToKVPoolAllocator):
+        return _used_full_slots(allocator)
     return allocator.size - allocator.available_size(), allocator.size

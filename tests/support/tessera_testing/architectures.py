@@ -64,20 +64,22 @@ class Architecture(NamedTuple):
         served: what SGLang is given instead, with the same weights.
         scale: what SGLang's model multiplies embeddings by, those of ids and given ones alike, where the reference's
             does so elsewhere.
+        given: what it multiplies given embeddings by, where the reference's embedding layer does that with ids.
         takes_vectors: whether injection is served.
         error: relative error of rows that is allowed: 1e-5, or SGLang's own.
         remark: why it has one of its own.
-        no_cpu: why SGLang's CPU engine does not serve it; "" if it does.
+        absent: why it is not tried without a GPU; "" if it is.
     """
 
     kind: str
     fields: dict[str, Any]
     served: dict[str, Any] = {}  # noqa: RUF012 - never written to
     scale: float = 1
+    given: float = 1
     takes_vectors: bool = True
     error: float = 1e-5
     remark: str = ""
-    no_cpu: str = ""
+    absent: str = ""
 
 
 ARCHITECTURES = {
@@ -90,6 +92,7 @@ ARCHITECTURES = {
         "gemma2",
         {**_HEADS, "query_pre_attn_scalar": 64, "sliding_window": 512},
         {"hidden_act": "gelu_pytorch_tanh"},
+        given=16,
         error=2e-3,
         remark="SGLang's: torch_native has no soft cap",
     ),
@@ -124,13 +127,13 @@ ARCHITECTURES = {
     "MiMo": Architecture("qwen2", {}, {"architectures": ["MiMoForCausalLM"]}),
     "Mixtral": Architecture("mixtral", {**_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "Qwen2-MoE": Architecture(
-        "qwen2_moe", {**_MOE, "shared_expert_intermediate_size": 64}, no_cpu="a kernel in Triton"
+        "qwen2_moe", {**_MOE, "shared_expert_intermediate_size": 64}, absent="on a CPU, SGLang wants a GPU's driver"
     ),
     "Qwen3-MoE": Architecture("qwen3_moe", {**_MOE, **_HEADS}),
     "GPT-OSS": Architecture(
         "gpt_oss",
         {**_WINDOWS, **_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2},
-        no_cpu="attention with sinks",
+        absent="SGLang's CPU engine has no attention with sinks",
     ),
     "DeepSeek-V2": Architecture(
         "deepseek_v2",
@@ -141,6 +144,7 @@ ARCHITECTURES = {
             "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
         },
         {"moe_layer_freq": 1, "scoring_func": "softmax", "rope_interleave": True},
+        absent="transformers' own code of it fails",
     ),
     # Its KV pool holds latents, beside a mixture of experts.
     "DeepSeek-V3": Architecture(
@@ -153,9 +157,9 @@ ARCHITECTURES = {
     "Llama 4": Architecture(
         "llama4_text",
         {**_HEADS, "num_local_experts": 4, "intermediate_size_mlp": 256},
-        no_cpu="its router computes in bfloat16",
+        absent="SGLang's CPU engine serves it in bfloat16 alone",
     ),
-    "Cohere2": Architecture("cohere2", {**_HEADS, **_WINDOWS, "tie_word_embeddings": True}),
+    "Cohere2": Architecture("cohere2", {**_HEADS, **_WINDOWS, "tie_word_embeddings": True}, takes_vectors=False),
     # Its windows have a KV pool of their own.
     "Mellum": Architecture("mellum", {**_WINDOWS, **_MOE, "head_dim": 64, "rope_parameters": _TWO_ROPES}),
 }

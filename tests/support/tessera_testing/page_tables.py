@@ -67,7 +67,7 @@ def _architectures() -> str:
 
 def _architecture(name: str, found: dict[str, Any] | None) -> tuple[str, ...]:
     if found is None:
-        return name, f"not tried; not on the CPU engine: {ARCHITECTURES[name].no_cpu}", "", "", ""
+        return name, f"not tried: {ARCHITECTURES[name].absent}", "", "", ""
     if "refused" in found:
         return name, found["refused"], "", found["sglang"], found["date"]
     rows = max(error for what, error in found["errors"].items() if what != "injection")
