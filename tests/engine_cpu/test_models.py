@@ -18,7 +18,7 @@ import torch
 
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS
 from tessera.launching.command import gpu_present
-from tessera.launching.server import Server, ServerStartError
+from tessera.launching.server import Server
 from tessera_testing.architectures import ARCHITECTURES, make
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import verdicts
@@ -85,30 +85,18 @@ def table(pytestconfig: pytest.Config) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(params=_cells())
-def model(
-    make_server: MakeServer, tmp_path: Path, request: pytest.FixtureRequest, table: dict[str, Any]
-) -> Iterator[Model]:
+def model(make_server: MakeServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Model]:
     """One server for each."""
     name = request.param
     if ARCHITECTURES[name].absent and not gpu_present():
         pytest.skip(ARCHITECTURES[name].absent)
     served, reference = make(tmp_path, name)
-    found = {"sglang": version("sglang"), "date": datetime.now(UTC).date().isoformat()}
     options = (*OPTIONS, INJECTION) if ARCHITECTURES[name].takes_vectors else OPTIONS
-    try:
-        server = make_server(served, *options).__enter__()
-    except ServerStartError as error:
-        table[name] = {"refused": error.log.splitlines()[-1], **found}
-        raise
-    model = Model(name, server, HuggingFace(reference))
-    try:
-        yield model
-    finally:
-        server.stop()
-        table[name] = {"errors": model.worst, "remark": model.architecture.remark, **found}
+    with make_server(served, *options) as server:
+        yield Model(name, server, HuggingFace(reference))
 
 
-def test_rows_vectors_and_fingerprints(model: Model) -> None:
+def test_rows_vectors_and_fingerprints(model: Model, table: dict[str, Any]) -> None:
     """Rows are the reference's, however they were computed; fingerprints are the library's and tell prompts apart."""
     prompt, places, vectors = prompt_of(60, seed=50), [20, 21, 40], vectors_of(3, 1)
     if model.architecture.takes_vectors:  # what it computes at plain ids is cached for all
@@ -133,6 +121,8 @@ def test_rows_vectors_and_fingerprints(model: Model) -> None:
     assert verdicts(model.server, {**claim, "input_ids": several[3][:60]}) == ["fail"]
     other = {**theirs, "fingerprints": build_proofs_base64([expected[:60] / 4, *expected[60:] / 4], 32, 128)}
     assert verdicts(model.server, other) == ["fail"]
+    tried = {"sglang": version("sglang"), "date": datetime.now(UTC).date().isoformat()}
+    table[model.name] = {"errors": model.worst, "remark": model.architecture.remark, **tried}
 
 
 def test_a_model_that_makes_other_embeddings_of_ids_is_refused(refusal: Refusal, tmp_path: Path) -> None:

@@ -68,8 +68,6 @@ def _architectures() -> str:
 def _architecture(name: str, found: dict[str, Any] | None) -> tuple[str, ...]:
     if found is None:
         return name, f"not tried: {ARCHITECTURES[name].absent}", "", "", ""
-    if "refused" in found:
-        return name, found["refused"], "", found["sglang"], found["date"]
     rows = max(error for what, error in found["errors"].items() if what != "injection")
     injected = f"{found['errors']['injection']:.0e}" if "injection" in found["errors"] else "refused"
     return (
