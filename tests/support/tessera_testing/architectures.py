@@ -159,7 +159,12 @@ ARCHITECTURES = {
         {**_HEADS, "num_local_experts": 4, "intermediate_size_mlp": 256},
         absent="SGLang's CPU engine serves it in bfloat16 alone",
     ),
-    "Cohere2": Architecture("cohere2", {**_HEADS, **_WINDOWS, "tie_word_embeddings": True}, takes_vectors=False),
+    "Cohere2": Architecture(
+        "cohere2",
+        {**_HEADS, **_WINDOWS, "sliding_window": 512, "tie_word_embeddings": True},
+        takes_vectors=False,
+        remark="inside its window: SGLang's is one token wider",
+    ),
     # Its windows have a KV pool of their own.
     "Mellum": Architecture("mellum", {**_WINDOWS, **_MOE, "head_dim": 64, "rope_parameters": _TWO_ROPES}),
 }
