@@ -93,8 +93,6 @@ ARCHITECTURES = {
         {**_HEADS, "query_pre_attn_scalar": 64, "sliding_window": 512},
         {"hidden_act": "gelu_pytorch_tanh"},
         given=16,
-        error=2e-3,
-        remark="SGLang's: torch_native has no soft cap",
     ),
     "Gemma 3": Architecture("gemma3_text", {**_HEADS, **_WINDOWS, "query_pre_attn_scalar": 64}),
     "Phi-3": Architecture("phi3", {}),
