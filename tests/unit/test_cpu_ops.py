@@ -67,6 +67,13 @@ class TestRegistration:
             assert os.environ["SGLANG_USE_CPU_ENGINE"] == "1"
             assert os.environ["TORCHDYNAMO_DISABLE"] == "0"
 
+    def test_the_device_is_the_cpu_where_nobody_names_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever this torch says without a driver; named devices stay theirs."""
+        monkeypatch.setattr(torch, "get_device_module", lambda device=None: getattr(torch, device or "cuda"))
+        cpu._prefer_cpu()
+        assert torch.get_device_module() is torch.cpu
+        assert torch.get_device_module("cuda") is torch.cuda
+
     def test_enable_changes_nothing_with_a_torch_without_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then sgl_kernel is not the CUDA wheel either."""
         monkeypatch.setattr(driver, "real_driver_present", lambda: False)
