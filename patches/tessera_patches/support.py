@@ -14,7 +14,7 @@ DEFAULT, OTHER = "0.5.17", "0.5.23"
 This line is the only place: setup.py, Makefile and .ci read it.
 """
 
-VERSIONS = {"tilespec": "<0.5.18"}
+VERSIONS: dict[str, str] = {}
 """By feature, the versions that have it; features that are not here are in all."""
 
 OPTIONS = {

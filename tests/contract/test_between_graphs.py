@@ -9,6 +9,7 @@ import pytest
 from sglang.srt.environ import envs
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 
+from tessera_patches.tilespec.draft import proposals
 from tessera_patches.tilespec.draft.chains import omits_links
 from tessera_patches.tilespec.draft.drafts import score_chains, score_trees
 from tessera_patches.tilespec.verify.single_load import SingleLoadGraphRunner, load_batches_once
@@ -67,11 +68,13 @@ def test_draft_forwards_are_captured_without_copies_of_their_inputs(score: Any) 
 @pytest.mark.parametrize(
     ("reads_no_mask", "has_grammar", "expected"), [(True, False, True), (True, True, False), (False, False, False)]
 )
-def test_chains_have_no_links_where_nobody_follows_them(reads_no_mask: bool, has_grammar: bool, expected: bool) -> None:
+def test_chains_have_no_links_where_nobody_follows_them(
+    reads_no_mask: bool, has_grammar: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Attention of other backends reads the mask, and grammars follow the links."""
+    monkeypatch.setattr(proposals, "samples_drafts", lambda: False)
 
     class Drafts:
-        server_args = SimpleNamespace(speculative_use_rejection_sampling=False)
         target_worker: Any
 
         def draft(self, _: Any) -> bool | None:

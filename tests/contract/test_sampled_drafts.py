@@ -14,6 +14,8 @@ from sglang.srt.speculative.spec_utils import select_top_k_tokens
 from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_patches.core.changes import extend_class
+from tessera_patches.engine.workers import SELECTS_ROWS
+from tessera_patches.tilespec.draft import first_tokens, proposals
 from tessera_patches.tilespec.draft.chains import (
     argmax_with_confidence,
     build_chain,
@@ -32,12 +34,11 @@ PROPOSED = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
 DRAWN = torch.tensor([[1], [2]])
 
 
-def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token() -> None:
+def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as the one that was drawn, of which SGLang notes the probability."""
+    monkeypatch.setattr(proposals, "samples_drafts", lambda: True)
 
     class Drafts:
-        server_args = SimpleNamespace(speculative_use_rejection_sampling=True)
-
         def _draft_extend_for_prefill(self, batch: Any) -> EagleDraftInput:
             seen.append(batch.sampling_info.temperatures)
             return EagleDraftInput(topk_p=PROPOSED.gather(1, DRAWN), topk_index=DRAWN, draft_probs=PROPOSED)
@@ -120,25 +121,28 @@ def test_tokens_have_the_targets_numbers_where_the_draft_has_others() -> None:
         assert drafts.topk_index is first
 
 
-def test_first_tokens_come_with_their_confidence() -> None:
+def test_first_tokens_come_with_their_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """From one read of the logits: SGLang's arg-max of them reads nothing, and is what was found."""
+    monkeypatch.setattr(first_tokens, "samples_drafts", lambda: False)
     logits, states = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.rand(2, 4)
     padding = torch.full((1, 3), 9.0)
 
     class Runner:
+        """Whose graph of three requests has the rows selected; since 0.5.20 its output is of the two alone."""
+
         def execute(self, _: Any) -> Any:
             captured = drafts.on_logits(torch.cat([logits, padding]))
             return SimpleNamespace(next_token_logits=captured, hidden_states=states)
 
     class Drafts:
-        server_args = SimpleNamespace(speculative_use_rejection_sampling=False)
         draft_runner = SimpleNamespace(forward=None)
         cuda_graph_runner_for_draft_extend = Runner()
 
         def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
             output = self.cuda_graph_runner_for_draft_extend.execute(batch)
-            seen.append(output.next_token_logits[torch.tensor([0, 3])])
-            kept = output.hidden_states[torch.tensor([0, 3])]
+            rows = slice(2) if SELECTS_ROWS else torch.tensor([0, 3])
+            seen.append(output.next_token_logits[rows])
+            kept = output.hidden_states[rows]
             token = torch.argmax(seen[0], dim=-1, keepdim=True)
             assert token is seen[0].tokens
             batch_result.next_draft_input = EagleDraftInput(
@@ -155,6 +159,7 @@ def test_first_tokens_come_with_their_confidence() -> None:
     assert result.next_draft_input.topk_index.tolist() == [[0], [2]]
     torch.testing.assert_close(result.next_draft_input.topk_p, logits.softmax(1).amax(1, keepdim=True))
     assert torch.equal(result.next_draft_input.hidden_states, states)
+    assert type(result.next_draft_input.hidden_states) is torch.Tensor  # the next step's gather is one
 
 
 def test_a_chain_is_laid_out_without_links() -> None:

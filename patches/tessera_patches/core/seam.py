@@ -102,10 +102,11 @@ class Seam:
         writes: dotted paths of fields that the handler, or what it calls, sets on the objects that it is handed.
         runs: when the hook must have been called; a seam that no registry installs is `Runs.ON_DEMAND`.
         versions: the versions of SGLang that need it, as a specifier; "" is all.
+        moved: another dotted path of the target, and which versions have it there; "" where all have it in one place.
         differs: what differs between versions; "" where neither the seam nor any of its paths is of some alone.
 
-    A path in ``callers``, ``relied`` or ``writes`` that some versions alone have ends with a specifier of these:
-    ``sglang.srt.a.b; <0.5.20``. `at` leaves out what a version does not have.
+    A path in ``callers``, ``relied`` or ``writes`` that some versions alone have, and ``moved``, end with a specifier
+    of these: ``sglang.srt.a.b; <0.5.20``. `at` leaves out what a version does not have.
     """
 
     target: str
@@ -121,6 +122,7 @@ class Seam:
     writes: tuple[str, ...] = ()
     runs: Runs = Runs.ON_DEMAND
     versions: str = ""
+    moved: str = ""
     differs: str = ""
 
     def at(self, sglang_version: str) -> Self | None:
@@ -130,7 +132,8 @@ class Seam:
         callers, relied, writes = (
             of_version(paths, sglang_version) for paths in (self.callers, self.relied, self.writes)
         )
-        return replace(self, callers=callers, relied=relied, writes=writes)
+        moved = of_version((self.moved,) if self.moved else (), sglang_version)
+        return replace(self, target=(*moved, self.target)[0], callers=callers, relied=relied, writes=writes)
 
     @property
     def registered(self) -> bool:

@@ -73,6 +73,12 @@ SEAMS = (
         "Ranks on CPUs talk through gloo, but where NCCL loads SGLang wants GPUs for it.",
         "SGLang loads NCCL for GPUs alone.",
     ),
+    _variable(
+        "SGLANG_OPT_USE_GUMBEL_SAMPLE",
+        "sglang.srt.speculative.spec_utils.fast_sample",
+        "What samples a prompt's first draft uses a Triton kernel where this is not unset.",
+        "SGLang does so where there is a GPU alone.",
+    ),
     _operator("copy_all_layer_kv_cache_cpu", module="kvcacheio"),
     _operator("assign_req_to_token_pool_cpu"),
     _operator("assign_extend_cache_locs_cpu"),

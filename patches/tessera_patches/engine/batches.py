@@ -9,7 +9,7 @@ import torch
 
 from tessera_patches.engine.cache import request_pool, slot_allocator
 from tessera_patches.engine.model import configuration
-from tessera_patches.engine.requests import committed
+from tessera_patches.engine.requests import committed, committed_fields
 
 if TYPE_CHECKING:
     from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.tp_worker import TpModelWorker
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch
     from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 _NONE = ("lora_id", "grammar", "token_type_ids")
@@ -44,6 +45,13 @@ def extend_lens(batch: ScheduleBatch) -> list[int]:
 def committed_tokens(batch: ScheduleBatch) -> int:
     """How many tokens of all its requests are in the KV cache, without those of the running step."""
     return sum(map(committed, batch.reqs))
+
+
+def all_greedy(batch: ScheduleBatch | ForwardBatch) -> bool:
+    """Whether none of its requests samples."""
+    sampling: SamplingBatchInfo = batch.sampling_info
+    greedy: bool = sampling.is_all_greedy
+    return greedy
 
 
 def speculative_input(batch: ScheduleBatch | ForwardBatch) -> Any:
@@ -88,4 +96,4 @@ def _reads_host_lens(backend: AttentionBackend) -> bool:
 
 def _placeholder(rid: str, tokens: int) -> Req:
     """What a decode step reads of a request with so many tokens in the KV cache."""
-    return SimpleNamespace(rid=rid, kv_committed_len=tokens, **dict.fromkeys(_NONE))
+    return SimpleNamespace(rid=rid, **committed_fields(tokens), **dict.fromkeys(_NONE))

@@ -17,7 +17,6 @@ from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.pool_configurator import HybridSWAPoolConfigurator
 
 from tessera_patches.core.changes import TemporaryFields
-from tessera_patches.engine.options import options
 from tessera_patches.engine.requests import cache_key, prompt_ids
 
 if TYPE_CHECKING:
@@ -152,9 +151,9 @@ def allocatable_slots(owner: ModelRunner | EAGLEWorkerV2) -> int:
     return size
 
 
-def reserved_slots(worker: EAGLEWorkerV2) -> int:
+def reserved_slots() -> int:
     """How many KV slots SGLang reserves for a decode step of a request, behind those of its tokens."""
-    return int(get_alloc_reserve_per_decode(options(worker)))
+    return int(get_alloc_reserve_per_decode())
 
 
 def _add_full_bytes(sizes: HybridSWAPoolConfigurator, count: int) -> None:

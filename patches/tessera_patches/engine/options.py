@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.arg_groups import overrides
-from sglang.srt.runtime_context import get_context
+from sglang.srt.runtime_context import get_context, get_spec
 from sglang.srt.server_args import ServerArgs
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 RESOLVES_LATER = hasattr(ServerArgs, "resolve_once")
 """Whether the constructor leaves that to ``resolve_once``."""
+OWN_WIDTHS = not hasattr(ServerArgs, "override")
+"""Whether graphs of draft-extends have the width of their adaptive state."""
 
 
 class Resolved:
@@ -80,16 +82,19 @@ def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWo
     return resolved(owner.server_args)
 
 
-def samples_drafts(worker: EAGLEWorkerV2 | EagleDraftWorker) -> bool:
+def samples_drafts() -> bool:
     """Whether draft tokens are sampled, and accepted by rejection sampling."""
-    args: ServerArgs = options(worker)
+    args: ServerArgs = get_spec()
     sampled: bool = args.speculative_use_rejection_sampling
     return sampled
 
 
 @contextmanager
 def with_draft_tokens(runner: ModelRunner, tokens: int) -> Iterator[None]:
-    """Override ``--speculative-num-draft-tokens`` for a model runner, in a ``with`` block."""
+    """Override ``--speculative-num-draft-tokens`` for a model runner, in a ``with`` block.
+
+    Since 0.5.18 SGLang does so itself.
+    """
     args: ServerArgs = options(runner)
     before = args.speculative_num_draft_tokens
     args.override("tessera", speculative_num_draft_tokens=tokens)

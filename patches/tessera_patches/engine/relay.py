@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def draft_buffers(future_map: FutureMap) -> DraftRows | None:
     """The drafts of all requests, a row for each row of the slot map; None before the first ones, or without any."""
-    if not future_map._forward_buf_initialized or not future_map.need_topk:
+    if not getattr(future_map, "need_topk", False):
         return None
     states = future_map.hidden_states_buf if future_map.need_hidden_states else None
     return DraftRows(future_map.output_tokens_buf, future_map.topk_p_buf, future_map.topk_index_buf, states)
@@ -26,6 +26,6 @@ def keeps_states(future_map: FutureMap) -> bool:
 
 
 def proposal_buffer(future_map: FutureMap) -> torch.Tensor | None:
-    """The distributions that drafts were sampled from, float32 ``[requests, D]``; None if they are not sampled."""
+    """The distributions that drafts were sampled from, float32 ``[requests, D]``; None before the first ones."""
     proposals: torch.Tensor | None = future_map.draft_probs_buf
     return proposals

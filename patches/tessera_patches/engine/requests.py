@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from types import SimpleNamespace
 from typing import Any
 
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req, ReqKvInfo
@@ -21,6 +22,10 @@ if "req_pool_idx" in ReqKvInfo.__dataclass_fields__:  # since 0.5.18
         tokens: int = held.kv_committed_len
         return tokens
 
+    def committed_fields(tokens: int) -> dict[str, Any]:
+        """What `committed` reads of a placeholder with so many tokens, by name."""
+        return {"kv": SimpleNamespace(kv_committed_len=tokens)}
+
 else:
 
     def row_of(req: Req) -> int:
@@ -32,6 +37,10 @@ else:
         """How many of its tokens are in the KV cache, as the host knows it: without those of the running step."""
         tokens: int = req.kv_committed_len
         return tokens
+
+    def committed_fields(tokens: int) -> dict[str, Any]:
+        """What `committed` reads of a placeholder with so many tokens, by name."""
+        return {"kv_committed_len": tokens}
 
 
 def prompt_ids(req: Req) -> array[int]:

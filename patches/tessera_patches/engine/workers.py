@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING
+
+from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
+from sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner import EAGLEDraftExtendCudaGraphRunner
 
 if TYPE_CHECKING:
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
+SELECTS_ROWS = "select_index" in signature(EAGLEDraftExtendCudaGraphRunner.execute).parameters
+"""Whether graphs of draft-extends compute logits of last accepted rows alone, and return them without padding."""
 
-def clear_read_event(worker: EAGLEWorkerV2) -> None:
-    """Forget the event of the last forward that the scheduler waits for before it writes what forwards read."""
-    runner: ModelRunner = worker.war_fastpath_runner
-    runner.war_fastpath_read_done_event = None
+if hasattr(BaseSpecWorker, "last_shared_read_runner"):  # since 0.5.18
+
+    def clear_read_event(worker: EAGLEWorkerV2) -> None:
+        """Forget the event of the last forward that the scheduler waits for before it writes what forwards read."""
+        runner: ModelRunner = worker.last_shared_read_runner
+        runner.shared_read_done_event = None
+
+else:
+
+    def clear_read_event(worker: EAGLEWorkerV2) -> None:
+        """Forget the event of the last forward that the scheduler waits for before it writes what forwards read."""
+        runner: ModelRunner = worker.war_fastpath_runner
+        runner.war_fastpath_read_done_event = None

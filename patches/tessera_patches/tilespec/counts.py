@@ -23,4 +23,4 @@ def count_drafts(_: None, manager: Any, meta_info: dict[str, Any], *args: Any, *
     meta_info["spec_cap_lens_histogram"] = verified
     meta_info["spec_cap_length"] = tokens / steps
     meta_info["spec_accept_rate"] = meta_info["spec_num_correct_drafts"] / proposed if proposed else 0.0
-    meta_info.update(dict.fromkeys(_PROPOSED, proposed))
+    meta_info.update((name, proposed) for name in _PROPOSED if name in meta_info)

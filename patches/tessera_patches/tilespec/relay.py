@@ -17,8 +17,11 @@ def stash(original: Callable[..., None], future_map: Any, future_indices: torch.
     if drafts is None or pool is None or not _on_gpu(future_indices) or not _fit(future_indices, drafts, pool):
         original(future_map, future_indices, payload)
         return
-    stash_drafts(drafts, future_indices, pool)
     proposals = proposal_buffer(future_map)
+    if payload.draft_probs is not None and proposals is None:
+        original(future_map, future_indices, payload)
+        return
+    stash_drafts(drafts, future_indices, pool)
     if proposals is not None and payload.draft_probs is not None:
         proposals[future_indices] = payload.draft_probs
 

@@ -103,9 +103,11 @@ SEAMS = (
         remove_when="SGLang scatters them in one launch, as it gathers them.",
         callers=(f"{SCHEDULER}._relay_forward_payload",),
         relied=(
-            f"{MANAGERS}.overlap_utils.FutureMap._lazy_init_forward_buf",
+            f"{MANAGERS}.overlap_utils.FutureMap._lazy_init_forward_buf; <0.5.19",
+            f"{MANAGERS}.overlap_utils.FutureMap._maybe_init_forward_bufs; >=0.5.19",
             f"{MANAGERS}.overlap_utils.RelayPayload",
         ),
+        differs="Buffers are made by the first drafts, or each by the first that has it.",
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_verify",
@@ -168,7 +170,12 @@ SEAMS = (
             "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func",
             "sglang.srt.mem_cache.allocation.alloc_for_spec_decode",
         ),
-        writes=(f"{RUNNER}.war_fastpath_read_done_event", f"{DRAFT_INPUT}.bonus_tokens"),
+        writes=(
+            f"{RUNNER}.war_fastpath_read_done_event; <0.5.18",
+            f"{RUNNER}.shared_read_done_event; >=0.5.18",
+            f"{DRAFT_INPUT}.bonus_tokens",
+        ),
         runs=Runs.START,
+        differs="The event of a step's last read has another name.",
     ),
 )

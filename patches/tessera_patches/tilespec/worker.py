@@ -140,7 +140,7 @@ class AdaptiveWorker(Mixin):
         if not self._states.shape.trees:  # SGLang accepts some of them
             keep_logits_in_16_bits(self.target_worker.model_runner.model, ForwardMode.is_target_verify)
             keep_logits_in_16_bits(drafts.draft_runner.model, is_draft_mode)
-        self._draft_ids = draft_ids(drafts) if samples_drafts(self) else None
+        self._draft_ids = draft_ids(drafts) if samples_drafts() else None
 
     def init_cuda_graphs(self) -> None:
         """Also captures the graphs of the other numbers of draft tokens; SGLang builds them for a controller."""
@@ -233,7 +233,7 @@ class AdaptiveWorker(Mixin):
         super()._stub_skipped_draft_extend(batch, batch_output)
         drafts = batch_output.next_draft_input
         self._scores.mark_undrafted(drafts.topk_p, drafts.topk_index)
-        if samples_drafts(self):
+        if samples_drafts():
             drafts.draft_probs = one_hot_probs(drafts.topk_index, draft_vocab_size(self._draft_worker))
 
     def _new_calibration(self) -> Calibration:

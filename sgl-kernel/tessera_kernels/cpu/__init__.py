@@ -11,6 +11,7 @@ __all__ = ["enable"]
 _ENVIRONMENT = {
     "SGLANG_USE_CPU_ENGINE": "1",  # selects SGLang's CPU code paths
     "TORCHDYNAMO_DISABLE": "1",  # compiling a new shape takes longer than running it
+    "SGLANG_OPT_USE_GUMBEL_SAMPLE": "0",  # samples with torch instead of a Triton kernel
     "SGLANG_NCCL_SO_PATH": "none",  # CPU ranks use gloo; SGLang requires GPUs wherever NCCL loads
 }
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend
 
 from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets
 from tessera_patches.core.changes import change_class
-from tessera_patches.engine.attention import slot_map
+from tessera_patches.engine.attention import fuses_pages, slot_map, translates_slots
 from tessera_patches.engine.page_table import build_trtllm_mha_page_table
 
 
@@ -24,24 +23,15 @@ class FusedFlash(FlashAttentionBackend):
     reads_no_mask = True
     captures_no_layout = True
 
-    def _apply_cuda_graph_metadata(
-        self,
-        bs: int,
-        req_pool_indices: torch.Tensor,
-        seq_lens: torch.Tensor,
-        seq_lens_sum: Any,
-        encoder_lens: Any,
-        forward_mode: Any,
-        spec_info: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        if not forward_mode.is_target_verify() or encoder_lens is not None:
-            arguments = bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info
-            super()._apply_cuda_graph_metadata(*arguments, *args, **kwargs)
+    def _apply_cuda_graph_metadata(self, **batch: Any) -> None:
+        """SGLang gives each argument by its name."""
+        layout = getattr(batch["spec_info"], "ragged_verify_layout", None)
+        verifies = batch["forward_mode"].is_target_verify() and batch["encoder_lens"] is None
+        if not verifies or (layout is None and fuses_pages(self)):
+            super()._apply_cuda_graph_metadata(**batch)
             return
+        bs, req_pool_indices, seq_lens = batch["bs"], batch["req_pool_indices"], batch["seq_lens"]
         metadata = self.target_verify_metadata[bs]
-        layout = getattr(spec_info, "ragged_verify_layout", None)
         verify_lens = None if layout is None else layout.padded_to_bucket(padded_bs=bs).verify_lens
         offsets = VerifyOffsets(metadata.cache_seqlens_int32, metadata.cu_seqlens_q, metadata.cu_seqlens_k)
         verify_offsets(seq_lens[:bs], verify_lens, self.speculative_num_draft_tokens, offsets)
@@ -57,5 +47,7 @@ class FusedFlash(FlashAttentionBackend):
 
 def fuse_verify(backend: Any) -> None:
     """Make a target's backend a `FusedFlash` (in place), if it is plain FlashAttention for chains."""
-    if type(backend) is FlashAttentionBackend and backend.topk <= 1 and not backend.use_sliding_window_kv_pool:
+    if type(backend) is not FlashAttentionBackend or backend.topk > 1 or backend.use_sliding_window_kv_pool:
+        return
+    if not (fuses_pages(backend) and translates_slots(backend)):
         change_class(backend, FusedFlash)

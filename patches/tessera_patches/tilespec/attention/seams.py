@@ -20,8 +20,10 @@ SEAMS = (
         callers=(f"{_REGISTRY}.create_flashattention_v3_backend", f"{_REGISTRY}.create_flashattention_v4_backend"),
         relied=(
             "sglang.srt.layers.attention.flashattention_backend.FlashAttentionBackend._apply_cuda_graph_metadata",
-            "sglang.kernels.ops.kvcache.trtllm_mha_page_table.build_trtllm_mha_page_table",
+            "sglang.kernels.ops.kvcache.trtllm_mha_page_table.build_trtllm_mha_page_table; <0.5.23",
+            "sglang.kernels.ops.attention.trtllm_mha_page_table.build_trtllm_mha_page_table; >=0.5.23",
         ),
+        differs="The kernel for page tables lies elsewhere; offsets of drafts of one length are filled by one kernel.",
     ),
     Seam(
         target=TRITON,

@@ -13,6 +13,7 @@ import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
 from tessera_patches.core.changes import change_class
+from tessera_patches.engine.attention import fill_slots, verify_batch
 from tessera_patches.tilespec.draft.trees import DraftTree
 
 
@@ -38,11 +39,13 @@ class RaggedTriton(TritonAttnBackend):
             buffer = torch.zeros(padding, dtype=torch.uint8, device=self.device)
             self._verify_mask = msgspec.structs.replace(self._verify_mask, buffer=buffer)
 
-    def _update_target_verify_buffers(self, bs: int, seq_lens: Any, req_pool_indices: Any, spec_info: Any) -> None:
-        padded = spec_info.ragged_verify_layout.padded_to_bucket(padded_bs=bs)
+    def _update_target_verify_buffers(self, *args: Any) -> None:
+        batch = verify_batch(*args)
+        bs = batch.bs
+        padded = batch.spec_info.ragged_verify_layout.padded_to_bucket(padded_bs=bs)
         self.qo_indptr[: bs + 1] = padded.qo_indptr_device
-        self._fill_kv_indptr_and_indices(bs, seq_lens, req_pool_indices, self.cuda_graph_kv_indices)
-        tree = DraftTree.of(spec_info)
+        fill_slots(self, batch)
+        tree = DraftTree.of(batch.spec_info)
         if tree is not None and tree.mask_indptr is not None:
             # Slots of padding read the beginning of the mask; their output is not read.
             self.mask_indptr[: bs + 1].zero_()

@@ -13,14 +13,12 @@ from tessera_kernels.ops.draft.chain_rows import chain_rows
 from tessera_kernels.ops.draft.draft_confidence import draft_confidence
 from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.core.scoped import ScopedValue
-from tessera_patches.tilespec.draft.proposals import confidence_sink
+from tessera_patches.tilespec.draft.proposals import confidence_sink, target_ids
 
 drafts_chain = ScopedValue[bool]()
 """Whether a chain is being drafted, or captured, of which SGLang keeps only the tokens."""
 omits_links = ScopedValue[bool]()
 """Whether neither links nor a mask of the chains being drafted are read."""
-target_ids = ScopedValue[torch.Tensor]()
-"""The target's id of each token of the draft model, int64 ``[D]``; None where the draft's ids are the target's."""
 
 
 def continue_chain(

@@ -12,8 +12,8 @@ from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_patches.core.changes import Mixin, Tap, change_class, extend_class
 from tessera_patches.engine.attention import backend_of, extend_backend
-from tessera_patches.engine.batches import speculative_input
-from tessera_patches.engine.options import samples_drafts, with_draft_tokens
+from tessera_patches.engine.batches import all_greedy, speculative_input
+from tessera_patches.engine.options import OWN_WIDTHS, samples_drafts, with_draft_tokens
 from tessera_patches.tilespec.draft.chains import drafts_chain, map_to_target_ids, omits_links
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens, LastRowsExtend
 from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink
@@ -33,11 +33,12 @@ class AdaptiveDraftWorker(Mixin):
         self._constants: dict[int, tuple[Any, Any]] = {}
 
     def _capture_cuda_graphs(self) -> None:
-        """Captures draft-extends with the width of the state; SGLang takes that of the command line for each state."""
+        """Captures draft-extends with the width of the state; up to 0.5.17 SGLang has one for all states."""
         fuse_extend(extend_backend(self), self.draft_runner.model)
         # Forwards read the graph's buffers directly; SGLang would have each forward copy them first.
         no_copy = envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True)
-        with with_draft_tokens(self.draft_runner, self.speculative_num_draft_tokens), no_copy:
+        width = self.draft_runner, self.speculative_num_draft_tokens
+        with no_copy, contextlib.nullcontext() if OWN_WIDTHS else with_draft_tokens(*width):
             super()._capture_cuda_graphs()
 
 
@@ -62,23 +63,21 @@ class ChainDraftWorker(Mixin):
         constants = self._constants[self.speculative_num_steps]
         self._topk1_parents_prealloc, self._topk1_score_indices_prealloc = constants
 
-    def draft(self, batch: Any) -> Any:
+    def draft(self, batch: Any, **kwargs: Any) -> Any:
         """Also omits links and mask where neither is read."""
         backend = backend_of(self.target_worker.model_runner)
         needs_none = getattr(backend, "reads_no_mask", False) and not batch.has_grammar  # grammars follow links
         with omits_links.set(needs_none):
-            return super().draft(batch)
+            return super().draft(batch, **kwargs)
 
     def draft_forward(self, forward_batch: Any) -> Any:
         """All forwards of a draft. The confidence of the first token comes with the batch."""
-        first = speculative_input(forward_batch).topk_p
-        self.scores.begin(first)
+        drafts = speculative_input(forward_batch)
+        self.scores.begin(drafts.topk_p)
         # SGLang organizes greater batches than it has constants for as trees.
-        with drafts_chain.set(len(first) <= len(self._topk1_parents_prealloc)):
-            sampled = samples_drafts(self)  # SGLang maps the ids of samples itself
-            if is_cuda() or sampled:
-                ids = contextlib.nullcontext() if sampled else map_to_target_ids(self, speculative_input(forward_batch))
-                with confidence_sink.set(self.scores.next_column), ids:
+        with drafts_chain.set(len(drafts.topk_p) <= len(self._topk1_parents_prealloc)):
+            if is_cuda() or (samples_drafts() and not all_greedy(forward_batch)):
+                with confidence_sink.set(self.scores.next_column), map_to_target_ids(self, drafts):
                     return super().draft_forward(forward_batch)
             with Tap(self.draft_runner, "forward", lambda output: self.scores.add_logits(output.next_token_logits)):
                 return super().draft_forward(forward_batch)
@@ -90,10 +89,10 @@ class TreeDraftWorker(Mixin):
     scores: TreeScores
     _candidates: Any
 
-    def draft(self, batch: Any) -> Any:
+    def draft(self, batch: Any, **kwargs: Any) -> Any:
         """Also attaches the candidates to the verification input, to prune the trees later."""
         with Tap(self.cuda_graph_runner, "execute") as replayed:
-            verify_input = super().draft(batch)
+            verify_input = super().draft(batch, **kwargs)
         parents, selected, *_ = replayed.last or self._candidates
         DraftTree(parents, selected).attach(verify_input)
         return verify_input

@@ -9,6 +9,7 @@ import torch
 from tessera.tilespec.scores import Scores
 from tessera_patches.core.changes import Mixin, Tap
 from tessera_patches.engine.options import samples_drafts
+from tessera_patches.engine.workers import SELECTS_ROWS
 
 
 class GatheredRows(torch.Tensor):
@@ -42,7 +43,7 @@ class ArgmaxedLogits(torch.Tensor):
 class LastRowsExtend(Mixin):
     """A draft worker whose model computes the rows of last accepted tokens only: `compute_last_rows_only`."""
 
-    def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+    def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **kwargs: Any) -> None:
         """Runs the draft model over the verified tokens, and selects the first token of the next draft."""
         graphs = self.cuda_graph_runner_for_draft_extend
         bs = batch.seq_lens.shape[0]
@@ -50,14 +51,21 @@ class LastRowsExtend(Mixin):
         def on_output(output: Any) -> None:
             self._on_output(output, bs)
 
-        with Tap(self.draft_runner, "forward", on_output), Tap(graphs, "execute", on_output):
-            super()._draft_extend_for_decode(batch, batch_result)
+        def on_replay(output: Any) -> None:
+            self._on_selected(output.next_token_logits, bs)
+
+        replayed = on_replay if SELECTS_ROWS else on_output
+        with Tap(self.draft_runner, "forward", on_output), Tap(graphs, "execute", replayed):
+            super()._draft_extend_for_decode(batch, batch_result, **kwargs)
 
     def _on_output(self, output: Any, bs: int) -> None:
         """Drop the padding of the draft model's output (in place), for ``bs`` requests."""
         output.next_token_logits = self._select(output.next_token_logits, bs)
         if output.hidden_states is not None:  # used in the next step, and may lie in a graph's memory
             output.hidden_states = output.hidden_states[:bs].clone().as_subclass(GatheredRows)
+
+    def _on_selected(self, logits: torch.Tensor, bs: int) -> None:
+        """Called with the logits ``[bs, V]`` of a graph that has selected them."""
 
     def on_logits(self, logits: torch.Tensor | None) -> torch.Tensor | None:
         """Called with the logits ``[rows, V]`` of last accepted tokens, inside captured graphs. Returns them."""
@@ -74,8 +82,8 @@ class FirstTokens(LastRowsExtend):
     scores: Scores
     _first_tokens: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
-        super()._draft_extend_for_decode(batch, batch_result)
+    def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **kwargs: Any) -> None:
+        super()._draft_extend_for_decode(batch, batch_result, **kwargs)
         if self._first_tokens is not None:
             drafts = batch_result.next_draft_input
             drafts.topk_p, drafts.topk_index = self._first_tokens
@@ -83,7 +91,7 @@ class FirstTokens(LastRowsExtend):
 
     def on_logits(self, logits: torch.Tensor | None) -> torch.Tensor | None:
         """Computes the tokens and confidences. They lie in the graph's memory, and are read before its next replay."""
-        if logits is None or samples_drafts(self):
+        if logits is None or samples_drafts():
             return logits
         confidence, tokens = self.scores.argmax_with_confidence(logits)
         marked = logits.as_subclass(ArgmaxedLogits)
@@ -91,7 +99,9 @@ class FirstTokens(LastRowsExtend):
         return marked
 
     def _select(self, logits: torch.Tensor, bs: int) -> torch.Tensor:
+        self._on_selected(logits, bs)
+        return logits if isinstance(logits, ArgmaxedLogits) else super()._select(logits, bs)
+
+    def _on_selected(self, logits: torch.Tensor, bs: int) -> None:
         if isinstance(logits, ArgmaxedLogits):
             self._first_tokens = logits.confidence[:bs], logits.tokens[:bs]
-            return logits
-        return super()._select(logits, bs)

@@ -17,16 +17,18 @@ _GREEDY_TEMPERATURE = 1e-4
 """At this temperature, a logit that is greater by 0.01 has a probability of 1."""
 confidence_sink = ScopedValue[Callable[[int], torch.Tensor]]()
 """Returns the tensor ``[rows]`` for the confidences of the next draft tokens, while a draft is made or captured."""
+target_ids = ScopedValue[torch.Tensor]()
+"""The target's id of each token of the draft model, int64 ``[D]``; None where the draft's ids are the target's."""
 
 
 def sample_proposal(
-    _: Callable[..., Any], next_token_logits: torch.Tensor, temperatures: torch.Tensor
+    _: Callable[..., Any], next_token_logits: torch.Tensor, temperatures: torch.Tensor, *__: Any, **___: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """AROUND ``sample_draft_proposal``: sample draft tokens, with two kernels instead of eight.
 
     Returns:
         The proposal q, float32 ``[bs, D]``; its maximum ``[bs, 1]``, where SGLang has q(X), which it does not read; and
-        the tokens X, int64 ``[bs, 1]``. Which tokens are verified must not depend on q(X).
+        the tokens X, int64 ``[bs, 1]``, as `target_ids`. Which tokens are verified must not depend on q(X).
     """
     rows, device = len(next_token_logits), next_token_logits.device
     q = torch.empty(next_token_logits.shape, dtype=torch.float32, device=device)
@@ -34,7 +36,7 @@ def sample_proposal(
     probability = torch.empty(rows, device=device) if confidence_sink.value is None else confidence_sink.value(rows)
     coins = torch.rand(rows, device=device)
     draft_proposal(next_token_logits, temperatures, coins, q, index.view(rows), probability)
-    return q, probability.unsqueeze(1), index
+    return q, probability.unsqueeze(1), index if target_ids.value is None else target_ids.value[index]
 
 
 def one_hot_probs(tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
@@ -61,13 +63,13 @@ def low_temperature_for_greedy(sampling_info: Any) -> TemporaryFields:
 class RejectionSampledDrafts(Mixin):
     """Rejection sampling: greedy requests draft their likeliest tokens, and confidences do not depend on samples."""
 
-    def draft(self, batch: Any) -> Any:
+    def draft(self, batch: Any, **kwargs: Any) -> Any:
         with self._greedy_temperatures(batch):
-            return super().draft(batch)
+            return super().draft(batch, **kwargs)
 
-    def _draft_extend_for_decode(self, batch: Any, batch_result: Any) -> None:
+    def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **kwargs: Any) -> None:
         with self._greedy_temperatures(batch):
-            super()._draft_extend_for_decode(batch, batch_result)
+            super()._draft_extend_for_decode(batch, batch_result, **kwargs)
 
     def _draft_extend_for_prefill(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Also makes the confidence of a prompt's first draft token the maximum of q, where SGLang has q(X)."""
@@ -78,5 +80,5 @@ class RejectionSampledDrafts(Mixin):
         return drafts
 
     def _greedy_temperatures(self, batch: Any) -> contextlib.AbstractContextManager[None]:
-        samples = samples_drafts(self) and batch.sampling_info.is_any_greedy
+        samples = samples_drafts() and batch.sampling_info.is_any_greedy
         return low_temperature_for_greedy(batch.sampling_info) if samples else contextlib.nullcontext()

@@ -54,6 +54,8 @@ SEAMS = (
         remove_when="SGLang builds no trees for chains.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.build_eagle_verify_input",),
         relied=(VERIFY_INPUT,),
+        versions="<0.5.22",
+        differs="Later a chain whose mask nobody reads is laid out with one kernel.",
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.per_step_draft_out_cache_loc",
@@ -228,6 +230,8 @@ SEAMS = (
         why="While graphs of drafts are captured: draft-extends have a width of their own for each number of tokens.",
         remove_when="SGLang captures draft-extends of the width of each adaptive state.",
         relied=(f"{SERVER_ARGS}.override",),
+        versions="<0.5.18",
+        differs="Later graphs are captured with the width of their state.",
     ),
     Seam(
         target=f"{ENVIRONMENT}.SGLANG_EAGER_INPUT_NO_COPY",

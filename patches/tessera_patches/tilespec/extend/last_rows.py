@@ -16,6 +16,7 @@ from sglang.srt.models.llama import LlamaAttention
 from tessera_patches.core.changes import replace_method
 from tessera_patches.core.scoped import ScopedValue
 from tessera_patches.engine.batches import speculative_input
+from tessera_patches.engine.workers import SELECTS_ROWS
 
 
 class _LastRows(NamedTuple):
@@ -63,10 +64,7 @@ def compute_last_rows_only(model: Any, on_logits: Callable[[Any], Any] = lambda 
         if not forward_batch.forward_mode.is_draft_extend_v2():
             return original(input_ids, positions, forward_batch, *args, **kwargs)
         bs, rows, drafts = forward_batch.batch_size, len(input_ids), speculative_input(forward_batch)
-        width = rows // bs
-        begins = torch.arange(0, rows, width, device=input_ids.device)
-        # Graphs of all widths share num_accept_tokens: during a capture it may have the counts of a wider one.
-        drafts.select_index = begins + drafts.num_accept_tokens[:bs].clamp(max=width) - 1
+        drafts.select_index = _last_rows(drafts, bs, rows)
         buffer = forward_batch.next_token_logits_buffer
         if buffer is not None:
             forward_batch.next_token_logits_buffer = buffer[:bs]
@@ -82,6 +80,18 @@ def compute_last_rows_only(model: Any, on_logits: Callable[[Any], Any] = lambda 
         return output
 
     replace_method(model, "forward", forward)
+
+
+def _last_rows(drafts: Any, bs: int, rows: int) -> torch.Tensor:
+    """The last accepted one of each request's rows, int64 ``[bs]``, of ``rows`` in all."""
+    selected: torch.Tensor | None = drafts.select_index
+    if SELECTS_ROWS and selected is not None:  # a buffer of the graph
+        return selected
+    width = rows // bs
+    accepted: torch.Tensor = drafts.num_accept_tokens[:bs]
+    # Graphs of all widths share the counts: during a capture these may be of a wider one.
+    begins = torch.arange(0, rows, width, device=accepted.device)
+    return begins + (accepted.clamp(max=width) - 1)
 
 
 def _layers(model: Any) -> Any:

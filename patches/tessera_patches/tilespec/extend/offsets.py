@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_patches.core.changes import change_class
-from tessera_patches.engine.attention import slot_map, translates_slots
+from tessera_patches.engine.attention import DECODE_FIELDS, extend_batch, slot_map, translates_slots
 from tessera_patches.engine.batches import speculative_input
 from tessera_patches.tilespec.extend.last_rows import attends_in_one_layer
 
@@ -21,9 +22,8 @@ class FusedExtendTriton(TritonAttnBackend):
     counts_accepted = False
     """Whether the KV indices of a request include its accepted tokens."""
 
-    def _update_draft_extend_buffers(
-        self, bs: int, seq_lens: torch.Tensor, req_pool_indices: torch.Tensor, _: Any, spec_info: Any
-    ) -> Any:
+    def _update_draft_extend_buffers(self, *args: Any) -> Any:
+        bs, seq_lens, req_pool_indices, spec_info, _ = extend_batch(*args)
         extend_lens = getattr(spec_info, "extend_seq_lens_tensor", None)
         if extend_lens is None:  # during a capture nothing is read
             extend_lens = torch.zeros_like(seq_lens)
@@ -47,12 +47,8 @@ class LastQueryTriton(FusedExtendTriton):
     def _build_cuda_graph_forward_metadata(self, bs: int, *args: Any, **kwargs: Any) -> Any:
         """Adds what decoding needs, with the greatest number of KV splits."""
         found = super()._build_cuda_graph_forward_metadata(bs, *args, **kwargs)
-        return dataclasses.replace(
-            found,
-            attn_logits=self.cuda_graph_attn_logits,
-            attn_lse=self.cuda_graph_attn_lse,
-            num_kv_splits=self.cuda_graph_num_kv_splits,
-        )
+        decoding = super()._build_cuda_graph_forward_metadata(bs, ForwardMode.DECODE, None)
+        return dataclasses.replace(found, **{name: getattr(decoding, name) for name in DECODE_FIELDS})
 
     def forward_extend(
         self,
@@ -74,10 +70,12 @@ class LastQueryTriton(FusedExtendTriton):
 def fuse_extend(backend: Any, model: Any) -> None:
     """Extend the backend of a draft model's draft-extends (in place), before graphs are captured.
 
-    Only plain Triton attention on a GPU is changed.
+    Only plain Triton attention on a GPU is changed, without a window.
     """
     if type(backend) is not TritonAttnBackend or torch.device(backend.device).type != "cuda":
         return
-    plain = backend.sliding_window_size is None and backend.dcp_size == 1 and not backend.use_mla
-    once = plain and not translates_slots(backend) and attends_in_one_layer(model)
+    if translates_slots(backend) or backend.sliding_window_size is not None:
+        return
+    plain = backend.dcp_size == 1 and not backend.use_mla
+    once = plain and attends_in_one_layer(model)
     change_class(backend, LastQueryTriton if once else FusedExtendTriton)

@@ -164,12 +164,12 @@ def longest_context(worker: Any, bs: int) -> int:
     """The greatest context length for which ``bs`` requests fit into the KV pool."""
     room: int = allocatable_slots(worker) // bs - worker.page_size
     table, positions = slot_map(worker).shape[1], context_length(worker.target_worker.model_runner)
-    return max(min(room, table, positions) - reserved_slots(worker), 1)
+    return max(min(room, table, positions) - reserved_slots(), 1)
 
 
 def _random_slots(worker: Any, bs: int, context: int) -> torch.Tensor:
     """KV slots in random pages, ``[bs, context + reserved]``, without repetition if the pool is large enough."""
-    page, length = worker.page_size, context + reserved_slots(worker)
+    page, length = worker.page_size, context + reserved_slots()
     each = -(-length // page)
     pages = allocatable_slots(worker) // page - 1
     table = slot_map(worker)
@@ -187,7 +187,7 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
     return EagleDraftInput(
         topk_p=torch.full((bs, worker.topk), 1 / (1 + worker.topk), device=device),
         topk_index=first,
-        draft_probs=one_hot_probs(first, draft_vocab_size(drafts)) if samples_drafts(worker) else None,
+        draft_probs=one_hot_probs(first, draft_vocab_size(drafts)) if samples_drafts() else None,
         hidden_states=None if size is None else torch.randn(bs, size, device=device).to(dtype),
         bonus_tokens=torch.randint(vocabulary(worker.target_worker), (bs,), device=device),
         num_tokens_per_req=1,

@@ -160,6 +160,10 @@ SEAMS = (
             f"{BATCH_SAMPLING}.logit_bias",
             f"{VERIFY_INPUT}.retrieve_next_token",
         ),
-        relied=(f"{SPECULATIVE}.eagle_utils.verify_tree_greedy_func",),
+        relied=(
+            f"{SPECULATIVE}.eagle_utils.verify_tree_greedy_func; <0.5.23",
+            "sglang.kernels.ops.speculative.spec_tree.verify_tree_greedy_func; >=0.5.23",
+        ),
+        differs="What accepts greedy trees lies elsewhere.",
     ),
 )

@@ -14,8 +14,7 @@ def cache_launches(kernel: Any) -> None:
     """Replace the ``run`` of a ``triton.jit`` kernel by one that keeps its compilations (in place, idempotent).
 
     Numbers may be specialized, so they are part of the key as Triton looks at them. Triton launches what is not cached:
-    arguments other than tensors, 32-bit integers and None, and arguments by keyword that are not constants. In Triton's
-    interpreter nothing changes.
+    arguments other than tensors, 32-bit integers and None. In Triton's interpreter nothing changes.
 
     Args:
         kernel: the jitted function.
@@ -29,27 +28,25 @@ class _CachedRun:
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._original = kernel, kernel.run
-        self._is_constant = [parameter.is_constexpr for parameter in kernel.params]
-        self._compilations: dict[tuple[Any, ...], tuple[Compilation, tuple[Any, ...]]] = {}
+        self._parameters = [(one.name, one.default, one.is_constexpr) for one in kernel.params]
+        self._compilations: dict[tuple[Any, ...], Compilation] = {}
 
     def run(self, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
         """Launch as ``JITFunction.run`` does. Returns None for a cached compilation, else what Triton returns."""
-        examined = self._examine(arguments)
+        options = dict(named)  # of Triton's own, without what the kernel takes
+        rest = self._parameters[len(arguments) :]
+        examined = self._examine((*arguments, *[options.pop(name, default) for name, default, _ in rest]))
         if examined is None:
             return self._original(*arguments, grid=grid, warmup=warmup, **named)
         device, kinds, values = examined
-        key = (device, *kinds, *named.items())
+        key = (device, *kinds, *options.items())
         cached = self._compilations.get(key)
         if cached is not None and not warmup and type(grid) is tuple and no_launch_hooks():
-            compilation, constants = cached
-            compilation.launch((*grid, 1, 1)[:3], driver.active.get_current_stream(device), values, constants)
+            cached.launch((*grid, 1, 1)[:3], driver.active.get_current_stream(device), values, ())
             return None
         compiled = self._original(*arguments, grid=grid, warmup=warmup, **named)
-        complete = all(self._is_constant[len(arguments) :])
-        if compiled is not None and device >= 0 and complete and not self._kernel.pre_run_hooks:
-            rest = self._kernel.params[len(arguments) :]
-            constants = tuple(named.get(parameter.name, parameter.default) for parameter in rest)
-            self._compilations[key] = Compilation(compiled), constants
+        if compiled is not None and device >= 0 and not self._kernel.pre_run_hooks:
+            self._compilations[key] = Compilation(compiled)
         return compiled
 
     def _examine(self, arguments: tuple[Any, ...]) -> tuple[int, list[Any], list[Any]] | None:
@@ -57,7 +54,7 @@ class _CachedRun:
         device = -1  # of pinned tensors
         kinds: list[Any] = []
         values: list[Any] = []
-        for argument, is_constant in zip(arguments, self._is_constant, strict=False):
+        for argument, (_, _, is_constant) in zip(arguments, self._parameters, strict=True):
             kind = type(argument)
             if kind is torch.Tensor:
                 address, device = argument.data_ptr(), max(device, argument.get_device())
