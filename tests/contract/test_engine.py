@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tessera_patches.engine.options import RESOLVES_LATER
+from tessera_patches.inventory import DECLARED, SEAMS
 from tessera_testing.engine_reads import Read, attributes, reads
-from tessera_testing.marks import absent
 
-TILESPEC = ("attention.", "relay.", "workers.", "options.samples_drafts", "options.with_draft_tokens")
-"""What it alone calls."""
 # A view of the options has the model, and since 0.5.20 the options themselves do not.
-VIEWS = ("model.facts",)
-READS = [
-    read for read in sorted(set(reads())) if not (absent("tilespec") and read.function.startswith((*TILESPEC, *VIEWS)))
-]
+VIEWS = {"model.facts"} if RESOLVES_LATER else set()
+UNUSED = {seam.handler for seam in DECLARED} - {seam.handler for seam in SEAMS}
+"""Handlers of other versions alone."""
+NOT_READ = VIEWS | {handler.removeprefix("tessera_patches.engine.").replace(":", ".") for handler in UNUSED}
+READS = [read for read in sorted(set(reads())) if read.function not in NOT_READ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from tessera.launching.command import environment
 from tessera_testing.drafts import TREE, chain, drafting
-from tessera_testing.marks import where_absent, where_supported
+from tessera_testing.marks import where_supported
 from tessera_testing.tiny import TINY
 
 # Imports the engine once, which takes seconds, and forks for each line of arguments.
@@ -156,13 +156,6 @@ def test_our_options_are_keywords(launch: Launch) -> None:
             (
                 [*drafting("EAGLE", chain(3)), TILE, "--enable-custom-logit-processor"],
                 f"tessera: refusing to start: --enable-custom-logit-processor cannot be combined with {TILE}: ",
-            ),
-        ),
-        *where_absent(
-            "tilespec",
-            (
-                [*drafting("EAGLE", chain(3)), TILE],
-                "tessera: refusing to start: --tile-spec needs SGLang 0.5.17; 0.5.23 is installed",
             ),
         ),
     ],

@@ -13,15 +13,15 @@ from tessera_kernels.triton.device.launch_cache import cache_launches
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scale(out, values, count, factor, width: tl.constexpr, MINUS: tl.constexpr = False):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
+def _scale(out, values, count, factor, width: tl.constexpr, plus=0, MINUS: tl.constexpr = False):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
     at = tl.program_id(0) * width + tl.arange(0, width)
-    scaled = tl.load(values + at, mask=at < count, other=0) * factor
+    scaled = tl.load(values + at, mask=at < count, other=0) * factor + plus
     tl.store(out + at, -scaled if MINUS else scaled, mask=at < count)
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_launches_are_as_tritons(device: str, again: bool) -> None:
-    """Numbers that are specialized and such that are not, pointers of all kinds, constants by place and by name."""
+    """Numbers that are specialized and such that are not, pointers of all kinds, by place and by name."""
     cache_launches(_scale)
     values = torch.arange(1000, device=device)
     cases: list[tuple[int, int, int, dict[str, Any]]] = [
@@ -29,6 +29,7 @@ def test_launches_are_as_tritons(device: str, again: bool) -> None:
         (1, 100, 2**33, {}),
         (0, 100, 3, {"MINUS": True}),
         (0, 100, 3, {"num_warps": 2}),
+        *((0, 100, 3, {"plus": plus, "MINUS": True}) for plus in (0, 1, 5, 16)),
     ]
     for first, count, factor, named in cases * (1 + again):
         out = torch.full((1000,), -7, device=device)
@@ -36,5 +37,6 @@ def test_launches_are_as_tritons(device: str, again: bool) -> None:
             out[first:], values[first:].to(torch.int32 if count == 16 else torch.int64), count, factor, 32, **named
         )
         expected = torch.full((1000,), -7, device=device)
-        expected[first : first + count] = values[first : first + count] * factor * (-1 if named.get("MINUS") else 1)
+        scaled = values[first : first + count] * factor + named.get("plus", 0)
+        expected[first : first + count] = -scaled if named.get("MINUS") else scaled
         assert torch.equal(out, expected), (first, count, factor, named)

@@ -133,6 +133,22 @@ def test_a_kernel_without_scratch_memory_is_launched_by_the_driver_itself() -> N
     assert calls == [(4, 1, 1, 7, *how, tensor.data_ptr(), tensor.data_ptr(), 5, 8)]
 
 
+def test_a_launcher_of_all_kernels_takes_arguments_as_a_tuple() -> None:
+    """Triton 3.8's, with the types of this kernel's."""
+    calls: list[tuple[Any, ...]] = []
+    tensor = torch.zeros(64)
+    run = object.__new__(CudaLauncher)
+    run.global_scratch_size = run.profile_scratch_size = 0
+    run.launch_cooperative_grid, run.launch_pdl = False, True
+    run.arg_annotations, run.kernel_signature = ["types"], b"kinds"
+    run.launch = lambda *arguments: calls.append(arguments)
+    launch = Launcher(Jit(made=SimpleNamespace(run=run, function="function", packed_metadata="metadata")))
+    for _ in range(2):
+        launch((4, 1, 1), (tensor, tensor), (5,), (8,))
+    how = "function", False, True, "metadata", *[None] * 5, ["types"], b"kinds"
+    assert calls == [(4, 1, 1, 7, *how, (tensor.data_ptr(), tensor.data_ptr(), 5, 8))]
+
+
 def _stores(a: Any, b: Any, n: Any, half: tl.constexpr, size: tl.constexpr = 4) -> None:
     tl.store(a + n * half * size, tl.load(b))
 
@@ -162,11 +178,11 @@ class Theirs:
 
 
 def test_kernels_of_others_are_launched_by_what_triton_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Types, alignment, constants, and numbers: 1, multiples of 16, large ones; constants by name and by default."""
+    """Types, alignment, constants, and numbers: 1, multiples of 16; what is given by place, by name and by default."""
     theirs = Theirs(monkeypatch)
     ints, floats, host = torch.zeros(64, dtype=torch.int32), torch.zeros(64), torch.zeros(64, dtype=torch.bool)
     assert theirs.launch(ints, floats, 5, 3) == "jit"
-    assert theirs.launch(ints, floats, 7, half=3, grid=(9, 8)) == "jit"  # by name
+    assert theirs.launch(ints, floats, n=7, half=3) != "jit"
     for arguments, known in (
         ((ints, floats, 7, 3), True),
         ((floats, floats, 7, 3), False),
@@ -187,18 +203,17 @@ def test_kernels_of_others_are_launched_by_what_triton_looks_at(monkeypatch: pyt
     theirs.launch(ints, floats, 9, 3)
     addresses = ints.data_ptr(), floats.data_ptr()
     assert theirs.jit.calls == [
-        ("compiled 2 on 7", (9, 8, 1), (*addresses, 9, 3, 4)),
+        ("compiled 1 on 7", (9, 8, 1), (*addresses, 9, 3, 4)),
         ("compiled 1 on 7", (2, 1, 1), (*addresses, 9, 3, 4)),
     ]
 
 
 def test_what_is_not_known_of_a_kernel_is_left_to_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers by name, other types, large numbers, no tensor of a GPU, computed grids, warm-ups, a profiler listens."""
+    """Other types, large numbers, no tensor of a GPU, computed grids, warm-ups, a profiler listens."""
     theirs = Theirs(monkeypatch)
     tensor, host = torch.zeros(64), torch.zeros(64, dtype=torch.bool)
     assert theirs.launch(tensor, tensor, 5, 3) == "jit"
     for _ in range(2):
-        assert theirs.launch(tensor, tensor, n=5, half=3) == "jit"
         assert theirs.launch(tensor, tensor, 5.0, 3) == "jit"
         assert theirs.launch(tensor, tensor, 2**31, 3) == "jit"
         assert theirs.launch(None, host, 5, 3) == "jit"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.arg_groups import overrides
-from sglang.srt.runtime_context import get_context, get_spec
+from sglang.srt.runtime_context import get_context
 from sglang.srt.server_args import ServerArgs
 
 if TYPE_CHECKING:
@@ -80,13 +80,6 @@ else:
 def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWorker) -> Any:
     """The options of a ``TokenizerManager``, a ``ModelRunner`` or a worker, with what SGLang decided itself."""
     return resolved(owner.server_args)
-
-
-def samples_drafts() -> bool:
-    """Whether draft tokens are sampled, and accepted by rejection sampling."""
-    args: ServerArgs = get_spec()
-    sampled: bool = args.speculative_use_rejection_sampling
-    return sampled
 
 
 @contextmanager

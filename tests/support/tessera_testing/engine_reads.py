@@ -19,7 +19,6 @@ from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 from tessera_patches.core.source import Function
-from tessera_testing.marks import absent
 from tessera_testing.patch_source import PATCHES, root
 
 ENGINE = PATCHES / "tessera_patches/engine"
@@ -42,12 +41,7 @@ class Read(NamedTuple):
 def reads(folder: Path = ENGINE) -> Iterator[Read]:
     """Every access in the functions of the adapter."""
     for path in sorted(folder.glob("[!_]*.py")):
-        try:
-            module = import_module(f"tessera_patches.engine.{path.stem}")
-        except ModuleNotFoundError:
-            if absent("tilespec"):  # what it alone needs
-                continue
-            raise
+        module = import_module(f"tessera_patches.engine.{path.stem}")
         imported = _imported(ast.parse(path.read_text(encoding="utf-8")))
         for function in _functions(module):
             tree = ast.parse(textwrap.dedent(inspect.getsource(function)))

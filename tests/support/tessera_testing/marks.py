@@ -31,9 +31,3 @@ def needs(feature: str) -> pytest.MarkDecorator:
 def where_supported(feature: str, *sets: tuple[object, ...]) -> list[ParameterSet]:
     """Sets of parameters for versions of SGLang that have a feature."""
     return [pytest.param(*values, marks=needs(feature)) for values in sets]
-
-
-def where_absent(feature: str, *sets: tuple[object, ...]) -> list[ParameterSet]:
-    """Sets of parameters for the others."""
-    mark = pytest.mark.skipif(not absent(feature), reason=f"this SGLang has {feature}")
-    return [pytest.param(*values, marks=mark) for values in sets]

@@ -61,7 +61,8 @@ def page() -> str:
 
 
 def _versions(seam: Seam) -> str:
-    return f"{seam.versions or 'all'}: {seam.differs}" if seam.differs else "all"
+    moved = f" {_last((seam.moved,), 9)}" if seam.moved else ""
+    return f"{seam.versions or 'all'}: {seam.differs}{moved}" if seam.differs else "all"
 
 
 def _guards(seam: Seam) -> str:

@@ -27,10 +27,9 @@ from tessera.tilespec.policy import Choice
 from tessera_patches.engine.batches import placeholder_fields
 from tessera_patches.engine.cache import allocatable_slots, reserved_slots, slot_map
 from tessera_patches.engine.model import context_length, vocabulary
-from tessera_patches.engine.options import samples_drafts
 from tessera_patches.engine.workers import clear_read_event
 from tessera_patches.tilespec import relay as tilespec_relay
-from tessera_patches.tilespec.draft.proposals import one_hot_probs
+from tessera_patches.tilespec.draft.proposals import one_hot_probs, samples_drafts
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 
 _WARM_UPS = 2

@@ -12,6 +12,8 @@ ALIGNMENT = 16
 """Bytes. Triton specializes a kernel on whether pointers and integers are multiples of it."""
 _NO_HOOKS = (None, None, None)
 """Launch metadata, and the hooks before and after a launch."""
+_NO_SCRATCH = (None, None)
+"""A kernel's own, and a profiler's."""
 
 
 def power_of_2(number: int) -> int:
@@ -30,12 +32,17 @@ class Compilation:
     """
 
     def __init__(self, kernel: Any) -> None:
-        run = kernel.run
+        run, self._in_one = kernel.run, False
         self._start: Callable[..., None] = run
         self._fixed: tuple[Any, ...] = (kernel.function, kernel.packed_metadata, *_NO_HOOKS)
         if isinstance(run, CudaLauncher) and not run.global_scratch_size and not run.profile_scratch_size:
-            options = run.launch_cooperative_grid, run.launch_pdl, None, None
-            self._start, self._fixed = run.launch, (kernel.function, *options, kernel.packed_metadata, *_NO_HOOKS)
+            options = kernel.function, run.launch_cooperative_grid, run.launch_pdl
+            self._start, self._in_one = run.launch, hasattr(run, "kernel_signature")
+            if self._in_one:  # Triton 3.8 has one launcher for all kernels, which takes a kernel's arguments as a tuple
+                types = run.arg_annotations, run.kernel_signature
+                self._fixed = (*options, kernel.packed_metadata, *_NO_HOOKS, *_NO_SCRATCH, *types)
+            else:
+                self._fixed = (*options, *_NO_SCRATCH, kernel.packed_metadata, *_NO_HOOKS)
 
     def launch(self, grid: tuple[int, ...], stream: int, arguments: list[Any], constants: tuple[Any, ...]) -> None:
         """Launch it.
@@ -46,7 +53,10 @@ class Compilation:
             arguments: pointers as integers, which spares a look-up by the driver, and numbers.
             constants: the values of the ``tl.constexpr``.
         """
-        self._start(*grid, stream, *self._fixed, *arguments, *constants)
+        if self._in_one:
+            self._start(*grid, stream, *self._fixed, (*arguments, *constants))
+        else:
+            self._start(*grid, stream, *self._fixed, *arguments, *constants)
 
 
 def no_launch_hooks() -> bool:
