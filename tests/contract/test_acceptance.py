@@ -61,6 +61,7 @@ def test_what_requests_add_to_logits(
         "_is_cuda": False,
         "_is_cpu": True,
         "sgl_verify_tree_greedy_cpu": torch.ops.sgl_kernel.verify_tree_greedy_cpu,
+        "get_spec": lambda: SimpleNamespace(speculative_use_rejection_sampling=False),
     }
     for name, value in on_cpu.items():
         monkeypatch.setattr(eagle_utils, name, value, raising=False)

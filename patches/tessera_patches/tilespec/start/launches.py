@@ -8,7 +8,7 @@ import torch
 
 from tessera_patches.core.changes import launch_directly
 from tessera_patches.core.seam import Hook
-from tessera_patches.tilespec.start.seams import SEAMS
+from tessera_patches.inventory import SEAMS
 
 KERNELS = tuple(seam.target for seam in SEAMS if seam.hook is Hook.KERNEL)
 """SGLang's Triton kernels that a step launches outside of graphs, by dotted path."""
