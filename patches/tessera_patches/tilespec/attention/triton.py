@@ -41,11 +41,11 @@ class RaggedTriton(TritonAttnBackend):
 
     def _update_target_verify_buffers(self, *args: Any) -> None:
         batch = verify_batch(*args)
-        bs = batch.bs
-        padded = batch.spec_info.ragged_verify_layout.padded_to_bucket(padded_bs=bs)
+        bs, _, _, drafts, _ = batch
+        padded = drafts.ragged_verify_layout.padded_to_bucket(padded_bs=bs)
         self.qo_indptr[: bs + 1] = padded.qo_indptr_device
         fill_slots(self, batch)
-        tree = DraftTree.of(batch.spec_info)
+        tree = DraftTree.of(drafts)
         if tree is not None and tree.mask_indptr is not None:
             # Slots of padding read the beginning of the mask; their output is not read.
             self.mask_indptr[: bs + 1].zero_()
