@@ -21,7 +21,7 @@ from tessera_testing.prepared.server import ForkedServer
 from tessera_testing.refusal import Refusal, expect_refusal
 
 # Folders whose every test starts the real server.
-ENGINE_FOLDERS = ("engine_cpu", "faults", "fuzz")
+ENGINE_FOLDERS = ("engine_cpu", "faults", "fuzz", "real")
 # Fixtures that are servers, in the order in which their tests run: each starts once, and two live at a time.
 SERVERS = (
     "server",

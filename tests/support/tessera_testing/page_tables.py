@@ -30,6 +30,7 @@ from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT
 OPENAPI = DOCS / "reference" / "openapi.json"
 SEAMS = DOCS / "reference" / "seams.md"
 MODELS = DOCS / "reference" / "models.json"
+SMOLLM2 = DOCS / "reference" / "smollm2.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
 SNIPPET = "snippet "
 """Begins the name of a part that is a file, shown as a block of code."""
@@ -77,6 +78,11 @@ def _architecture(name: str, found: dict[str, Any] | None) -> tuple[str, ...]:
         found["sglang"],
         found["date"],
     )
+
+
+def _smollm2() -> str:
+    """What `tests/real` found."""
+    return table(("SmolLM2-135M-Instruct", "found"), *json.loads(SMOLLM2.read_text()).items())
 
 
 def _runners() -> str:
@@ -224,6 +230,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "versions": _versions,
     "limits": _limits,
     "architectures": _architectures,
+    "smollm2": _smollm2,
     "runners": _runners,
     "metrics": _metrics,
     "flags": _flags,

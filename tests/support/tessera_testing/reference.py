@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,10 @@ class HuggingFace:
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         found: Vector = scores[range(len(input_ids) - 1), list(input_ids[1:])]
         return found
+
+    def parameters(self) -> Iterator[tuple[str, Any]]:
+        """The model's weights by name, to be changed before any state is asked for."""
+        return iter(self._model.named_parameters())
 
     def embeddings(self) -> npt.NDArray[np.float32]:
         """What the embedding layer gives for each token of the vocabulary, ``[V, H]``."""
