@@ -68,7 +68,7 @@ def backend_of(engine: Any, kind: Any, table: torch.Tensor, pool: Pool, slots: i
     backend.max_kv_splits, backend.page_size, backend.dcp_size = SPLITS, 1, 1
     backend.use_mla = backend.enable_deterministic = backend.use_verify_splitkv = backend.use_pdl = False
     backend.sliding_window_size = backend.swa_v_head_dim = backend._translate_kv_loc = None
-    backend.window_kv_indptr = None
+    backend.window_kv_indptr = backend.cuda_graph_swa_attn_logits = None
     backend.decode_attention_fwd, backend.extend_attention_fwd = engine.attend_once, engine.attend
     return backend
 
@@ -168,10 +168,10 @@ def test_what_backends_become(engine: Any) -> None:
         (plain, "cuda", model(LlamaAttention, LlamaAttention), {}, fused),
         (plain, "cuda", model(own), {}, fused),
         (plain, "cuda", SimpleNamespace(), {}, fused),
-        (plain, "cuda", one, {"sliding_window_size": 64}, fused),
+        (plain, "cuda", one, {"sliding_window_size": 64}, plain),
         (plain, "cuda", one, {"dcp_size": 2}, fused),
         (plain, "cuda", one, {"use_mla": True}, fused),
-        (plain, "cuda", one, {"_translate_kv_loc": print}, fused),
+        (plain, "cuda", one, {"_translate_kv_loc": print}, plain),
         (plain, "cpu", one, {}, plain),
     ]
     other: Any = type("Other", (plain,), {})

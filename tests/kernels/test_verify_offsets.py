@@ -100,7 +100,16 @@ def test_flash_attention_has_the_same_metadata(engine: Any, device: str, ragged:
         if fused:
             engine.fuse(backend)
             assert type(backend) is not engine.backend
-        backend._apply_cuda_graph_metadata(bs, requests, contexts, None, None, engine.mode, spec_info, None)
+        backend._apply_cuda_graph_metadata(
+            bs=bs,
+            req_pool_indices=requests,
+            seq_lens=contexts,
+            seq_lens_sum=None,
+            encoder_lens=None,
+            forward_mode=engine.mode,
+            spec_info=spec_info,
+            seq_lens_cpu=None,
+        )
         assert backend.forward_metadata is backend.target_verify_metadata[bs]
         found.append(vars(backend.forward_metadata))
     assert all(torch.equal(one, found[1][name]) for name, one in found[0].items() if one is not None)
