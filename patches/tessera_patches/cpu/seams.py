@@ -126,6 +126,16 @@ SEAMS = (
     ),
     _window("forward_extend"),
     _window("forward_decode"),
+    Seam(
+        target="sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.req_to_token_pool",
+        hook=Hook.VALUE,
+        phase=Phase.SCHEDULER,
+        feature="cpu_windows",
+        handler="tessera_patches.engine.cache:with_window_slots",
+        guard=Guard.FIELD,
+        why="While the attention of a window's layer runs: it reads the slots of the pool that windows have.",
+        remove_when="SGLang's torch_native attention translates the slots that it reads.",
+    ),
     _draft_backend("create_decode_backend", "draft_decode_backend"),
     _draft_backend("create_draft_extend_backend", "draft_extend_backend"),
 )

@@ -165,7 +165,7 @@ def _add_full_bytes(sizes: HybridSWAPoolConfigurator, count: int) -> None:
         _set_fused_bytes(sizes, fused + count)
 
 
-if hasattr(HybridSWAPoolConfigurator, "_full_cell_bytes"):  # since 0.5.22
+if hasattr(HybridSWAPoolConfigurator, "_full_cell_bytes"):  # in 0.5.23
 
     def _fused_bytes(sizes: HybridSWAPoolConfigurator) -> int | None:
         """What a token costs where the draft model's KV lies beside the target's."""

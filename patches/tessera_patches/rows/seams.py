@@ -120,6 +120,13 @@ SEAMS = (
         why="Reserves the row store's memory before the KV pool is sized: one row for each token.",
         remove_when="SGLang lets plugins reserve memory for each token.",
         callers=("sglang.srt.mem_cache.kv_cache_configurator.KVCacheConfigurator.config_from_budget",),
+        writes=(
+            "sglang.srt.model_executor.pool_configurator.DefaultPoolConfigurator._cell_size",
+            "sglang.srt.model_executor.pool_configurator.HybridSWAPoolConfigurator._cell_size",
+            "sglang.srt.model_executor.pool_configurator.HybridSWAPoolConfigurator._full_per_token",
+            "sglang.srt.model_executor.pool_configurator.HybridSWAPoolConfigurator._fused_full_entry; >=0.5.23",
+        ),
+        differs="A draft model's KV may lie beside the target's; then a token's bytes have a field of their own.",
         runs=Runs.START,
     ),
     Seam(
