@@ -35,6 +35,8 @@ EXTRAS = {
     "engine": [f"sglang=={SGLANG}", "numba", "starlette>=1.0.1"],
     # The client library over HTTP: neither SGLang nor torch.
     "client": CLIENT,
+    # `tessera encode`: Ray Data brings pyarrow and pandas.
+    "encode": [*CLIENT, "ray[data]>=2.51"],
     "plot": ["matplotlib>=3.9"],
     # The same interface over a model in the client's own process.
     "local": [*CLIENT, "torch>=2.4", "transformers>=4.50"],

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from tessera import __version__
-from tessera.cli import check, doctor, seams, serve, tilespec, toploc, verify
+from tessera.cli import check, doctor, encode, seams, serve, tilespec, toploc, verify
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as a shell reports it: 128 and the signal's number."""
@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add(commands)
     check.add(commands)
     doctor.add(commands)
+    encode.add(commands)
     seams.add(commands)
     tilespec.add(commands)
     toploc.add(commands)
