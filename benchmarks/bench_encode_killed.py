@@ -34,21 +34,6 @@ from tessera_testing.reference import relative_error
 from tessera_testing.tiny import TINY
 
 WORDS = ("def", "return", "import", "class", "self", "index", "value", "for", "in", "if", "else", "list", "map")
-    "def",
-    "return",
-    "import",
-    "class",
-    "self",
-    "index",
-    "value",
-    "for",
-    "in",
-    "if",
-    "else",
-    "list",
-    "map",
-    "token",
-]
 OPTIONS = ("--enable-return-hidden-states", "--max-total-tokens", "32768")
 SAMPLE = 500
 MOST_SECONDS = 3600.0
