@@ -1,0 +1,190 @@
+"""Answers lost or wrong behind nginx and SGLang's router while both servers are killed and started again.
+
+Two CPU servers of the tiny model, the proxy, and clients that ask all the time. One server is killed (SIGKILL) and
+started again, then the other. Each answer is compared with Hugging Face. A request that fails is sent again, as
+`tessera.client` does; it is lost if it fails for two minutes. nginx gets examples/deploy/nginx.conf with other
+addresses. Example:
+
+  python benchmarks/bench_proxy_killed.py --out benchmarks/results/proxy-killed.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+
+from provenance import provenance, tell
+from tessera.launching.server import Server
+from tessera_testing.free_port import free_port
+from tessera_testing.reference import HuggingFace, Vector, relative_error
+from tessera_testing.router import router
+from tessera_testing.tiny import TINY
+
+CONFIG = Path(__file__).parent.parent / "examples" / "deploy" / "nginx.conf"
+CLIENTS = 6
+GIVE_UP_SECONDS = 120.0
+FLOAT32_ERROR = 1e-5
+Body = dict[str, Any]
+
+
+@contextmanager
+def nginx(*workers: str) -> Iterator[str]:
+    """Yield the URL of nginx in front of two servers, with the configuration of the examples."""
+    port = free_port()
+    config = CONFIG.read_text().replace("listen 30000", f"listen 127.0.0.1:{port}")
+    for i, url in enumerate(workers):
+        config = config.replace(f"server-{i}:30000", url.removeprefix("http://"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "nginx.conf")
+        path.write_text(f"daemon off; error_log stderr; pid {folder}/pid;\n{config}")
+        process = subprocess.Popen([_nginx(), "-c", str(path)], stderr=subprocess.DEVNULL)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _nginx() -> str:
+    """The program: `apt-get install nginx-light`."""
+    found = shutil.which("nginx")
+    if found is None:
+        raise FileNotFoundError("nginx is not installed")
+    return found
+
+
+class Load:
+    """Asks until it is told to stop, and counts."""
+
+    def __init__(self, url: str, bodies: list[tuple[str, Body, Vector]]) -> None:
+        self.url = url
+        self.bodies = bodies
+        self.over = threading.Event()
+        self.counts: Counter[str] = Counter(answered=0, wrong=0, lost=0)
+
+    def run(self, first: int) -> None:
+        """One client."""
+        at = first
+        with httpx.Client(base_url=self.url, timeout=GIVE_UP_SECONDS) as client:
+            while not self.over.is_set():
+                path, body, expected = self.bodies[at % len(self.bodies)]
+                answer = self.answer(client, path, body)
+                if answer is None:
+                    self.counts["lost"] += 1
+                else:
+                    self.counts["answered"] += 1
+                    self.counts["wrong"] += relative_error(vector(path, answer), expected) > FLOAT32_ERROR
+                at += CLIENTS
+
+    def answer(self, client: httpx.Client, path: str, body: Body) -> Any:
+        """The first good answer, None if there is none in time."""
+        end = time.monotonic() + GIVE_UP_SECONDS
+        while time.monotonic() < end:
+            try:
+                response = client.post(path, json=body)
+                if response.is_success:
+                    return response.json()
+                self.counts[f"tried again: {response.status_code}"] += 1
+            except httpx.TransportError as error:
+                self.counts[f"tried again: {type(error).__name__}"] += 1
+            time.sleep(0.2)
+        return None
+
+
+def vector(path: str, answer: Any) -> Vector:
+    """The vector of an answer; NaN if it has none."""
+    try:
+        if path == "/generate":
+            found = answer["meta_info"]["embedding"]
+        else:
+            found = answer["data" if path == "/v1/embeddings" else "choices"][0]["embedding"]
+    except KeyError:
+        return np.array([np.nan])
+    return np.array(found)
+
+
+def bodies(hf: HuggingFace, paths: tuple[str, ...]) -> list[tuple[str, Body, Vector]]:
+    """Requests, each with the vector that must come: the mean of its prompt."""
+    made: list[tuple[str, Body, Vector]] = []
+    for i in range(40):
+        text = f"class Stack{i}:\n    def push(self, x):\n"
+        expected = hf.pooled(hf.tokenizer(text)["input_ids"], [], "mean", "prompt")
+        generating = {"text": text, "sampling_params": {"max_new_tokens": 4}, "return_embedding": True}
+        body: dict[str, Body] = {
+            "/generate": generating,
+            "/v1/completions": {"model": "", "prompt": text, "max_tokens": 4, "return_embedding": True},
+            "/v1/embeddings": {"model": "", "input": text},
+        }
+        made += [(path, body[path], expected) for path in paths]
+    return made
+
+
+def measured(servers: list[Server], load: Load) -> Body:
+    """Kill and restart each server under load."""
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        running = [threads.submit(load.run, i) for i in range(CLIENTS)]
+        try:
+            time.sleep(5)
+            for i, one in enumerate(servers):
+                psutil.Process(one.pid).kill()
+                time.sleep(3)
+                one.stop()
+                servers[i] = Server(TINY, "--enable-return-hidden-states", port=one.port)
+                servers[i].start()
+                servers[i].wait_ready()
+                time.sleep(10)  # until the proxy knows
+        finally:
+            load.over.set()
+        for one_client in running:
+            one_client.result()
+    return dict(load.counts)
+
+
+def main() -> int:
+    """Run it, and write what came out."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    hf = HuggingFace(TINY)
+    found = subprocess.run([_nginx(), "-v"], capture_output=True, text=True, check=True).stderr
+    versions = {"nginx": re.sub(r".*/", "", found).strip(), "sglang-router": version("sglang-router")}
+    servers = [Server(TINY, "--enable-return-hidden-states", port=free_port()) for _ in range(2)]
+    with options.out.open("w") as out:
+        tell({"kind": "provenance", **versions, **provenance()}, out)
+        try:
+            for one in servers:
+                one.start()
+            for one in servers:
+                one.wait_ready()
+            for name, front, paths in (
+                ("nginx", nginx, ("/generate", "/v1/completions", "/v1/embeddings")),
+                ("sglang-router", router, ("/v1/completions", "/v1/embeddings")),
+            ):
+                with front(*(one.url for one in servers)) as url:
+                    counts = measured(servers, Load(url, bodies(hf, paths)))
+                tell({"kind": "proxy-killed", "proxy": name, "paths": paths, **counts}, out)
+        finally:
+            for one in servers:
+                one.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
