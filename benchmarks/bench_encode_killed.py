@@ -49,7 +49,7 @@ def server(port: int) -> Server:
 def documents(count: int, path: Path) -> list[str]:
     """Write that many, each with another text; returns the texts, whose places are their ids."""
     dice = random.Random(1)
-    texts = [f"{' '.join(dice.choices(WORDS, k=5))} {i}" for i in range(count)]
+    texts = [f"{' '.join(dice.choices(WORDS, k=2))} {i}" for i in range(count)]
     pq.write_table(pa.table({"id": list(range(count)), "text": texts}), path)
     return texts
 
@@ -119,7 +119,7 @@ def measured(options: argparse.Namespace, folder: Path, servers: list[Server], t
     servers[1] = server(servers[1].port)
     wait(first, done(0.6))
     first.kill()
-    family.end(0)
+    family.end(5)
     first.wait()
     kept = len(list(output.glob("part-*.parquet")))
     second = subprocess.run(command, check=False)
