@@ -1,58 +1,113 @@
-"""`sgl.Engine` in a process of its own: our options are keywords; answers hold lists, as SGLang's do."""
+"""`sgl.Engine` in programs of users: our options and fields are keywords; answers hold lists, as SGLang's do."""
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
 
 from tessera.launching.command import environment
 from tessera_testing.claims import FINGERPRINTS
+from tessera_testing.injected import replaced, vectors_of
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.tiny import TINY
 
-SCRIPT = """
-import json, sys
-
-if __name__ == "__main__":
-    from sglang.srt.plugins import load_plugins
-    load_plugins()  # without a GPU the kernels' library needs our stand-in for CUDA's driver
-    import sglang
-    engine = sglang.Engine(
-        model_path=sys.argv[1],
-        device="cpu",
-        attention_backend="torch_native",
-        dtype="float32",
-        mem_fraction_static=0.9,
-        max_total_tokens=8192,
-        toploc_verification=True,
-    )
-    prompts = [[5, 6, 7, 8], [9, 10, 11]]
-    sampling = {"max_new_tokens": 3, "temperature": 0, "ignore_eos": True}
-    answers = engine.generate(input_ids=prompts, sampling_params=sampling, return_hidden_states=[True, "last"])
-    stream = engine.generate(input_ids=prompts[0], sampling_params=sampling, return_hidden_states=True, stream=True)
-    *_, last = stream
-    with open(sys.argv[2], "w") as file:
-        json.dump({"prompts": prompts, "answers": answers, "streamed": last}, file)
-    engine.shutdown()
-"""
+SCRIPTS = Path(__file__).parent / "scripts"
+FLOAT32_ERROR = 1e-5
+VECTORS = vectors_of(2, seed=3)
+PROOF = "Complete the following Lean 4 code:\n\n```lean4\n/- tactic state:\nn : Nat\n⊢ n + 0 = n\n-/\n```"
 
 
-def test_states_are_lists(tmp_path: Path, hf: HuggingFace) -> None:
-    """They are what json can write: the prompt's rows as one list, then each generated row; ``last`` is one row."""
-    script, found = tmp_path / "script.py", tmp_path / "found.json"
-    script.write_text(SCRIPT)
-    command = [sys.executable, str(script), str(TINY), str(found)]
-    ended = subprocess.run(command, env=environment({}), capture_output=True, text=True, timeout=300, check=False)
+def run(script: str, *args: str | Path) -> str:
+    """Its output."""
+    command = [sys.executable, str(SCRIPTS / script), str(TINY), *map(str, args)]
+    ended = subprocess.run(command, env=environment({}), capture_output=True, text=True, timeout=280, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
-    told = json.loads(found.read_text())
-    for prompt, answer in zip(told["prompts"], told["answers"], strict=True):
-        answer["wanted"] = hf.states([*prompt, *answer["output_ids"][:-1]])
-    every, last = told["answers"]
-    for answer in (every, told["streamed"]):
-        prompt_rows, *rows = answer["meta_info"]["hidden_states"]
-        assert [len(prompt_rows), len(rows)] == [4, 2]
-        assert relative_error([*prompt_rows, *rows], every["wanted"]) <= 1e-5
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, hf: HuggingFace) -> Any:
+    """What the program wrote."""
+    folder = tmp_path_factory.mktemp("offline")
+    weights = folder / "norm.pt"
+    torch.save(dict(hf.parameters())["norm.weight"].detach().clone(), weights)
+    run("offline_engine.py", folder / "found.json", json.dumps(VECTORS.tolist()), weights)
+    return json.loads((folder / "found.json").read_text())
+
+
+def rows(answer: Any) -> Any:
+    """The prompt's rows come as one list, then each generated row."""
+    prompt_rows, *others = answer["meta_info"]["hidden_states"]
+    return [*prompt_rows, *others]
+
+
+def ids(prompt: Sequence[int], answer: Any) -> list[int]:
+    """Of the tokens that have rows."""
+    return [*prompt, *answer["output_ids"][:-1]]
+
+
+def test_states(found: Any, hf: HuggingFace) -> None:
+    """Lists, as json can write them: of a batch, and of a stream; ``last`` is one row. Bytes where they are asked for."""
+    prompts, (every, last) = found["prompts"], found["states"]
+    for answer in (every, found["stream"]):
+        assert len(answer["meta_info"]["hidden_states"]) == 3
+        assert relative_error(rows(answer), hf.states(ids(prompts[0], answer))) <= FLOAT32_ERROR
         assert answer["meta_info"][FINGERPRINTS]
-    assert relative_error(last["meta_info"]["hidden_states"], last["wanted"][-1]) <= 1e-5
+    assert relative_error(last["meta_info"]["hidden_states"], hf.states(ids(prompts[1], last))[-1]) <= FLOAT32_ERROR
+    states = found["base64"]["meta_info"]["hidden_states"]
+    packed = np.frombuffer(base64.b64decode(states["data"]), "<f4").reshape(states["shape"])
+    assert relative_error(packed, hf.states(ids(prompts[0], found["base64"]))) <= FLOAT32_ERROR
+
+
+def test_embeddings(found: Any, hf: HuggingFace) -> None:
+    """Of batches, samples, streams and calls at once; whoever did not ask gets none."""
+    prompts, (first, second) = found["prompts"], found["embeddings"]
+    one, other, streamed = found["async"]
+    assert "embedding" not in other["meta_info"]
+    assert len(found["samples"]) == 2
+    pooled = [(answer, prompts[0], "mean") for answer in (one, found["stream"], *found["samples"])]
+    pooled += [(streamed, prompts[1], "mean"), (first, prompts[0], "last"), (second, prompts[1], "last")]
+    for answer, prompt, pooling in pooled:
+        expected = hf.pooled(prompt, answer["output_ids"], pooling, over="prompt")
+        assert relative_error(answer["meta_info"]["embedding"], expected) <= FLOAT32_ERROR
+
+
+def test_injection_and_weights(found: Any, hf: HuggingFace) -> None:
+    """Vectors take the places of embeddings; rows after an update are the new weights'."""
+    prompt, answer = found["prompts"][0], found["injected"]
+    expected = hf.edited(ids(prompt, answer), replaced([1, 2], VECTORS))
+    assert relative_error(rows(answer), expected) <= FLOAT32_ERROR
+    updated = found["updated"]
+    assert relative_error(rows(updated), 2 * hf.states(ids(prompt, updated))) <= FLOAT32_ERROR
+
+
+def test_mistakes(found: Any) -> None:
+    """Each is an error that names it; the calls after it are right."""
+    tokens, pooling, count, unknown = found["errors"]
+    assert "input_ids" in tokens
+    assert "1048576" in tokens
+    assert "pooling" in pooling
+    assert "median" in pooling
+    assert "return_hidden_states" in count
+    assert "return_embeddings" in unknown
+
+
+def test_the_first_use(tmp_path: Path, hf: HuggingFace) -> None:
+    """What this project was made for runs with the stock engine."""
+    out = run("seed.py", tmp_path / "found.npz")
+    with np.load(tmp_path / "found.npz") as stored:
+        array, embedding = stored["array"], stored["embedding"]
+    expected = hf.states(hf.tokenizer(PROOF)["input_ids"])
+    assert relative_error(array, expected) <= FLOAT32_ERROR
+    assert relative_error(embedding, expected.mean(axis=0)) <= FLOAT32_ERROR
+    candidates = [line for line in out.splitlines() if " list 64 -" in line]
+    assert len(candidates) == 4

@@ -21,6 +21,7 @@ from tessera.errors import BadRequest, BadValue, Described
 from tessera.http import adapters
 from tessera.prompts import alone, check_prompts
 from tessera.request_fields import refuse_internal
+from tessera_patches.http import offline
 from tessera_patches.rows import answers
 
 _LATER = [name for name in sampling.LATER if hasattr(SamplingParams, name)]
@@ -51,6 +52,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         return body
 
     def __post_init__(self) -> None:
+        vars(self).update(offline.take())
         settings = config.active
         ids: Any = self.input_ids  # type: ignore[has-type]
         if settings.guarded and isinstance(ids, Mapping):  # SGLang's /api/chat takes the tokenizer's object for a list

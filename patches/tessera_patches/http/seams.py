@@ -75,6 +75,19 @@ SEAMS = (
         callers=("sglang.srt.entrypoints.engine.Engine._launch_subprocesses",),
         runs=Runs.START,
     ),
+    *(
+        Seam(
+            target=f"sglang.srt.entrypoints.engine.Engine.{name}",
+            hook=Hook.AROUND,
+            phase=Phase.MAIN,
+            feature="",
+            handler=f"tessera_patches.http.offline:{name}",
+            guard=Guard.PARAMETERS,
+            why="Takes our fields as keywords.",
+            remove_when="SGLang passes unknown request fields to plugins.",
+        )
+        for name in ("generate", "async_generate")
+    ),
     Seam(
         target=f"{SERVER}.set_global_state",
         hook=Hook.BEFORE,
