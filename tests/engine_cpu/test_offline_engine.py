@@ -56,7 +56,7 @@ def ids(prompt: Sequence[int], answer: Any) -> list[int]:
 
 
 def test_states(found: Any, hf: HuggingFace) -> None:
-    """Lists, as json can write them: of a batch, and of a stream; ``last`` is one row. Bytes where they are asked for."""
+    """Lists, as json can write them: of batches and streams; ``last`` is one row. Bytes where they are asked for."""
     prompts, (every, last) = found["prompts"], found["states"]
     for answer in (every, found["stream"]):
         assert len(answer["meta_info"]["hidden_states"]) == 3

@@ -78,15 +78,6 @@ STATE = "Mamba or linear-attention state"
 SIZED = () if absent("tilespec") else ("--tile-spec", *drafting("STANDALONE", chain(3)))
 NO_BUFFER = "--mamba-scheduler-strategy" if installed() == "0.5.17" else "--mamba-radix-cache-strategy"
 MODELS = {
-    "sliding window": UnsupportedModel(
-        {
-            "architectures": ["GptOssForCausalLM"],
-            "model_type": "gpt_oss",
-            "layer_types": ["sliding_attention", "full_attention"] * 2,
-        },
-        (HIDDEN, "--attention-backend", "triton"),  # SGLang serves this model with a few backends only
-        (f"{ROWS_NOT} sliding-window layers with a KV pool of their own, {SLOTS}",),
-    ),
     "mamba": UnsupportedModel(
         {"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1"},
         # Without the first two, SGLang itself refuses to start on a CPU, before we are asked.

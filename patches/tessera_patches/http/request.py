@@ -52,7 +52,8 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         return body
 
     def __post_init__(self) -> None:
-        vars(self).update(offline.take())
+        for name, value in offline.take().items():
+            setattr(self, name, value)
         settings = config.active
         ids: Any = self.input_ids  # type: ignore[has-type]
         if settings.guarded and isinstance(ids, Mapping):  # SGLang's /api/chat takes the tokenizer's object for a list

@@ -32,5 +32,7 @@ if __name__ == "__main__":
     )
     for candidate in candidates:
         logprobs = candidate["meta_info"]["output_token_logprobs"]
-        print(repr(candidate["text"][:80]), type(states).__name__, len(logprobs), sum(lp[0] for lp in logprobs))
+        print(  # noqa: T201 - as its author wrote it
+            repr(candidate["text"][:80]), type(states).__name__, len(logprobs), sum(lp[0] for lp in logprobs)
+        )
     engine.shutdown()
