@@ -73,13 +73,14 @@ def choose(model: Model, tokenizer: Tokenizer, windows: Tensor, seed: int) -> Pr
     order = entropy.argsort()
     third = len(order) // 3
     mixed = torch.randperm(len(order), generator=torch.Generator().manual_seed(seed))[:third].to(order.device)
+    known = tokenizer.get_vocab()
     places = {"easy": order[:third], "mixed": mixed, "hard": order[-third:]}
     return Prompts(
         kinds={kind: windows[rows].tolist() for kind, rows in places.items()},
         entropy={kind: round(entropy[rows].mean().item(), 4) for kind, rows in places.items()},
         looping={kind: round(looping_part(continued[rows]), 4) for kind, rows in places.items()},
         before=tokenizer.encode("# ").ids,
-        signs=[tokenizer.token_to_id(sign) for sign in TAG_SIGNS],
+        signs=[known[sign] for sign in TAG_SIGNS],
         after=tokenizer.encode("\n").ids,
     )
 

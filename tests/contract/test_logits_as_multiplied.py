@@ -64,6 +64,7 @@ def test_the_same_numbers(captured: bool) -> None:
         {"logit_scale": 0.5},
         {"final_logit_softcapping": 30.0},
         {"use_fp32_lm_head": True},
+        {"use_fp32_lm_head_output": True},
         {"vocab_size": VOCABULARY - 8},
         {"vocabulary": VOCABULARY + 24},
     ],

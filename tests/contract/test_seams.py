@@ -89,12 +89,13 @@ def test_a_seam_lies_beside_its_handler() -> None:
 
 
 def test_what_differs_between_versions_is_said() -> None:
-    """Where a seam, or one of its paths, is of some versions alone, and nowhere else. There are few."""
+    """Where a seam is of some versions alone, or our code is and one of its paths, and nowhere else. There are few."""
     differing = [seam for seam in DECLARED if seam.differs]
     for seam in DECLARED:
         paths = (*seam.callers, *seam.relied, *seam.writes, seam.moved)
-        assert bool(seam.versions or any(";" in path for path in paths)) == bool(seam.differs), seam.target
-    assert len(differing) <= 30
+        assert not seam.versions or seam.differs, seam.target
+        assert not seam.differs or seam.versions or any(";" in path for path in paths), seam.target
+    assert len(differing) <= 17
     assert len([seam for seam in differing if seam.versions]) <= 12
 
 

@@ -103,7 +103,8 @@ class Seam:
         runs: when the hook must have been called; a seam that no registry installs is `Runs.ON_DEMAND`.
         versions: the versions of SGLang that need it, as a specifier; "" is all.
         moved: another dotted path of the target, and which versions have it there; "" where all have it in one place.
-        differs: what differs between versions; "" where neither the seam nor any of its paths is of some alone.
+        differs: what our code does otherwise in some versions, and why; "" where it does the same in all, though a path
+            may be of some alone.
 
     A path in ``callers``, ``relied`` or ``writes`` that some versions alone have, and ``moved``, end with a specifier
     of these: ``sglang.srt.a.b; <0.5.20``. `at` leaves out what a version does not have.

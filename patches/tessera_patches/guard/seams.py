@@ -44,7 +44,6 @@ SEAMS = (
         why="A text without tokens is a 400, for its prefill would end the scheduler; claims are never cut.",
         remove_when="SGLang refuses prompts without tokens, and takes ones that fill the context to generate nothing.",
         callers=(f"{SCHEDULER}.handle_generate_request; <0.5.20", f"{SCHEDULER}._handle_generate_request; >=0.5.20"),
-        differs="What handles a request is called by a function that releases its media.",
         runs=Runs.REQUEST,
     ),
     Seam(

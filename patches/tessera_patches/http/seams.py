@@ -178,7 +178,6 @@ SEAMS = (
         "The log shows our fields, and no secret.",
         f"{TOKENIZER}._wait_one_response; <0.5.20",
         f"{TOKENIZER}._stream_one_response; >=0.5.20",
-        differs="What yields the answer is a function of its own.",
     ),
     _seam(
         f"{LOGGER}.log_openai_received_request",

@@ -42,7 +42,7 @@ def _weight_update(function: str, caller: str = "", versions: str = "", differs:
             f"{UPDATER}.{caller or function}; >=0.5.20",
         ),
         versions=versions,
-        differs=differs or "The scheduler calls the updaters of target and draft models itself.",
+        differs=differs,
     )
 
 
@@ -184,7 +184,7 @@ SEAMS = (
             f"{_CACHE}.path_device_indices; >=0.5.19",
             "sglang.srt.mem_cache.common._req_radix_key; >=0.5.19",
         ),
-        differs="What handles a request is called by another function; another cache is the default.",
+        differs="Another cache is the default; it gives the slots of a prefix by the path to it.",
         writes=(f"{REQ}.cached_tokens", f"{REQ}.extra_key", f"{_SAMPLING}.custom_params"),
         runs=Runs.REQUEST,
     ),
@@ -243,7 +243,6 @@ SEAMS = (
             f"{SCHEDULER}._copy_result_to_cpu; >=0.5.23",
             f"{MANAGERS}.utils.GenerationBatchResult.copy_to_cpu",
         ),
-        differs="The copy of a result is started by a function of its own.",
         runs=Runs.REQUEST,
     ),
     Seam(
@@ -256,7 +255,6 @@ SEAMS = (
         why="Sends what was read when nothing runs any more, was cached whole, or while a server pauses.",
         remove_when="SGLang calls plugins when it is idle.",
         callers=(*(f"{loop}; <0.5.20" for loop in _EVENT_LOOPS), f"{SCHEDULER}.ingest_requests; >=0.5.20"),
-        differs="The event loops call it by a function that receives requests, too.",
         runs=Runs.REQUEST,
     ),
     *map(_weight_update, ("update_weights_from_disk", "update_weights_from_tensor", "update_weights_from_ipc")),

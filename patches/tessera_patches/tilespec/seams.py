@@ -107,7 +107,6 @@ SEAMS = (
             f"{MANAGERS}.overlap_utils.FutureMap._maybe_init_forward_bufs; >=0.5.19",
             f"{MANAGERS}.overlap_utils.RelayPayload",
         ),
-        differs="Buffers are made by the first drafts, or each by the first that has it.",
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_verify",

@@ -3,12 +3,13 @@
 from typing import Any
 
 from tessera.flags import Flags
-from tessera.refusal import Refusal, above_one, lines, spreads_attention
+from tessera.refusal import Refusal, above_one, lines, set_later, spreads_attention
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
 stage at which their number could be chosen."""
 _RANKS = "ranks have batches of their own"
+_RANKS_KV = "not yet tested: the KV of one request is spread over ranks"
 
 
 def _trees(args: Any) -> bool:
@@ -45,6 +46,9 @@ REFUSALS = (
     Refusal("--enable-two-batch-overlap", "it splits the batch that is sized"),
     Refusal("--disaggregation-mode", "not yet tested", lambda args: args.disaggregation_mode != "null"),
     Refusal("--enable-pdmux", "it keeps attention backends of its own"),
+    Refusal("--enable-unified-memory", "not yet tested: KV slots are virtual and move"),
+    Refusal("--enable-hisparse", "it keeps KV slots of its own for a verification"),
+    Refusal("--enable-kv-cache-sharding", _RANKS_KV, set_later("enable_kv_cache_sharding")),
     Refusal(
         "--enable-custom-logit-processor",
         "processors see the tokens of a request one step late, and none of its drafts",
@@ -57,6 +61,7 @@ REFUSALS = (
 ENVIRONMENT = {
     "SGLANG_ENABLE_OVERLAP_PLAN_STREAM": "it prepares a verification before its draft is known",
     "SGLANG_SIMULATE_ACC_LEN": "it accepts tokens that were not verified",
+    "SGLANG_ENABLE_METADATA_GLUE_GRAPH": "it replays the offsets of another verification of as many requests",
 }
 """SGLang's own switches, by the name of the variable."""
 

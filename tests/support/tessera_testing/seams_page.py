@@ -37,7 +37,7 @@ nothing stands there it depends on requests, options, the model or the device.
 A handler also sets fields of objects that SGLang hands to it. Those are named under "guard" ("sets"), and the lock file
 has what else sets them.
 
-The last column says which SGLang versions need a seam, and what differs between them.
+The last column says which SGLang versions need a seam, and what our code does otherwise in some.
 
 | target in `sglang` | how | process | feature | called by | guard | why | unnecessary when | versions |
 |---|---|---|---|---|---|---|---|---|"""
@@ -61,8 +61,8 @@ def page() -> str:
 
 
 def _versions(seam: Seam) -> str:
-    moved = f" {_last((seam.moved,), 9)}" if seam.moved else ""
-    return f"{seam.versions or 'all'}: {seam.differs}{moved}" if seam.differs else "all"
+    why = f": {seam.differs}" if seam.differs else f", moved: {_last((seam.moved,), 9)}" if seam.moved else ""
+    return f"{seam.versions or 'all'}{why}"
 
 
 def _guards(seam: Seam) -> str:

@@ -111,9 +111,10 @@ def _on_selected_rows(original: Any, selected: ScopedValue[_LastRows]) -> Any:
 
     @functools.wraps(original)
     def forward(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if selected.value is None or args or kwargs:  # these may say how rows are distributed over GPUs
+        others = args or kwargs.keys() - {"forward_batch"}  # these may say how rows are distributed over GPUs
+        if selected.value is None or others or len(x) != selected.value.total:
             return original(x, *args, **kwargs)
-        return _scatter(original(x[selected.value.rows]), selected.value)
+        return _scatter(original(x[selected.value.rows], **kwargs), selected.value)
 
     return forward
 

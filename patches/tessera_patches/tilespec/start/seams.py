@@ -13,7 +13,7 @@ _KV_INDICES = "create_flashinfer_kv_indices_triton"
 _PAGE_TABLE = "create_trtllm_mha_kv_indices_triton"
 
 
-def _kernel(name: str, *callers: str, moved: str = "", differs: str = "") -> Seam:
+def _kernel(name: str, *callers: str, moved: str = "") -> Seam:
     return Seam(
         target=f"{_OPS}.{name}",
         hook=Hook.KERNEL,
@@ -25,7 +25,6 @@ def _kernel(name: str, *callers: str, moved: str = "", differs: str = "") -> Sea
         remove_when="Triton launches a kernel that it has compiled without looking for it.",
         callers=callers,
         moved=f"{_OPS}.{moved}" if moved else "",
-        differs=differs,
     )
 
 
@@ -38,26 +37,22 @@ SEAMS = (
         f"{_ATTENTION}.flashinfer_backend.FlashInferIndicesUpdaterDecode; <0.5.22",
         "sglang.srt.mem_cache.kv_index_translator.KVIndexTranslator.pack_read_stream; >=0.5.22",
         moved=f"attention.kv_indices.{_KV_INDICES}; >=0.5.23",
-        differs="It lies elsewhere, and attention calls it by an object that knows how slots are numbered.",
     ),
     _kernel(
         f"kvcache.trtllm_mha_page_table.{_PAGE_TABLE}",
         f"{_OPS}.kvcache.trtllm_mha_page_table.build_trtllm_mha_page_table; <0.5.23",
         f"{_OPS}.attention.trtllm_mha_page_table.build_trtllm_mha_page_table; >=0.5.23",
         moved=f"attention.trtllm_mha_page_table.{_PAGE_TABLE}; >=0.5.23",
-        differs="It lies elsewhere.",
     ),
     _kernel(
         "speculative.cache_locs.assign_draft_cache_locs_contiguous",
         f"{SPECULATIVE}.eagle_worker_common.prepare_for_draft; <0.5.23",
         f"{_OPS}.speculative.cache_locs.assign_draft_cache_locs_contiguous_func; >=0.5.23",
-        differs="It is launched by a function of its own.",
     ),
     _kernel(
         "speculative.cache_locs.assign_extend_cache_locs",
         f"{_OPS}.speculative.cache_locs.assign_extend_cache_locs_func",
         f"{SPECULATIVE}.spec_utils.move_accept_tokens_to_target_kvcache; <0.5.23",
-        differs="Accepted tokens of trees are moved by slots that their verification had.",
     ),
     _kernel(
         "speculative.cache_locs.assign_extend_cache_locs_uniform",
