@@ -136,13 +136,30 @@ def _metrics() -> str:
     return table(("metric", "kind", "what", "labels"), *sorted(found))
 
 
-def _flags() -> str:
-    """Our options, as ``--help`` has them."""
+def _flags(prefix: str = "--") -> Callable[[], str]:
+    """Our options that begin like this, as ``--help`` has them."""
     found = [
         (f"`{' '.join(filter(None, [name_of(one), one.metadata['metavar']]))}`", one.metadata["help"])
         for one in fields(Flags)
+        if name_of(one).startswith(prefix)
     ]
-    return table(("option", "meaning"), *found)
+    return lambda: table(("option", "meaning"), *found)
+
+
+def _meanings(schema: str) -> Callable[[], str]:
+    """The keys of one object, without their types: docs/reference/fields.md has these."""
+
+    def rows() -> str:
+        found = document()["components"]["schemas"][schema]
+        properties = (found if "properties" in found else found["anyOf"][0])["properties"]
+        return table(("key", "meaning"), *((f"`{key}`", one["description"]) for key, one in properties.items()))
+
+    return rows
+
+
+def _options() -> str:
+    """The keys of ``return_embedding``."""
+    return _properties(document()["components"]["schemas"]["TesseraEmbedOptions"]["properties"], [])
 
 
 def _commands() -> str:
@@ -233,7 +250,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "smollm2": _smollm2,
     "runners": _runners,
     "metrics": _metrics,
-    "flags": _flags,
+    "flags": _flags(),
+    "embedding flags": _flags("--embeddings-"),
+    "embedding options": _options,
+    "overrides": _meanings("TesseraOverride"),
+    "claim": _meanings("ToplocClaim"),
     "fields": _fields,
     "commands": _commands,
 }
