@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -78,8 +79,22 @@ def _install_now(seams: list[Seam]) -> None:
 
     wanted = [seam for seam in seams if seam not in installed]
     _register(wanted)
-    HookRegistry.apply_hooks()
+    with _one_line():
+        HookRegistry.apply_hooks()
     _verify(wanted)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """SGLang logs a line for each hook, fifty at a start; ours says what is on in one."""
+    log = logging.getLogger("sglang.srt.plugins.hook_registry")
+    level = log.level
+    if not log.isEnabledFor(logging.DEBUG):
+        log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _register(wanted: list[Seam]) -> None:

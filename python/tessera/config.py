@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tessera.capabilities.fingerprints.room import Room
     from tessera.capabilities.inject.model import Model
     from tessera.delivery.inbox import Inbox
+    from tessera.delivery.outcome import Vitals
     from tessera.metrics import Metrics
 
 DISABLE = "TESSERA_DISABLE"
@@ -131,6 +132,8 @@ answers: AnswerBudget | None = None
 """How large answers may be; None where no HTTP server runs, and where no rows are kept."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
+stores: dict[int, Vitals] = {}
+"""In the main process, what each replica last said of its row store."""
 metrics: Metrics | None = None
 """What is counted; None in other processes, and without ``--enable-metrics``."""
 
@@ -144,6 +147,7 @@ def switch_on(settings: Settings, options: Flags, calls: str) -> Handed:
     """Put a server's settings in force in its main process. Returns what its schedulers need."""
     global active, flags, thresholds, inbox  # noqa: PLW0603 - one server a process at a time
     active, flags = settings, options
+    stores.clear()
     thresholds = Thresholds() if flags.toploc_thresholds is None else Thresholds.load(flags.toploc_thresholds)
     inbox = None
     if active.rows:

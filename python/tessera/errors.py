@@ -40,6 +40,9 @@ OF_ROWS = frozenset(
 )
 """Codes of requests that failed for their rows."""
 
+WITHOUT_ROWS = (REQUEST_ABORTED, WEIGHTS_CHANGED)
+"""Codes of answers that stand without their rows."""
+
 _STATUS = {NO_SUCH_POSITION: 400, REQUEST_ABORTED: 503, WEIGHTS_CHANGED: 503}
 """Of requests that failed; 500 where the code is not here."""
 
@@ -150,3 +153,10 @@ class StartRefused(TesseraError):
     """The server must not start: an option, a version or a seam does not fit."""
 
     code = "start_refused"
+
+
+ANSWERED: Mapping[str, int] = {
+    **{kind.code: kind.status for kind in (BadRequest, BadFingerprint, EngineRefused, TooLarge, TooSlow, TesseraError)},
+    **{code: _STATUS.get(code, TesseraError.status) for code in sorted(OF_ROWS)},
+}
+"""Every code that an answer can have, and its HTTP status."""

@@ -7,7 +7,7 @@ import re
 
 from sglang.srt.server_args import ServerArgs
 
-from tessera_patches.http.http_server import REDACTED, SECRETS, redacted
+from tessera_patches.http.info import REDACTED, SECRETS, redacted
 
 WITHOUT_SUFFIX = {"watermark_config", "watermark_key_b"}
 """Of SGLang 0.5.23, whose own log redacts them, too."""

@@ -14,7 +14,7 @@ from tessera_testing.pool import ServerPool
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
-LINE = r"tessera: SGLang called our hooks on each of the (\d+) seams that every server reaches"
+LINE = r"tessera: self-check passed: SGLang calls all (\d+) hooks that every request needs"
 SERVERS = [
     (HIDDEN,),
     (INJECTION, "--disable-overlap-schedule"),

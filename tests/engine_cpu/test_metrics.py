@@ -1,21 +1,30 @@
-"""Our counters on SGLang's /metrics."""
+"""Our series on SGLang's /metrics, and what ``tessera doctor`` says of the same server."""
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import version
 from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
+from tessera.cli import main
+from tessera.errors import ANSWERED
 from tessera.launching.server import Server
+from tessera.metrics import WORK
+from tessera_testing.claims import claim_of
 from tessera_testing.endpoints import metrics
+
+LABELS = ("code", "verdict", "work", "kinds")
 
 
 def read(server: Server) -> dict[str, float]:
-    """Every sample of ours by its name; errors by ``name code``."""
-    ours = [s for s in metrics(server) if s.name.startswith("tessera:")]
+    """Every sample of ours but buckets: its name, and the label that divides it."""
+    ours = [s for s in metrics(server) if s.name.startswith("tessera:") and "le" not in s.labels]
     assert {s.labels["model_name"] for s in ours} == {server_model(server)}
-    return {" ".join(filter(None, [s.name, s.labels.get("code", "")])): s.value for s in ours}
+    return {" ".join([s.name, *(s.labels[name] for name in LABELS if name in s.labels)]): s.value for s in ours}
 
 
 def server_model(server: Server) -> str:
@@ -24,36 +33,94 @@ def server_model(server: Server) -> str:
     return name
 
 
-def send(server: Server, **fields: Any) -> int:
+def send(server: Server, **fields: Any) -> httpx.Response:
     """Five new tokens for a prompt of 50."""
     sampling = {"max_new_tokens": 5, "ignore_eos": True}
     body = {"input_ids": list(range(500, 550)), "sampling_params": sampling, **fields}
-    return httpx.post(f"{server.url}/generate", json=body, timeout=60).status_code
+    return httpx.post(f"{server.url}/generate", json=body, timeout=60)
 
 
-def test_counters_and_gauges(strained: Server) -> None:
-    """Each counts what it says, and nothing else moves it."""
+def claims(server: Server, *found: Any) -> int:
+    """Send claims."""
+    return httpx.post(f"{server.url}/v1/toploc/verify", json={"claims": found}, timeout=60).status_code
+
+
+def test_series(strained: Server) -> None:
+    """All are there before the first event; each counts what it says, and nothing else moves it."""
+    meta = send(strained, return_toploc_fingerprints=True, return_input_ids=True, return_output_ids=True).json()
+    claim = claim_of(meta["meta_info"])
     send(strained, return_embedding=True)
     before = read(strained)
-    assert send(strained) == 200
+    assert {f"tessera:errors_total {code}" for code in ANSWERED} <= set(before)
+    assert {f"tessera:work_seconds_count {work}" for work in WORK} <= set(before)
+    assert send(strained).status_code == 200
     for _ in range(3):
-        assert send(strained, return_embedding={"over": "all"}) == 200
-    assert send(strained, return_hidden_states=True, hidden_states_format="base64") == 200
-    assert send(strained, return_embedding={"pooling": "median"}) == 400
-    assert send(strained, return_hidden_states={"positions": [900]}) == 400
+        assert send(strained, return_embedding={"over": "all"}).status_code == 200
+    assert send(strained, return_hidden_states=True, hidden_states_format="base64").status_code == 200
+    assert send(strained, input_embed_overrides=[{"positions": [3, 4], "embeds": [[0.1] * 256] * 2}]).status_code == 200
+    assert claims(strained, claim, {**claim, "output_ids": claim["output_ids"][::-1]}) == 200
+    assert send(strained, return_embedding={"pooling": "median"}).status_code == 400
+    assert send(strained, return_hidden_states={"positions": [900]}).status_code == 400
+    assert httpx.post(f"{strained.url}/generate", content=b" " * (5 * 2**20), timeout=60).status_code == 413
+    assert "tessera: POST /generate: 413 too_large: field 'body'\n" in strained.log
     after = read(strained)
-    counters = [name for name in after if "_total" in name]
-    grown = {name: round(after[name] - before.get(name, 0), 6) for name in counters}
-    seconds = grown.pop("tessera:row_read_seconds_total")
-    assert 0 < seconds < 5
-    assert {name: growth for name, growth in grown.items() if growth} == {
+    grown = {name: round(after[name] - before.get(name, 0), 6) for name in after}
+    gauges = [name for name in grown if not any(kind in name for kind in ("_total", "_count", "_sum"))]
+    changed = {name: grown[name] for name in grown if grown[name] and name not in gauges and "_sum" not in name}
+    judged = {name: changed.pop(name) for name in list(changed) if "claims_total" in name}
+    assert sum(judged.values()) == 2
+    assert changed == {
         "tessera:embeddings_total": 3,
         "tessera:rows_pooled_total": 3 * 54,
         "tessera:hidden_states_total": 1,
         "tessera:hidden_state_rows_total": 54,
+        "tessera:injected_prompts_total": 1,
+        "tessera:injected_vectors_total": 2,
+        "tessera:fingerprints_compared_total": 4,
         "tessera:errors_total bad_request": 1,
         "tessera:errors_total no_such_position": 1,
+        "tessera:errors_total too_large": 1,
+        "tessera:row_read_seconds_count pool": 3,
+        "tessera:row_read_seconds_count rows": 1,
+        "tessera:row_read_seconds_count top": changed["tessera:row_read_seconds_count top"],
+        "tessera:work_seconds_count await_rows": 6,
+        "tessera:work_seconds_count compare_fingerprints": changed["tessera:work_seconds_count compare_fingerprints"],
+        "tessera:work_seconds_count decode_vectors": 1,
+        "tessera:work_seconds_count encode_embedding": 3,
+        "tessera:work_seconds_count encode_states": 1,
     }
+    assert all(0 < grown[name.replace("_count", "_sum")] < 60 for name in changed if "_count" in name)
     slots = after["tessera:row_store_slots"]
     assert after["tessera:row_store_bytes"] == (slots + 1) * 256 * np.float32().itemsize
     assert 50 <= after["tessera:row_store_used_slots"] <= slots
+    assert after["tessera:kv_cache_bytes"] == 4 * after["tessera:row_store_bytes"]
+
+
+def test_versions_and_options(strained: Server) -> None:
+    """One series has them as labels."""
+    (info,) = [sample for sample in metrics(strained) if sample.name == "tessera:server_info"]
+    assert (info.value, info.labels["on"]) == (1, "rows,inject")
+    assert (info.labels["version"], info.labels["sglang"]) == (version("sglang-tessera"), version("sglang"))
+    assert "--answer-max-megabytes=16 --body-max-seconds=8" in info.labels["options"]
+
+
+def test_doctor(strained: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server that runs: versions, what is on, seams that were called, memory."""
+    send(strained, return_embedding=True)
+    assert main(["doctor", "--url", strained.url]) == 0
+    said = capsys.readouterr().out
+    assert "BAD" not in said
+    assert re.search(rf"ok   sglang +{version('sglang')}\n", said)
+    assert "vectors into prompts: on" in said
+    assert "speculative decoding that sizes itself: off without --tile-spec" in said
+    assert "--enable-injection" in said
+    ran = next(line for line in said.splitlines() if " calls " in line).split()
+    assert ran[2] == ran[4]
+    assert re.search(r"ok   [1-9]\d* calls +sglang\.srt\.model_executor\.model_runner\.ModelRunner\.forward\n", said)
+    assert re.search(r"ok   row store +8\.0 MiB, 8192 slots, 25\.0 % of the KV cache's bytes\n", said)
+
+
+def test_doctor_of_a_stock_server(stock: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says that the plugin is not there."""
+    assert main(["doctor", "--url", stock.url]) == 1
+    assert "BAD  tessera  this server runs without the plugin" in capsys.readouterr().out

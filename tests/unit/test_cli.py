@@ -31,11 +31,17 @@ class Locked(BaseHTTPRequestHandler):
         self.send_response(401)
         self.end_headers()
 
+    def do_GET(self) -> None:
+        """Any route."""
+        Locked.key = self.headers.get("Authorization")
+        self.send_response(401)
+        self.end_headers()
+
     def log_message(self, *_: object) -> None:
         """Nothing."""
 
 
-@pytest.mark.parametrize("command", ["check", "verify"])
+@pytest.mark.parametrize("command", ["check", "doctor", "verify"])
 @pytest.mark.parametrize("by", ["option", "environment"])
 def test_the_key(
     command: str, by: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -46,7 +52,8 @@ def test_the_key(
     with HTTPServer(("127.0.0.1", 0), Locked) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        arguments = [command, *([url] if command == "check" else [str(response), "--server", url])]
+        given = {"check": [url], "doctor": ["--url", url], "verify": [str(response), "--server", url]}
+        arguments = [command, *given[command]]
         if by == "environment":
             monkeypatch.setenv("SGLANG_API_KEY", "secret")
         else:

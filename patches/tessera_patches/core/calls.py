@@ -69,6 +69,11 @@ def forget(seams: Iterable[Seam]) -> None:
         _counts[SEAMS.index(seam)] = 0
 
 
+def counts(seams: Iterable[Seam]) -> dict[str, int]:
+    """Calls of each, by target, in all processes of the server."""
+    return {seam.target: _counts[SEAMS.index(seam)] for seam in seams}
+
+
 def unreached(seams: Iterable[Seam]) -> list[str]:
     """Targets of those that were called in no process of the server."""
     return [seam.target for seam in seams if not _counts[SEAMS.index(seam)]]

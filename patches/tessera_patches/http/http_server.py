@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import ORJSONResponse, Response
+from fastapi.responses import Response
 from sglang.srt.managers import io_struct
 from sglang.srt.utils import kill_process_tree
 from sglang.srt.utils.json_response import orjson_response
@@ -31,21 +31,20 @@ from tessera.http import schema
 from tessera.http.answer_room import AnswerRoom
 from tessera.http.asgi import Receive, Scope
 from tessera.http.body_limit import BodyLimit
-from tessera.http.error_body import error_body
+from tessera.http.error_body import error_body, note
 from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.rows.span import UNAVAILABLE
-from tessera_patches import apply, inventory
+from tessera_patches import apply
 from tessera_patches.core.changes import move_to_front, replace_method
-from tessera_patches.core.seam import Phase
 from tessera_patches.engine.model import dtype, hidden_size, vocabulary
 from tessera_patches.engine.options import options
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.fingerprints.whole_claims import PromptRefused
-from tessera_patches.http import invalid, openai, stock_routes, unserved, weight_routes
+from tessera_patches.http import info, invalid, openai, stock_routes, unserved, weight_routes
 from tessera_patches.http.request import GenerateReqInput
 from tessera_patches.http.streams import with_first_chunk
 from tessera_patches.inject import request as inject_request
@@ -54,12 +53,6 @@ from tessera_patches.launch import liveness
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """Routes that take vectors."""
 
-SECRETS = (
-    *("api_key", "admin_api_key", "ssl_keyfile_password"),
-    *("watermark_config", "watermark_key", "watermark_key_b"),
-)
-"""Options of SGLang's whose values are nobody's business."""
-REDACTED = "(redacted)"
 OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
 """Routes that we answer ourselves."""
 
@@ -97,11 +90,10 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
         config.active.vocabulary = vocabulary(manager)
         config.active.context = manager.context_len
         if options(manager).enable_metrics:
-            config.metrics = Metrics(manager.served_model_name)
+            config.metrics = Metrics(manager.served_model_name, info.labels())
         if config.inbox is not None:
             config.inbox.hide()  # every scheduler is connected
-            if config.metrics is not None:
-                config.inbox.on_vitals = config.metrics.note
+            config.inbox.on_vitals = info.note
         config.room = Room.of(infos[0], options(manager).page_size)
         config.injection = inject_request.model(manager)
 
@@ -127,7 +119,7 @@ def prepare(state: Any) -> None:
         if config.active.rows or config.active.inject:
             publish_schema(http_server.app, adapters=bool(options(manager).enable_lora))
     features = ", ".join(config.on()) or "nothing"
-    logger.info("tessera %s: on: %s; %d seams in this process", __version__, features, len(apply.installed))
+    logger.info("tessera %s is on: %s; tessera doctor --url lists its hooks", __version__, features)
 
 
 def extend(http_server: Any, manager: Any) -> None:
@@ -138,7 +130,7 @@ def extend(http_server: Any, manager: Any) -> None:
     app.add_exception_handler(TesseraError, answer_error)
     stock = len(app.router.routes)
     add_generate(app, http_server.generate_request)
-    add_server_info(app, http_server.server_info)
+    info.add_route(app, http_server.server_info)
     if config.active.guarded:
         invalid.install(app, answer_error)
         stock_routes.add_routes(app, http_server)
@@ -192,39 +184,6 @@ def add_generate(app: FastAPI, stock: Callable[..., Awaitable[Any]]) -> None:
         return await with_first_chunk(answer) if config.active.guarded else answer
 
     app.add_api_route("/generate", generate, methods=["POST", "PUT"], include_in_schema=False)
-
-
-def add_server_info(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    """``/server_info``: SGLang's answer without its secrets, and ours under the key ``tessera``."""
-
-    async def server_info() -> Response:
-        features = config.active.features()
-        seams = {
-            "main": [seam.target for seam in apply.installed],
-            "scheduler": [seam.target for seam in inventory.hooks(Phase.SCHEDULER, features)] if features else [],
-        }
-        ours = {"version": __version__, "on": config.on(), "seams": seams}
-        if config.active.rows:
-            ours["embeddings"] = embedding_options()
-        return _respond({**redacted(await stock()), "tessera": ours})
-
-    for path in ("/server_info", "/get_server_info"):  # the second is SGLang's old name
-        app.add_api_route(path, server_info, methods=["GET"], include_in_schema=False)
-
-
-def redacted(value: Any) -> Any:
-    """The same without secrets: SGLang tells whoever has the user's key the administrator's, for each replica again."""
-    if isinstance(value, dict):
-        return {key: REDACTED if key in SECRETS and own else redacted(own) for key, own in value.items()}
-    return [redacted(own) for own in value] if isinstance(value, list) else value
-
-
-def embedding_options() -> dict[str, Any]:
-    """What ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
-    flags = config.flags
-    return {key: getattr(flags.embed_options, key) for key in embeddings.OPTIONS} | {
-        "text_only": flags.embeddings_text_only
-    }
 
 
 def add_embedding_routes(app: FastAPI, manager: Any) -> None:
@@ -306,9 +265,9 @@ def _respond(answer: dict[str, Any] | Body) -> Response:
     return response
 
 
-async def answer_error(request: Request, error: Exception) -> ORJSONResponse:
+async def answer_error(request: Request, error: Exception) -> Response:
     """The answer to one of our errors, with its status."""
-    status = error.status if isinstance(error, TesseraError) else TesseraError.status
-    if config.metrics is not None:
-        config.metrics.failed(error.code if isinstance(error, TesseraError) else TesseraError.code)
-    return ORJSONResponse(error_body(error), status_code=status)
+    known = error if isinstance(error, TesseraError) else TesseraError(str(error))
+    note(known, f"{request.method} {request.url.path}")
+    response: Response = orjson_response(error_body(error), status_code=known.status)
+    return response

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import ORJSONResponse, Response
+from fastapi.responses import Response
+from sglang.srt.utils.json_response import orjson_response
 
 from tessera import config
 from tessera.errors import BadRequest, EngineRefused
@@ -48,7 +49,8 @@ def install(app: FastAPI, answer_error: Answer) -> None:
         response = await stock(request, error)
         content = orjson.loads(response.body)
         (content.get("error") or content)["message"] = _message(errors)
-        return ORJSONResponse(content, status_code=response.status_code)
+        answer: Response = orjson_response(content, status_code=response.status_code)
+        return answer
 
     async def answer_mistake(request: Request, error: Exception) -> Response:
         """What SGLang raises for a mistake of a client and nothing of it catches, which is a 500."""

@@ -34,6 +34,8 @@ def resolve_positions(
             raise
         raise ValueError(str(error)) from error  # SGLang writes it into the stream, whose status is sent
     overrides.injected = len(injection.positions)
+    if config.metrics is not None:
+        config.metrics.injected(overrides.injected)
     plain = obj.sampling_params
     obj.sampling_params = carry.changed(plain, NAME, injection.to_wire())
     try:

@@ -61,8 +61,18 @@ def answered(_: Any, outputs: Any) -> None:
         _end_unless(Runs.START, stage)
         _unproven.discard(stage)
     if not _unproven:
-        seams = len(required(Runs.START, Runs.HTTP, *_TOKENS))
-        logger.info("tessera: SGLang called our hooks on each of the %d seams that every server reaches", seams)
+        seams = len(required_ever())
+        logger.info("tessera: self-check passed: SGLang calls all %d hooks that every request needs", seams)
+
+
+def proven() -> bool:
+    """Whether requests have shown that SGLang calls each hook that every server reaches."""
+    return config.active.guarded and not _unproven
+
+
+def required_ever() -> list[Seam]:
+    """The seams that every server with these features reaches."""
+    return required(Runs.START, Runs.HTTP, *_TOKENS)
 
 
 def required(*stages: Runs) -> list[Seam]:

@@ -51,9 +51,11 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     # Compile the kernels now, not at the first request.
     compiled = (Pool(0, 1), Top(0, 1, ALL_ROWS, 1))
     reader.start({BY_READ[type(read)]: [Placed(0, read)] for read in compiled}).take(wait=True)
-    outbox = Outbox(_results(), _vitals_of(store, runner) if counted else None)
+    outbox = Outbox(_results(), _vitals_of(store, runner))
     outbox.put([], None)
-    outbox.send()  # the gauges are there before the first request
+    outbox.send()  # what is known before the first request
+    if not counted:
+        outbox.vitals = None
     runtime.outbox = outbox
     runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1])
     stride = options(runner).speculative_num_draft_tokens or 1
@@ -73,8 +75,10 @@ def _results() -> str:
 
 
 def _vitals_of(store: RowStore, runner: Any) -> Callable[[float], Vitals]:
+    kv_bytes = cache.kv_bytes(runner)
+
     def vitals(read_seconds: float) -> Vitals:
         used, slots = cache.used_slots(runner)
-        return Vitals(read_seconds, store.nbytes, slots, used, ranks.replica(runner))
+        return Vitals(read_seconds, store.nbytes, slots, used, ranks.replica(runner), kv_bytes)
 
     return vitals

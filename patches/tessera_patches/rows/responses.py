@@ -15,6 +15,8 @@ from tessera.capability import Answer
 from tessera.delivery.mail import Mail
 from tessera.delivery.outcome import Values
 from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
+from tessera.http.error_body import note
+from tessera.metrics import AWAIT_ROWS, timed
 from tessera.numbers import as_lists
 from tessera.rows.span import UNAVAILABLE
 
@@ -121,7 +123,8 @@ async def _rest(meta: Mapping[str, Any], mail: Mail) -> Values:
     """
     if "prompt_tokens" not in meta:
         raise RowsUnavailable(REQUEST_ABORTED, "the request was aborted while it waited, and had no rows")
-    return await mail.remaining()
+    with timed(AWAIT_ROWS):
+        return await mail.remaining()
 
 
 async def _responses(answer: Answer, requested: Requested, values: Values) -> dict[str, Any]:
@@ -154,6 +157,5 @@ def _all_ids(so_far: list[int], output: dict[str, Any]) -> list[int]:
 
 def _abort(error: TesseraError) -> dict[str, Any]:
     """The status of a stream is sent already: there a failure ends it as SGLang's own aborts do."""
-    if config.metrics is not None:
-        config.metrics.failed(error.code)
+    note(error, "a stream")
     return {"type": "abort", "message": str(error), "status_code": HTTPStatus(error.status), "err_type": error.code}

@@ -1,4 +1,4 @@
-"""``tessera doctor``: would a server start here, and with what? Needs no GPU and no server."""
+"""``tessera doctor``: would a server start here, and with what? With ``--url``: how is a running one?"""
 
 from __future__ import annotations
 
@@ -7,41 +7,35 @@ import os
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
-from typing import NamedTuple
 
 from tessera import __version__, config
+from tessera.cli import doctor_server
+from tessera.cli.connection import add_api_key
+from tessera.cli.doctor_server import FEATURES, Finding, safe_starlette
 
 PACKAGES = ("sglang", "torch", "triton", "sglang-kernel", "transformers", "starlette")
-SAFE_STARLETTE = (1, 0, 1)
-"""Below it, a crafted Host header passes SGLang's API-key check (CVE-2026-48710)."""
-
-
-FEATURES = {
-    "rows": ("embeddings, hidden states, fingerprints on request", "--enable-return-hidden-states"),
-    "fingerprints": ("on every response", "--toploc-verification"),
-    "injection": ("vectors into prompts", "--enable-injection"),
-    "tilespec": ("speculative decoding that sizes itself", "--tile-spec"),
-}
-"""What a server's options switch on; the server says at start what is."""
-
-
-class Finding(NamedTuple):
-    """One line of the report."""
-
-    fine: bool
-    subject: str
-    detail: str
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's parser."""
-    parser = commands.add_parser("doctor", help="check versions, seams and switches; exit 1 where a start would fail")
+    parser = commands.add_parser(
+        "doctor",
+        help="check versions, seams and switches; exit 1 where a start would fail",
+        description="Check versions, seams and switches of this environment, without a server and without a GPU. "
+        "With --url, ask a running server: versions, options, seams that were called, memory of the row store. "
+        "Exit status 1 if something is wrong.",
+    )
+    parser.add_argument("--url", help="a running server to ask instead, for example http://127.0.0.1:30000")
+    add_api_key(parser)
     parser.set_defaults(run=run)
 
 
-def run(_: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print the report; 0 if all is fine."""
-    findings = [*_versions(), *_plugin(), *_seams(), *_device(), *_switches()]
+    if options.url is None:
+        findings = [*_versions(), *_plugin(), *_seams(), *_device(), *_switches()]
+    else:
+        findings = list(doctor_server.findings(options.url.rstrip("/"), options.api_key))
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
         print(f"{'ok  ' if finding.fine else 'BAD '} {finding.subject:{width}}  {finding.detail}")
@@ -56,14 +50,10 @@ def _versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             yield Finding(False, name, "not installed; run: pip install 'sglang-tessera[engine]'")
             continue
-        if name == "starlette" and _numbers(found) < SAFE_STARLETTE:
+        if name == "starlette" and not safe_starlette(found):
             yield Finding(False, name, f"{found}: CVE-2026-48710; run: pip install 'starlette>=1.0.1'")
         else:
             yield Finding(True, name, found)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
 
 
 def _plugin() -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import zmq
 import zmq.asyncio
 
-from tessera.delivery.outcome import Delivered, Outcome, Values, Vitals, unpack
+from tessera.delivery.outcome import Delivered, Outcome, Values, Vitals, kinds_of, unpack
 from tessera.errors import ROWS_NOT_COLLECTED
 from tessera.limits import DELIVERY_SECONDS
 
@@ -54,8 +54,8 @@ class Inbox:
         _before_quitting(self.hide)
         self._expected: dict[str, _Expected] = {}
         self._receiver: asyncio.Task[None] | None = None
-        self.on_vitals: Callable[[Vitals], None] = lambda _: None
-        """Called with the state of the row store after each step."""
+        self.on_vitals: Callable[[Vitals, str], None] = lambda *_: None
+        """Called with the state of the row store after a step, and the kinds of read in it."""
 
     def hide(self) -> None:
         """Remove the folder. Call once every scheduler is connected: a connection outlives the path that made it."""
@@ -95,7 +95,7 @@ class Inbox:
             frames = await self._socket.recv_multipart(copy=False)
             arrived, vitals = unpack([frame.buffer for frame in frames])
             if vitals is not None:
-                self.on_vitals(vitals)
+                self.on_vitals(vitals, kinds_of(arrived))
             for delivered in arrived:
                 expected = self._expected.get(delivered.outcome.key)
                 if expected is not None:

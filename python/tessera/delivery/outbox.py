@@ -29,14 +29,15 @@ class Outbox:
 
     Args:
         address: ZeroMQ address of the main process's `tessera.delivery.inbox.Inbox`.
-        vitals: says how the row store is after a read of so many seconds; None where nobody counts.
+        vitals: says how the row store is after a read of so many seconds.
 
     Raises:
         StartRefused: no connection was made in time. Once it is, the address is needed no more.
     """
 
     def __init__(self, address: str, vitals: Callable[[float], Vitals] | None = None) -> None:
-        self._vitals = vitals
+        self.vitals = vitals
+        """Sent with each step; None where nobody counts."""
         self._waiting: deque[tuple[list[Outcome], Read | None]] = deque()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH, copy_threshold=COPIED_BYTES)
         self._socket.set(zmq.SNDHWM, 0)  # a vector is lost nowhere: the main process takes whatever comes
@@ -68,7 +69,7 @@ class Outbox:
             fetched = None if read is None else read.take(wait=wait)
             if read is not None and fetched is None:
                 return None
-            vitals = None if self._vitals is None else self._vitals(0.0 if read is None else read.seconds())
+            vitals = None if self.vitals is None else self.vitals(0.0 if read is None else read.seconds())
             return pack(outcomes, fetched, vitals)
         except Exception as error:  # the scheduler must live: this step's requests get the error, the next is served
             logger.exception("tessera: reading rows failed")

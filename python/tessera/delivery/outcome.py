@@ -62,7 +62,7 @@ class Delivered(NamedTuple):
 
 
 class Vitals(NamedTuple):
-    """How the row store is, sent with each step where metrics are on.
+    """How the row store is, sent at the start, and with each step where metrics are on.
 
     Attributes:
         read_seconds: how long pooling and gathering took in this step.
@@ -70,6 +70,7 @@ class Vitals(NamedTuple):
         slots: how many rows it can hold.
         used_slots: how many KV slots are taken, by requests or by the prefix cache.
         replica: of ``--dp-size``, which has a store for each.
+        kv_bytes: size of the KV cache beside it.
     """
 
     read_seconds: float
@@ -77,6 +78,7 @@ class Vitals(NamedTuple):
     slots: int
     used_slots: int
     replica: int = 0
+    kv_bytes: int = 0
 
 
 def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | None = None) -> list[Frame]:
@@ -104,6 +106,12 @@ def unpack(frames: Sequence[Frame]) -> tuple[list[Delivered], Vitals | None]:
     header = orjson.loads(frames[0])
     vitals = header["vitals"]
     return list(_delivered(header, iter(frames[1:]))), None if vitals is None else Vitals(*vitals)
+
+
+def kinds_of(arrived: Sequence[Delivered]) -> str:
+    """The kinds of read of the row store in a message, with "+" between them."""
+    kinds = {part.kind for own in arrived for part in own.outcome.parts}
+    return "+".join(sorted(kinds - {PromptIdsKind.name}))
 
 
 def _delivered(header: dict[str, Any], frames: Iterator[Frame]) -> Iterator[Delivered]:

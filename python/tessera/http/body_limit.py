@@ -11,7 +11,7 @@ import orjson
 
 from tessera.errors import BadRequest, Described, TooLarge, TooSlow
 from tessera.http.asgi import App, Message, Receive, Scope, Send
-from tessera.http.error_body import error_body
+from tessera.http.error_body import error_body, note
 from tessera.limits import DRAIN_BYTES, DRAIN_SECONDS
 
 
@@ -41,7 +41,7 @@ class BodyLimit:
         else:
             await self._answered(scope, body, send)
         if body.refusal is not None:
-            await refuse(body.refusal, send, body.rest)
+            await refuse(body.refusal, scope, send, body.rest)
 
     async def _answered(self, scope: Scope, body: _Body, send: Send) -> None:
         """The app sees a client whose body is refused leave; what it says to that is not sent."""
@@ -110,15 +110,17 @@ class _Body:
         return message if self.refusal is None else {"type": "http.disconnect"}
 
 
-async def refuse(error: BadRequest, send: Send, unread: Receive | None = None) -> None:
+async def refuse(error: BadRequest, scope: Scope, send: Send, unread: Receive | None = None) -> None:
     """Answer, and close the connection.
 
     Args:
         error: the answer.
+        scope: of the request.
         send: to the client.
         unread: where there may be more of the body. It is read on for a while: to close a connection on which data
             comes would cut the answer off too.
     """
+    note(error, f"{scope['method']} {scope['path']}")
     content = orjson.dumps(error_body(error))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     headers.append((b"connection", b"close"))

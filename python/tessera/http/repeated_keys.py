@@ -41,7 +41,7 @@ class UniqueFields:
         try:
             self._check(message.get("body", b""))
         except BadRequest as error:
-            await refuse(error, send)
+            await refuse(error, scope, send)
             return
         await self._app(scope, replayed(message, receive), send)
 

@@ -123,14 +123,18 @@ def _limits() -> str:
     return table(("limit", "value", "why"), *found)
 
 
+_SERIES = {"counter", "gauge", "histogram"}
+"""Functions that make a series, in `tessera.metrics` and `tessera.tilespec.tally`."""
+
+
 def _metrics() -> str:
-    """Every counter and gauge of ours, with the text that ``/metrics`` has."""
+    """Every series of ours, with the text that ``/metrics`` has."""
     found = [
         (f"`tessera:{name}`", call.func.id, text, ", ".join(f"`{label}`" for label in labels))
         for folder in _PYTHON_FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
         for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in {"counter", "gauge"}
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _SERIES
         for name, text, *labels in [[ast.literal_eval(argument) for argument in call.args]]
     ]
     return table(("metric", "kind", "what", "labels"), *sorted(found))

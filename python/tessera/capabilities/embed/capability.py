@@ -12,6 +12,7 @@ from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, Embe
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
+from tessera.metrics import ENCODE_EMBEDDING, timed
 from tessera.rows.reads import Pool, Pooled, Read
 from tessera.rows.span import Over, bounds
 
@@ -56,7 +57,8 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
         if config.metrics is not None:
             for one in pooled:
                 config.metrics.embedded(one.tokens)
-        return answered(pooled, options)
+        with timed(ENCODE_EMBEDDING):
+            return answered(pooled, options)
 
     def without(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """Null, of no rows."""

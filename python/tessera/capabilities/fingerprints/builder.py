@@ -7,9 +7,11 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from tessera import config
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.codec import Fingerprint
 from tessera.capabilities.fingerprints.verifier import Distance, distances
+from tessera.metrics import BUILD_FINGERPRINTS, COMPARE_FINGERPRINTS, timed
 from tessera.rows.reads import Points
 
 
@@ -64,12 +66,20 @@ def shared() -> Builder:
 
 
 def _build_all(jobs: Sequence[_Job]) -> list[str]:
-    return [one.to_base64() for one in codec.build([points for job in jobs for points in job.points])]
+    with timed(BUILD_FINGERPRINTS):
+        found = [one.to_base64() for one in codec.build([points for job in jobs for points in job.points])]
+    if config.metrics is not None:
+        config.metrics.built(len(found))
+    return found
 
 
 def _verify_all(jobs: Sequence[_Job]) -> list[Distance]:
     claimed = [one for job in jobs for one in job.claimed or ()]
-    return distances(claimed, [points for job in jobs for points in job.points])
+    with timed(COMPARE_FINGERPRINTS):
+        found = distances(claimed, [points for job in jobs for points in job.points])
+    if config.metrics is not None:
+        config.metrics.compared(len(found))
+    return found
 
 
 def _run(jobs: Sequence[_Job], work: Callable[[Sequence[_Job]], list[str] | list[Distance]]) -> None:

@@ -119,6 +119,8 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     results = [_result(claim, meta) for claim, meta in zip(claims, metas, strict=True)]
     if any(claim.sampling is not None for claim in claims):  # seconds, for long responses: not on the event loop
         await asyncio.to_thread(_judge_sampling, claims, metas, results)
+    if config.metrics is not None:
+        config.metrics.judged(result["verdict"] for result in results)
     return {"results": results}
 
 

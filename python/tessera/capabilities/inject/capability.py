@@ -1,6 +1,7 @@
 """``input_embed_overrides``, ``input_embeds`` and ``input_embeds_b64``: vectors in place of embeddings of a prompt."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from tessera.capabilities.inject.pending import INJECTED, NAME, Pending, Prompts
 from tessera.capabilities.inject.schema import components, matrices_field, overrides_field
 from tessera.capability import Answer, Capability, IncomingRequest, Place
 from tessera.errors import BadRequest
+from tessera.metrics import DECODE_VECTORS, timed
 
 
 class InjectFields(msgspec.Struct, frozen=True):
@@ -54,7 +56,8 @@ class Inject(Capability[InjectFields, str]):
         admission.check_enabled(BASE64_FIELD, fields.input_embeds_b64, model)
         if not model.enabled:
             return []
-        found = admission.parse(fields.input_embed_overrides, model, f"{request.where}{FIELD}")
+        with timed(DECODE_VECTORS):
+            found = admission.parse(fields.input_embed_overrides, model, f"{request.where}{FIELD}")
         if found is not None:
             request.live.state[NAME] = Pending(found)
         matrices = fields.input_embeds is not None or fields.input_embeds_b64 is not None
@@ -74,8 +77,10 @@ class Inject(Capability[InjectFields, str]):
             raise BadRequest(
                 "session_params", request.session_params or request.session_id, "no session beside vectors"
             )
+        matrices = prompts.input_embeds is not None or prompts.input_embeds_b64 is not None
         try:
-            prompts, params = admission.placed(prompts, params, model, live)
+            with timed(DECODE_VECTORS) if matrices else nullcontext():
+                prompts, params = admission.placed(prompts, params, model, live)
             admission.check_copies(prompts, params, model)
         except BadRequest as error:
             carry.note_error(params, error)  # an OpenAI route makes a 500 of what is raised here

@@ -9,6 +9,7 @@ from tessera.capabilities.states.options import FIELD, FORMAT_FIELD, Format, Sta
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
+from tessera.metrics import ENCODE_STATES, timed
 from tessera.rows.reads import RawRows, Read, Rows
 from tessera.rows.span import Over, bounds
 
@@ -56,7 +57,8 @@ class States(Capability[StateFields, StateOptions]):
         rows: RawRows = values[0]
         if config.metrics is not None:
             config.metrics.returned(rows.shape[0])
-        return {ANSWER: answered(rows.rows, rows.dtype, rows.shape, options, answer.meta["prompt_tokens"])}
+        with timed(ENCODE_STATES):
+            return {ANSWER: answered(rows.rows, rows.dtype, rows.shape, options, answer.meta["prompt_tokens"])}
 
     def without(self, options: StateOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """Null."""

@@ -1,0 +1,108 @@
+"""``/server_info``: SGLang's answer without its secrets, and what an operator asks of ours."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import Response
+from sglang.srt.utils.json_response import orjson_response
+
+from tessera import __version__, config
+from tessera.capabilities.embed import routes as embeddings
+from tessera.delivery.outcome import Vitals
+from tessera_patches import apply, inventory
+from tessera_patches.core import calls, lock
+from tessera_patches.core.seam import Phase
+from tessera_patches.launch import liveness
+
+SECRETS = (
+    *("api_key", "admin_api_key", "ssl_keyfile_password"),
+    *("watermark_config", "watermark_key", "watermark_key_b"),
+)
+"""Options of SGLang's whose values are nobody's business."""
+REDACTED = "(redacted)"
+PACKAGES = ("torch", "transformers", "starlette")
+"""Whose versions matter, beside SGLang's and ours."""
+
+
+def add_route(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    """Add ``/server_info``, with ours under the key ``tessera``."""
+
+    async def server_info() -> Response:
+        if config.inbox is not None:
+            config.inbox.open()  # what the schedulers said at the start may not be read yet
+        answer: Response = orjson_response({**redacted(await stock()), "tessera": ours()})
+        return answer
+
+    for path in ("/server_info", "/get_server_info"):  # the second is SGLang's old name
+        app.add_api_route(path, server_info, methods=["GET"], include_in_schema=False)
+
+
+def ours() -> dict[str, Any]:
+    """Versions, options, seams and their calls, and memory."""
+    features = config.active.features()
+    seams = {
+        "main": [seam.target for seam in apply.installed],
+        "scheduler": [seam.target for seam in inventory.hooks(Phase.SCHEDULER, features)] if features else [],
+    }
+    found = {
+        "version": __version__,
+        "on": config.on(),
+        "versions": versions(),
+        "options": config.flags.given(),
+        "seams": seams,
+        "calls": {"proven": liveness.proven(), "counts": calls.counts(liveness.required_ever())},
+        "row_stores": [_store(config.stores[replica]) for replica in sorted(config.stores)],
+    }
+    return found | ({"embeddings": embedding_options()} if config.active.rows else {})
+
+
+def versions() -> dict[str, str]:
+    """Of what runs here."""
+    others = {name: version(name) for name in PACKAGES}
+    return {"tessera": __version__, "sglang": lock.installed_version(), "python": platform.python_version(), **others}
+
+
+def labels() -> dict[str, str]:
+    """Of the series that says what runs."""
+    given = [name if value is True else f"{name}={value}" for name, value in config.flags.given().items()]
+    about = {"version": __version__, "sglang": lock.installed_version()}
+    return about | {"on": ",".join(config.on()), "options": shlex.join(given)}
+
+
+def note(vitals: Vitals, kinds: str) -> None:
+    """A scheduler says how its row store is."""
+    config.stores[vitals.replica] = vitals
+    if config.metrics is not None:
+        config.metrics.note(vitals, kinds)
+
+
+def redacted(value: Any) -> Any:
+    """The same without secrets: SGLang tells whoever has the user's key the administrator's, for each replica again."""
+    if isinstance(value, dict):
+        return {key: REDACTED if key in SECRETS and own else redacted(own) for key, own in value.items()}
+    return [redacted(own) for own in value] if isinstance(value, list) else value
+
+
+def embedding_options() -> dict[str, Any]:
+    """What ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
+    flags = config.flags
+    return {key: getattr(flags.embed_options, key) for key in embeddings.OPTIONS} | {
+        "text_only": flags.embeddings_text_only
+    }
+
+
+def _store(vitals: Vitals) -> dict[str, Any]:
+    share = vitals.store_bytes / vitals.kv_bytes if vitals.kv_bytes else None
+    return {
+        "replica": vitals.replica,
+        "bytes": vitals.store_bytes,
+        "slots": vitals.slots,
+        "kv_cache_bytes": vitals.kv_bytes,
+        "share_of_kv_cache": share,
+    }

@@ -1,0 +1,120 @@
+"""``tessera doctor --url URL``: what a running server says of itself, judged."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from tessera import __version__
+
+SAFE_STARLETTE = (1, 0, 1)
+"""Below it, a crafted Host header passes SGLang's API-key check (CVE-2026-48710)."""
+FEATURES = {
+    "rows": ("embeddings, hidden states, fingerprints on request", "--enable-return-hidden-states"),
+    "fingerprints": ("on every response", "--toploc-verification"),
+    "inject": ("vectors into prompts", "--enable-injection"),
+    "tilespec": ("speculative decoding that sizes itself", "--tile-spec"),
+}
+"""What a server's options switch on, by its name in ``/server_info``."""
+_SECONDS = 30
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    fine: bool
+    subject: str
+    detail: str
+
+
+def findings(url: str, api_key: str | None) -> Iterator[Finding]:
+    """A line for each question; the first that is not fine may be the last."""
+    try:
+        info = _server_info(url, api_key)
+    except urllib.error.HTTPError as error:
+        advice = "; give its key by --api-key" if error.code == HTTPStatus.UNAUTHORIZED else ""
+        yield Finding(False, "server", f"{url}/server_info answers HTTP {error.code}{advice}")
+        return
+    except (OSError, ValueError) as error:
+        yield Finding(False, "server", f"no SGLang server answers at {url}: {error}")
+        return
+    yield Finding(True, "server", f"{info.get('model_path', 'a model')} at {url}")
+    ours = info.get("tessera")
+    if ours is None:
+        yield Finding(False, "tessera", "this server runs without the plugin, or with TESSERA_DISABLE=1")
+        return
+    if "calls" not in ours:
+        yield Finding(False, "tessera", f"{ours.get('version')} is too old to say more; here is {__version__}")
+        return
+    yield from _versions(ours["versions"])
+    yield from _options(ours)
+    yield from _seams(ours)
+    yield from _memory(ours)
+
+
+def safe_starlette(version: str) -> bool:
+    """Whether SGLang's API-key check can be relied on."""
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) >= SAFE_STARLETTE
+
+
+def _server_info(url: str, api_key: str | None) -> dict[str, Any]:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("a URL begins with http:// or https://")
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    request = urllib.request.Request(f"{url.rstrip('/')}/server_info", headers=headers)  # noqa: S310 - checked above
+    with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - the same
+        found = json.load(response)
+    if not isinstance(found, dict):
+        raise TypeError(f"/server_info is {type(found).__name__}, not an object")
+    return found
+
+
+def _versions(versions: Mapping[str, str]) -> Iterator[Finding]:
+    for name, version in versions.items():
+        if name == "starlette" and not safe_starlette(version):
+            yield Finding(False, name, f"{version}: CVE-2026-48710; run: pip install 'starlette>=1.0.1'")
+        elif name == "tessera" and version != __version__:
+            yield Finding(True, name, f"{version}; this command is of {__version__}")
+        else:
+            yield Finding(True, name, version)
+
+
+def _options(ours: Mapping[str, Any]) -> Iterator[Finding]:
+    on = ours["on"]
+    for name, (what, option) in FEATURES.items():
+        yield Finding(True, name, f"{what}: on" if name in on else f"{what}: off without {option}")
+    if others := [name for name in on if name not in FEATURES]:
+        yield Finding(True, "also on", ", ".join(others))
+    given = [name if value is True else f"{name} {value}" for name, value in ours["options"].items()]
+    yield Finding(True, "options", " ".join(given) or "none of the plugin's")
+
+
+def _seams(ours: Mapping[str, Any]) -> Iterator[Finding]:
+    each = {process: len(targets) for process, targets in ours["seams"].items()}
+    yield Finding(True, "seams", ", ".join(f"{count} in the {process} process" for process, count in each.items()))
+    if not any(name in ours["on"] for name in FEATURES):
+        return
+    counts, proven = ours["calls"]["counts"], ours["calls"]["proven"]
+    silent = [target for target, count in counts.items() if not count]
+    ran = f"{len(counts) - len(silent)} of {len(counts)} that every server reaches ran"
+    if not proven:
+        yield Finding(True, "calls", f"{ran}; an answer of two tokens reaches all")
+        return
+    yield Finding(not silent, "calls", ran)
+    yield from (Finding(count > 0, f"{count} calls", target) for target, count in counts.items())
+
+
+def _memory(ours: Mapping[str, Any]) -> Iterator[Finding]:
+    if "rows" not in ours["on"]:
+        return
+    if not ours["row_stores"]:
+        yield Finding(False, "row store", "no scheduler has said how large it is")
+    for store in ours["row_stores"]:
+        share = store["share_of_kv_cache"]
+        beside = "" if share is None else f", {100 * share:.1f} % of the KV cache's bytes"
+        where = f"replica {store['replica']}: " if len(ours["row_stores"]) > 1 else ""
+        yield Finding(True, "row store", f"{where}{store['bytes'] / 2**20:.1f} MiB, {store['slots']} slots{beside}")
