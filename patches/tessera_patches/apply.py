@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,6 +11,7 @@ from tessera import config
 from tessera.errors import StartRefused
 from tessera_patches import inventory
 from tessera_patches.core import calls, lock
+from tessera_patches.core.changes import filter_log
 from tessera_patches.core.registry import after_hooks_applied
 from tessera_patches.core.seam import Phase, Seam
 
@@ -54,6 +54,7 @@ def install(*, on_cpu: bool) -> None:
     """
     if on_cpu:
         check(inventory.seams(Phase.CPU, []))
+    filter_log("sglang.srt.plugins.hook_registry", "(from: plugin=tessera,")
     wanted = inventory.seams(Phase.LOAD, [])
     _register(wanted)
     after_hooks_applied(lambda: _verify_or_exit(wanted))
@@ -79,22 +80,8 @@ def _install_now(seams: list[Seam]) -> None:
 
     wanted = [seam for seam in seams if seam not in installed]
     _register(wanted)
-    with _one_line():
-        HookRegistry.apply_hooks()
+    HookRegistry.apply_hooks()
     _verify(wanted)
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """SGLang logs a line for each hook, fifty at a start; ours says what is on in one."""
-    log = logging.getLogger("sglang.srt.plugins.hook_registry")
-    level = log.level
-    if not log.isEnabledFor(logging.DEBUG):
-        log.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def _register(wanted: list[Seam]) -> None:

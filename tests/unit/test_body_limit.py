@@ -13,6 +13,8 @@ from tessera.http.asgi import Message, Receive, Send
 from tessera.http.body_limit import BodyLimit
 from tessera.limits import DRAIN_BYTES
 
+SCOPE = {"type": "http", "method": "POST", "path": "/", "headers": []}
+
 
 class Echo:
     """An app that reads the whole body and answers how long it was; an early client is answered 400."""
@@ -51,7 +53,7 @@ class Posted:
         self.sent = list[Message]()
         self._waiting = pieces
         headers = [] if announced is None else [(b"content-length", announced.encode())]
-        scope = {"type": "http", "path": path, "headers": headers}
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
         asyncio.run(self._answer(scope))
         self.status = self.sent[0]["status"]
         self.body = b"".join(message["body"] for message in self.sent[1:])
@@ -137,7 +139,7 @@ def test_a_client_that_waits_for_its_answer() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(BodyLimit(slow, {}, 0.05)({"type": "http", "path": "/", "headers": []}, receive, send))
+    asyncio.run(BodyLimit(slow, {}, 0.05)(SCOPE, receive, send))
     assert [message.get("status") for message in sent] == [200]
 
 
@@ -160,7 +162,7 @@ def test_an_app_that_fails_because_its_client_left() -> None:
         async def receive() -> Message:
             return waiting.pop(0)
 
-        await BodyLimit(failing, {"/": (1, "")}, 9)({"type": "http", "path": "/", "headers": []}, receive, send)
+        await BodyLimit(failing, {"/": (1, "")}, 9)(SCOPE, receive, send)
 
     asyncio.run(go({"type": "http.request", "body": b"12", "more_body": False}))
     assert sent[0]["status"] == 413

@@ -106,7 +106,7 @@ def test_fields_of_ours_in_bodies_of_others(body: str, status: int) -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": "/generate", "headers": []}
+    scope = {"type": "http", "method": "POST", "path": "/generate", "headers": []}
     asyncio.run(UniqueFields(app, ["/generate"], ["return_embedding", "return_hidden_states"])(scope, receive, send))
     assert sent[0]["status"] == status
     if status == 200:

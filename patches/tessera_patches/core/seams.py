@@ -17,4 +17,14 @@ SEAMS = (
         callers=("sglang.srt.plugins.load_plugins",),
         relied=("sglang.srt.plugins.hook_registry.HookRegistry.register",),
     ),
+    Seam(
+        target="sglang.srt.plugins.hook_registry.HookRegistry.apply_hooks",
+        hook=Hook.OBJECT,
+        phase=Phase.LOAD,
+        feature="",
+        handler="tessera_patches.apply:install",
+        guard=Guard.BODY,
+        why="Its log has no line for each of our hooks, fifty at a start: one of ours says what is on.",
+        remove_when="SGLang logs applied hooks at the level DEBUG.",
+    ),
 )
