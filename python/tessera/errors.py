@@ -23,17 +23,19 @@ _short = reprlib.Repr()
 _short.maxstring = _short.maxother = MAX_ECHOED_CHARACTERS
 
 ROW_STORE_FAILED = "row_store_failed"
-"""500: the row store could not be written or read; embeddings fail until the server is restarted."""
+"""500: a read of the row store failed, or an earlier write. Look for ``tessera:`` in the log, and restart the server
+if the store is broken."""
 ROWS_NOT_FINITE = "rows_not_finite"
-"""500: a pooled row is NaN or infinite: the model overflowed."""
+"""500: a row is NaN or infinite: the model overflows on this prompt."""
 ROWS_NOT_COLLECTED = "rows_not_collected"
-"""500: the request finished on a path on which its rows were not read."""
+"""500: the rows did not arrive within 30 s. Send it again; if it stays, report it with the lines of
+the log that have ``tessera:``."""
 NO_SUCH_POSITION = "no_such_position"
-"""400: a position in ``return_hidden_states.positions`` is beyond the rows that the request has."""
+"""400: ``return_hidden_states.positions`` or a span is beyond the N+M-1 rows that the request has."""
 REQUEST_ABORTED = "request_aborted"
-"""503: the request was aborted before it was done, for example by an operator."""
+"""503: the request was aborted before it was done, for example by an operator. Send it again."""
 WEIGHTS_CHANGED = "weights_changed"
-"""503: the weights changed while the request ran, so its rows are not all of the same weights."""
+"""503: the weights changed while the request ran, on a route that answers only rows. Send it again."""
 
 OF_ROWS = frozenset(
     {ROW_STORE_FAILED, ROWS_NOT_FINITE, ROWS_NOT_COLLECTED, NO_SUCH_POSITION, REQUEST_ABORTED, WEIGHTS_CHANGED}
@@ -67,7 +69,7 @@ class TesseraError(Exception):
 
 
 class BadRequest(TesseraError):
-    """HTTP 400. Names the field, the value it had and what is allowed.
+    """HTTP 400: a field is wrong, or the server lacks the flag it needs. Says what is allowed.
 
     Not a ``ValueError``: pydantic would swallow it and echo the whole request body instead.
     """
@@ -95,14 +97,14 @@ class BadValue(BadRequest, ValueError):
 
 
 class TooLarge(BadRequest):
-    """HTTP 413: a request or its answer is too much as a whole. A limit of one field's value is a `BadRequest`."""
+    """HTTP 413: a request or its answer is too large as a whole. A limit of one field's value is a ``bad_request``."""
 
     code = "too_large"
     status = 413
 
 
 class TooSlow(BadRequest):
-    """HTTP 408: the client takes too long to send its request."""
+    """HTTP 408: the body took longer than ``--body-max-seconds``."""
 
     code = "too_slow"
     status = 408

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from tessera import errors
 from tessera.capabilities.inject import refusals as injection
 from tessera.cli import parser
 from tessera.flags import Flags, name_of
@@ -109,18 +110,42 @@ def _versions() -> str:
     return table(("SGLang", *versions), *rows)
 
 
+def _explained(source: str) -> Iterator[tuple[str, str]]:
+    """Constants of a module, and the docstrings behind them."""
+    for assignment, reason in itertools.pairwise(ast.parse(source).body):
+        if not isinstance(assignment, ast.Assign) or not isinstance(target := assignment.targets[0], ast.Name):
+            continue
+        if isinstance(reason, ast.Expr) and isinstance(reason.value, ast.Constant):
+            yield target.id, " ".join(str(reason.value.value).split())
+
+
 def _limits() -> str:
-    """Maxima with their reasons, which are the docstrings behind them."""
+    """Maxima with their reasons."""
     source = (ROOT / "python/tessera/limits.py").read_text()
     values: dict[str, Any] = {}
     exec(compile(source, "limits.py", "exec"), values)  # noqa: S102 - the file as it is, not as it was imported
-    found = [
-        (f"`{target.id}`", f"{values[target.id]:,}", " ".join(str(reason.value.value).split()))
-        for assignment, reason in itertools.pairwise(ast.parse(source).body)
-        if isinstance(assignment, ast.Assign) and isinstance(target := assignment.targets[0], ast.Name)
-        if isinstance(reason, ast.Expr) and isinstance(reason.value, ast.Constant)
-    ]
+    found = [(f"`{name}`", f"{values[name]:,}", why) for name, why in _explained(source)]
     return table(("limit", "value", "why"), *found)
+
+
+def _errors() -> str:
+    """Codes that travel over HTTP, their status, and what the docstring says."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    found = [
+        (kind.code, kind.status, str(kind.__doc__).partition("\n")[0])
+        for kind in kinds
+        if issubclass(kind, errors.TesseraError) and "code" in vars(kind)
+        if kind not in {errors.TesseraError, errors.StartRefused}
+    ]
+    found += [
+        (code, errors.RequestFailed(code, "").status, why)
+        for name, why in _explained((ROOT / "python/tessera/errors.py").read_text())
+        if isinstance(code := getattr(errors, name), str)
+    ]
+    rows = [
+        (f"`{code}`", str(status), re.sub(r"^(HTTP )?\d+: ", "", why).replace("``", "`")) for code, status, why in found
+    ]
+    return table(("code", "status", "when, and what to do"), *rows)
 
 
 _SERIES = {"counter", "gauge", "histogram"}
@@ -250,6 +275,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "any": _refused_always,
     "versions": _versions,
     "limits": _limits,
+    "errors": _errors,
     "architectures": _architectures,
     "smollm2": _smollm2,
     "runners": _runners,
@@ -270,8 +296,9 @@ def generated(text: str) -> str:
     def fill(match: re.Match[str]) -> str:
         name = match[1]
         if name.startswith(SNIPPET):
-            code = (ROOT / name.removeprefix(SNIPPET)).read_text()
-            return f"{name} -->\n\n```python\n{code}```\n\n"
+            path = ROOT / name.removeprefix(SNIPPET)
+            language = {".py": "python", ".mjs": "javascript"}[path.suffix]
+            return f"{name} -->\n\n```{language}\n{path.read_text()}```\n\n"
         return f"{name} -->\n{TABLES[name]()}"
 
     return GENERATED.sub(fill, text)
