@@ -12,6 +12,8 @@ from tessera.launching.server import Progress, Server
 from tessera_testing.tiny import TINY
 
 _Key = tuple[Path, tuple[str, ...], tuple[tuple[str, str], ...], bool]
+_START_SECONDS = 600.0
+"""A spawned server of SGLang 0.5.23 with drafts took 144 s alone on two cores, and another process starts one, too."""
 MakeServer = Callable[..., Server]
 """`Server`, or what makes one from the same arguments."""
 
@@ -82,7 +84,8 @@ class ServerPool:
             self._stop_oldest()
         self._made += 1
         log_path = self._log_dir / f"server-{self._made:02d}.log" if self._log_dir else None
-        return make(model, *args, *self._common_args, env=env, log_path=log_path, progress=self._progress).__enter__()
+        how = {"env": env, "log_path": log_path, "progress": self._progress, "start_seconds": _START_SECONDS}
+        return make(model, *args, *self._common_args, **how).__enter__()
 
     def _stop_oldest(self) -> None:
         _, server = self._servers.popitem(last=False)
