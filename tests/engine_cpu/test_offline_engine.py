@@ -29,7 +29,7 @@ PROOF = "Complete the following Lean 4 code:\n\n```lean4\n/- tactic state:\nn : 
 def run(script: str, *args: str | Path) -> str:
     """Its output."""
     command = [sys.executable, str(SCRIPTS / script), str(TINY), *map(str, args)]
-    ended = subprocess.run(command, env=environment({}), capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(command, env=environment({}), capture_output=True, text=True, timeout=580, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     return ended.stdout
 
@@ -101,6 +101,7 @@ def test_mistakes(found: Any) -> None:
     assert "return_embeddings" in unknown
 
 
+@pytest.mark.timeout(600)  # it starts an engine, which no fixture does
 def test_the_first_use(tmp_path: Path, hf: HuggingFace) -> None:
     """What this project was made for runs with the stock engine."""
     out = run("seed.py", tmp_path / "found.npz")

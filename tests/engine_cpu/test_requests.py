@@ -139,7 +139,7 @@ def test_server_info_says_what_is_on(server: Server, bare: Server) -> None:
     assert any(target.endswith("ModelRunner.forward") for target in told["tessera"]["seams"]["scheduler"])
     off = httpx.get(f"{bare.url}/server_info", timeout=60).json()["tessera"]
     assert (off["on"], off["seams"]["scheduler"]) == ([], [])
-    assert len(off["seams"]["main"]) == 8
+    assert len(off["seams"]["main"]) == 10
 
 
 def test_server_info_lists_fingerprints(fingerprinting: Server) -> None:
