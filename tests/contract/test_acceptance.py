@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,8 +64,9 @@ def test_what_requests_add_to_logits(
         "sgl_verify_tree_greedy_cpu": torch.ops.sgl_kernel.verify_tree_greedy_cpu,
         "get_spec": lambda: SimpleNamespace(speculative_use_rejection_sampling=False),
     }
-    for name, value in on_cpu.items():
-        monkeypatch.setattr(eagle_utils, name, value, raising=False)
+    for module in (eagle_utils, sys.modules[eagle_utils.verify_tree_greedy_func.__module__]):
+        for name, value in on_cpu.items():
+            monkeypatch.setattr(module, name, value, raising=False)
     rng = torch.Generator().manual_seed(len(kept))
     lens = torch.randint(1, WIDTH + 1, (BATCH,), generator=rng)
     verified = torch.arange(WIDTH) < lens.unsqueeze(1)
