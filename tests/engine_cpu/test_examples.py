@@ -70,7 +70,7 @@ def test_nla_rollout(injecting: Server, server: Server, hf: HuggingFace) -> None
     """Log-probabilities are Hugging Face's with the vectors in place; a server that cannot take them is not used."""
     marker, vectors = 7, vectors_of(2, seed=9)
     prompt = [marker if place in {5, 9} else token for place, token in enumerate(prompt_of(20, seed=61))]
-    sampling = {"max_new_tokens": 6, "temperature": 1}
+    sampling = {"max_new_tokens": 6, "temperature": 1, "ignore_eos": True}
 
     def roll_out(server: Server) -> Sample:
         args = Namespace(sglang_router_ip="127.0.0.1", sglang_router_port=httpx.URL(server.url).port)
