@@ -66,6 +66,7 @@ def test_chains_are_drafts_one_at_a_time(*, eagle3: bool) -> None:
                 torch.testing.assert_close(alone[step].out[:, -1], whole[step].out[:, chain])
 
 
+@pytest.mark.full
 def test_smoke_training_and_widening(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses fall, and the wide models compute what the narrow ones do: 1e-5 of the logits' size, in float32."""
     records = [json.loads(line) for line in next(pair.glob("train-*.jsonl")).read_text().splitlines()]
@@ -96,6 +97,7 @@ def test_smoke_training_and_widening(pair: Path, tmp_path: Path, monkeypatch: py
     assert {name: (weight.dtype, weight.shape) for name, weight in found_sizes} == sizes
 
 
+@pytest.mark.full
 def test_the_useless_draft_is_useless(pair: Path, tmp_path: Path) -> None:
     """It has the size of the good one, and guesses otherwise."""
     good, useless = (load_file(pair / "eagle/model.safetensors") for _ in range(2))
@@ -107,6 +109,7 @@ def test_the_useless_draft_is_useless(pair: Path, tmp_path: Path) -> None:
     assert torch.equal(wide["fc.bias"][: SMOKE.head.hidden], good["fc.bias"])
 
 
+@pytest.mark.full
 def test_prompts_are_sorted_and_never_repeat(pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Easy ones have less entropy than hard ones; two draws of one prompt differ in their tag; seeds repeat."""
     path = tmp_path / "prompts.json"

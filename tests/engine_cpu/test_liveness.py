@@ -17,10 +17,10 @@ HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 LINE = r"tessera: self-check passed: SGLang calls all (\d+) hooks that every request needs"
 SERVERS = [
     (HIDDEN,),
-    (INJECTION, "--disable-overlap-schedule"),
+    pytest.param((INJECTION, "--disable-overlap-schedule"), marks=pytest.mark.full),
     (HIDDEN, INJECTION, *TWO_RANKS),
-    (HIDDEN, INJECTION, "--skip-tokenizer-init"),
-    (HIDDEN, *drafting("EAGLE", TREE)),
+    pytest.param((HIDDEN, INJECTION, "--skip-tokenizer-init"), marks=pytest.mark.full),
+    pytest.param((HIDDEN, *drafting("EAGLE", TREE)), marks=pytest.mark.full),
 ]
 SIZED = [
     ("--tile-spec", *drafting("STANDALONE", chain(3))),

@@ -131,6 +131,7 @@ def test_a_model_that_makes_other_embeddings_of_ids_is_refused(refusal: Refusal,
     assert "refusing to start: --enable-injection does not support GraniteMoeHybridForCausalLM: rows of the same" in log
 
 
+@pytest.mark.full
 def test_windows_that_leave_their_own_pool(server_pool: ServerPool, tmp_path: Path) -> None:
     """It holds an eighth of the tokens: slots leave it, prefixes are shared, and requests are retracted."""
     served, reference = make(tmp_path, "Mellum")

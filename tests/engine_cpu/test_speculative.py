@@ -22,6 +22,7 @@ from tessera_testing.claims import verdicts
 from tessera_testing.drafts import TREE, chain, code_and_noise, drafting, retracting
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import generate
+from tessera_testing.marks import only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 
@@ -35,6 +36,16 @@ SERVERS = {
     "standalone": drafting("STANDALONE", TREE),
     "ngram": ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "8"),
 }
+
+
+TREES_FIRST = pytest.mark.parametrize(
+    "speculative", ["eagle3", *only_in_full("eagle", "standalone", "ngram")], indirect=True
+)
+"""Of the algorithms, which accept by the same code, the one with the largest trees."""
+CHAINS_FIRST = pytest.mark.parametrize(
+    "speculative", ["eagle", *only_in_full("eagle3", "standalone", "ngram")], indirect=True
+)
+"""The one with chains."""
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -79,6 +90,7 @@ def test_tokens_and_rows(speculative: Server, hf: HuggingFace) -> None:
     assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
 
 
+@TREES_FIRST
 def test_a_stop_among_accepted_drafts(speculative: Server, hf: HuggingFace) -> None:
     """Rows end where the answer ends, not where the verification did."""
     prompts = code_and_noise(hf.tokenizer, seed=1)[:4]
@@ -91,6 +103,7 @@ def test_a_stop_among_accepted_drafts(speculative: Server, hf: HuggingFace) -> N
             check(hf, prompt, answer)
 
 
+@CHAINS_FIRST
 def test_a_stop_before_the_limit(speculative: Server, hf: HuggingFace) -> None:
     """Both among the tokens of one step: the stop counts, in text, tokens and rows, streamed or twice at once."""
     prompt = [321, 538, 266, 810, 274, 637]
@@ -140,6 +153,7 @@ def test_two_samples(speculative: Server, hf: HuggingFace) -> None:
         check(hf, prompt, answer)
 
 
+@CHAINS_FIRST
 def test_canaries(speculative: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
     """100 requests, 16 at once: shared prefixes, vectors, every option, streams, and clients that leave half-way."""
     injecting = 0.0 if request.node.callspec.params["speculative"] == "ngram" else 0.3
@@ -150,6 +164,7 @@ def test_canaries(speculative: Server, hf: HuggingFace, request: pytest.FixtureR
     assert sum(verdict.cached > 0 for verdict in judged) > len(judged) / 3
 
 
+@TREES_FIRST
 def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
     """TOPLOC: a verifier, which drafts nothing in a prefill, accepts what was made with drafts; streamed as well."""
     claims = proven(speculative, code_and_noise(hf.tokenizer, seed=9))

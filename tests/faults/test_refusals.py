@@ -17,7 +17,7 @@ from tessera.launching.command import command, environment
 from tessera_patches.core.versions import installed
 from tessera_testing.drafts import chain, drafting
 from tessera_testing.free_port import free_port
-from tessera_testing.marks import absent, needs
+from tessera_testing.marks import absent, needs, only_in_full
 from tessera_testing.refusal import Refusal, expect_refusal
 from tessera_testing.tiny import TINY
 
@@ -177,7 +177,7 @@ def test_a_model_that_does_not_go_with_an_option_ends_the_start(model_logs: dict
 
 
 @needs("tilespec")
-@pytest.mark.parametrize("replicas", ["1", "2"])
+@pytest.mark.parametrize("replicas", ["1", *only_in_full("2")])
 def test_a_scheduler_that_cannot_serve_ends_the_start(refusal: Refusal, replicas: str) -> None:
     """Whoever waits for it: the launcher, or the controller of several.
 
@@ -203,7 +203,7 @@ def test_sglangs_other_launcher_loads_us_too() -> None:
     assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in log
 
 
-@pytest.mark.parametrize("start", [expect_refusal, serve])
+@pytest.mark.parametrize("start", [expect_refusal, pytest.param(serve, marks=pytest.mark.full)])
 def test_a_model_that_is_not_there_is_one_line(start: Callable[..., str], tmp_path: Path) -> None:
     """Of both launchers, with the option's name, and no traceback."""
     log = start(tmp_path / "no-such-model", HIDDEN)

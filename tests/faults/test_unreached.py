@@ -8,7 +8,7 @@ from tessera.launching.server import Server
 from tessera_patches import inventory
 from tessera_patches.core.seam import Phase, Runs
 from tessera_testing.drafts import chain, drafting
-from tessera_testing.marks import absent
+from tessera_testing.marks import absent, only_in_full
 from tessera_testing.pool import MakeServer
 from tessera_testing.refusal import Refusal, expect_refusal
 from tessera_testing.tiny import TINY
@@ -56,7 +56,7 @@ def test_seams_of_a_request(refusal: Refusal) -> None:
     assert not_called(targets) in log.splitlines()
 
 
-@pytest.mark.parametrize("target", [READY, f"{HTTP}.set_global_state"])
+@pytest.mark.parametrize("target", [READY, *only_in_full(f"{HTTP}.set_global_state")])
 def test_seams_of_the_main_process(refusal: Refusal, target: str) -> None:
     """Those from which others are judged, one by one."""
     log = refusal(TINY, HIDDEN, env=env(target))
@@ -87,7 +87,11 @@ def test_the_one_that_looks_at_answers(make_server: MakeServer) -> None:
     [
         ((CONSTRUCTOR,), "SGLang did not call our hook on ServerArgs.__init__"),
         ((RESOLVED,), f"SGLang did not call our hooks on {RESOLVED}"),
-        ((STARTED,), "rows: SGLang started this process without ServerArgs.check_server_args"),
+        pytest.param(
+            (STARTED,),
+            "rows: SGLang started this process without ServerArgs.check_server_args",
+            marks=pytest.mark.full,
+        ),
         ((STARTED, JOINED), "rows: SGLang started this process without ServerArgs.check_server_args"),
         ((JOINED,), f"SGLang did not call our hooks on {JOINED}"),
     ],
