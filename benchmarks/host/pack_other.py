@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Pack another SGLang with its own stack (torch, triton, kernels) for a GPU host that has an older torch, and nothing else.
+
+    python3 benchmarks/host/pack_other.py VENV --name .gpu23             # .gpu23-0, .gpu23-1, ...: parts of one site.tar.xz
+    python3 benchmarks/host/pack_other.py VENV --name .gpu23 --overlay   # .gpu23-overlay: Python alone, over the pack of .venv
+
+Run from the checkout, when gpu_lease.sh has packed. Of GPU code only what Hopper runs is carried (trim_fatbin.py); of
+libraries only those that the host's torch lacks or has in a version without functions that torch calls: here NCCL.
+other_unpack.sh puts all together there. Takes five minutes and 3 GB beneath the temporary folder; needs xz, strip, readelf.
+"""
+
+import argparse
+import importlib.metadata
+import pathlib
+import runpy
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+
+import trim_fatbin
+
+TOOLS = pathlib.Path(".gpu-tools")  # a copy of ../shared/gpu, as gpu_lease.sh makes it
+ARCHITECTURE = 90
+PART = 42 << 20  # bytes at most: a transfer holds 64 MiB, with the tree
+LEVEL = "-9"
+# On the host in a version that does not go with this torch; it is small, or it is asked for by version.
+CARRIED = {"torch", "torchvision", "triton", "timm", "sentencepiece", "protobuf", "setuptools", "typing-extensions", "nvidia-ml-py"}
+# The venv's tools and what no path that we run imports, beside the lists of shared/gpu/pack.py.
+UNUSED = set(
+    """nccl-extensions nvshmem4py-cu13 sgl-deep-ep sgl-flash-mla sglang-router toploc mkdocs mkdocs-material
+    mkdocs-material-extensions mkdocs-get-deps babel backrefs pymdown-extensions schemathesis jsonschema-rs fonttools
+    ast-serialize hypothesis-jsonschema hypothesis-graphql graphql-core watchdog ghp-import mypy-extensions librt
+    pytest-xdist""".split()
+)
+DROP = (
+    *("/tests/", "/test/", "__pycache__", ".pyi", ".a", "sgl_kernel/sm100", "sgl_kernel/infllm_ops", "sgl_kernel/flashmla_ops"),
+    *("sglang/multimodal_gen/", "sglang/srt/rust_extensions/", "torch/bin/", "torch/share/", "torch/include/", "torch/testing/_internal/"),
+    *("triton/backends/amd/", "triton/backends/nvidia/bin/", "triton/backends/nvidia/lib/cupti", "triton/_C/libproton"),
+    *("triton/instrumentation/", "triton/plugins/", "triton/FileCheck"),
+    *("flashinfer/data/csrc/cake_", "flashinfer/data/csrc/alphamoe", "flashinfer/fused_moe/backends/cudnn_frost/artifacts/"),
+    "flashinfer/data/spdlog",
+)
+NCCL = "nvidia/nccl/lib/libnccl.so.2"
+
+
+def dropped(name: str) -> bool:
+    return any(part in "/" + name if "/" in part or part == "__pycache__" else name.endswith(part) for part in DROP)
+
+
+def files(site: pathlib.Path, beneath: pathlib.Path | None) -> Iterator[str]:
+    """Paths in `site` of what travels; as an overlay over `beneath`, what differs there and is not built for one torch."""
+    known = runpy.run_path(str(TOOLS / "pack.py"))
+    normal = known["normal"]
+    out = {normal(name) for name in known["ON_HOST"] + known["UNUSED"]} | UNUSED
+    carried = CARRIED
+    if beneath:
+        out |= {"sglang-kernel", "sgl-deep-gemm", "torch-memory-saver", "torch-c-dlpack-ext"}
+        out |= {normal(dist.metadata["Name"]) for dist in installed(beneath) if dist.version == version(site, dist.metadata["Name"])}
+        carried = CARRIED - {"torch", "torchvision", "triton", "setuptools"}
+    for dist in installed(site):
+        name = normal(dist.metadata["Name"])
+        editable = '"editable": true' in (dist.read_text("direct_url.json") or "")
+        if editable or (name not in carried and (name in out or name.startswith("nvidia-"))):
+            continue
+        for file in map(str, dist.files or []):
+            if not file.startswith("..") and not dropped(file) and (site / file).is_file():
+                yield file
+    if not beneath:
+        yield NCCL
+
+
+def installed(site: pathlib.Path) -> Iterator[importlib.metadata.Distribution]:
+    return importlib.metadata.distributions(path=[str(site)])
+
+
+def version(site: pathlib.Path, name: str) -> str:
+    """The version of a distribution in `site`; empty if it is not there."""
+    return next((dist.version for dist in importlib.metadata.distributions(name=name, path=[str(site)])), "")
+
+
+def smaller(path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """The library without symbols that only debuggers read, and with Hopper's GPU code alone."""
+    trimmed, stripped = folder / "trimmed", folder / "stripped"
+    # FlashAttention's kernels for FP8 are a fifth of it, and of no use with the models that we serve.
+    trimmed.write_bytes(trim_fatbin.trim(path, ARCHITECTURE, [b"float_e4m3"])[0])
+    subprocess.run(["strip", "--strip-unneeded", "-o", stripped, trimmed], check=True)
+    return stripped
+
+
+def pack(site: pathlib.Path, beneath: pathlib.Path | None, folder: pathlib.Path) -> pathlib.Path:
+    """A compressed archive of what travels."""
+    tar, packed = folder / "site.tar", folder / "site.tar.zst"
+    with tarfile.open(tar, "w") as archive:
+        for file in sorted(set(files(site, beneath))):
+            path = site / file
+            if ".so" in path.name and path.stat().st_size > 1 << 20:
+                path = smaller(path, folder)
+            archive.add(path, arcname=file)
+    print(f"{tar.stat().st_size >> 20} MiB before compression", flush=True)
+    subprocess.run(["zstd", "-q", "-f", LEVEL, "-T2", "--long=27", tar, "-o", packed], check=True)
+    return packed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("venv", type=pathlib.Path)
+    parser.add_argument("--name", default=".gpu-other")
+    parser.add_argument("--overlay", type=pathlib.Path, metavar="VENV", help="the venv whose pack the overlay lies over")
+    args = parser.parse_args()
+    (site,) = args.venv.glob("lib/python3*/site-packages")
+    beneath = next(args.overlay.glob("lib/python3*/site-packages")) if args.overlay else None
+    with tempfile.TemporaryDirectory() as folder:
+        packed = pack(site, beneath, pathlib.Path(folder))
+        size = packed.stat().st_size
+        count = 1 if beneath else -(-size // PART)
+        with packed.open("rb") as file:
+            for number in range(count):
+                part = pathlib.Path(f"{args.name}-{'overlay' if beneath else number}")
+                part.mkdir(exist_ok=True)
+                (part / f"part.{number:02}").write_bytes(file.read(-(-size // count)))
+    print(f"{size >> 20} MiB in {count} parts")
+
+
+if __name__ == "__main__":
+    main()

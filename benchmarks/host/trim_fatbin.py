@@ -1,0 +1,77 @@
+"""Leave in a library only the GPU code that one architecture runs, for a pack that travels.
+
+    python3 benchmarks/host/trim_fatbin.py LIBRARY OUT 90 [--drop NAME...]
+
+A section with GPU code is a row of containers, one for each compiled file, each a row of entries, one for each architecture.
+Offsets into the section stay: kept entries move to their container's start, what they leave is zeros, which compress to
+nothing. A container of which nothing runs there keeps its smallest entry, as files that were compiled for another
+architecture alone have in every release.
+"""
+import argparse
+import pathlib
+import struct
+import subprocess
+from collections.abc import Iterator
+
+CONTAINER = struct.Struct("<IHHQ")  # magic, version, size of this header, size of all entries
+ENTRY = struct.Struct("<HHIQ12xI")  # kind, version, size of this header, size of the code; architecture, such as 90
+MAGIC = 0xBA55ED50
+ELF = 2  # kind: machine code; 1 is PTX
+
+
+def sections(library: pathlib.Path) -> Iterator[tuple[int, int]]:
+    """Offset and size, in bytes, of each section with GPU code: linked, and still to be linked with other libraries'."""
+    lines = subprocess.run(["readelf", "-SW", library], check=True, capture_output=True, text=True).stdout.splitlines()
+    for line in lines:
+        fields = line.replace("[", "").replace("]", "").split()
+        if len(fields) > 5 and fields[1] in (".nv_fatbin", "__nv_relfatbin"):
+            yield int(fields[4], 16), int(fields[5], 16)
+
+
+def entries(code: bytearray, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+    """Kind, architecture and bytes of each entry between two offsets."""
+    while start < end:
+        kind, _, header, size, architecture = ENTRY.unpack_from(code, start)
+        yield kind, architecture, bytes(code[start : start + header + size])
+        start += header + size
+
+
+def trim(library: pathlib.Path, architecture: int, drop: list[bytes]) -> tuple[bytearray, int]:
+    """The library with code of `architecture` only, none of kernels whose names contain one of `drop`, and how many bytes of
+    code are left. Names can be read in code that is not compressed only.
+    """
+    code, left = bytearray(library.read_bytes()), 0
+    for place, size in sections(library):
+        end = place + size
+        while place < end:
+            magic, version, header, length = CONTAINER.unpack_from(code, place)
+            if magic != MAGIC:
+                raise ValueError(f"{library}: no container at {place:#x}; is this another format?")
+            start = place + header
+            place = start + length
+            found = list(entries(code, start, place))
+            kept = [entry for kind, arch, entry in found if kind == ELF and arch == architecture]
+            kept = kept or [entry for kind, arch, entry in found if kind != ELF and arch <= architecture]
+            if not kept or any(name in entry for entry in kept for name in drop):
+                kept = [min((entry for _, _, entry in found), key=len)] if found else []
+            joined = b"".join(kept)
+            left += len(joined)
+            code[start:place] = joined + bytes(length - len(joined))
+            CONTAINER.pack_into(code, start - header, magic, version, header, len(joined))
+    return code, left
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("architecture", type=int)
+    parser.add_argument("--drop", nargs="*", default=[])
+    args = parser.parse_args()
+    code, left = trim(args.library, args.architecture, [name.encode() for name in args.drop])
+    args.out.write_bytes(code)
+    print(f"{args.library.name}: {left >> 20} MiB of GPU code are left")
+
+
+if __name__ == "__main__":
+    main()
