@@ -22,8 +22,9 @@ import trim_fatbin
 
 TOOLS = pathlib.Path(".gpu-tools")  # a copy of ../shared/gpu, as gpu_lease.sh makes it
 ARCHITECTURE = 90
-PART = 42 << 20  # bytes at most: a transfer holds 64 MiB, with the tree
+PART = 45 << 20  # bytes at most: a transfer holds 64 MiB, with the tree
 LEVEL = "-9"
+FA3 = "flash_ops.abi3.so"
 # On the host in a version that does not go with this torch; it is small, or it is asked for by version.
 CARRIED = {"torch", "torchvision", "triton", "timm", "sentencepiece", "protobuf", "setuptools", "typing-extensions", "nvidia-ml-py"}
 # The venv's tools and what no path that we run imports, beside the lists of shared/gpu/pack.py.
@@ -31,15 +32,15 @@ UNUSED = set(
     """nccl-extensions nvshmem4py-cu13 sgl-deep-ep sgl-flash-mla sglang-router toploc mkdocs mkdocs-material
     mkdocs-material-extensions mkdocs-get-deps babel backrefs pymdown-extensions schemathesis jsonschema-rs fonttools
     ast-serialize hypothesis-jsonschema hypothesis-graphql graphql-core watchdog ghp-import mypy-extensions librt
-    pytest-xdist""".split()
+    pytest-xdist deepseek-recipe tml-renderers nvidia-mathdx""".split()
 )
 DROP = (
     *("/tests/", "/test/", "__pycache__", ".pyi", ".a", "sgl_kernel/sm100", "sgl_kernel/infllm_ops", "sgl_kernel/flashmla_ops"),
-    *("sglang/multimodal_gen/", "sglang/srt/rust_extensions/", "torch/bin/", "torch/share/", "torch/include/", "torch/testing/_internal/"),
-    *("triton/backends/amd/", "triton/backends/nvidia/bin/", "triton/backends/nvidia/lib/cupti", "triton/_C/libproton"),
+    *("sglang/multimodal_gen/", "sglang/srt/rust_extensions/", "torch/bin/protoc", "torch/share/", "torch/include/"),
+    *("triton/backends/amd/lib/", "triton/backends/amd/include/", "triton/backends/nvidia/bin/", "triton/backends/nvidia/lib/cupti", "triton/_C/libproton"),
     *("triton/instrumentation/", "triton/plugins/", "triton/FileCheck"),
     *("flashinfer/data/csrc/cake_", "flashinfer/data/csrc/alphamoe", "flashinfer/fused_moe/backends/cudnn_frost/artifacts/"),
-    "flashinfer/data/spdlog",
+    *("flashinfer/data/csrc/kda/", "flashinfer/data/csrc/gdn/", "flashinfer/data/csrc/blackwell"),
 )
 NCCL = "nvidia/nccl/lib/libnccl.so.2"
 
@@ -82,8 +83,8 @@ def version(site: pathlib.Path, name: str) -> str:
 def smaller(path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """The library without symbols that only debuggers read, and with Hopper's GPU code alone."""
     trimmed, stripped = folder / "trimmed", folder / "stripped"
-    # FlashAttention's kernels for FP8 are a fifth of it, and of no use with the models that we serve.
-    trimmed.write_bytes(trim_fatbin.trim(path, ARCHITECTURE, [b"float_e4m3"])[0])
+    # FlashAttention's kernels for FP8 and float16 are two thirds of it: we serve bfloat16 with it.
+    trimmed.write_bytes(trim_fatbin.trim(path, ARCHITECTURE, [b"float_e4m3", b"6half_t"] if path.name == FA3 else [])[0])
     subprocess.run(["strip", "--strip-unneeded", "-o", stripped, trimmed], check=True)
     return stripped
 

@@ -9,6 +9,7 @@ architecture alone have in every release.
 """
 import argparse
 import pathlib
+import re
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ CONTAINER = struct.Struct("<IHHQ")  # magic, version, size of this header, size 
 ENTRY = struct.Struct("<HHIQ12xI")  # kind, version, size of this header, size of the code; architecture, such as 90
 MAGIC = 0xBA55ED50
 ELF = 2  # kind: machine code; 1 is PTX
+KERNEL = re.compile(rb"\.text\.(\w+)")
 
 
 def sections(library: pathlib.Path) -> Iterator[tuple[int, int]]:
@@ -36,9 +38,15 @@ def entries(code: bytearray, start: int, end: int) -> Iterator[tuple[int, int, b
         start += header + size
 
 
+def useless(found: list[tuple[int, int, bytes]], drop: list[bytes]) -> bool:
+    """Whether all kernels of a container have one of `drop` in their names. Names can be read in code that is not compressed."""
+    names = {name for _, _, entry in found for name in KERNEL.findall(entry)}
+    return bool(names) and all(any(part in name for part in drop) for name in names)
+
+
 def trim(library: pathlib.Path, architecture: int, drop: list[bytes]) -> tuple[bytearray, int]:
-    """The library with code of `architecture` only, none of kernels whose names contain one of `drop`, and how many bytes of
-    code are left. Names can be read in code that is not compressed only.
+    """The library with code of `architecture` only, without files of which all kernels' names contain one of `drop`, and how
+    many bytes of code are left.
     """
     code, left = bytearray(library.read_bytes()), 0
     for place, size in sections(library):
@@ -52,7 +60,7 @@ def trim(library: pathlib.Path, architecture: int, drop: list[bytes]) -> tuple[b
             found = list(entries(code, start, place))
             kept = [entry for kind, arch, entry in found if kind == ELF and arch == architecture]
             kept = kept or [entry for kind, arch, entry in found if kind != ELF and arch <= architecture]
-            if not kept or any(name in entry for entry in kept for name in drop):
+            if not kept or useless(found, drop):
                 kept = [min((entry for _, _, entry in found), key=len)] if found else []
             joined = b"".join(kept)
             left += len(joined)
