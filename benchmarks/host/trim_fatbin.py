@@ -2,11 +2,12 @@
 
     python3 benchmarks/host/trim_fatbin.py LIBRARY OUT 90 [--drop NAME...]
 
-A section with GPU code is a row of containers, one for each compiled file, each a row of entries, one for each architecture.
-Offsets into the section stay: kept entries move to their container's start, what they leave is zeros, which compress to
-nothing. A container of which nothing runs there keeps its smallest entry, as files that were compiled for another
-architecture alone have in every release.
+A section with GPU code is a row of containers, one for each compiled file, each a row of entries, one for each
+architecture. Offsets into the section stay: kept entries move to their container's start, what they leave is zeros,
+which compress to nothing. A container of which nothing runs there keeps its smallest entry, as files that were compiled
+for another architecture alone have in every release.
 """
+
 import argparse
 import pathlib
 import re
@@ -22,9 +23,9 @@ KERNEL = re.compile(rb"\.text\.(\w+)")
 
 
 def sections(library: pathlib.Path) -> Iterator[tuple[int, int]]:
-    """Offset and size, in bytes, of each section with GPU code: linked, and still to be linked with other libraries'."""
-    lines = subprocess.run(["readelf", "-SW", library], check=True, capture_output=True, text=True).stdout.splitlines()
-    for line in lines:
+    """Offset and size, in bytes, of each section with GPU code: linked, and still to be linked."""
+    text = subprocess.run(["readelf", "-SW", library], check=True, capture_output=True, text=True).stdout  # noqa: S607
+    for line in text.splitlines():
         fields = line.replace("[", "").replace("]", "").split()
         if len(fields) > 5 and fields[1] in (".nv_fatbin", "__nv_relfatbin"):
             yield int(fields[4], 16), int(fields[5], 16)
@@ -39,37 +40,42 @@ def entries(code: bytearray, start: int, end: int) -> Iterator[tuple[int, int, b
 
 
 def useless(found: list[tuple[int, int, bytes]], drop: list[bytes]) -> bool:
-    """Whether all kernels of a container have one of `drop` in their names. Names can be read in code that is not compressed."""
+    """Whether all kernels of a container have one of `drop` in their names. Compressed code shows none."""
     names = {name for _, _, entry in found for name in KERNEL.findall(entry)}
     return bool(names) and all(any(part in name for part in drop) for name in names)
 
 
 def trim(library: pathlib.Path, architecture: int, drop: list[bytes]) -> tuple[bytearray, int]:
-    """The library with code of `architecture` only, without files of which all kernels' names contain one of `drop`, and how
-    many bytes of code are left.
+    """The library with code of `architecture` only, and how many bytes of it are left.
+
+    Args:
+        library: an ELF file.
+        architecture: such as 90.
+        drop: files whose kernels all have one of these in their names are left out, too.
     """
     code, left = bytearray(library.read_bytes()), 0
-    for place, size in sections(library):
-        end = place + size
+    for first, size in sections(library):
+        place, end = first, first + size
         while place < end:
             magic, version, header, length = CONTAINER.unpack_from(code, place)
             if magic != MAGIC:
                 raise ValueError(f"{library}: no container at {place:#x}; is this another format?")
             start = place + header
-            place = start + length
-            found = list(entries(code, start, place))
+            found = list(entries(code, start, start + length))
             kept = [entry for kind, arch, entry in found if kind == ELF and arch == architecture]
             kept = kept or [entry for kind, arch, entry in found if kind != ELF and arch <= architecture]
             if not kept or useless(found, drop):
                 kept = [min((entry for _, _, entry in found), key=len)] if found else []
             joined = b"".join(kept)
             left += len(joined)
-            code[start:place] = joined + bytes(length - len(joined))
-            CONTAINER.pack_into(code, start - header, magic, version, header, len(joined))
+            code[start : start + length] = joined + bytes(length - len(joined))
+            CONTAINER.pack_into(code, place, magic, version, header, len(joined))
+            place = start + length
     return code, left
 
 
 def main() -> None:
+    """Write the smaller library."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
