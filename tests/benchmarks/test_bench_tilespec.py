@@ -178,10 +178,10 @@ def test_launches_are_timed_in_both_sorts_of_graphs() -> None:
     ]
 
 
-def test_what_is_hooked_is_what_the_worker_calls() -> None:
+def test_what_is_hooked_is_what_is_called() -> None:
     """By its name in its module, and nothing else there measures: a hook on another function would hold nobody."""
     cpu.enable()  # else SGLang's attention is not imported on a machine without a GPU
     module, name = profile_gate._TARGET.rsplit(".", 1)
-    worker = importlib.import_module("tessera_patches.tilespec.worker")
-    assert vars(worker)["tilespec_profile"] is importlib.import_module(module)
-    assert f"tilespec_profile.{name}(self, " in inspect.getsource(worker.AdaptiveWorker.profile)
+    deciders = importlib.import_module("tessera_patches.tilespec.start.deciders")
+    assert vars(deciders)["tilespec_profile"] is importlib.import_module(module)
+    assert f"tilespec_profile.{name}(worker, " in inspect.getsource(deciders.measured_decider)

@@ -21,16 +21,15 @@ PENALTIES, BIAS, GRAMMAR = "penalties", "bias", "grammar"
 
 
 @pytest.fixture(scope="module")
-def modules() -> tuple[Any, Any, Any, Any]:
+def modules() -> tuple[Any, Any, Any]:
     """SGLang's function and ours: imported late, for SGLang takes seconds."""
     cpu.enable()
     from sglang.srt.speculative import eagle_utils
 
     from tessera_patches.tilespec import entry as tilespec
-    from tessera_patches.tilespec.verify import accept as tilespec_accept
-    from tessera_patches.tilespec.verify import pack
+    from tessera_patches.tilespec import step
 
-    return eagle_utils, tilespec, tilespec_accept, pack
+    return eagle_utils, tilespec, step
 
 
 def chains_of(tokens: torch.Tensor, lens: torch.Tensor) -> SimpleNamespace:
@@ -50,10 +49,10 @@ def chains_of(tokens: torch.Tensor, lens: torch.Tensor) -> SimpleNamespace:
 
 @pytest.mark.parametrize("kept", [(PENALTIES,), (BIAS,), (GRAMMAR,), (PENALTIES, BIAS, GRAMMAR), ()])
 def test_what_requests_add_to_logits(
-    monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any, Any], kept: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any], kept: tuple[str, ...]
 ) -> None:
     """Biases are each request's own, penalties and masks each token's, whatever part of a draft is verified; greedy."""
-    eagle_utils, tilespec, tilespec_accept, pack = modules
+    eagle_utils, tilespec, step = modules
     from sglang.srt.constrained.base_grammar_backend import GrammarMask
     from sglang.srt.constrained.outlines_backend import OutlinesGrammar
 
@@ -106,8 +105,7 @@ def test_what_requests_add_to_logits(
     total = int(lens.sum())
     ours = chains_of(tokens, torch.full((BATCH,), WIDTH))
     rows = VerifyRows(*(torch.zeros(BATCH * WIDTH, dtype=torch.int64) for _ in range(3)))
-    pack.PartialVerify(plan, total, total, pack.PlanViews(), rows).attach(ours)
-    tilespec_accept.ChainVerify(plan.qo_indptr, recent).attach(ours)
+    step.Step(plan.qo_indptr, plan, total, total, padded=rows, recent=recent).attach(ours)
     sampling.tessera_penalties = penalties
     padded = torch.cat([logits[verified.flatten()], torch.full((9, VOCABULARY), torch.nan)])
     output = SimpleNamespace(next_token_logits=padded, hidden_states=None)
@@ -139,10 +137,10 @@ def penalties_of(rng: torch.Generator) -> Penalties:
 
 @pytest.mark.parametrize("limits", [(3, 0.6, 0.0), (3, 1.0, 0.0), (2**30, 0.6, 0.0), (2**30, 1.0, 0.3), (3, 0.9, 0.3)])
 def test_sglang_gets_trees_cut_as_its_sampler_would(
-    modules: tuple[Any, Any, Any, Any], limits: tuple[int, float, float]
+    modules: tuple[Any, Any, Any], limits: tuple[int, float, float]
 ) -> None:
     """After all that requests add to logits, once; and log-probabilities are taken of what was not cut."""
-    _, tilespec, _, _ = modules
+    _, tilespec, _ = modules
     bs, width, vocabulary = 5, 3, 11
     rng = torch.Generator().manual_seed(limits[0])
     logits, bias = (

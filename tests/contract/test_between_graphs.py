@@ -11,7 +11,7 @@ from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 
 from tessera_patches.tilespec.draft import proposals
 from tessera_patches.tilespec.draft.chains import omits_links
-from tessera_patches.tilespec.draft.drafts import score_chains, score_trees
+from tessera_patches.tilespec.draft.drafts import ChainDraftWorker, TreeDraftWorker
 from tessera_patches.tilespec.verify.single_load import SingleLoadGraphRunner, load_batches_once
 
 
@@ -42,8 +42,8 @@ def test_only_sglangs_own_runner_loads_once() -> None:
     assert type(other) is other_class
 
 
-@pytest.mark.parametrize("score", [score_chains, score_trees])
-def test_draft_forwards_are_captured_without_copies_of_their_inputs(score: Any) -> None:
+@pytest.mark.parametrize("ours", [ChainDraftWorker, TreeDraftWorker])
+def test_draft_forwards_are_captured_without_copies_of_their_inputs(ours: type) -> None:
     """In the whole capture, and in no other forward."""
 
     class Drafts:
@@ -58,8 +58,7 @@ def test_draft_forwards_are_captured_without_copies_of_their_inputs(score: Any) 
             seen.append(envs.SGLANG_EAGER_INPUT_NO_COPY.get())
 
     seen: list[bool] = []
-    drafts = Drafts()
-    score(drafts)
+    drafts: Any = type("Ours", (ours, Drafts), {})()
     drafts._capture_cuda_graphs()
     assert seen == [True]
     assert not envs.SGLANG_EAGER_INPUT_NO_COPY.get()
@@ -80,8 +79,7 @@ def test_chains_have_no_links_where_nobody_follows_them(
         def draft(self, _: Any) -> bool | None:
             return omits_links.value
 
-    drafts: Any = Drafts()
-    score_chains(drafts)
+    drafts: Any = type("Ours", (ChainDraftWorker, Drafts), {})()
     backend = SimpleNamespace(reads_no_mask=True) if reads_no_mask else SimpleNamespace()
     drafts.target_worker = SimpleNamespace(model_runner=SimpleNamespace(attn_backend=backend))
     sampling = SimpleNamespace(is_any_greedy=True)

@@ -13,7 +13,6 @@ from sglang.srt.speculative.spec_utils import select_top_k_tokens
 
 from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
-from tessera_patches.core.changes import extend_class
 from tessera_patches.engine.workers import SELECTS_ROWS
 from tessera_patches.tilespec.draft import first_tokens, proposals
 from tessera_patches.tilespec.draft.chains import (
@@ -25,7 +24,7 @@ from tessera_patches.tilespec.draft.chains import (
     map_to_target_ids,
     omits_links,
 )
-from tessera_patches.tilespec.draft.drafts import score_chains
+from tessera_patches.tilespec.draft.drafts import ChainDraftWorker
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens
 from tessera_patches.tilespec.draft.proposals import confidence_sink, sample_proposal
 from tessera_patches.tilespec.draft.vocabulary import draft_ids, draft_vocab_size
@@ -46,8 +45,7 @@ def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token(monkeypatch: py
     seen: list[torch.Tensor] = []
     warm = torch.tensor([[0.8], [1.0]])
     asked = SimpleNamespace(temperatures=warm, top_ks=torch.tensor([50, 1]), is_any_greedy=True)
-    drafts: Any = Drafts()
-    score_chains(drafts)
+    drafts: Any = type("Ours", (ChainDraftWorker, Drafts), {})()
     found = drafts._draft_extend_for_prefill(SimpleNamespace(sampling_info=asked))
     assert torch.equal(found.topk_p, torch.tensor([[0.7], [0.6]]))
     assert torch.equal(found.topk_index, DRAWN)
@@ -150,7 +148,7 @@ def test_first_tokens_come_with_their_confidence(monkeypatch: pytest.MonkeyPatch
             )
 
     seen: list[Any] = []
-    drafts: Any = extend_class(Drafts, FirstTokens)()
+    drafts: Any = type("Ours", (FirstTokens, Drafts), {})()
     model = AcceptanceModel.create(torch.rand(3), torch.zeros(1, 4), 2, "cpu")
     drafts.scores = Scores(2, 1, "cpu", model)
     result: Any = SimpleNamespace()

@@ -29,14 +29,16 @@ def engine(sglang_imports: None) -> Any:
     from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
     from tessera_patches.tilespec.attention.triton import RaggedTriton
-    from tessera_patches.tilespec.draft import trees as tilespec_trees
+    from tessera_patches.tilespec.step import Step
+    from tessera_patches.tilespec.verify.prune import prune_trees
 
     return SimpleNamespace(
         attend=extend_attention_fwd,
         backend=RaggedTriton,
         layout=RaggedVerifyLayout,
         mask=lambda buffer: VerifyMask(buffer=buffer, mode=TreeMaskMode.FULL_MASK, max_bs=8),
-        trees=tilespec_trees,
+        step=Step,
+        prune=prune_trees,
     )
 
 
@@ -99,9 +101,9 @@ def test_trees_cut_to_size(engine: Any, device: str, bs: int, padding: int, seed
         spec_steps=STEPS,
         ragged_verify_layout=engine.layout.from_verify_lens_device(verify_lens=plan.verify_lens, graph_num_tokens=rows),
     )
-    tree = engine.trees.DraftTree(parent_list.to(device), selected.to(device))
-    tree.attach(verify_input)
-    engine.trees.prune_trees(tree, verify_input, seq_lens.to(device), plan, backend)
+    step = engine.step(plan.qo_indptr, plan, candidates=(parent_list.to(device), selected.to(device)))
+    step.attach(verify_input)
+    step.mask_indptr = engine.prune(step.candidates, verify_input, seq_lens.to(device), plan, backend)
     padded_lens = torch.cat([seq_lens, torch.ones(padding, dtype=torch.int64)]).to(device)
     backend._update_target_verify_buffers(slots, padded_lens, requests, verify_input)
 

@@ -21,12 +21,15 @@ from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
-from tessera_patches.tilespec.draft.trees import DraftTree, order_by_path_score, prune_trees, tree_scores
+from tessera_patches.tilespec.draft.trees import order_by_path_score, tree_scores
+from tessera_patches.tilespec.verify.prune import prune_trees
 from tessera_testing.chances import chi_squared
 
 VOCABULARY, TOPK, DEPTHS, NODES, OUTPUT = 4, 2, 3, 7, 3
 REQUESTS = 40_000
 ROWS = torch.arange(REQUESTS)
+Candidates = tuple[torch.Tensor, torch.Tensor]
+"""Those of a `tessera_patches.tilespec.step.Step`."""
 
 
 class EqualStandIns(TreeScores):
@@ -73,7 +76,7 @@ class World:
         """Normally distributed."""
         return torch.randn(*size, generator=self.rng, dtype=torch.float64)
 
-    def draft(self, last: torch.Tensor) -> tuple[DraftTree, torch.Tensor]:
+    def draft(self, last: torch.Tensor) -> tuple[Candidates, torch.Tensor]:
         """Trees, and their tokens ``[n, NODES]``. It resembles the target, for each request in another way.
 
         A quarter of the requests, others in each step, went through a plain step before.
@@ -93,16 +96,15 @@ class World:
             parents.append(best + TOPK * TOPK * (depth - 1) + TOPK)
         with tree_scores.set(self.scores):
             continued, selected, drafted = order_by_path_score(_never, scores, candidates, parents, NODES)
-        return DraftTree(continued, selected), torch.cat([last.unsqueeze(1), drafted], 1)
+        return (continued, selected), torch.cat([last.unsqueeze(1), drafted], 1)
 
-    def verify(self, nodes: torch.Tensor, tree: DraftTree, plan: VerifyPlan) -> tuple[torch.Tensor, Any]:
+    def verify(self, nodes: torch.Tensor, candidates: Candidates, plan: VerifyPlan) -> tuple[torch.Tensor, Any]:
         """The target's probabilities ``[n, NODES, V]`` after each token of the trees, and their links."""
         links = torch.empty(3, REQUESTS, NODES, dtype=torch.int64).unbind()
         names = ("retrieve_index", "retrieve_next_token", "retrieve_next_sibling")
         laid = SimpleNamespace(**dict(zip(names, links, strict=True)), topk=TOPK, spec_steps=DEPTHS)
         laid.positions = torch.empty(REQUESTS * NODES, dtype=torch.int64)
-        prune_trees(tree, laid, self.length - 1, plan, SimpleNamespace(verify_mask=None))
-        assert tree.mask_indptr is not None
+        mask_indptr = prune_trees(candidates, laid, self.length - 1, plan, SimpleNamespace(verify_mask=None))
 
         dense = VerifyRows.with_new_locations(nodes.flatten(), laid.positions)
         nowhere = KVSlots(torch.zeros(1, NODES, dtype=torch.int32), torch.zeros_like(ROWS), torch.zeros_like(ROWS))
@@ -113,7 +115,7 @@ class World:
         # What attention does: a row of the mask for each packed row.
         request = ROWS.repeat_interleave(lens)
         width = lens[request]
-        begin = tree.mask_indptr[request] + (torch.arange(len(request)) - plan.qo_indptr[request]) * width
+        begin = mask_indptr[request] + (torch.arange(len(request)) - plan.qo_indptr[request]) * width
         column = torch.arange(NODES)
         seen = (column < width.unsqueeze(1)) & laid.custom_mask[begin.unsqueeze(1) + column.clamp(max=NODES - 1)]
         sums = self.before()[request] + (nodes[request] * seen).sum(1)
@@ -133,14 +135,14 @@ class World:
 
     def step(self) -> None:
         """Draft, cut, verify; more tokens than are looked at are forgotten."""
-        tree, nodes = self.draft(self.last())
+        candidates, nodes = self.draft(self.last())
         coins = torch.rand(REQUESTS, NODES, generator=self.rng, dtype=torch.float64)
         plan = self.scores.allocate(REQUESTS, NODES - 1, ROWS, self.tokens_verified)
         if self.peeks:
             root = self.p[(self.before() + self.last() + self.length - 1) % 2, self.last()]
             plan.verify_lens[:REQUESTS][coins[:, 0] > root[ROWS, nodes[:, 1]]] = 1
             plan.qo_indptr[1:] = plan.verify_lens.cumsum(0)
-        p, laid = self.verify(nodes, tree, plan)
+        p, laid = self.verify(nodes, candidates, plan)
         sampled, path = self.accept(p, nodes, laid, coins)
         accepted = (path >= 0).sum(1)
         self.accepted_of.view(-1).index_add_(

@@ -11,24 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 Mixin: Any = object
-"""Base of a class that `extend_class` combines with one of SGLang's, whose methods it may call by ``super()``."""
-
-
-def extend_class(kind: type, *mixins: type) -> type:
-    """Make a subclass of one of SGLang's classes.
-
-    Args:
-        kind: SGLang's class.
-        mixins: subclasses of `Mixin`, the first in method resolution order first. It gives the class its name.
-    """
-    name = f"{mixins[0].__name__}{kind.__name__}"
-    order = type(name, (*mixins, kind), {}).__mro__[1:]
-
-    # By its first base Python judges whether an object of SGLang's may become one of this class: that must be the kind.
-    # A metaclass has methods looked up as if the mixins came first.
-    above: Any = type("Above", (type(kind),), {"mro": lambda cls: [cls, *order]})
-    made: type = above(name, (kind, *mixins), {})
-    return made
+"""Base of a class that is combined with one of SGLang's, whose methods it may call by ``super()``."""
 
 
 def change_class(instance: Any, kind: type) -> None:

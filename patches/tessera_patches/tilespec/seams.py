@@ -16,6 +16,7 @@ from tessera_patches.core.places import (
 )
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
+_STANDALONE = f"{SPECULATIVE}.standalone_worker_v2"
 RESERVED = "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode"
 
 SEAMS = (
@@ -38,14 +39,36 @@ SEAMS = (
             hook=Hook.SUBCLASS,
             phase=Phase.SCHEDULER,
             feature="tilespec",
-            handler="tessera_patches.tilespec.worker:adaptive_class",
+            handler=f"tessera_patches.tilespec.workers:{handler}",
             guard=Guard.BODY,
             why="The worker, with a number of drafted and of verified tokens that changes every step.",
             remove_when="SGLang lets plugins choose these numbers in its adaptive mode.",
             relied=(f"{SPECULATIVE}.adaptive_runtime_state.AdaptiveController",),
             writes=(f"{MANAGERS}.utils.GenerationBatchResult.cap_lens", f"{DRAFT_INPUT}.draft_probs"),
         )
-        for worker in (f"{WORKERS}.EAGLEWorkerV2", f"{SPECULATIVE}.standalone_worker_v2.StandaloneWorkerV2")
+        for handler, worker in (
+            ("EagleChainWorker", f"{WORKERS}.EAGLEWorkerV2"),
+            ("EagleTreeWorker", f"{WORKERS}.EAGLEWorkerV2"),
+            ("StandaloneChainWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
+            ("StandaloneTreeWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
+        )
+    ),
+    *(
+        Seam(
+            target=drafts,
+            hook=Hook.VALUE,
+            phase=Phase.SCHEDULER,
+            feature="tilespec",
+            handler=f"tessera_patches.tilespec.workers:{handler}",
+            guard=Guard.BODY,
+            why="While a worker is made: it makes our draft worker, of a class that extends the one that it names.",
+            remove_when="SGLang lets plugins choose the draft worker.",
+            callers=(f"{worker}.__init__",),
+        )
+        for handler, drafts, worker in (
+            ("EagleDrafts", f"{WORKERS}.EagleDraftWorker", f"{WORKERS}.EAGLEWorkerV2"),
+            ("StandaloneDrafts", f"{_STANDALONE}.StandaloneDraftWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
+        )
     ),
     Seam(
         target=f"{WORKERS}.EAGLEWorkerV2.adaptive_controller",
@@ -123,6 +146,7 @@ SEAMS = (
             f"{VERIFY_INPUT}.positions",
             f"{VERIFY_INPUT}.seq_lens_cpu",
             f"{VERIFY_INPUT}.seq_lens_sum",
+            f"{VERIFY_INPUT}.custom_mask",
             f"{BATCH}.input_ids",
             f"{BATCH}.out_cache_loc",
             f"{BATCH}.forward_mode",

@@ -8,8 +8,7 @@ import torch
 
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
-from tessera_patches.tilespec.draft.drafts import score_trees
-from tessera_patches.tilespec.draft.trees import DraftTree
+from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.worker import AdaptiveWorker
 
 
@@ -17,12 +16,12 @@ class AdaptiveTreeWorker(AdaptiveWorker):
     """A `AdaptiveWorker` for trees."""
 
     scores_class = TreeScores
-    score_drafts = staticmethod(score_trees)
-    _scores: TreeScores
+    scores: TreeScores
 
-    def _learn(self, verify_input: Any, requests: torch.Tensor, plan: VerifyPlan, _: Any) -> None:
-        tree = DraftTree.of(verify_input)
-        if tree is None or tree.accepted is None:
+    def _describe_drafts(self, step: Step, *_: Any) -> None:
+        step.candidates = self._draft_worker.candidates
+
+    def _learn(self, step: Step, plan: VerifyPlan, steps: int, requests: torch.Tensor, _: Any) -> None:
+        if step.accepted is None:
             raise RuntimeError("tessera: a tree was verified and nobody saw what was accepted; this is a bug")
-        drafted = verify_input.draft_token_num - 1
-        self._scores.observe_paths(len(requests), drafted, requests, plan, tree.accepted)
+        self.scores.observe_paths(len(requests), steps, requests, plan, step.accepted)

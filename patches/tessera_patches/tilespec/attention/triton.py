@@ -14,14 +14,14 @@ from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
 from tessera_patches.core.changes import change_class
 from tessera_patches.engine.attention import fill_slots, verify_batch
-from tessera_patches.tilespec.draft.trees import DraftTree
+from tessera_patches.tilespec.step import Step
 
 
 class RaggedTriton(TritonAttnBackend):
     """``TritonAttnBackend`` for CUDA graphs of ragged verifications only.
 
     Verification of chains is causal attention, without a mask. The mask of trees is written into this backend's buffer
-    before a graph is replayed: `tessera_patches.tilespec.draft.trees.prune_trees`.
+    before a graph is replayed: `tessera_patches.tilespec.verify.prune.prune_trees`.
 
     Attributes:
         captures_no_layout: graphs read the offsets of this backend, not those of a ragged layout.
@@ -45,11 +45,11 @@ class RaggedTriton(TritonAttnBackend):
         padded = drafts.ragged_verify_layout.padded_to_bucket(padded_bs=bs)
         self.qo_indptr[: bs + 1] = padded.qo_indptr_device
         fill_slots(self, batch)
-        tree = DraftTree.of(drafts)
-        if tree is not None and tree.mask_indptr is not None:
+        step = Step.of(drafts)
+        if step is not None and step.mask_indptr is not None:
             # Slots of padding read the beginning of the mask; their output is not read.
             self.mask_indptr[: bs + 1].zero_()
-            self.mask_indptr[: len(tree.mask_indptr)] = tree.mask_indptr
+            self.mask_indptr[: len(step.mask_indptr)] = step.mask_indptr
 
     def _build_cuda_graph_forward_metadata(self, *args: Any, **kwargs: Any) -> Any:
         metadata = super()._build_cuda_graph_forward_metadata(*args, **kwargs)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import torch
 from sglang.srt.environ import envs
 from sglang.srt.utils import is_cuda
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
-from tessera_patches.core.changes import Mixin, Tap, change_class, extend_class
+from tessera_patches.core.changes import Mixin, Tap
 from tessera_patches.engine.attention import backend_of, extend_backend
 from tessera_patches.engine.batches import all_greedy, speculative_input
 from tessera_patches.engine.options import OWN_WIDTHS, with_draft_tokens
 from tessera_patches.tilespec.draft.chains import drafts_chain, map_to_target_ids, omits_links
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens, LastRowsExtend
 from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink, samples_drafts
-from tessera_patches.tilespec.draft.trees import DraftTree, tree_scores
+from tessera_patches.tilespec.draft.trees import tree_scores
 from tessera_patches.tilespec.draft.vocabulary import ReducedVocabulary
 from tessera_patches.tilespec.extend.offsets import fuse_extend
 
@@ -42,7 +43,7 @@ class AdaptiveDraftWorker(Mixin):
             super()._capture_cuda_graphs()
 
 
-class ChainDraftWorker(Mixin):
+class ChainDraftWorker(FirstTokens, AdaptiveDraftWorker, RejectionSampledDrafts, ReducedVocabulary):
     """A draft worker that writes the confidence of each draft token of a chain to `scores`.
 
     The confidence is the greatest probability of the token's distribution, also if the token was sampled: which tokens
@@ -83,32 +84,26 @@ class ChainDraftWorker(Mixin):
                 return super().draft_forward(forward_batch)
 
 
-class TreeDraftWorker(Mixin):
-    """A draft worker whose tree nodes are in the order of their path scores."""
+class TreeDraftWorker(LastRowsExtend, AdaptiveDraftWorker):
+    """A draft worker whose tree nodes are in the order of their path scores.
+
+    Attributes:
+        candidates: the last drafts, as a `tessera_patches.tilespec.step.Step` has them.
+    """
 
     scores: TreeScores
-    _candidates: Any
+    candidates: tuple[torch.Tensor, torch.Tensor]
+    _eager: Any
 
     def draft(self, batch: Any, **kwargs: Any) -> Any:
-        """Also attaches the candidates to the verification input, to prune the trees later."""
+        """Also keeps the candidates, to prune the trees later."""
         with Tap(self.cuda_graph_runner, "execute") as replayed:
             verify_input = super().draft(batch, **kwargs)
-        parents, selected, *_ = replayed.last or self._candidates
-        DraftTree(parents, selected).attach(verify_input)
+        parents, selected, *_ = replayed.last or self._eager
+        self.candidates = parents, selected
         return verify_input
 
     def draft_forward(self, forward_batch: Any) -> Any:
         with tree_scores.set(self.scores):
-            self._candidates = super().draft_forward(forward_batch)
-        return self._candidates
-
-
-def score_chains(worker: Any) -> None:
-    """Extend SGLang's draft worker for chains (in place)."""
-    mixins = ChainDraftWorker, FirstTokens, AdaptiveDraftWorker, RejectionSampledDrafts, ReducedVocabulary
-    change_class(worker, extend_class(type(worker), *mixins))
-
-
-def score_trees(worker: Any) -> None:
-    """Extend SGLang's draft worker for trees (in place)."""
-    change_class(worker, extend_class(type(worker), TreeDraftWorker, LastRowsExtend, AdaptiveDraftWorker))
+            self._eager = super().draft_forward(forward_batch)
+        return self._eager

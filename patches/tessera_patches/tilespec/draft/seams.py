@@ -29,7 +29,6 @@ SEAMS = (
         why="Orders the nodes of a draft tree by the probability of their paths, so that it can be cut anywhere.",
         remove_when="SGLang returns the scores of the nodes that it keeps.",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
-        writes=(f"{VERIFY_INPUT}.custom_mask",),
     ),
     Seam(
         target=f"{SPECULATIVE}.spec_utils.select_top_k_tokens",
@@ -97,19 +96,18 @@ SEAMS = (
     *(
         Seam(
             target=worker,
-            hook=Hook.CLASS,
+            hook=Hook.SUBCLASS,
             phase=Phase.SCHEDULER,
             feature="tilespec",
-            handler=f"tessera_patches.tilespec.draft.drafts:{handler}",
+            handler=f"tessera_patches.tilespec.workers:{handler}{kind.capitalize()}Drafts",
             guard=Guard.BODY,
-            why=f"The draft worker of {kind} says how sure it is of each token; SGLang's worker makes it by itself.",
+            why=f"The draft worker of {kind}s says how sure it is of each token.",
             remove_when="SGLang keeps the probabilities of drafted tokens.",
-            callers=(f"{maker}.__init__",),
         )
-        for handler, kind in (("score_chains", "chains"), ("score_trees", "trees"))
-        for worker, maker in (
-            (f"{WORKERS}.EagleDraftWorker", f"{WORKERS}.EAGLEWorkerV2"),
-            (f"{_STANDALONE}.StandaloneDraftWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
+        for kind in ("chain", "tree")
+        for handler, worker in (
+            ("Eagle", f"{WORKERS}.EagleDraftWorker"),
+            ("Standalone", f"{_STANDALONE}.StandaloneDraftWorker"),
         )
     ),
     Seam(

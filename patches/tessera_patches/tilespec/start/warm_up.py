@@ -141,7 +141,7 @@ def warm_up_batch(
             yield WarmUpBatch(worker, bs, context, kind)
     finally:
         rows.copy_(before)
-        worker._scores.reset()
+        worker.scores.reset()
         clear_read_event(worker)  # else the scheduler waits for it
 
 

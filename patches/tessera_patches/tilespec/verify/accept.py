@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -19,34 +18,17 @@ from sglang.srt.speculative import eagle_utils
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
 from tessera.tilespec.penalties import RecentTokens
-from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, Observation, accept_chains
+from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampling, accept_chains
 from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
-from tessera_patches.core.attachment import Attachment
 from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.engine.batches import rows_of
+from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify import penalties as tilespec_penalties
 
 
-@dataclass(slots=True)
-class ChainVerify(Attachment):
-    """A verification of chains, all of their tokens or a part.
-
-    Attributes:
-        qo_indptr: the begin of each request's verified rows, int32 ``[bs + 1]`` or longer.
-        recent: the last accepted tokens of each request, for penalties.
-        observation: the arguments for counting outcomes; None once they were counted, or if they are not.
-        draft_ids: the argument of `ChainSampling`, for sampled drafts.
-    """
-
-    qo_indptr: torch.Tensor
-    recent: RecentTokens
-    observation: Observation | None = None
-    draft_ids: torch.Tensor | None = None
-
-
 def accept(
-    chains: ChainVerify, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
+    step: Step, verify_input: Any, batch: Any, logits_output: Any, grammar_mask: Any
 ) -> tuple[torch.Tensor, ...]:
     """Accept chains, and count the outcome. Returns the same as ``eagle_sample``.
 
@@ -56,20 +38,20 @@ def accept(
     bs, width = batch.seq_lens.shape[0], verify_input.draft_token_num
     tokens = verify_input.draft_token.reshape(bs, width)
     logits = _adjusted_logits(
-        logits_output, chains.qo_indptr, batch, width, grammar_mask, _DraftTokens(tokens, chains.recent)
+        logits_output, step.qo_indptr, batch, width, grammar_mask, _DraftTokens(tokens, step.recent)
     )
     greedy = batch.sampling_info.is_all_greedy
-    sampling = None if greedy else _sampling(batch, tokens, verify_input.draft_probs, logits, chains)
+    sampling = None if greedy else _sampling(batch, tokens, verify_input.draft_probs, logits, step)
     accepted = AcceptedChains.create(bs, width, logits.device)
     if sampling is None or get_tp_group().world_size == 1:
-        accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted, chains.observation)
-        chains.observation = None
+        accept_chains(logits, step.qo_indptr, tokens, sampling, accepted, step.observation)
+        step.observation = None
     else:
-        accept_chains(logits, chains.qo_indptr, tokens, sampling, accepted)
+        accept_chains(logits, step.qo_indptr, tokens, sampling, accepted)
         for output in accepted:
             get_tp_group().broadcast(output, src=0)
-    if tilespec_penalties.of(batch.sampling_info) is not None:
-        chains.recent.update(rows_of(batch), accepted.tokens.view(bs, width), accepted.accept_lens)
+    if step.recent is not None and tilespec_penalties.of(batch.sampling_info) is not None:
+        step.recent.update(rows_of(batch), accepted.tokens.view(bs, width), accepted.accept_lens)
     if batch.return_logprob:
         logits_output.next_token_logits = logits.float()
     return accepted.tokens, accepted.accept_lens, accepted.accept_index
@@ -116,10 +98,10 @@ def _row_requests(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int) -> tor
 
 
 def _sampling(
-    batch: Any, tokens: torch.Tensor, proposals: torch.Tensor | None, logits: torch.Tensor, chains: ChainVerify
+    batch: Any, tokens: torch.Tensor, proposals: torch.Tensor | None, logits: torch.Tensor, step: Step
 ) -> ChainSampling:
     sampling, width = batch.sampling_info, tokens.shape[1]
-    cutoffs = _cutoffs(sampling, logits, chains.qo_indptr, width) if _truncates(sampling) else None
+    cutoffs = _cutoffs(sampling, logits, step.qo_indptr, width) if _truncates(sampling) else None
     coins, last_coins = eagle_utils._verify_coins(
         sampling_info=sampling,
         seq_lens=batch.seq_lens,
@@ -136,7 +118,7 @@ def _sampling(
         max(spec.speculative_accept_threshold_acc, 1e-9),
         cutoffs,
         proposals,
-        chains.draft_ids,
+        step.draft_ids,
     )
 
 

@@ -1,0 +1,57 @@
+"""The decider of a worker: it knows what steps of this server cost."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from sglang.srt.distributed import get_tp_group
+
+from tessera import config
+from tessera.tilespec.calibration import Traffic
+from tessera.tilespec.calibration_saver import CalibrationSaver
+from tessera.tilespec.decider import Decider
+from tessera.tilespec.follower import Follower
+from tessera.tilespec.refusals import why_no_rejection_sampling
+from tessera.tilespec.tally import Tally
+from tessera_patches.engine.options import options
+from tessera_patches.tilespec.start import late_compiles
+from tessera_patches.tilespec.start import profile as tilespec_profile
+from tessera_patches.tilespec.start.failures import exit_with_traceback
+from tessera_patches.tilespec.start.warm_up import on_forward_stream
+
+logger = logging.getLogger(__name__)
+
+
+def measured_decider(worker: Any) -> Decider | Follower:
+    """Measure or load the cost profile. To be called when graphs exist and nothing is served yet.
+
+    Args:
+        worker: a `tessera_patches.tilespec.worker.AdaptiveWorker`; steps are measured with other deciders.
+
+    Returns:
+        what decides for the worker: on the first rank of several a `Decider`, on the others its `Follower`.
+    """
+    args, ranks = options(worker), get_tp_group()
+    if ranks.rank_in_group == 0:
+        _log_draft_sampling(args)
+    with exit_with_traceback("measuring steps"), on_forward_stream(worker):
+        unknown = worker.new_calibration(), worker.new_calibration()
+        known = tilespec_profile.profile(worker, worker.runtime.by_steps, worker.graphs, unknown)
+    for traffic, calibration in zip(Traffic, known.calibrations, strict=True):
+        worker.scores.refit(traffic, calibration.logits())
+    late_compiles.warn()
+    if ranks.rank_in_group > 0:
+        return Follower(worker.scores, ranks.broadcast_object)
+    device, trace = torch.device(worker.device).type, config.flags.tile_spec_trace
+    tally = Tally(args.served_model_name) if args.enable_metrics else None
+    save = CalibrationSaver(known).save if known.facts else None  # nominal costs are not cached
+    broadcast = None if ranks.world_size == 1 else ranks.broadcast_object
+    return Decider(known.costs, worker.scores, known.calibrations, device, trace, tally, save, broadcast)
+
+
+def _log_draft_sampling(args: Any) -> None:
+    why = why_no_rejection_sampling(args, unwanted=config.flags.tile_spec_no_rejection_sampling)
+    chosen = "samples drafts, and accepts them by rejection sampling" if why is None else "drafts likeliest tokens"
+    logger.info("tessera: --tile-spec %s%s", chosen, "" if why is None else f": {why}")
