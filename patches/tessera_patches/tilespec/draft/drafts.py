@@ -28,10 +28,14 @@ class AdaptiveDraftWorker(Mixin):
 
     scores: Scores | TreeScores
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._constants: dict[int, tuple[Any, Any]] = {}
+        super().__init__(*args, **kwargs)
+
     def write_scores_to(self, scores: Scores | TreeScores) -> None:
         """Set where confidences are written; to be called before graphs are captured."""
         self.scores = scores
-        self._constants: dict[int, tuple[Any, Any]] = {}
+        self._constants.clear()  # SGLang knows now how many requests there may be
 
     def _capture_cuda_graphs(self) -> None:
         """Captures draft-extends with the width of the state; up to 0.5.17 SGLang has one for all states."""
