@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jinja2 import TemplateError
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+from tessera.capabilities.embed.inputs import Tokenizer
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import GenerateReqInput
@@ -28,3 +31,25 @@ else:
     def _aborted(state: ReqState) -> bool:
         aborted: bool = state.abort_sent
         return aborted
+
+
+def tokenizer_of(manager: TokenizerManager) -> Tokenizer | None:
+    """What makes token ids of texts and of chats as the engine does; None on a server without a tokenizer."""
+    own = manager.tokenizer
+    if own is None:
+        return None
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        found: list[list[int]] = own(texts)["input_ids"]
+        return found
+
+    def render(messages: list[dict[str, str]], generation_prompt: bool) -> list[int]:
+        try:
+            ids: list[int] = own.apply_chat_template(
+                messages, tokenize=True, add_generation_prompt=generation_prompt, return_dict=False
+            )
+        except TemplateError as error:
+            raise ValueError(str(error)) from error
+        return ids
+
+    return Tokenizer(encode, render)

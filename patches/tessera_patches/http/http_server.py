@@ -16,7 +16,8 @@ from sglang.srt.utils.json_response import orjson_response
 from tessera import __version__, config
 from tessera.answer_bytes import AnswerBudget
 from tessera.capabilities.embed import routes as embeddings
-from tessera.capabilities.embed.routes import Embed, Model, Prompts
+from tessera.capabilities.embed.inputs import Prompts
+from tessera.capabilities.embed.routes import Embed, Model
 from tessera.capabilities.fingerprints.room import Room
 from tessera.capability import Shape
 from tessera.errors import (
@@ -42,6 +43,7 @@ from tessera_patches import apply
 from tessera_patches.core.changes import move_to_front, replace_method
 from tessera_patches.engine.model import dtype, hidden_size, vocabulary
 from tessera_patches.engine.options import options
+from tessera_patches.engine.tokenizer import tokenizer_of
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.fingerprints.whole_claims import PromptRefused
 from tessera_patches.http import info, invalid, openai, stock_routes, unserved, weight_routes
@@ -192,7 +194,8 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     if (flags.embeddings_dimensions or 0) > hidden:
         raise StartRefused(f"--embeddings-dimensions {flags.embeddings_dimensions} is above {hidden}, this model's")
     names = (manager.served_model_name, hidden, vocabulary(manager))
-    model = Model(*names, flags.embed_options, flags.embeddings_text_only, manager.lora_ref_cache)
+    rest = (manager.lora_ref_cache, manager.max_req_input_len, tokenizer_of(manager))
+    model = Model(*names, flags.embed_options, flags.embeddings_text_only, *rest)
 
     async def v1_embeddings(request: Request) -> Response:
         return _respond(await embeddings.openai(request, _embed(manager, request, "input"), model))

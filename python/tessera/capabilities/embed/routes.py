@@ -1,22 +1,26 @@
 """``POST /v1/embeddings`` (OpenAI) and ``POST /encode`` (``{"text": ...}``) on a server that generates."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tessera.capabilities.embed import inputs
+from tessera.capabilities.embed.inputs import Limits, Prompts, Tokenizer
 from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, chosen
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, TesseraError
 from tessera.fields import read, whole
 from tessera.http import adapters
-from tessera.http.body import Streamed, check_count, read_object, strings, token_ids
+from tessera.http.body import Streamed, read_object, strings
+from tessera.http.error_body import error_body, note
 from tessera.http.vectors import Body, Transport, accepted, binary
 
 OPTIONS = ("dimensions", "pooling", "normalize")
 """Those that the server has a default for."""
-OPENAI_KEYS = ("input", "model", "encoding_format", "user", *OPTIONS, "spans", adapters.FIELD)
-ENCODE_KEYS = ("text", "hidden_size", "encoding_format", *OPTIONS, "spans", adapters.FIELD)
+ON_ERROR = "on_error"
+_BOTH = ("encoding_format", *OPTIONS, "spans", inputs.TRUNCATE, ON_ERROR, adapters.FIELD)
+OPENAI_KEYS = ("input", inputs.MESSAGES, inputs.GENERATION_PROMPT, "model", "user", *_BOTH)
+ENCODE_KEYS = ("text", "hidden_size", *_BOTH)
 
-Prompts = dict[str, Any]
-"""``{"text": [...]}`` or ``{"input_ids": [[...], ...]}``, and ``lora_path`` where an adapter is named."""
 Embed = Callable[[Prompts, dict[str, Any]], Awaitable[list[dict[str, Any]]]]
 """From prompts and a ``return_embedding`` object to the ``meta_info`` of each prompt's answer."""
 
@@ -39,6 +43,8 @@ class Model(NamedTuple):
         defaults: what is done where a request does not say.
         text_only: whether prompts of token ids are refused.
         adapters: names of those that are loaded; they may change while it serves.
+        prompt: tokens of a prompt at most.
+        tokenizer: None on a server without one.
     """
 
     name: str
@@ -47,14 +53,22 @@ class Model(NamedTuple):
     defaults: EmbedOptions = EmbedOptions()
     text_only: bool = False
     adapters: Collection[str] = ()
+    prompt: int = 0
+    tokenizer: Tokenizer | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Of prompts."""
+        return Limits(self.vocabulary, self.prompt, self.text_only)
 
 
 async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any] | Body:
     """Answer ``/v1/embeddings``.
 
     Args:
-        request: its body has ``input`` (text, texts, token ids, list of token ids), ``model``, ``encoding_format``,
-            ``dimensions``, ``user``, our ``pooling``, ``normalize`` and ``spans``, and ``lora_path``.
+        request: its body has ``input`` (text, texts, token ids, list of token ids) or ``messages`` (a chat) with
+            ``add_generation_prompt``, ``model``, ``encoding_format``, ``dimensions``, ``user``, our ``pooling``,
+            ``normalize``, ``spans``, ``truncate_prompt_tokens`` and ``on_error``, and ``lora_path``.
         embed: runs the prompts.
         model: what is served.
 
@@ -65,15 +79,17 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     transport = accepted(request.headers.get("accept"))
     options = _options(body, transport, model)
     adapter = adapters.of_openai(body.get("model"), body.get(adapters.FIELD), model.name, model.adapters)
-    metas = await embed(_prompts(body.get("input"), model) | _with(adapter), options)
-    tokens = [meta["prompt_tokens"] for meta in metas]
+    call = _Call(embed, options, adapter, inputs.truncation(body, model.limits), model.tokenizer)
+    if _nulls(body, transport):
+        results = await call.each("input", inputs.items_of("input", body.get("input"), model.limits))
+    elif body.get(inputs.MESSAGES) is not None:
+        results = await call.run(inputs.chat_of(body, model.tokenizer))
+    else:
+        results = await call.run(inputs.prompts_of("input", body.get("input"), model.limits))
+    tokens = [meta["prompt_tokens"] for meta in results if "prompt_tokens" in meta]
     if transport is not Transport.JSON:
-        return binary([vector for meta in metas for vector in _vectors(meta)], tokens, transport, metas[0][APPLIED])
-    data = [
-        {"object": "embedding", "embedding": vector, APPLIED: meta[APPLIED], **place}
-        for i, meta in enumerate(metas)
-        for vector, place in zip(_vectors(meta), _places(i, options), strict=True)
-    ]
+        return _binary(results, transport)
+    data = [entry for i, meta in enumerate(results) for entry in _entries(i, meta, options)]
     data = [{**entry, "index": i} for i, entry in enumerate(data)]
     usage = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}
     return {"object": "list", "data": data, "model": model.name, "usage": usage}
@@ -82,7 +98,8 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
 async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any] | Body:
     """Answer ``/encode``: ``embedding`` for one text and ``embeddings`` for a list, with the options of `openai`.
 
-    With ``spans`` it is ``embeddings``, one vector for each span, and for a list of texts a list of these.
+    With ``spans`` it is ``embeddings``, one vector for each span, and for a list of texts a list of these. With
+    ``on_error`` there is ``errors`` beside them, for each text null or what is wrong.
 
     Raises:
         BadRequest: a field is wrong; a ``hidden_size`` that is not the model's; an adapter that is not loaded.
@@ -96,15 +113,83 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     path = adapters.named(adapters.FIELD, body.get(adapters.FIELD))
     adapter = adapters.known(adapters.FIELD, path, model.adapters)
     text = body.get("text")
-    metas = await embed({"text": strings("text", text)} | _with(adapter), options)
+    call = _Call(embed, options, adapter, inputs.truncation(body, model.limits), model.tokenizer)
+    if _nulls(body, transport):
+        results = await call.each("text", inputs.texts_of("text", text))
+    else:
+        results = await call.run({"text": strings("text", text)})
     if transport is not Transport.JSON:
-        vectors = [vector for meta in metas for vector in _vectors(meta)]
-        return binary(vectors, [meta["prompt_tokens"] for meta in metas], transport, metas[0][APPLIED])
-    if body.get("spans") is None:
-        vectors = [meta["embedding"] for meta in metas]
-        return {"embeddings": vectors} if isinstance(text, list) else {"embedding": vectors[0]}
-    spanned = [meta["embeddings"] for meta in metas]
-    return {"embeddings": spanned if isinstance(text, list) else spanned[0]}
+        return _binary(results, transport)
+    name = "embedding" if body.get("spans") is None else "embeddings"
+    vectors = [meta.get(name) for meta in results]
+    errors = {"errors": [meta.get("error") for meta in results]} if body.get(ON_ERROR) is not None else {}
+    if not isinstance(text, list):
+        return {name: vectors[0], **errors}
+    return {"embeddings": vectors, **errors}
+
+
+class _Call(NamedTuple):
+    """How the prompts of one request are run."""
+
+    embed: Embed
+    options: dict[str, Any]
+    adapter: str | None
+    most: int | None
+    tokenizer: Tokenizer | None
+
+    async def run(self, prompts: Prompts) -> list[dict[str, Any]]:
+        """The ``meta_info`` of each prompt's answer."""
+        lora = {} if self.adapter is None else {adapters.FIELD: self.adapter}
+        return await self.embed(inputs.truncated(prompts, self.most, self.tokenizer) | lora, self.options)
+
+    async def each(self, field: str, prompts: Sequence[Prompts | BadRequest]) -> list[dict[str, Any]]:
+        """The same, each prompt by itself: ``{"error": ...}`` for one that fails."""
+        return await asyncio.gather(*(self._one(field, i, prompt) for i, prompt in enumerate(prompts)))
+
+    async def _one(self, field: str, i: int, prompt: Prompts | BadRequest) -> dict[str, Any]:
+        try:
+            if isinstance(prompt, BadRequest):
+                raise prompt
+            return (await self.run(prompt))[0]
+        except TesseraError as error:
+            note(error, f"{field}[{i}]")
+            found = error_body(error)["error"]
+            if not isinstance(prompt, BadRequest):  # it was the first of its own request
+                named = {key: found[key] for key in ("message", "param") if found[key]}
+                found |= {key: text.replace(f"{field}[0]", f"{field}[{i}]", 1) for key, text in named.items()}
+            return {"error": found}
+
+
+def _nulls(body: dict[str, Any], transport: Transport) -> bool:
+    """Whether a prompt that fails is null in the answer, and others are answered.
+
+    Raises:
+        BadRequest: another value than ``"null"``; beside ``messages``; an answer that has no place for it.
+    """
+    value = body.get(ON_ERROR)
+    if value is None:
+        return False
+    if value != "null":
+        raise BadRequest(ON_ERROR, value, '"null"')
+    if transport is not Transport.JSON or body.get(inputs.MESSAGES) is not None:
+        raise BadRequest(ON_ERROR, value, "nothing beside messages, or where a binary answer is accepted")
+    return True
+
+
+def _binary(results: list[dict[str, Any]], transport: Transport) -> Body:
+    vectors = [vector for meta in results for vector in _vectors(meta)]
+    return binary(vectors, [meta["prompt_tokens"] for meta in results], transport, results[0][APPLIED])
+
+
+def _entries(prompt: int, meta: dict[str, Any], options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of ``data``: a prompt's vector, or one for each span; null and the error if it failed."""
+    if "error" in meta:
+        place = {} if options.get("spans") is None else {"prompt": prompt}
+        return [{"object": "embedding", "embedding": None, "error": meta["error"], **place}]
+    return [
+        {"object": "embedding", "embedding": vector, APPLIED: meta[APPLIED], **place}
+        for vector, place in zip(_vectors(meta), _places(prompt, options), strict=True)
+    ]
 
 
 def _vectors(meta: dict[str, Any]) -> list[Any]:
@@ -116,10 +201,6 @@ def _places(prompt: int, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Which prompt and span each of its vectors is of; nothing where there are no spans."""
     spans = options.get("spans")
     return [{}] if spans is None else [{"prompt": prompt, "span": list(span)} for span in spans]
-
-
-def _with(adapter: str | None) -> Prompts:
-    return {} if adapter is None else {adapters.FIELD: adapter}
 
 
 def _encoding(body: dict[str, Any], transport: Transport) -> object:
@@ -145,20 +226,3 @@ def _options(body: dict[str, Any], transport: Transport, model: Model) -> dict[s
         field = error.field.removeprefix(f"{FIELD}.")
         raise BadRequest(field, options.get(field), error.allowed) from error
     return options
-
-
-def _prompts(value: object, model: Model) -> Prompts:
-    if not isinstance(value, list) or not value or not isinstance(value[0], int | float | list):
-        return {"text": strings("input", value)}
-    if model.text_only:
-        raise BadRequest("input", value, "texts, no token ids: this server runs with --embeddings-text-only")
-    if not isinstance(value[0], list):
-        return {"input_ids": [_ids("input", value, model.vocabulary)]}
-    check_count("input", value)
-    return {"input_ids": [_ids(f"input[{i}]", item, model.vocabulary) for i, item in enumerate(value)]}
-
-
-def _ids(field: str, item: object, vocabulary: int) -> list[int]:
-    if not isinstance(item, list):
-        raise BadRequest(field, item, "a list of token ids, as the first one is")
-    return token_ids(field, [whole(own) for own in item], vocabulary)

@@ -1,6 +1,8 @@
 """The OpenAPI of ``/v1/embeddings`` and ``/encode``."""
 
+from tessera.capabilities.embed.inputs import GENERATION_PROMPT, MESSAGES, TRUNCATE
 from tessera.capabilities.embed.options import APPLIED, Encoding, Pooling
+from tessera.capabilities.embed.routes import ON_ERROR
 from tessera.http.adapters import FIELD as ADAPTER_FIELD
 from tessera.http.adapters import MODEL
 from tessera.limits import MAX_INPUTS
@@ -42,8 +44,22 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
         "spans": declared["spans"],
     }
     options = with_meanings(options, {name: declared[name]["description"] for name in options})
+    options |= {
+        TRUNCATE: or_null({"anyOf": [{"const": -1}, integer(1, None)]})
+        | {"description": "how many tokens at the end of each prompt count; -1: as many as the context has"},
+        ON_ERROR: {"enum": ["null", None], "description": "a prompt that fails is null, and the others are answered"},
+    }
+    message = obj({"role": text, "content": text}, ["role", "content"])
     openai = {
-        "input": {"anyOf": [text, texts, ids, several], "description": "what to embed: texts, or token ids"},
+        "input": or_null({"anyOf": [text, texts, ids, several]})
+        | {"description": "what to embed: texts, or token ids"},
+        MESSAGES: or_null({"type": "array", "items": message, "minItems": 1})
+        | {"description": "a chat in place of input, written by the model's chat template"},
+        GENERATION_PROMPT: {
+            "type": ["boolean", "null"],
+            "default": False,
+            "description": "whether the template begins the answer",
+        },
         **adapter,
         "user": {"description": "taken and not looked at"},
         **options,
@@ -58,7 +74,7 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
     applied = {name: declared[name] for name in ("pooling", "over", "normalize")}
     applied |= {"dimensions": integer(1, hidden_size) | {"description": declared["dimensions"]["description"]}}
     return {
-        "EmbeddingsRequest": obj(openai, ["input"]),
+        "EmbeddingsRequest": obj(openai, []),
         "EncodeRequest": obj(encode, ["text"]),
         "TesseraEmbeddingOptions": obj(applied, ["pooling", "normalize"]),
     }
@@ -77,14 +93,15 @@ def _embeddings() -> Schema:
     item = {
         "object": {"const": "embedding"},
         "index": integer(0, None),
-        "embedding": vector,
-        APPLIED: ref("TesseraEmbeddingOptions"),
+        "embedding": or_null(vector),
     }
+    applied = {APPLIED: ref("TesseraEmbeddingOptions")}
+    failed = {"error": {"type": "object"}}
     place = {"prompt": integer(0, None), "span": {"type": "array", "items": integer(0, None)}}
     usage = {"prompt_tokens": integer(1, None), "total_tokens": integer(1, None)}
     properties = {
         "object": {"const": "list"},
-        "data": {"type": "array", "items": obj(item | place, list(item))},
+        "data": {"type": "array", "items": obj(item | applied | failed | place, list(item))},
         "model": {"type": "string"},
         "usage": obj(usage, list(usage)),
     }
@@ -92,11 +109,13 @@ def _embeddings() -> Schema:
 
 
 def _encoded() -> Schema:
-    vector = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
+    vector = or_null({"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]})
+    errors = {"errors": {"type": "array", "items": {"type": ["object", "null"]}}}
+    vectors = {"type": "array", "items": vector}
     return {
         "oneOf": [
-            obj({"embedding": vector}, ["embedding"]),
-            obj({"embeddings": {"type": "array", "items": vector}}, ["embeddings"]),
-            obj({"embeddings": {"type": "array", "items": {"type": "array", "items": vector}}}, ["embeddings"]),
+            obj({"embedding": vector, **errors}, ["embedding"]),
+            obj({"embeddings": or_null(vectors), **errors}, ["embeddings"]),
+            obj({"embeddings": {"type": "array", "items": or_null(vectors)}, **errors}, ["embeddings"]),
         ]
     }
