@@ -64,6 +64,33 @@ def test_openai_sdk_token_ids_and_options(server: Server, hf: HuggingFace) -> No
         assert relative_error(item.embedding, cut / np.linalg.norm(cut)) <= FLOAT32_ERROR
 
 
+def test_chats_and_last_tokens(server: Server, hf: HuggingFace) -> None:
+    """A chat is what the model's template makes of it; of longer prompts the last tokens count."""
+    messages: Any = [{"role": "user", "content": TEXTS[0]}, {"role": "assistant", "content": TEXTS[1]}]
+    ids = hf.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)
+    for body, cut in (
+        ({"messages": messages}, ids),
+        ({"messages": messages, "truncate_prompt_tokens": 4}, ids[-4:]),
+        ({"input": TEXTS[0], "truncate_prompt_tokens": 3}, hf.tokenizer(TEXTS[0])["input_ids"][-3:]),
+        ({"input": [9] * 5000, "truncate_prompt_tokens": -1}, None),
+    ):
+        answer = httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=120).raise_for_status().json()
+        if cut is not None:
+            assert answer["usage"]["prompt_tokens"] == len(cut)
+            found = answer["data"][0]["embedding"]
+            assert relative_error(found, hf.pooled(cut, [], "mean", "prompt")) <= FLOAT32_ERROR
+
+
+def test_others_are_answered(server: Server, hf: HuggingFace) -> None:
+    """A prompt that the engine refuses, and one that we refuse, are null with their errors."""
+    body = {"text": [TEXTS[0], "a b " * 4000, "", TEXTS[1]], "on_error": "null"}
+    answer = httpx.post(f"{server.url}/encode", json=body, timeout=120).raise_for_status().json()
+    assert [error and error["param"] for error in answer["errors"]] == [None, "text[1]", "text[2]", None]
+    assert answer["embeddings"][1:3] == [None, None]
+    for text, found in ((TEXTS[0], answer["embeddings"][0]), (TEXTS[1], answer["embeddings"][3])):
+        assert relative_error(found, expected(hf, text)) <= FLOAT32_ERROR
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

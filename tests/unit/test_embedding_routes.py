@@ -11,9 +11,10 @@ import orjson
 import pytest
 
 from tessera.capabilities.embed import routes
+from tessera.capabilities.embed.inputs import Tokenizer
 from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, chosen
 from tessera.capabilities.embed.routes import Model
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, EngineRefused
 from tessera.fields import read
 
 
@@ -80,3 +81,92 @@ def test_text_only(prompts: list[Any]) -> None:
     with pytest.raises(BadRequest, match="--embeddings-text-only"):
         asked({"input": prompts}, model)
     assert asked({"input": ["a"]}, model)[0] == {"text": ["a"]}
+
+
+def tokens(texts: list[str]) -> list[list[int]]:
+    """One id for each character."""
+    return [[ord(character) - ord("a") for character in text] for text in texts]
+
+
+def rendered(messages: list[dict[str, str]], generation_prompt: bool) -> list[int]:
+    """The contents' ids, and a 9 where the answer begins."""
+    if messages[0]["role"] != "user":
+        raise ValueError("the first message must be the user's")
+    return [*tokens(["".join(message["content"] for message in messages)])[0], *([9] if generation_prompt else [])]
+
+
+MODEL = Model("tiny", 4, 10, prompt=5, tokenizer=Tokenizer(tokens, rendered))
+CHAT = [{"role": "user", "content": "abc"}]
+
+
+@pytest.mark.parametrize(
+    ("body", "ids"),
+    [
+        ({"input": ["abcdef", "b"], "truncate_prompt_tokens": 2}, [[4, 5], [1]]),
+        ({"input": [[1, 2, 3], [4]], "truncate_prompt_tokens": 2}, [[2, 3], [4]]),
+        ({"text": "abcdefgh", "truncate_prompt_tokens": -1}, [[3, 4, 5, 6, 7]]),
+        ({"input": None, "messages": CHAT}, [[0, 1, 2]]),
+        ({"input": None, "messages": CHAT, "add_generation_prompt": True, "truncate_prompt_tokens": 2}, [[2, 9]]),
+    ],
+)
+def test_token_ids(body: dict[str, Any], ids: list[list[int]]) -> None:
+    """The last tokens of each prompt; a chat's, as its template writes them."""
+    assert asked(body, MODEL)[0] == {"input_ids": ids}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens: got 0; allowed: 1 to 5, or -1 for 5"),
+        ({"input": "a", "truncate_prompt_tokens": 6}, "truncate_prompt_tokens: got 6"),
+        ({"input": "a", "truncate_prompt_tokens": True}, "truncate_prompt_tokens: got True"),
+        ({"input": "a", "messages": CHAT}, "input: got 'a'; allowed: nothing beside messages"),
+        ({"input": None, "messages": []}, "messages: got []"),
+        ({"input": None, "messages": [{"role": "user"}]}, "messages[0]: got {'role': 'user'}"),
+        ({"input": None, "messages": [{"role": "user", "content": [1]}]}, "messages[0].content: got [1]"),
+        ({"input": None, "messages": CHAT, "add_generation_prompt": []}, "add_generation_prompt: got []"),
+        ({"input": None, "messages": [{"role": "assistant", "content": "a"}]}, "the first message must be the user's"),
+        ({"input": "a", "on_error": "skip"}, """on_error: got 'skip'; allowed: "null\""""),
+        ({"input": None, "messages": CHAT, "on_error": "null"}, "on_error: got 'null'; allowed: nothing beside"),
+    ],
+)
+def test_bad_inputs(body: dict[str, Any], message: str) -> None:
+    """Each names its field, and what is allowed."""
+    with pytest.raises(BadRequest) as refused:
+        asked(body, MODEL)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "prompts", "params"),
+    [
+        ("input", ["a", "", 5, "too long", "b"], [None, "input[1]", "input[2]", "input[3]", None]),
+        ("input", [[1], [10], "a", [2, 3]], [None, "input[1][0]", "input[2]", None]),
+        ("text", ["a", "", "too long"], [None, "text[1]", "text[2]"]),
+        ("text", "too long", ["text[0]"]),
+    ],
+)
+def test_others_are_answered(field: str, prompts: Any, params: list[str | None]) -> None:
+    """A prompt that fails is null, with its error, at its place; each of the others has its vector."""
+
+    async def embed(prompts: dict[str, Any], options: dict[str, Any]) -> list[dict[str, Any]]:
+        (prompt,) = prompts.get("text") or prompts["input_ids"]
+        if prompt == "too long":
+            raise EngineRefused("too many tokens", f"{field}[0]")
+        return [{"embedding": [float(len(prompt))], "embedding_options": options, "prompt_tokens": 1}]
+
+    route = routes.openai if field == "input" else routes.encode
+    answer: Any = asyncio.run(route(Request({field: prompts, "on_error": "null"}), embed, MODEL))
+    if field == "input":
+        assert answer["usage"]["prompt_tokens"] == params.count(None)
+        assert [entry["index"] for entry in answer["data"]] == [*range(len(prompts))]
+        found = [(entry["embedding"], entry.get("error")) for entry in answer["data"]]
+    else:
+        vectors = answer["embeddings"] if isinstance(prompts, list) else [answer["embedding"]]
+        found = list(zip(vectors, answer["errors"], strict=True))
+    for prompt, param, (vector, error) in zip(
+        prompts if isinstance(prompts, list) else [prompts], params, found, strict=True
+    ):
+        assert vector == (None if param else [len(prompt)])
+        assert (error and error["param"]) == param
+        assert param is None or error["message"].startswith(param)
