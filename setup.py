@@ -93,7 +93,7 @@ setup(
     packages=packages(),
     package_dir=ROOTS,
     package_data={
-        "tessera": ["py.typed"],
+        "tessera": ["py.typed", "ui/*.html", "ui/*.css", "ui/*.js"],
         "tessera_kernels": ["py.typed"],
         "tessera_patches": ["py.typed", "**/*.json", "**/*.toml"],
     },

@@ -38,6 +38,12 @@ class ServerFlags:
         "S",
     )
 
+    tessera_ui: bool = option(
+        False,
+        "serve the playground at GET /tessera: a page on which to try embeddings, hidden states and fingerprints, and "
+        "to watch metrics. The page itself needs no key, its requests do",
+    )
+
 
 @dataclass(frozen=True)
 class Flags(TileSpecFlags, InjectFlags, ServerFlags, EmbedFlags, FingerprintFlags):

@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tessera.errors import ANSWERED
+
 Schema = dict[str, Any]
 
+SECURITY_SCHEME = "ApiKey"
+SECURITY: list[Schema] = [{}, {SECURITY_SCHEME: []}]
+"""A server without ``--api-key`` asks for none."""
 TEXT: Schema = {"type": "string"}
 
 
@@ -46,16 +51,37 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-ERRORS = {"400": "a field is wrong", "413": "too large", "500": "the server failed", "503": "aborted; send it again"}
+def errors(*, stock: bool = False) -> Schema:
+    """The answers with an error of ours, by status, with the codes of each.
+
+    Args:
+        stock: whether SGLang answers the route, and may give an error body of its own.
+    """
+    found: Schema = {}
+    for status in sorted(set(ANSWERED.values())):
+        codes = ", ".join(code for code, own in ANSWERED.items() if own == status)
+        schema = {"anyOf": [ref("TesseraError"), {"type": "object"}]} if stock else ref("TesseraError")
+        what = f"{codes}; or an error of SGLang's" if stock else codes
+        found[str(status)] = {"description": what, "content": {"application/json": {"schema": schema}}}
+    return found
 
 
-def operation(summary: str, request: str, answer: Schema, *, binary: bool = True) -> Schema:
-    """Args: summary, name of the body's schema, schema of the answer, and whether it comes as bytes where asked for."""
+def operation(identity: str, tag: str, summary: str, request: str, answer: Schema, *, binary: bool = True) -> Schema:
+    """An operation with a JSON body.
+
+    Args:
+        identity: its ``operationId``.
+        tag: its group.
+        summary: what it does.
+        request: name of the body's schema.
+        answer: schema of the answer.
+        binary: whether it comes as bytes where asked for.
+    """
     content: Schema = {"application/json": {"schema": answer}}
     for kind in ("application/octet-stream", "application/vnd.safetensors") if binary else ():
         content[kind] = {"schema": {"type": "string", "format": "binary"}}
     answers: Schema = {"200": {"description": "the answer", "content": content}}
-    for status, why in ERRORS.items():
-        answers[status] = {"description": why, "content": {"application/json": {"schema": ref("TesseraError")}}}
+    answers |= {"401": {"description": "the API key is missing or wrong, where the server has one"}} | errors()
     body = {"required": True, "content": {"application/json": {"schema": ref(request)}}}
-    return {"summary": summary, "requestBody": body, "responses": answers}
+    named = {"operationId": identity, "tags": [tag], "summary": summary}
+    return {**named, "security": SECURITY, "requestBody": body, "responses": answers}

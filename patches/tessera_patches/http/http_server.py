@@ -33,6 +33,7 @@ from tessera.http.answer_room import AnswerRoom
 from tessera.http.asgi import Receive, Scope
 from tessera.http.body_limit import BodyLimit
 from tessera.http.error_body import error_body, note
+from tessera.http.playground import Playground
 from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
@@ -120,6 +121,8 @@ def prepare(state: Any) -> None:
         extend(http_server, manager)
         if config.active.rows or config.active.inject:
             publish_schema(http_server.app, adapters=bool(options(manager).enable_lora))
+        if config.flags.tessera_ui:
+            add_playground(http_server.app)
     features = ", ".join(config.on()) or "nothing"
     logger.info("tessera %s is on: %s; tessera doctor --url lists its hooks", __version__, features)
 
@@ -216,6 +219,12 @@ def add_refusals(app: FastAPI) -> None:
 
     for path in ("/v1/embeddings", "/encode", "/v1/toploc/verify"):
         app.add_api_route(path, refuse, methods=["POST", "PUT"], include_in_schema=False)
+
+
+def add_playground(app: FastAPI) -> None:
+    """The page comes before all middleware, SGLang's check of the key included, which it adds after this."""
+    stock = app.build_middleware_stack
+    replace_method(app, "build_middleware_stack", lambda: Playground(stock()))
 
 
 def publish_schema(app: FastAPI, *, adapters: bool) -> None:

@@ -12,10 +12,17 @@ import msgspec
 from tessera import __version__
 from tessera.capabilities.registry import CAPABILITIES
 from tessera.capability import Capability
-from tessera.schema_parts import Schema, obj
+from tessera.errors import ANSWERED
+from tessera.schema_parts import SECURITY, SECURITY_SCHEME, Schema, errors, obj
 
 STOCK_REQUESTS = ("GenerateReqInput", "ChatCompletionRequest", "CompletionRequest")
 """SGLang's request bodies that take our fields, by their names in its own OpenAPI."""
+STOCK_ROUTES = ("/generate", "/v1/chat/completions", "/v1/completions")
+"""SGLang's routes that answer with our errors, too."""
+TAGS = [
+    {"name": "embeddings", "description": "vectors of texts"},
+    {"name": "fingerprints", "description": "verification of responses"},
+]
 _PREFIX = "Tessera"
 
 
@@ -37,8 +44,9 @@ def document(hidden_size: int | None = None, vocabulary: int | None = None, *, a
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tessera on SGLang", "version": __version__},
+        "tags": TAGS,
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {"schemas": schemas, "securitySchemes": {SECURITY_SCHEME: {"type": "http", "scheme": "bearer"}}},
     }
 
 
@@ -51,8 +59,14 @@ def merge(stock: Schema, ours: Schema, *, routes: bool) -> Schema:
         routes: whether the server has our routes: those that keep rows have.
     """
     stock["paths"] |= ours["paths"] if routes else {}
+    stock.setdefault("tags", []).extend(TAGS if routes else [])
     schemas = stock.setdefault("components", {}).setdefault("schemas", {})
     schemas |= ours["components"]["schemas"]
+    stock["components"].setdefault("securitySchemes", {}).update(ours["components"]["securitySchemes"])
+    for path in STOCK_ROUTES:
+        for operation in stock["paths"].get(path, {}).values():
+            operation["responses"] |= errors(stock=True)
+            operation.setdefault("security", SECURITY)
     for name in STOCK_REQUESTS:
         if name in schemas:
             schemas[name].setdefault("properties", {}).update(request_fields(name))
@@ -109,7 +123,7 @@ def _error() -> Schema:
         "message": {"type": "string"},
         "type": {"enum": ["invalid_request_error", "server_error"]},
         "param": {"type": ["string", "null"]},
-        "code": {"type": "string"},
+        "code": {"enum": sorted(ANSWERED)},
     }
     error = {**obj(properties, list(properties)), "description": "what is wrong, and what to do"}
     return obj({"error": error}, ["error"])

@@ -8,13 +8,21 @@ from tessera.http.adapters import MODEL
 from tessera.limits import MAX_INPUTS
 from tessera.schema_parts import ADAPTER, TEXT, Schema, integer, obj, operation, or_null, ref, values, with_meanings
 
+TAG = "embeddings"
+
 
 def paths() -> Schema:
     """Both routes."""
     return {
-        "/v1/embeddings": {"post": operation("Embeddings, as OpenAI has them", "EmbeddingsRequest", _embeddings())},
+        "/v1/embeddings": {
+            "post": operation(
+                "createEmbeddings", TAG, "Embeddings, as OpenAI has them", "EmbeddingsRequest", _embeddings()
+            )
+        },
         "/encode": {
-            method: operation(f"Mean embeddings of texts ({method})", "EncodeRequest", _encoded())
+            method: operation(
+                f"encode{method.title()}", TAG, f"Embeddings of texts ({method})", "EncodeRequest", _encoded()
+            )
             for method in ("post", "put")
         },
     }

@@ -108,7 +108,14 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
 
     def paths(self) -> dict[str, Any]:
         """``/v1/toploc/verify``."""
-        request = operation("Verify fingerprints", "ToplocVerifyRequest", schema.answer(), binary=False)
+        request = operation(
+            "verifyFingerprints",
+            "fingerprints",
+            "Verify fingerprints",
+            "ToplocVerifyRequest",
+            schema.answer(),
+            binary=False,
+        )
         return {"/v1/toploc/verify": {"post": request}}
 
 
