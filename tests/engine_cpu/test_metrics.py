@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import yaml
 
 from tessera.cli import main
 from tessera.errors import ANSWERED
@@ -17,6 +21,7 @@ from tessera.metrics import WORK
 from tessera_testing.claims import claim_of
 from tessera_testing.endpoints import metrics
 
+OPERATE = Path(__file__).parents[2] / "examples" / "operate"
 LABELS = ("code", "verdict", "work", "kinds")
 
 
@@ -124,3 +129,34 @@ def test_doctor_of_a_stock_server(stock: Server, capsys: pytest.CaptureFixture[s
     """It says that the plugin is not there."""
     assert main(["doctor", "--url", stock.url]) == 1
     assert "BAD  tessera  this server runs without the plugin" in capsys.readouterr().out
+
+
+def expressions() -> Iterator[str]:
+    """Of the dashboard, and of the alert rules."""
+    board = json.loads((OPERATE / "grafana.json").read_text())
+    yield from (target["expr"] for panel in board["panels"] for target in panel["targets"])
+    rules = yaml.safe_load((OPERATE / "alerts.yaml").read_text())
+    yield from (rule["expr"] for group in rules["groups"] for rule in group["rules"])
+
+
+def test_dashboard_and_alerts(strained: Server) -> None:
+    """Every series, label and value in them is on a server's page; TileSpec's are on that of the docs."""
+    labels: dict[str, set[str]] = {}
+    for sample in metrics(strained):
+        labels.setdefault(sample.name, {"instance"}).update(sample.labels)
+    page = (OPERATE.parents[1] / "docs/reference/metrics.md").read_text()
+    for name, own in re.findall(r"^\| `(tessera:tilespec\w+)`.*\| (.*?) \|$", page, re.MULTILINE):
+        labels[name] = {"instance", "model_name", *re.findall(r"`(\w+)`", own)}
+    used = set()
+    for expression in expressions():
+        names = re.findall(r"tessera:\w+", expression)
+        assert names
+        for name in names:
+            used.add(name)
+            assert name in labels, expression
+            by = re.findall(r"by \(([^)]*)\)", expression)
+            asked = {*re.findall(r"(\w+)=", expression), *re.findall(r"\w+", " ".join(by))}
+            assert asked <= labels[name], expression
+        for value in "|".join(re.findall(r'code=~"([^"]*)"', expression)).split("|"):
+            assert value in {*ANSWERED, ""}, expression
+    assert len(used) > 20
