@@ -33,7 +33,8 @@ def records_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def strained(server_pool: ServerPool, records_folder: Path) -> Server:
     """Chunks of 16 tokens, prefill mixed with decode, retraction again and again; float32.
 
-    And what asks for no server of its own: metrics, records of each request, small limits, defaults of embeddings.
+    And what asks for no server of its own: metrics, records of each request, small limits, defaults of embeddings, the
+    playground.
     """
     return server_pool.get(
         HIDDEN,
@@ -44,7 +45,7 @@ def strained(server_pool: ServerPool, records_folder: Path) -> Server:
         *("--body-max-seconds", "8"),
         *("--chunked-prefill-size", "16"),
         "--enable-mixed-chunk",
-        "--enable-metrics",
+        *("--enable-metrics", "--tessera-ui"),
         *("--export-metrics-to-file", "--export-metrics-to-file-dir", str(records_folder)),
         *("--embeddings-pooling", "last", "--embeddings-normalize", "--embeddings-dimensions", "8"),
         "--embeddings-text-only",
