@@ -30,8 +30,8 @@ def test_the_server_publishes_it(server: Server) -> None:
         assert {field: schemas[name]["properties"][field] for field in fields} == fields
     operations = [own for path in published["paths"].values() for own in path.values()]
     names = [operation["operationId"] for operation in operations]
-    assert {"createEmbeddings", "encodePost", "encodePut", "verifyFingerprints"} <= set(names)
-    assert len(names) == len(set(names))
+    for name in ("createEmbeddings", "encodePost", "encodePut", "verifyFingerprints"):
+        assert names.count(name) == 1
     assert published["components"]["securitySchemes"]["ApiKey"]["scheme"] == "bearer"
     for path in STOCK_ROUTES:
         responses = published["paths"][path]["post"]["responses"]

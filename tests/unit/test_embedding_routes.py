@@ -104,6 +104,7 @@ CHAT = [{"role": "user", "content": "abc"}]
     [
         ({"input": ["abcdef", "b"], "truncate_prompt_tokens": 2}, [[4, 5], [1]]),
         ({"input": [[1, 2, 3], [4]], "truncate_prompt_tokens": 2}, [[2, 3], [4]]),
+        ({"input": [[1, 2]], "truncate_prompt_tokens": 10**9}, [[1, 2]]),
         ({"text": "abcdefgh", "truncate_prompt_tokens": -1}, [[3, 4, 5, 6, 7]]),
         ({"input": None, "messages": CHAT}, [[0, 1, 2]]),
         ({"input": None, "messages": CHAT, "add_generation_prompt": True, "truncate_prompt_tokens": 2}, [[2, 9]]),
@@ -117,8 +118,8 @@ def test_token_ids(body: dict[str, Any], ids: list[list[int]]) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens: got 0; allowed: 1 to 5, or -1 for 5"),
-        ({"input": "a", "truncate_prompt_tokens": 6}, "truncate_prompt_tokens: got 6"),
+        ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens: got 0; allowed: at least 1, or -1"),
+        ({"input": "a", "add_generation_prompt": "yes"}, "add_generation_prompt: got 'yes'"),
         ({"input": "a", "truncate_prompt_tokens": True}, "truncate_prompt_tokens: got True"),
         ({"input": "a", "messages": CHAT}, "input: got 'a'; allowed: nothing beside messages"),
         ({"input": None, "messages": []}, "messages: got []"),

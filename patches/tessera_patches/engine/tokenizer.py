@@ -12,6 +12,7 @@ from tessera.capabilities.embed.inputs import Tokenizer
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState
+    from transformers import PreTrainedTokenizerBase
 
 if hasattr(TokenizerManager, "_raise_if_logical_request_aborted"):  # up to 0.5.17
 
@@ -35,7 +36,7 @@ else:
 
 def tokenizer_of(manager: TokenizerManager) -> Tokenizer | None:
     """What makes token ids of texts and of chats as the engine does; None on a server without a tokenizer."""
-    own = manager.tokenizer
+    own: PreTrainedTokenizerBase | None = manager.tokenizer
     if own is None:
         return None
 

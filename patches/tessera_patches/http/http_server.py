@@ -197,7 +197,7 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     if (flags.embeddings_dimensions or 0) > hidden:
         raise StartRefused(f"--embeddings-dimensions {flags.embeddings_dimensions} is above {hidden}, this model's")
     names = (manager.served_model_name, hidden, vocabulary(manager))
-    rest = (manager.lora_ref_cache, manager.max_req_input_len, tokenizer_of(manager))
+    rest = (manager.lora_ref_cache, manager.max_req_input_len - 1, tokenizer_of(manager))
     model = Model(*names, flags.embed_options, flags.embeddings_text_only, *rest)
 
     async def v1_embeddings(request: Request) -> Response:

@@ -98,17 +98,27 @@ def _text(field: str, value: object) -> str:
     return value
 
 
-def chat_of(body: dict[str, Any], tokenizer: Tokenizer | None) -> Prompts:
+def generation_prompt(body: dict[str, Any]) -> bool:
+    """Whether the chat template begins the answer.
+
+    Raises:
+        BadRequest: not true or false.
+    """
+    value = body.get(GENERATION_PROMPT)
+    if value is not None and not isinstance(value, bool):
+        raise BadRequest(GENERATION_PROMPT, value, "true or false")
+    return bool(value)
+
+
+def chat_of(body: dict[str, Any], generation: bool, tokenizer: Tokenizer | None) -> Prompts:
     """The tokens of ``messages``, as the model's chat template writes them.
 
     Raises:
         BadRequest: they are not texts with roles, or the template refuses them.
     """
-    messages, generation = body[MESSAGES], body.get(GENERATION_PROMPT)
+    messages = body[MESSAGES]
     if body.get("input") is not None:
         raise BadRequest("input", body["input"], f"nothing beside {MESSAGES}")
-    if generation is not None and not isinstance(generation, bool):
-        raise BadRequest(GENERATION_PROMPT, generation, "true or false")
     if not isinstance(messages, list) or not messages:
         raise BadRequest(MESSAGES, messages, "a list of at least one message")
     for i, message in enumerate(messages):
@@ -116,7 +126,7 @@ def chat_of(body: dict[str, Any], tokenizer: Tokenizer | None) -> Prompts:
     if tokenizer is None:
         raise BadRequest(MESSAGES, messages, "nothing: this server has no tokenizer")
     try:
-        return {"input_ids": [tokenizer.render(messages, bool(generation))]}
+        return {"input_ids": [tokenizer.render(messages, generation)]}
     except ValueError as error:
         raise BadRequest(MESSAGES, messages, f"what the chat template takes: {error}") from error
 
@@ -129,7 +139,7 @@ def _check_message(field: str, message: object) -> None:
 
 
 def truncation(body: dict[str, Any], limits: Limits) -> int | None:
-    """How many tokens of each prompt are left, None for all.
+    """How many tokens of each prompt are left at most, None for all.
 
     Raises:
         BadRequest: no such number.
@@ -137,8 +147,8 @@ def truncation(body: dict[str, Any], limits: Limits) -> int | None:
     value = whole(body.get(TRUNCATE))
     if value is None:
         return None
-    if type(value) is not int or not (value == -1 or 1 <= value <= limits.prompt):
-        raise BadRequest(TRUNCATE, value, f"1 to {limits.prompt}, or -1 for {limits.prompt}")
+    if type(value) is not int or not (value == -1 or value >= 1):
+        raise BadRequest(TRUNCATE, value, f"at least 1, or -1 for {limits.prompt}")
     return limits.prompt if value == -1 else value
 
 

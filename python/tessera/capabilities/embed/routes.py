@@ -80,10 +80,11 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     options = _options(body, transport, model)
     adapter = adapters.of_openai(body.get("model"), body.get(adapters.FIELD), model.name, model.adapters)
     call = _Call(embed, options, adapter, inputs.truncation(body, model.limits), model.tokenizer)
+    generation = inputs.generation_prompt(body)
     if _nulls(body, transport):
         results = await call.each("input", inputs.items_of("input", body.get("input"), model.limits))
     elif body.get(inputs.MESSAGES) is not None:
-        results = await call.run(inputs.chat_of(body, model.tokenizer))
+        results = await call.run(inputs.chat_of(body, generation, model.tokenizer))
     else:
         results = await call.run(inputs.prompts_of("input", body.get("input"), model.limits))
     tokens = [meta["prompt_tokens"] for meta in results if "prompt_tokens" in meta]

@@ -57,6 +57,7 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
         | {"description": "how many tokens at the end of each prompt count; -1: as many as the context has"},
         ON_ERROR: {"enum": ["null", None], "description": "a prompt that fails is null, and the others are answered"},
     }
+    either = [_only("input", MESSAGES), _only(MESSAGES, "input", ON_ERROR)]
     message = obj({"role": text, "content": text}, ["role", "content"])
     openai = {
         "input": or_null({"anyOf": [text, texts, ids, several]})
@@ -82,10 +83,16 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
     applied = {name: declared[name] for name in ("pooling", "over", "normalize")}
     applied |= {"dimensions": integer(1, hidden_size) | {"description": declared["dimensions"]["description"]}}
     return {
-        "EmbeddingsRequest": obj(openai, []),
+        "EmbeddingsRequest": obj(openai, []) | {"oneOf": either},
         "EncodeRequest": obj(encode, ["text"]),
         "TesseraEmbeddingOptions": obj(applied, ["pooling", "normalize"]),
     }
+
+
+def _only(field: str, *others: str) -> Schema:
+    """An object with a field, and none of the others."""
+    given: Schema = {field: {"type": ["array", "string"]}}
+    return {"required": [field], "properties": given | {name: {"type": "null"} for name in others}}
 
 
 def _adapter_fields(*, named: bool) -> dict[str, Schema]:
