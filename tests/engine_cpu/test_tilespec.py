@@ -343,7 +343,10 @@ def check_metrics(server: Server, records: list[Record]) -> None:
     steps = [s for s in samples if s.name == "tessera:tilespec_steps_total"]
     assert 0 <= sum(s.value for s in steps) - len(records) <= 64
     traced = {(str(record.choice.steps), str(record.choice.tier or "all")) for record in records}
-    assert traced <= {(s.labels["drafted"], s.labels["tier"]) for s in steps}
+    series = {(s.labels["drafted"], s.labels["tier"]) for s in steps}
+    assert traced <= series
+    drafted, tiers = ({pair[i] for pair in series} for i in (0, 1))
+    assert series == {(d, t) for d in drafted for t in tiers if d != "0" or t == "all"}  # also those never chosen
     assert ours["verified_tokens_total"].value >= len(records) / 2
     accepted = sum(record.accepted for record in records if record.accepted is not None)
     assert 0 < accepted <= ours["accepted_drafts_total"].value

@@ -1,8 +1,13 @@
 """Metrics of TileSpec's choices and of expected against measured times, on ``/metrics``. Scheduler process."""
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
+from tessera.tilespec.costs import CostTable
 from tessera.tilespec.policy import Choice
+
+if TYPE_CHECKING:
+    import prometheus_client
 
 INTERVAL = 32
 """Steps between two updates: a counter that is shared between processes is slow."""
@@ -16,9 +21,10 @@ class Tally:
 
     Args:
         model: the served model name.
+        costs: has what there is to choose from: each choice has its series from the start.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, costs: CostTable) -> None:
         import prometheus_client
 
         def counter(name: str, text: str, *labels: str) -> prometheus_client.Counter:
@@ -36,6 +42,9 @@ class Tally:
             "tilespec_expected_seconds_total", "Time expected of the steps that were timed."
         ).labels(model)
         self._measured = counter("tilespec_measured_seconds_total", "Time that they took.").labels(model)
+        for steps in costs.steps:
+            for tier in (None, *(costs.tiers.sizes if costs.tiers and steps else ())):
+                self._series(steps, tier)
         self._clear()
 
     def add(self, choice: Choice, measured: float | None) -> None:
@@ -58,13 +67,16 @@ class Tally:
     def flush(self) -> None:
         """Add the sums to the counters."""
         for (steps, tier), times in self._chosen.items():
-            self._steps.labels(self._model, str(steps), "all" if tier is None else str(tier)).inc(times)
+            self._series(steps, tier).inc(times)
         self._explored.inc(self._learning)
         self._verified.inc(self._tokens)
         self._hoped.inc(self._gain)
         self._expected.inc(self._promised)
         self._measured.inc(self._seconds)
         self._clear()
+
+    def _series(self, steps: int, tier: int | None) -> "prometheus_client.Counter":
+        return self._steps.labels(self._model, str(steps), "all" if tier is None else str(tier))
 
     def _clear(self) -> None:
         self._chosen: Counter[tuple[int, int | None]] = Counter()

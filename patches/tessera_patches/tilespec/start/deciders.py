@@ -45,7 +45,7 @@ def measured_decider(worker: Any) -> Decider | Follower:
     if ranks.rank_in_group > 0:
         return Follower(worker.scores, ranks.broadcast_object)
     device, trace = torch.device(worker.device).type, config.flags.tile_spec_trace
-    tally = Tally(args.served_model_name) if args.enable_metrics else None
+    tally = Tally(args.served_model_name, known.costs) if args.enable_metrics else None
     save = CalibrationSaver(known).save if known.facts else None  # nominal costs are not cached
     broadcast = None if ranks.world_size == 1 else ranks.broadcast_object
     return Decider(known.costs, worker.scores, known.calibrations, device, trace, tally, save, broadcast)
