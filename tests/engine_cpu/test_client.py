@@ -25,7 +25,7 @@ from tessera.client import (
 )
 from tessera.client.check import findings
 from tessera.client.extract import first_line
-from tessera.client.options import GenerateWithEmbeddingOptions, Prompt
+from tessera.client.options import GenerateWithEmbeddingOptions, Prompt, SamplingOptions
 from tessera.launching.server import Server
 from tessera_testing.reference import HuggingFace, Vector, relative_error
 from tessera_testing.tiny import TINY
@@ -147,6 +147,48 @@ def test_hidden_states(client: Inference, hf: HuggingFace) -> None:
     assert client.supports_hidden_states() is True
 
 
+MESSAGES = [
+    {"role": "user", "content": TEXTS[1]},
+    {"role": "assistant", "content": "x"},
+    {"role": "user", "content": "y"},
+]
+
+
+def rendered(hf: HuggingFace, *, answer: bool) -> list[int]:
+    """The chat's tokens, by the reference's template."""
+    ids: list[int] = hf.tokenizer.apply_chat_template(
+        MESSAGES, tokenize=True, add_generation_prompt=answer, return_dict=False
+    )
+    return ids
+
+
+def test_chat(server: Server, hf: HuggingFace) -> None:
+    """The model's own answer to the rendered chat, and with it all that a generation has; a chat is embedded, too."""
+    ids = rendered(hf, answer=True)
+    fixed: SamplingOptions = {"max_new_tokens": 6, "temperature": 0, "ignore_eos": True}
+    with connect(server.url) as client:
+        found = client.chat(MESSAGES, **fixed, logprobs=True, hidden_states=True, fingerprints=True, embedding=True)
+        plain = client.generate(ids, max_new_tokens=6, temperature=0, ignore_eos=True, logprobs=True)
+        assert (found.text, found.output_ids, found.input_ids) == (plain.text, plain.output_ids, tuple(ids))
+        assert (found.finish_reason, found.prompt_tokens) == ("length", len(ids))
+        assert found.log_prob == pytest.approx(plain.log_prob, rel=1e-4)
+        expected = hf.states([*ids, *found.output_ids[:-1]])
+        assert found.hidden_states is not None
+        assert relative_error(found.hidden_states, expected) <= FLOAT32_ERROR
+        assert found.embedding is not None
+        assert relative_error(found.embedding.numpy(), hf.pooled(ids, [], "mean", "prompt")) <= FLOAT32_ERROR
+        assert client.verify([Claim.of(found)])[0]
+        other = client.chat(MESSAGES, **fixed, embedding={"over": "output", "pooling": "last"})
+        assert other.embedding is not None
+        last = hf.pooled(ids, found.output_ids, "last", "output")
+        assert relative_error(other.embedding.numpy(), last) <= FLOAT32_ERROR
+        assert (other.hidden_states, other.fingerprints, other.log_prob) == (None, None, None)
+        chat = hf.pooled(rendered(hf, answer=False), [], "mean", "prompt")
+        assert relative_error(client.encode(MESSAGES).numpy(), chat) <= FLOAT32_ERROR
+        with pytest.raises(RequestRefused):
+            client.chat([])
+
+
 def test_stream(client: Inference) -> None:
     """The pieces together are the whole."""
     whole = client.generate(PROMPT, max_new_tokens=30, temperature=0, logprobs=True)
@@ -231,6 +273,7 @@ def test_wrong_values_are_refused(client: Inference, wrong: Callable[[Inference]
     [
         (lambda client: client.generate("a", max_tokens=3), TypeError),
         (lambda client: client.encode("a", pool="mean"), TypeError),
+        (lambda client: client.chat(MESSAGES, over="all"), TypeError),
         (lambda client: client.generate_candidates("a", 2, stream=True), TypeError),
         (lambda client: client.generate_candidates("a", 0), ValueError),
     ],
@@ -271,6 +314,9 @@ def test_local_says_what_it_cannot(local: Inference) -> None:
         local.generate("a", fingerprints=True)
     with pytest.raises(Unsupported, match="inject"):
         local.generate("a", inject=Injection([0.0] * 256, positions=[0]))
+    for call in (local.chat, local.encode):
+        with pytest.raises(Unsupported, match="messages"):
+            call(MESSAGES)
     with pytest.raises(Unsupported, match="cannot load"):
         connect("/no/such/model")
 
@@ -312,13 +358,16 @@ def test_async(server: Server, hf: HuggingFace) -> None:
         async with AsyncClient(server.url) as client:
             await client.health_check()
             assert await client.supports_hidden_states() is True
-            info, one, many, groups, generated = await asyncio.gather(
+            info, one, many, groups, generated, chat = await asyncio.gather(
                 client.server_info(),
                 client.encode(TEXTS[0]),
                 client.encode_batch(TEXTS * 100),
                 client.generate_candidates_batch([PROMPT, TEXTS[0]], 3, max_new_tokens=4, temperature=0),
                 client.generate_with_embedding(PROMPT, max_new_tokens=4),
+                client.chat(MESSAGES, max_new_tokens=4, embedding=True),
             )
+            assert chat.embedding is not None
+            assert chat.embedding.tokens == len(rendered(hf, answer=True))
             assert "rows" in info.features
             assert relative_error(one.numpy(), mean(hf, TEXTS[0])) <= FLOAT32_ERROR
             assert generated.embedding is not None
@@ -347,9 +396,11 @@ def test_a_server_without_rows(bare: Server) -> None:
     assert main(["check", bare.url]) == 1
     with connect(bare.url) as client:
         assert client.generate("a", max_new_tokens=2).text is not None
+        assert len(client.chat(MESSAGES, max_new_tokens=2, ignore_eos=True).output_ids) == 2
         assert client.supports_hidden_states() is False
         for call in (
             lambda: client.encode("a"),
+            lambda: client.chat(MESSAGES, max_new_tokens=2, embedding=True),
             lambda: client.generate_with_embedding("a", max_new_tokens=2),
             lambda: client.generate("a", max_new_tokens=2, hidden_states=True),
         ):

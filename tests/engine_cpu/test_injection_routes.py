@@ -60,6 +60,11 @@ def test_the_client_verifies_what_was_injected(injecting: Server) -> None:
         )
         claim = Claim.of(found, inject=inject)
         assert [one.verdict for one in client.verify([claim, replace(claim, inject=None)])] == ["pass", "fail"]
+        marked = Injection(vectors_of(1, 50), None, "(")
+        messages = [{"role": "user", "content": "def area(width)"}]
+        chat = client.chat(messages, max_new_tokens=4, ignore_eos=True, fingerprints=True, inject=marked)
+        assert chat.meta["injected"] == 1
+        assert client.verify([Claim.of(chat, inject=marked)])[0]
 
 
 def test_openai_routes(injecting: Server, hf: HuggingFace) -> None:

@@ -79,6 +79,32 @@ def generation(item: Any, wanted: frozenset[str], sent: Mapping[str, Any] = _NOT
     return found
 
 
+def chat(answer: Answer, wanted: frozenset[str], sent: Mapping[str, Any]) -> Generation:
+    """The generation of a chat, whole or not at all.
+
+    Args:
+        answer: to ``/v1/chat/completions``.
+        wanted: fields of `Generation` that were asked for.
+        sent: the request's body.
+
+    Raises:
+        ClientError: as `generation`.
+    """
+    body = parsed(answer)
+    try:
+        (choice,) = body["choices"]
+        message, usage = choice["message"], body["usage"]
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        meta = {**choice, **message, "prompt_tokens": usage["prompt_tokens"], "cached_tokens": cached}
+        meta["finish_reason"] = {"type": choice["finish_reason"]}
+        logprobs = (choice.get("logprobs") or {}).get("content") or ()
+        meta["output_token_logprobs"] = [(entry["logprob"],) for entry in logprobs]
+        item = {"text": message["content"] or "", "output_ids": choice["token_ids"], "meta_info": meta}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise errors.InvalidResponse(f"this is no answer to a chat ({error!r}): {shown(body)}") from error
+    return generation(item, wanted, sent)
+
+
 def embeddings(answer: Answer, count: int, requested: Mapping[str, Any] = _NOTHING) -> Embeddings:
     """The matrix of an answer: binary, or JSON where a proxy did not pass on that binary was asked for.
 

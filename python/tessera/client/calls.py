@@ -1,7 +1,7 @@
 """Every call as data: what to send, how long it may take, and how to read the answer. No input or output here."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -12,9 +12,12 @@ from tessera.client.errors import StatusError
 from tessera.client.extract import Extract
 from tessera.client.injection import Injection
 from tessera.client.options import (
+    ChatOptions,
+    EmbeddingOptions,
     EncodeOptions,
     GenerateOptions,
     GenerateWithEmbeddingOptions,
+    Messages,
     PoolingOptions,
     Prompt,
     SamplingOptions,
@@ -30,6 +33,7 @@ T = TypeVar("T")
 
 CANDIDATE_SAMPLING: SamplingOptions = {"temperature": 0.6, "top_p": 0.95, "max_new_tokens": 128}
 """Defaults of candidates. Greedy, n of them would all be the same."""
+_OPENAI_NAMES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens"}
 HEALTH_SECONDS = 30.0
 """A healthy server generates one token in less, whatever else it does."""
 
@@ -89,17 +93,43 @@ class Generating:
 def generate(prompt: Prompt, options: GenerateOptions, timeouts: Timeouts) -> Generating:
     """``generate`` and ``stream``."""
     check_known("generate", options, GenerateOptions)
-    return _generating(prompt, dict(options), timeouts)
+    return _generating(_prompt(prompt), dict(options), timeouts)
 
 
 def generate_with_embedding(prompt: Prompt, options: GenerateWithEmbeddingOptions, timeouts: Timeouts) -> Generating:
     """``generate_with_embedding``."""
     check_known("generate_with_embedding", options, GenerateWithEmbeddingOptions)
     rest = dict(options)
-    how = {key: rest.pop(key) for key in (*PoolingOptions.__annotations__, "over") if key in rest}
-    plain = _generating(prompt, rest, timeouts)
+    how = {key: rest.pop(key) for key in EmbeddingOptions.__annotations__ if key in rest}
+    plain = _generating(_prompt(prompt), rest, timeouts)
     embedding = {"return_embedding": {"encoding_format": "base64", **how}}
     return Generating(plain.body | embedding, plain.wanted | {"embedding"}, plain.timeout)
+
+
+def chat(messages: Messages, options: ChatOptions, timeouts: Timeouts) -> Call[Generation]:
+    """``chat``: the fields are those of ``/generate``, the sampling parameters OpenAI's."""
+    check_known("chat", options, ChatOptions)
+    asked: dict[str, Any] = dict(options)
+    embedding = asked.pop("embedding", False)
+    if isinstance(embedding, Mapping):
+        check_known("chat(embedding=…)", embedding, EmbeddingOptions)
+    plain = _generating({"messages": list(messages), "return_token_ids": True}, asked, timeouts)
+    body, wanted = plain.body, plain.wanted
+    sampling = body.pop("sampling_params", {})
+    body |= {_OPENAI_NAMES.get(name, name): value for name, value in sampling.items() if name != "json_schema"}
+    if "json_schema" in sampling:
+        schema = {"name": "answer", "schema": json.loads(sampling["json_schema"])}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if body.pop("return_logprob", False):
+        body["logprobs"] = True
+    if embedding is not False:
+        body["return_embedding"] = {"encoding_format": "base64", **({} if embedding is True else embedding)}
+        wanted |= {"embedding"}
+
+    def read(answer: Answer) -> Generation:
+        return answers.chat(answer, wanted, body)
+
+    return Call("/v1/chat/completions", body, read, plain.timeout)
 
 
 def candidates(
@@ -129,9 +159,14 @@ def candidates(
     return Call("/generate", body, read, timeout)
 
 
-def encode(text: Prompt, options: EncodeOptions, timeouts: Timeouts) -> Call[Embedding]:
+def encode(text: Prompt | Messages, options: EncodeOptions, timeouts: Timeouts) -> Call[Embedding]:
     """``encode``."""
-    batch = encode_batch([text], options, timeouts.request, first=None)
+    given: Any = text
+    if isinstance(given, Sequence) and any(isinstance(item, Mapping) for item in given):
+        check_known("encode", options, EncodeOptions)
+        batch = _embeddings({"messages": list(given)}, 1, options, timeouts.request, None)
+    else:
+        batch = encode_batch([given], options, timeouts.request, first=None)
 
     def read(answer: Answer) -> Embedding:
         one = batch.read(answer)
@@ -158,13 +193,19 @@ def encode_batch(
     plain = [text if isinstance(text, str) else token_ids(text) for text in inputs]
     if len({isinstance(item, str) for item in plain}) > 1:
         raise ValueError("the inputs are partly texts and partly token ids; give all of one kind")
+    return _embeddings({"input": plain}, len(plain), options, timeout, first)
+
+
+def _embeddings(
+    given: dict[str, Any], count: int, options: EncodeOptions, timeout: float, first: int | None
+) -> Call[Embeddings]:
     # base64 is for a proxy that does not pass on what the client accepts; a binary answer holds the numbers themselves.
-    body = {"model": "", "input": plain, "encoding_format": "base64", **options}
+    body = {"model": "", **given, "encoding_format": "base64", **options}
     how = {name: value for name, value in options.items() if name in PoolingOptions.__annotations__}
 
     def read(answer: Answer) -> Embeddings:
         try:
-            return answers.embeddings(answer, len(plain), how)
+            return answers.embeddings(answer, count, how)
         except StatusError as error:
             raise with_list_index(error, first) from None
 
@@ -209,8 +250,7 @@ def hidden_states_probe(timeouts: Timeouts) -> Call[Generation]:
     return generate(fresh_prompt(), options, timeouts).call()
 
 
-def _generating(prompt: Prompt, options: dict[str, Any], timeouts: Timeouts) -> Generating:
-    body: dict[str, Any] = _prompt(prompt)
+def _generating(body: dict[str, Any], options: dict[str, Any], timeouts: Timeouts) -> Generating:
     sampling = {name: options[name] for name in SamplingOptions.__annotations__ if name in options}
     if sampling:
         body["sampling_params"] = sampling

@@ -19,9 +19,11 @@ from tessera.client.errors import ClientError, HiddenStatesUnsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.http import streaming
 from tessera.client.options import (
+    ChatOptions,
     EncodeOptions,
     GenerateOptions,
     GenerateWithEmbeddingOptions,
+    Messages,
     Prompt,
     SamplingOptions,
     Timeouts,
@@ -61,6 +63,10 @@ class Core(ABC):
         """See `Inference.generate_with_embedding`."""
         return await self._send(calls.generate_with_embedding(prompt, options, self._timeouts).call())
 
+    async def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Generation:
+        """See `Inference.chat`."""
+        return await self._send(calls.chat(messages, options, self._timeouts))
+
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGenerator[Delta]:
         """See `Inference.stream`."""
         return self._stream(calls.generate(prompt, options, self._timeouts))
@@ -94,7 +100,7 @@ class Core(ABC):
         seconds = self._timeouts.batch if timeout is None else timeout
         return await self._send(calls.candidates(inputs, n, extract, sampling, seconds))
 
-    async def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
+    async def encode(self, text: Prompt | Messages, **options: Unpack[EncodeOptions]) -> Embedding:
         """See `Inference.encode`."""
         return await self._send(calls.encode(text, options, self._timeouts))
 

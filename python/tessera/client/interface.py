@@ -7,9 +7,11 @@ from typing import Protocol, Self, Unpack
 
 from tessera.client.extract import Extract, whole
 from tessera.client.options import (
+    ChatOptions,
     EncodeOptions,
     GenerateOptions,
     GenerateWithEmbeddingOptions,
+    Messages,
     Prompt,
     SamplingOptions,
 )
@@ -37,6 +39,13 @@ class Inference(Protocol):
 
     def generate_with_embedding(self, prompt: Prompt, **options: Unpack[GenerateWithEmbeddingOptions]) -> Generation:
         """One continuation, and the embedding of the same tokens, from one request."""
+
+    def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Generation:
+        """The answer to a chat, which the server writes with the model's chat template.
+
+        Without ``max_new_tokens`` it goes on to its end. ``cached_tokens`` is 0 unless the server runs with
+        ``--enable-cache-report``; ``meta`` has the choice and its message: tool calls and reasoning, if it has some.
+        """
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Iterator[Delta]:
         """One continuation, piece by piece; the last piece has the whole `Generation`.
@@ -75,8 +84,8 @@ class Inference(Protocol):
             **sampling: by default temperature 0.6, top_p 0.95, max_new_tokens 128.
         """
 
-    def encode(self, text: Prompt, **options: Unpack[EncodeOptions]) -> Embedding:
-        """The embedding of one text: by default the mean over its tokens."""
+    def encode(self, text: Prompt | Messages, **options: Unpack[EncodeOptions]) -> Embedding:
+        """The embedding of one text, or of one chat: by default the mean over its tokens."""
 
     def encode_batch(
         self, texts: Iterable[Prompt], *, progress: bool = False, **options: Unpack[EncodeOptions]

@@ -30,6 +30,7 @@ SERVER_ONLY = {
     "return_toploc_fingerprints": "fingerprints",
     "input_embed_overrides": "inject",
     "lora_path": "lora_path",
+    "messages": "messages",
 }
 """Fields of requests that only a server has, and the client's options that ask for them."""
 

@@ -8,6 +8,8 @@ from tessera.client.injection import Injection
 
 Prompt = str | Sequence[int]
 """A text, or its token ids."""
+Messages = Sequence[Mapping[str, Any]]
+"""A chat, as OpenAI has it: each message has ``role`` and ``content``."""
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -63,10 +65,20 @@ class GenerateOptions(SamplingOptions, total=False):
     timeout: float
 
 
-class GenerateWithEmbeddingOptions(GenerateOptions, PoolingOptions, total=False):
-    """Options of ``generate_with_embedding``; ``over`` says which rows are pooled."""
+class EmbeddingOptions(PoolingOptions, total=False):
+    """Options of an embedding of a generation; ``over`` says which rows are pooled."""
 
     over: Literal["prompt", "output", "all"]
+
+
+class GenerateWithEmbeddingOptions(GenerateOptions, EmbeddingOptions, total=False):
+    """Options of ``generate_with_embedding``."""
+
+
+class ChatOptions(GenerateOptions, total=False):
+    """Options of ``chat``; ``embedding`` asks for the embedding of the same tokens."""
+
+    embedding: bool | EmbeddingOptions
 
 
 @dataclass(frozen=True, slots=True)

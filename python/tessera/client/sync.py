@@ -137,6 +137,7 @@ class Client:
 
     generate = _waiting(_Blocking.generate)
     generate_with_embedding = _waiting(_Blocking.generate_with_embedding)
+    chat = _waiting(_Blocking.chat)
     generate_candidates = _waiting(_Blocking.generate_candidates)
     generate_candidates_batch = _waiting(_Blocking.generate_candidates_batch)
     encode = _waiting(_Blocking.encode)

@@ -120,6 +120,45 @@ def test_what_is_not_whole_is_no_generation(broken: Any, wanted: str) -> None:
         answers.generation(broken, frozenset({wanted}))
 
 
+def chat(**choice: Any) -> dict[str, Any]:
+    """The answer to a chat, as SGLang writes it."""
+    message = {"role": "assistant", "content": "ab", "tool_calls": None}
+    known = {"index": 0, "message": message, "finish_reason": "stop", "token_ids": [7, 2]}
+    logprobs = {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -0.25}]}
+    return {"choices": [known | {"logprobs": logprobs} | choice], "usage": {"prompt_tokens": 3}}
+
+
+def test_a_chat() -> None:
+    """Its fields come from the choice, its message and the usage."""
+    fingerprints = {"toploc_verification_fingerprints": ["/9k="], "content": None}
+    found = answers.chat(answer(chat(input_ids=[1], message=fingerprints)), frozenset({"fingerprints"}), {})
+    assert (found.text, found.fingerprints, found.input_ids) == ("", ("/9k=",), (1,))
+    found = answers.chat(answer(chat()), frozenset({"token_logprobs"}), {})
+    assert (found.text, found.output_ids, found.finish_reason) == ("ab", (7, 2), "stop")
+    assert (found.prompt_tokens, found.cached_tokens, found.log_prob) == (3, 0, -0.75)
+    cached = {"usage": {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}}
+    assert answers.chat(answer(chat() | cached), NOTHING, {}).cached_tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("broken", "wanted"),
+    [
+        ([], ""),
+        ({"choices": []}, ""),
+        ({"choices": [1], "usage": {}}, ""),
+        (chat(token_ids=7), ""),
+        (chat() | {"usage": None}, ""),
+        (chat(logprobs=None), "token_logprobs"),
+        (chat(logprobs={"content": [{}]}), ""),
+        (chat(embedding="!", embedding_tokens=1), "embedding"),
+    ],
+)
+def test_what_is_not_whole_is_no_chat(broken: Any, wanted: str) -> None:
+    """Never a result with a part missing."""
+    with pytest.raises(InvalidResponse):
+        answers.chat(answer(broken), frozenset({wanted}), {})
+
+
 def test_an_abort_is_no_generation() -> None:
     """Its text is cut off somewhere; with a status of its own where it has one."""
     with pytest.raises(ServerError, match="shutting down") as raised:

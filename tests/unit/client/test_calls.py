@@ -13,7 +13,7 @@ import pytest
 from tessera.client import Claim, Injection, calls
 from tessera.client.extract import whole
 from tessera.client.http import Address, streaming
-from tessera.client.options import Timeouts
+from tessera.client.options import ChatOptions, Timeouts
 
 TIMEOUTS = Timeouts()
 
@@ -56,6 +56,34 @@ def test_generate_with_embedding() -> None:
     }
 
 
+def test_chat() -> None:
+    """Fields as on ``/generate``, sampling parameters by OpenAI's names; the stock server sends the token ids."""
+    messages = [{"role": "user", "content": "a"}]
+    plain = calls.chat(messages, {}, TIMEOUTS)
+    assert (plain.path, plain.timeout) == ("/v1/chat/completions", 120.0)
+    assert body(plain) == {"messages": messages, "return_token_ids": True}
+    schema = '{"type": "integer"}'
+    options: ChatOptions = {"max_new_tokens": 3, "json_schema": schema, "logprobs": True, "timeout": 7.0}
+    options |= {"embedding": {"over": "all"}, "fingerprints": True, "nonce": "n"}
+    asked = calls.chat(messages, options, TIMEOUTS)
+    assert asked.timeout == 7.0
+    assert body(asked) == {
+        "messages": messages,
+        "return_token_ids": True,
+        "max_tokens": 3,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(schema)}},
+        "logprobs": True,
+        "return_toploc_fingerprints": True,
+        "return_input_ids": True,
+        "toploc_nonce": "n",
+        "return_embedding": {"encoding_format": "base64", "over": "all"},
+    }
+    assert "return_embedding" not in body(calls.chat(messages, {"embedding": False}, TIMEOUTS))
+    wrong: Any = {"embedding": {"pool": "mean"}}
+    with pytest.raises(TypeError, match="'pool'"):
+        calls.chat(messages, wrong, TIMEOUTS)
+
+
 def test_candidates_are_one_request() -> None:
     """All prompts, with n among the sampling parameters and ``return_logprob`` at the top level."""
     call = calls.candidates(["a", "b"], 3, whole, {"temperature": 1.0}, 300.0)
@@ -76,6 +104,9 @@ def test_encode() -> None:
     assert body(call) == {"model": "", "input": ["a", "b"], "encoding_format": "base64", "normalize": True}
     with pytest.raises(ValueError, match="partly texts"):
         calls.encode_batch(["a", [1]], {}, 300.0)
+    messages = [{"role": "user", "content": "a"}]
+    chat = body(calls.encode(messages, {"pooling": "last"}, TIMEOUTS))
+    assert chat == {"model": "", "messages": messages, "encoding_format": "base64", "pooling": "last"}
 
 
 def test_verify() -> None:
