@@ -88,7 +88,7 @@ def test_fingerprints_and_widths(page: Any, playground: Server) -> None:
     body = {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 200, "ignore_eos": True}}
     headers = {"Authorization": f"Bearer {KEY}"}
     httpx.post(f"{playground.url}/generate", json=body, headers=headers, timeout=120).raise_for_status()
-    page.wait_for_selector("#widths .out rect")
+    page.wait_for_selector("#widths .out rect.step")
     page.wait_for_selector("#metrics td:has-text('tessera:fingerprints_built_total')")
     SHOTS.mkdir(exist_ok=True)
     page.screenshot(path=SHOTS / "fingerprints.png", full_page=True)

@@ -216,7 +216,7 @@ function showWidths(samples) {
     for (const width of widths) {
       const height = total ? (150 * (grown[width] ?? 0)) / total : 0;
       top -= height;
-      if (height) svg.append(drawn("rect", { x: i * bar, y: top, width: bar - 1, height, fill: colour(0.15 + (0.85 * width) / most) }));
+      if (height) svg.append(drawn("rect", { class: "step", x: i * bar, y: top, width: bar - 1, height, fill: colour(0.15 + (0.85 * width) / most) }));
     }
   });
   widths.forEach((width, i) => {
