@@ -72,11 +72,11 @@ def test_similarity_and_tokens(page: Any) -> None:
     page.locator("#tokens .token").nth(2).click()
     assert "cosine 1.0000" in page.locator("#tokens .token").nth(2).get_attribute("title")
     SHOTS.mkdir(exist_ok=True)
-    page.screenshot(path=SHOTS / "similarity.png")
+    page.screenshot(path=SHOTS / "similarity.png", full_page=True)
 
 
 def test_fingerprints_and_widths(page: Any, playground: Server) -> None:
-    """An answer passes, and with one token changed fails; steps are drawn while the server decodes."""
+    """An answer passes, and fails with its tokens reversed; steps are drawn while the server decodes."""
     connect(page)
     page.fill("#fingerprints input[name=count]", "60")
     page.click("#fingerprints form button:not([type])")

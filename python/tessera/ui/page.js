@@ -177,13 +177,12 @@ async function prove(form, section) {
 
 async function verify(section, tampered) {
   const claim = structuredClone(state.claim);
-  const at = Math.floor(claim.output_ids.length / 2);
-  if (tampered) claim.output_ids[at] = claim.output_ids[at] > 10 ? claim.output_ids[at] - 1 : claim.output_ids[at] + 1;
+  if (tampered) claim.output_ids.reverse();
   const line = element("p");
   $(".verdicts", section).append(line);
   await shown(line, async () => {
     const { results: [result] } = await json("/v1/toploc/verify", { claims: [claim] });
-    const what = tampered ? `token ${at} of the answer changed: ` : "as it came: ";
+    const what = tampered ? "with its tokens reversed: " : "as it came: ";
     const verdict = element("span", { className: `verdict ${result.verdict}`, textContent: result.verdict });
     return [what, verdict, result.reason ? ` (${result.reason})` : ""];
   });
