@@ -76,6 +76,7 @@ unpack() {
       esac
     done)
     cp -rl $home/new/. $home/overlay/
+    rm -rf $home/overlay/sglang_tessera-* # the checkout's own metadata counts
   fi
 }
 
@@ -138,7 +139,7 @@ import os, torch, torch.distributed as d
 d.init_process_group("nccl", init_method="tcp://127.0.0.1:29655", rank=0, world_size=1)
 x = torch.ones(4, device="cuda"); d.all_reduce(x); print(torch.cuda.nccl.version(), x.sum().item())'
   try sglang 'import sglang, sglang.launch_server, sglang.srt.managers.scheduler; print(sglang.__version__, sglang.__file__)' || failed=1
-  try device 'import deep_gemm; print(deep_gemm.__file__)'
+  try deep_gemm 'import deep_gemm; print(deep_gemm.__file__)'
   return $failed
 }
 
