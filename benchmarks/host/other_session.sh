@@ -61,6 +61,7 @@ unpack() {
     for library in ptxas-blackwell cuobjdump nvdisasm; do
       ln -sf "$host/triton/backends/nvidia/bin/$library" $home/site/triton/backends/nvidia/bin/
     done
+    rm -rf $home/site/sglang_tessera-* # the checkout's own metadata counts
     touch $home/unpacked
     find $home/site -name '*.so*' -type f -size +100k -exec ldd {} + 2>/dev/null | grep 'not found' | sort | uniq -c
   fi
@@ -76,7 +77,7 @@ unpack() {
       esac
     done)
     cp -rl $home/new/. $home/overlay/
-    rm -rf $home/overlay/sglang_tessera-* # the checkout's own metadata counts
+    rm -rf $home/overlay/sglang_tessera-*
   fi
 }
 

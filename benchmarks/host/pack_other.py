@@ -77,8 +77,7 @@ def files(site: pathlib.Path, beneath: pathlib.Path | None) -> Iterator[str]:
         carried = CARRIED - BUILT
     for dist in installed(site):
         name = normal(dist.metadata["Name"])
-        editable = '"editable": true' in (dist.read_text("direct_url.json") or "")
-        if editable or (name not in carried and (name in out or name.startswith("nvidia-"))):
+        if name == "sglang-tessera" or (name not in carried and (name in out or name.startswith("nvidia-"))):
             continue
         for file in map(str, dist.files or []):
             if not file.startswith("..") and not dropped(file) and (site / file).is_file():
