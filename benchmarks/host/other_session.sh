@@ -62,6 +62,7 @@ unpack() {
       ln -sf "$host/triton/backends/nvidia/bin/$library" $home/site/triton/backends/nvidia/bin/
     done
     rm -rf $home/site/sglang_tessera-* # the checkout's own metadata counts
+    timeout 90 python3 -m compileall -q -j 0 $home/site >/dev/null # or each first import takes half a minute
     touch $home/unpacked
     find $home/site -name '*.so*' -type f -size +100k -exec ldd {} + 2>/dev/null | grep 'not found' | sort | uniq -c
   fi
