@@ -61,6 +61,7 @@ unpack() {
     for library in ptxas-blackwell cuobjdump nvdisasm; do
       ln -sf "$host/triton/backends/nvidia/bin/$library" $home/site/triton/backends/nvidia/bin/
     done
+    [[ ! -e $home/parts/extra ]] || cp -r $home/parts/extra/. $home/site/ # what the archive lacks
     rm -rf $home/site/sglang_tessera-* # the checkout's own metadata counts
     timeout 90 python3 -m compileall -q -j 0 $home/site >/dev/null # or each first import takes half a minute
     touch $home/unpacked
@@ -78,6 +79,7 @@ unpack() {
       esac
     done)
     cp -rl $home/new/. $home/overlay/
+    [[ ! -e $home/parts/extra ]] || cp -r $home/parts/extra/. $home/overlay/
     rm -rf $home/overlay/sglang_tessera-*
   fi
 }

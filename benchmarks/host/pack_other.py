@@ -40,7 +40,9 @@ UNUSED = set(  # a list of words, as there
 DROP = (
     *("/tests/", "/test/", "__pycache__", ".pyi", ".a"),
     *("sgl_kernel/sm100", "sgl_kernel/infllm_ops", "sgl_kernel/flashmla_ops"),
-    *("sglang/multimodal_gen/", "sglang/srt/rust_extensions/", "torch/bin/protoc", "torch/share/", "torch/include/"),
+    *("sglang/multimodal_gen/", "torch/bin/protoc", "torch/share/", "torch/include/"),
+    *("sglang/srt/rust_extensions/_bench", "sglang/srt/rust_extensions/_grpc"),
+    *("sglang/srt/rust_extensions/_multimodal", "sglang/srt/rust_extensions/_server"),
     *("triton/backends/amd/lib/", "triton/backends/amd/include/", "triton/_C/libproton"),
     *("triton/backends/nvidia/bin/", "triton/backends/nvidia/lib/cupti"),
     *("triton/instrumentation/", "triton/plugins/", "triton/FileCheck"),
