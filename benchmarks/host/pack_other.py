@@ -29,7 +29,8 @@ UNPACKER = shutil.ignore_patterns("_cffi*", "__pycache__", "*.pyi")
 FA3 = "flash_ops.abi3.so"
 # On the host in a version that does not go with this torch; it is small, or it is asked for by version.
 BUILT = {"torch", "torchvision", "triton", "setuptools"}
-CARRIED = BUILT | {"timm", "sentencepiece", "protobuf", "typing-extensions", "nvidia-ml-py"}
+CUTLASS = {"nvidia-cutlass-dsl", *(f"nvidia-cutlass-dsl-libs-{part}" for part in ("base", "core", "cu13"))}
+CARRIED = BUILT | CUTLASS | {"timm", "sentencepiece", "protobuf", "typing-extensions", "nvidia-ml-py"}
 # The venv's tools and what no path that we run imports, beside the lists of shared/gpu/pack.py.
 UNUSED = set(  # a list of words, as there
     """nccl-extensions nvshmem4py-cu13 sgl-deep-ep sgl-flash-mla sglang-router toploc mkdocs mkdocs-material
@@ -43,6 +44,7 @@ DROP = (
     *("sglang/multimodal_gen/", "torch/bin/protoc", "torch/share/", "torch/include/"),
     *("sglang/srt/rust_extensions/_bench", "sglang/srt/rust_extensions/_grpc"),
     *("sglang/srt/rust_extensions/_multimodal", "sglang/srt/rust_extensions/_server"),
+    *("nvidia_cutlass_dsl/cu12/", "cutlass/_mlir/_mlir_libs/_cutlass_ir.cu12"),
     *("triton/backends/amd/lib/", "triton/backends/amd/include/", "triton/_C/libproton"),
     *("triton/backends/nvidia/bin/", "triton/backends/nvidia/lib/cupti"),
     *("triton/instrumentation/", "triton/plugins/", "triton/FileCheck"),
@@ -76,7 +78,7 @@ def files(site: pathlib.Path, beneath: pathlib.Path | None) -> Iterator[str]:
             for dist in installed(beneath)
             if dist.version == here.get(dist.metadata["Name"])
         }
-        carried = CARRIED - BUILT
+        carried = CARRIED - BUILT - CUTLASS
     for dist in installed(site):
         name = normal(dist.metadata["Name"])
         if name == "sglang-tessera" or (name not in carried and (name in out or name.startswith("nvidia-"))):
