@@ -93,23 +93,6 @@ SEAMS = (
             _EXTEND,
         ),
     ),
-    *(
-        Seam(
-            target=worker,
-            hook=Hook.SUBCLASS,
-            phase=Phase.SCHEDULER,
-            feature="tilespec",
-            handler=f"tessera_patches.tilespec.workers:{handler}{kind.capitalize()}Drafts",
-            guard=Guard.BODY,
-            why=f"The draft worker of {kind}s says how sure it is of each token.",
-            remove_when="SGLang keeps the probabilities of drafted tokens.",
-        )
-        for kind in ("chain", "tree")
-        for handler, worker in (
-            ("Eagle", f"{WORKERS}.EagleDraftWorker"),
-            ("Standalone", f"{_STANDALONE}.StandaloneDraftWorker"),
-        )
-    ),
     Seam(
         target=f"{RUNNER}.forward",
         hook=Hook.METHOD,
