@@ -44,4 +44,5 @@ def test_every_algorithm_has_its_row() -> None:
     assert returned == {name.rsplit(".", 1)[-1] for name in NAMES if re.search(r"Worker(V2)?$", name)} - {
         "EagleDraftWorker",
         "AdaptiveWorker",
+        "EagleChainWorker",
     }
