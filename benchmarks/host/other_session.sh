@@ -64,6 +64,8 @@ unpack() {
     [[ ! -e $home/parts/extra ]] || cp -r $home/parts/extra/. $home/site/ # what the archive lacks
     rm -rf $home/site/sglang_tessera-* # the checkout's own metadata counts
     timeout 90 python3 -m compileall -q -j 0 $home/site >/dev/null # or each first import takes half a minute
+    # The models of 0.5.23 import CUTLASS, which a venv finds by a .pth file; PYTHONPATH reads none.
+    ln -s $home/site/nvidia_cutlass_dsl/dsl_packages/* $home/site/
     touch $home/unpacked
     find $home/site -name '*.so*' -type f -size +100k -exec ldd {} + 2>/dev/null | grep 'not found' | sort | uniq -c
   fi
@@ -95,7 +97,7 @@ try() { # NAME CODE: run it; what it says, or its last lines
 
 check() { # SITE: status 0 if all that a server needs is there
   local failed=0
-  export PYTHONPATH=$1:$1/nvidia_cutlass_dsl/dsl_packages
+  export PYTHONPATH=$1
   try torch '
 import torch
 print(torch.__version__, torch.version.cuda, torch.__file__, torch.cuda.get_device_name(0))
@@ -143,7 +145,6 @@ import os, torch, torch.distributed as d
 d.init_process_group("nccl", init_method="tcp://127.0.0.1:29655", rank=0, world_size=1)
 x = torch.ones(4, device="cuda"); d.all_reduce(x); print(torch.cuda.nccl.version(), x.sum().item())'
   try sglang 'import sglang, sglang.launch_server, sglang.srt.managers.scheduler; print(sglang.__version__, sglang.__file__)' || failed=1
-  # The models of 0.5.23 import CUTLASS, which a venv finds by a file that PYTHONPATH does not read.
   try models 'import sglang.kernels.ops.gemm.cutedsl_dual_gemm as gemm; print(gemm.cutlass.__file__)' || failed=1
   try deep_gemm 'import deep_gemm; print(deep_gemm.__file__)'
   return $failed
@@ -232,18 +233,13 @@ run() {
   for step in ${STEPS:-stock ours suites}; do
     echo "== $step with $site, $(date +%T)"
     case $step in
-      stock) PYTHONPATH=$site:$site/nvidia_cutlass_dsl/dsl_packages serve stock '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}}' ;;
+      stock) PYTHONPATH=$site serve stock '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}}' ;;
       ours)
         source benchmarks/host/gpu_host.sh "$site" || exit
-        PYTHONPATH+=:$site/nvidia_cutlass_dsl/dsl_packages
         serve ours '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}, "return_embedding": {"pooling": "mean", "dimensions": 4}}' \
           --enable-return-hidden-states
         ;;
-      suites)
-        source benchmarks/host/gpu_host.sh "$site" || exit
-        PYTHONPATH+=:$site/nvidia_cutlass_dsl/dsl_packages
-        suites
-        ;;
+      suites) source benchmarks/host/gpu_host.sh "$site" && suites ;;
     esac
   done
   echo "== done, $(date +%T)"

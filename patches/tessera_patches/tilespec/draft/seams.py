@@ -15,7 +15,6 @@ from tessera_patches.core.places import (
 )
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
-_STANDALONE = f"{SPECULATIVE}.standalone_worker_v2"
 _EXTEND = f"{WORKERS}.EagleDraftWorker._draft_extend_for_decode"
 
 SEAMS = (

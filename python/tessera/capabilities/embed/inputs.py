@@ -47,7 +47,7 @@ def prompts_of(field: str, value: object, limits: Limits) -> Prompts:
     Raises:
         BadRequest: something else; token ids where they are refused.
     """
-    if not isinstance(value, list) or not value or not isinstance(value[0], int | float | list):
+    if not isinstance(value, list) or not _holds_ids(value):
         return {"text": strings(field, value)}
     if limits.text_only:
         raise BadRequest(field, value, "texts, no token ids: this server runs with --embeddings-text-only")
@@ -63,7 +63,7 @@ def items_of(field: str, value: object, limits: Limits) -> list[Prompts | BadReq
     Raises:
         BadRequest: it is not about one prompt.
     """
-    if not isinstance(value, list) or not value or not isinstance(value[0], int | float | list):
+    if not isinstance(value, list) or not _holds_ids(value):
         return texts_of(field, value)
     if limits.text_only or not isinstance(value[0], list):
         return [prompts_of(field, value, limits)]
@@ -83,6 +83,11 @@ def texts_of(field: str, value: object) -> list[Prompts | BadRequest]:
         return [{"text": strings(field, value)}]
     check_count(field, value)
     return [_tried(lambda name, text: {"text": [_text(name, text)]}, field, i, v) for i, v in enumerate(value)]
+
+
+def _holds_ids(value: list[Any]) -> bool:
+    """Whether a list is of token ids, or of lists of them: its first item says so."""
+    return bool(value) and isinstance(value[0], int | float | list)
 
 
 def _tried(make: Callable[[str, object], Prompts], field: str, i: int, value: object) -> Prompts | BadRequest:
