@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every figure that needs a GPU, in steps that end within ten minutes: gpu_session.sh STEP... on the GPU host, from the
-# repository's root, when SGLang lies in /tmp/gpu/site and a model of 8B shape in /tmp/m8b. Results go to $OUT. With
+# repository's root, when SGLang lies in /tmp/gpu/site, or SITE, and a model of 8B shape in /tmp/m8b. Results go to $OUT. With
 # several GPUs, one of these for each, side by side: CUDA_VISIBLE_DEVICES=1 OUT=$OUT/1 gpu_session.sh STEP...
 #
 #   quiet        is this host quiet enough? else give it back                6 s
@@ -54,7 +54,7 @@
 # TileSpec: tile_train | tile_up | tile_run, as often as there is time
 # In the background: gpu_chains.sh
 set -uo pipefail
-source "$(dirname "$0")/gpu_host.sh" /tmp/gpu/site || exit
+source "$(dirname "$0")/gpu_host.sh" "${SITE:-/tmp/gpu/site}" || exit
 export PYTHONUNBUFFERED=1
 out=${OUT:-benchmarks/results}
 mkdir -p "$out"

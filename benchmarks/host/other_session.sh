@@ -5,11 +5,13 @@
 #   other_session.sh part N    keep what .gpu23-N brought; `overlay` is a part, too                                5 s
 #   other_session.sh start     `run` in the background, in a copy of the tree; then a look
 #   other_session.sh look      wait LOOK_SECONDS, bring back what there is; fails once nothing runs
-#   other_session.sh run       unpack, check, stock, ours, suites; results in /tmp/out/other
+#   other_session.sh run       unpack, check, STEPS; results in /tmp/out/other
 #   other_session.sh check     each part of the stack in a process of its own; what fails says why
 #
 # STACK=own or overlay says which stack serves; else its own where `check` passes, and the overlay over /tmp/gpu/site where
-# it does not. STEPS picks some of stock, ours, suites; SUITES picks suites by name; AT_ONCE says how many run side by side.
+# it does not. STEPS are `stock ours suites`, and any of gpu_session.sh, of which tile_train goes on beside the next ones;
+# where the stock server does not start, the rest is left out. SUITES picks suites by name, AT_ONCE says how many run side
+# by side.
 set -uo pipefail
 home=/tmp/gpu23
 out=/tmp/out/other
@@ -152,7 +154,8 @@ x = torch.ones(4, device="cuda"); d.all_reduce(x); print(torch.cuda.nccl.version
 
 serve() { # NAME BODY OPTION...: start a server of 8B shape, send it one request, say what it is, stop it
   local name=$1 body=$2 before=$SECONDS server
-  setsid python3 -m sglang.launch_server --model-path /tmp/m8b --load-format dummy --dtype bfloat16 --port $port "${@:3}" \
+  setsid python3 -m sglang.launch_server --model-path /tmp/m8b --load-format dummy --dtype bfloat16 --port $port \
+    --max-total-tokens 16384 "${@:3}" \
     >"$out/$name-server.log" 2>&1 </dev/null &
   server=$!
   until curl -sf -o /dev/null http://127.0.0.1:$port/health; do
@@ -196,15 +199,18 @@ suite() { # NAME SECONDS ARGUMENT...
 
 suites() {
   local dice=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
-  suite embeddings-fa3 300 tests/gpu/test_embeddings.py -k "fa3 and breakable"
-  suite embeddings-triton 300 tests/gpu/test_embeddings.py -k triton
-  suite fingerprints 300 tests/gpu/test_toploc.py -k "exact or largest"
-  suite injection 200 tests/gpu/test_injection.py
-  suite fa3-chain 450 tests/gpu/test_speculative.py -k "fa3 and not tree"
-  suite fa3-eagle 200 "$dice[fa3-bfloat16-eagle]"
-  suite trees-triton 400 tests/gpu/test_tilespec.py -k "trees and triton"
-  suite honest 300 tests/gpu/test_toploc.py -k honest
-  suite fa3-tree 300 tests/gpu/test_speculative.py -k "fa3 and tree"
+  suite embeddings-fa3 330 tests/gpu/test_embeddings.py -k "fa3 and breakable"
+  suite embeddings-triton 330 tests/gpu/test_embeddings.py -k triton
+  suite fingerprints 330 tests/gpu/test_toploc.py -k "exact or largest"
+  suite injection 330 tests/gpu/test_injection.py
+  suite fa3-chain 330 tests/gpu/test_speculative.py -k "fa3 and not tree"
+  suite fa3-tree 330 tests/gpu/test_speculative.py -k "fa3 and tree"
+  suite fa3-eagle 330 "$dice[fa3-bfloat16-eagle]"
+  suite trees-triton 330 tests/gpu/test_tilespec.py -k "trees and triton"
+  suite sampled-fa3 330 tests/gpu/test_tilespec.py -k "what_is_sampled and fa3 and not rejecting"
+  suite sampled-rejecting 330 tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
+  suite honest 330 tests/gpu/test_toploc.py -k honest
+  suite kernels 330 tests/kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/gpu/test_acceptance.py
   wait
 }
 
@@ -230,16 +236,18 @@ run() {
   unpack || exit
   echo "== check, $(date +%T)"
   choose || exit
+  source benchmarks/host/gpu_host.sh "$site" || exit
   for step in ${STEPS:-stock ours suites}; do
     echo "== $step with $site, $(date +%T)"
     case $step in
-      stock) PYTHONPATH=$site serve stock '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}}' ;;
-      ours)
-        source benchmarks/host/gpu_host.sh "$site" || exit
+      stock) PYTHONPATH=$site:$site/nvidia_cutlass_dsl/dsl_packages serve stock '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}}' || exit ;;
+      ours) # beside the suites
         serve ours '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}, "return_embedding": {"pooling": "mean", "dimensions": 4}}' \
-          --enable-return-hidden-states
+          --enable-return-hidden-states &
         ;;
-      suites) source benchmarks/host/gpu_host.sh "$site" && suites ;;
+      suites) suites ;;
+      tile_train) SITE=$site OUT=$out/pair bash benchmarks/host/gpu_session.sh tile_train >$out/train.txt 2>&1 & ;;
+      *) SITE=$site OUT=$out/figures bash benchmarks/host/gpu_session.sh "$step" ;;
     esac
   done
   echo "== done, $(date +%T)"

@@ -6,7 +6,7 @@
 
 Run from the checkout, when gpu_lease.sh has packed. Of GPU code only what Hopper runs is carried (trim_fatbin.py); of
 libraries only those that the host's torch lacks or has in a version without functions that torch calls: here NCCL.
-other_session.sh puts all together there. Takes ten minutes and 4 GB beneath TMPDIR; needs zstd, strip, readelf.
+other_session.sh puts all together there. Takes two minutes of a quiet machine and 4 GB beneath TMPDIR; needs zstd, strip, readelf.
 """
 
 import argparse
