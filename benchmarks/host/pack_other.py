@@ -6,7 +6,8 @@
 
 Run from the checkout, when gpu_lease.sh has packed. Of GPU code only what Hopper runs is carried (trim_fatbin.py); of
 libraries only those that the host's torch lacks or has in a version without functions that torch calls: here NCCL.
-other_session.sh puts all together there. Takes two minutes of a quiet machine and 4 GB beneath TMPDIR; needs zstd, strip, readelf.
+other_session.sh puts all together there. Takes two minutes of a quiet machine, and 4 GB beneath
+TMPDIR; needs zstd, strip, readelf.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import trim_fatbin
 
 TOOLS = pathlib.Path(".gpu-tools")  # a copy of ../shared/gpu, as gpu_lease.sh makes it
 ARCHITECTURE = 90
-PART = 45 << 20  # bytes at most: a transfer holds 64 MiB, with the tree
+PART = 43 << 20  # bytes at most: a transfer holds 64 MiB, with the tree
 LEVEL = "-9"
 UNPACKER = shutil.ignore_patterns("_cffi*", "__pycache__", "*.pyi")
 FA3 = "flash_ops.abi3.so"
