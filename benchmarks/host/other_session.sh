@@ -33,7 +33,9 @@ start() {
 }
 
 look() {
-  LOOK_SECONDS=${LOOK_SECONDS:-100} LOOK_LINES=${LOOK_LINES:-60} bash benchmarks/host/gpu_chains.sh look
+  local _
+  for _ in $(seq "${LOOK_SECONDS:-100}"); do pgrep -f 'other_session.sh run' >/dev/null || break; sleep 1; done
+  LOOK_SECONDS=1 LOOK_LINES=${LOOK_LINES:-40} bash benchmarks/host/gpu_chains.sh look
   pgrep -f 'other_session.sh run' >/dev/null || { echo "nothing runs here any more" && exit 1; }
 }
 
@@ -65,7 +67,7 @@ unpack() {
     done
     [[ ! -e $home/parts/extra ]] || cp -r $home/parts/extra/. $home/site/ # what the archive lacks
     rm -rf $home/site/sglang_tessera-* # the checkout's own metadata counts
-    timeout 90 python3 -m compileall -q -j 0 $home/site >/dev/null # or each first import takes half a minute
+    timeout 90 python3 -m compileall -qq -j 0 $home/site >/dev/null 2>&1 # or each first import takes half a minute
     # The models of 0.5.23 import CUTLASS, which a venv finds by a .pth file; PYTHONPATH reads none.
     ln -s $home/site/nvidia_cutlass_dsl/dsl_packages/* $home/site/
     touch $home/unpacked
@@ -148,6 +150,8 @@ d.init_process_group("nccl", init_method="tcp://127.0.0.1:29655", rank=0, world_
 x = torch.ones(4, device="cuda"); d.all_reduce(x); print(torch.cuda.nccl.version(), x.sum().item())'
   try sglang 'import sglang, sglang.launch_server, sglang.srt.managers.scheduler; print(sglang.__version__, sglang.__file__)' || failed=1
   try models 'import sglang.kernels.ops.gemm.cutedsl_dual_gemm as gemm; print(gemm.cutlass.__file__)' || failed=1
+  # What SGLang's speculation imports when it captures graphs.
+  try flash_mla 'import sglang.srt.layers.attention.flashmla_backend, flash_mla; print(flash_mla.__file__)' || failed=1
   try deep_gemm 'import deep_gemm; print(deep_gemm.__file__)'
   return $failed
 }

@@ -34,7 +34,7 @@ CUTLASS = {"nvidia-cutlass-dsl", *(f"nvidia-cutlass-dsl-libs-{part}" for part in
 CARRIED = BUILT | CUTLASS | {"timm", "sentencepiece", "protobuf", "typing-extensions", "nvidia-ml-py"}
 # The venv's tools and what no path that we run imports, beside the lists of shared/gpu/pack.py.
 UNUSED = set(  # a list of words, as there
-    """nccl-extensions nvshmem4py-cu13 sgl-deep-ep sgl-flash-mla sglang-router toploc mkdocs mkdocs-material
+    """nccl-extensions nvshmem4py-cu13 sgl-deep-ep sglang-router toploc mkdocs mkdocs-material
     mkdocs-material-extensions mkdocs-get-deps babel backrefs pymdown-extensions schemathesis jsonschema-rs fonttools
     ast-serialize hypothesis-jsonschema hypothesis-graphql graphql-core watchdog ghp-import mypy-extensions librt
     pytest-xdist deepseek-recipe tml-renderers nvidia-mathdx""".split()  # noqa: SIM905

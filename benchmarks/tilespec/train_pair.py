@@ -292,6 +292,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # a host's cuDNN may be older than the one that torch was made for
     if options.sizes != "full":
         torch.set_num_threads(1)  # tiny matrices: on a busy machine threads spend their time waiting for each other
     options.out.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from tessera_patches.tilespec.verify.single_load import load_batches_once
 
 _SGLANG = "sglang.srt.speculative.eagle_worker_v2"
 _HINT = (
-    ". Out of memory: lower --mem-fraction-static, capture fewer sizes (--cuda-graph-max-bs-decode), or add "
+    ". If memory ran out: lower --mem-fraction-static, capture fewer sizes (--cuda-graph-max-bs-decode), or add "
     "--tile-spec-no-rejection-sampling"
 )
 _SWITCH = "Switch adaptive runtime state"

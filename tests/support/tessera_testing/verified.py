@@ -17,6 +17,17 @@ Renormalize = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 HOWS: tuple[How, ...] = get_args(How)
 
 
+def _operators() -> tuple[Callable[..., None], Callable[..., None]]:
+    """Of sampled and of greedy verification; they left ``sgl_kernel`` when SGLang came to compile them itself."""
+    try:
+        from sglang.kernels.ops.speculative.sampling import tree_speculative_sampling_target_only as sampled
+        from sglang.kernels.ops.speculative.tree import verify_tree_greedy as greedy
+    except ImportError:
+        from sgl_kernel import tree_speculative_sampling_target_only as sampled
+        from sgl_kernel import verify_tree_greedy as greedy
+    return sampled, greedy
+
+
 class VerifiedChains:
     """Logits of chains that are verified in full, whose drafts are often right.
 
@@ -69,8 +80,7 @@ class VerifiedChains:
 
     def sglangs(self, how: How) -> AcceptedChains:
         """By the operators that ``eagle_sample`` calls."""
-        from sgl_kernel import tree_speculative_sampling_target_only, verify_tree_greedy
-
+        tree_speculative_sampling_target_only, verify_tree_greedy = _operators()
         bs, width = self.bs, self.width
         tokens = torch.zeros(bs * width, dtype=torch.int32, device="cuda")
         places = torch.full((bs, width), -1, dtype=torch.int32, device="cuda")
