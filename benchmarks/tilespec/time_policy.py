@@ -33,7 +33,7 @@ from tessera_kernels.ops.accept.accept_chains import AcceptedChains, accept_chai
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
-from tessera_testing.attention import extending
+from tessera_testing.attention import arguments, extending
 from tessera_testing.verified import VerifiedChains
 
 STEPS = (0, 1, 2, 3, 5, 7)
@@ -125,7 +125,10 @@ def extend_offsets(device: str, *, ours: bool) -> Callable[[], object]:
     drafts = SimpleNamespace(extend_seq_lens_tensor=widths, num_accept_tokens=widths)
     requests, lens = torch.arange(BS, device=device), torch.full((BS,), CONTEXT, device=device)
     mode = ForwardMode.DRAFT_EXTEND_V2
-    return lambda: backend._update_draft_extend_buffers(BS, lens, requests, mode, drafts)  # noqa: SLF001
+    method = TritonAttnBackend._update_draft_extend_buffers  # noqa: SLF001
+    batch = arguments(method, bs=BS, seq_lens=lens, req_pool_indices=requests, forward_mode=mode, spec_info=drafts)
+    in_order = list(batch.values())
+    return lambda: backend._update_draft_extend_buffers(*in_order)  # noqa: SLF001
 
 
 def sglangs_parts(device: str) -> Calls:

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 from tessera_patches.core import source
+from tessera_patches.core.versions import installed
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/design/speculative-decoding.md").read_text()
 ROOTS = {"tessera": "python", "tessera_patches": "patches", "tessera_kernels": "sgl-kernel"}
 NAMES = sorted(set(re.findall(r"`((?:sglang|tessera|tessera_patches|tessera_kernels)(?:\.\w+)+)`", PAGE)))
+
+VERSION = PAGE.splitlines()[0].rsplit(" ", 1)[-1]
+pytestmark = pytest.mark.skipif(installed() != VERSION, reason=f"the page is about SGLang {VERSION}")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,10 +42,8 @@ def test_methods_without_their_path_exist() -> None:
 def test_every_algorithm_has_its_row() -> None:
     """Every worker that SGLang can create is in the table."""
     create = source.find("sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker")
-    returned = {
-        node.value.id for node in ast.walk(create) if isinstance(node, ast.Return) and isinstance(node.value, ast.Name)
-    }
-    assert returned == {name.rsplit(".", 1)[-1] for name in NAMES if re.search(r"Worker(V2)?$", name)} - {
+    imported = {name.name for node in ast.walk(create) if isinstance(node, ast.ImportFrom) for name in node.names}
+    assert {name for name in imported if re.search(r"Worker(V2)?$", name)} == {name.rsplit(".", 1)[-1] for name in NAMES if re.search(r"Worker(V2)?$", name)} - {
         "EagleDraftWorker",
         "AdaptiveWorker",
         "EagleChainWorker",

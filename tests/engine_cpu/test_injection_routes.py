@@ -97,7 +97,8 @@ def test_openai_routes(injecting: Server, hf: HuggingFace) -> None:
 
 def check_choice(hf: HuggingFace, prompt: list[int], choice: Any, edit: Any) -> None:
     """As `check`, for a choice of OpenAI's."""
-    check(hf, prompt, {"output_ids": choice["token_ids"], "meta_info": choice}, edit)
+    ids = choice.get("response_token_ids") or choice["token_ids"]  # a chat's name for them since 0.5.23
+    check(hf, prompt, {"output_ids": ids, "meta_info": choice}, edit)
 
 
 def test_verification_takes_the_same_injection(injecting: Server) -> None:

@@ -23,7 +23,7 @@ from tessera_testing.tiny import TINY
 HIDDEN = "--enable-return-hidden-states"
 OF_ONE_ANSWER = {"id", "e2e_latency", "response_sent_to_client_ts"}
 """In ``meta_info``: what no two answers have in common."""
-OF_ONE_SERVER = {"port", "nccl_port", "random_seed", "startup_time", "internal_states"}
+OF_ONE_SERVER = {"port", "nccl_port", "random_seed", "startup_time", "internal_states", "launch_command"}
 """In ``/server_info``: what no two servers have in common."""
 
 

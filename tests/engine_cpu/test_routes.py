@@ -13,7 +13,7 @@ from tessera_testing.claims import FINGERPRINTS
 
 MESSAGES = [{"role": "user", "content": "def f("}]
 TEXT: dict[str, dict[str, Any]] = {
-    "/v1/responses": {"model": "tiny", "input": "def f(", "max_output_tokens": 4},
+    "/v1/responses": {"input": "def f(", "max_output_tokens": 4},
     "/v1/messages": {"model": "tiny", "messages": MESSAGES, "max_tokens": 4},
     "/api/chat": {"model": "tiny", "messages": MESSAGES, "stream": False, "options": {"num_predict": 4}},
     "/api/generate": {"model": "tiny", "prompt": "def f(", "stream": False, "options": {"num_predict": 4}},

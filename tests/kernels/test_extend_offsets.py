@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_kernels.triton.draft.extend_offsets import COLUMNS, PROGRAMS, ROWS, extend_offsets_triton
-from tessera_testing.attention import extending
+from tessera_testing.attention import arguments, extending
 
 POOL, POSITIONS = 160, 300
 POISON = -7
@@ -129,10 +129,17 @@ def test_our_backend_fills_what_sglangs_does(backends: tuple[Any, Any], device: 
             extend_seq_lens_tensor=torch.randint(1, 5, (bs,), generator=rng).int().to(device) if read else None
         )
         requests = torch.randperm(POOL, generator=rng)[:40].to(device)
+        batch = arguments(
+            theirs._update_draft_extend_buffers.__func__,
+            bs=bs,
+            seq_lens=seq_lens,
+            req_pool_indices=requests,
+            forward_mode=ForwardMode.DRAFT_EXTEND_V2,
+            spec_info=drafts,
+        )
         found = []
         for backend in (theirs, ours):
-            arguments = bs, seq_lens, requests, ForwardMode.DRAFT_EXTEND_V2, drafts
-            *offsets, width = backend._update_draft_extend_buffers(*arguments)
+            *offsets, width = backend._update_draft_extend_buffers(*batch.values())
             found.append([*(one.tolist() for one in offsets), width, backend.cuda_graph_kv_indices.tolist()])
             assert backend.qo_indptr.tolist()[: bs + 1] == offsets[0].tolist()
             assert backend.kv_indptr.tolist()[: bs + 1] == offsets[1].tolist()

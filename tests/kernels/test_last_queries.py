@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera_testing.attention import extending
+from tessera_testing.attention import arguments, extend_of, extending, slots_of
 
 HEADS, KV_HEADS, SIZE, SCALING, WIDTH, SPLITS = 4, 2, 16, 0.3, 4, 3
 SLOTS, POOL, POSITIONS = 700, 8, 80
@@ -67,10 +67,16 @@ def backend_of(engine: Any, kind: Any, table: torch.Tensor, pool: Pool, slots: i
     backend.cuda_graph_num_kv_splits = torch.full((slots * WIDTH,), SPLITS, dtype=torch.int32, device=device)
     backend.max_kv_splits, backend.page_size, backend.dcp_size = SPLITS, 1, 1
     backend.use_mla = backend.enable_deterministic = backend.use_verify_splitkv = backend.use_pdl = False
-    backend.sliding_window_size = backend.swa_v_head_dim = backend._translate_kv_loc = None
-    backend.window_kv_indptr = backend.cuda_graph_swa_attn_logits = None
+    backend.swa_v_head_dim = backend.window_kv_indptr = backend.cuda_graph_swa_attn_logits = None
     backend.decode_attention_fwd, backend.extend_attention_fwd = engine.attend_once, engine.attend
     return backend
+
+
+def fill(backend: Any, engine: Any, kind: Any = None, **batch: Any) -> None:
+    """Fill the offsets of a draft-extend's graph, as the backend's own class does or another one."""
+    method = engine.plain._update_draft_extend_buffers
+    found = arguments(method, forward_mode=engine.mode, **batch).values()
+    (kind or type(backend))._update_draft_extend_buffers(backend, *found)
 
 
 def softmax(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -100,14 +106,11 @@ def test_last_accepted_tokens_see_their_sequence(engine: Any, device: str, bs: i
             num_accept_tokens=torch.cat([accepted, torch.full((padding,), WIDTH)]).int().to(device),
         )
         drafts.select_index = torch.arange(slots, device=device) * WIDTH + drafts.num_accept_tokens - 1
-        batch = SimpleNamespace(
-            forward_mode=engine.mode,
-            spec_info=drafts,
-            out_cache_loc=torch.cat([own.flatten(), torch.zeros(padding * WIDTH, dtype=torch.int64)]).to(device),
-        )
+        places = torch.cat([own.flatten(), torch.zeros(padding * WIDTH, dtype=torch.int64)]).to(device)
+        batch = extend_of(engine.mode, drafts, places)
         seq_lens = torch.cat([contexts + WIDTH, torch.ones(padding, dtype=torch.int64)]).to(device)
         of_pool = torch.cat([requests, torch.zeros(padding, dtype=torch.int64)]).to(device)
-        ours._update_draft_extend_buffers(slots, seq_lens, of_pool, engine.mode, drafts)
+        fill(ours, engine, bs=slots, seq_lens=seq_lens, req_pool_indices=of_pool, spec_info=drafts)
         ours.forward_metadata = ours._build_cuda_graph_forward_metadata(slots, engine.mode, drafts)
         q = torch.randn(slots * WIDTH, HEADS * SIZE, generator=rng).to(device)
         k, v = torch.randn(2, slots * WIDTH, KV_HEADS, SIZE, generator=rng).to(device).unbind()
@@ -142,9 +145,9 @@ def test_without_a_graph_all_tokens_ask(engine: Any, device: str) -> None:
         )
         lens, requests = torch.tensor([20 + WIDTH], device=device), torch.zeros(1, dtype=torch.int64, device=device)
         plain = engine.plain
-        plain._update_draft_extend_buffers(backend, 1, lens, requests, engine.mode, drafts)
+        fill(backend, engine, plain, bs=1, seq_lens=lens, req_pool_indices=requests, spec_info=drafts)
         backend.forward_metadata = plain._build_cuda_graph_forward_metadata(backend, 1, engine.mode, drafts)
-        batch = SimpleNamespace(forward_mode=engine.mode, spec_info=drafts, out_cache_loc=table[0, 20:24].long())
+        batch = extend_of(engine.mode, drafts, table[0, 20:24].long())
         found.append(backend.forward(q, k, v, engine.layer, batch))
     assert found[0].shape == q.shape
     assert found[0].equal(found[1])
@@ -159,7 +162,7 @@ def test_what_backends_become(engine: Any) -> None:
             model=SimpleNamespace(layers=[SimpleNamespace(self_attn=a.__new__(a)) for a in attentions])
         )
 
-    plain, ours = engine.plain, engine.ours
+    plain, ours, table = engine.plain, engine.ours, torch.zeros((1, 1), dtype=torch.int32)
     own: Any = type("Own", (LlamaAttention,), {})
     one = model(LlamaAttention)
     fused, once = ours.FusedExtendTriton, ours.LastQueryTriton
@@ -171,11 +174,11 @@ def test_what_backends_become(engine: Any) -> None:
         (plain, "cuda", one, {"sliding_window_size": 64}, plain),
         (plain, "cuda", one, {"dcp_size": 2}, fused),
         (plain, "cuda", one, {"use_mla": True}, fused),
-        (plain, "cuda", one, {"_translate_kv_loc": print}, plain),
+        (plain, "cuda", one, slots_of(table, translated=True), plain),
         (plain, "cpu", one, {}, plain),
     ]
     other: Any = type("Other", (plain,), {})
-    usual = {"sliding_window_size": None, "dcp_size": 1, "use_mla": False, "_translate_kv_loc": None}
+    usual = {"sliding_window_size": None, "dcp_size": 1, "use_mla": False, **slots_of(table)}
     for kind, device, read_by, facts, after in [*told, (other, "cuda", one, {}, other)]:
         backend = kind.__new__(kind)
         vars(backend).update(usual | facts, device=device)

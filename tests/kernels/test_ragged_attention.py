@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tessera_kernels.cpu.attention import PagedKV, verify_attention
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.tree_links import ancestors, parents
+from tessera_testing.attention import arguments, slots_of
 
 HEADS, KV_HEADS, SIZE, SCALING = 2, 1, 16, 0.3
 TOPK, STEPS, NODES = 2, 3, 6
@@ -24,6 +25,7 @@ several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def engine(sglang_imports: None) -> Any:
     """SGLang's kernel and our backend."""
     from sglang.kernels.ops.attention.extend_attention import extend_attention_fwd
+    from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
     from sglang.srt.layers.attention.verify_mask import VerifyMask
     from sglang.srt.speculative.eagle_utils import TreeMaskMode
     from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
@@ -34,6 +36,7 @@ def engine(sglang_imports: None) -> Any:
 
     return SimpleNamespace(
         attend=extend_attention_fwd,
+        plain=TritonAttnBackend,
         backend=RaggedTriton,
         layout=RaggedVerifyLayout,
         mask=lambda buffer: VerifyMask(buffer=buffer, mode=TreeMaskMode.FULL_MASK, max_bs=8),
@@ -63,6 +66,7 @@ def backend_of(engine: Any, table: torch.Tensor, slots: int, device: str) -> Any
     """Our backend with the static buffers of its graphs, and no model runner."""
     backend = engine.backend.__new__(engine.backend)
     backend.topk, backend.device, backend.req_to_token = TOPK, device, table
+    vars(backend).update(slots_of(table))
     backend.qo_indptr = torch.full((slots + 1,), 7, device=device)
     backend.mask_indptr = torch.full((slots + 1,), 10**9, device=device)  # what an earlier replay left behind
     backend.kv_indptr = torch.zeros(slots + 1, dtype=torch.int32, device=device)
@@ -105,7 +109,14 @@ def test_trees_cut_to_size(engine: Any, device: str, bs: int, padding: int, seed
     step.attach(verify_input)
     step.mask_indptr = engine.prune(step.candidates, verify_input, seq_lens.to(device), plan, backend)
     padded_lens = torch.cat([seq_lens, torch.ones(padding, dtype=torch.int64)]).to(device)
-    backend._update_target_verify_buffers(slots, padded_lens, requests, verify_input)
+    batch = arguments(
+        engine.plain._update_target_verify_buffers,
+        bs=slots,
+        seq_lens=padded_lens,
+        req_pool_indices=requests,
+        spec_info=verify_input,
+    )
+    backend._update_target_verify_buffers(*batch.values())
 
     own_slots = [table[int(requests[b]), n : n + k].long() for b, (n, k) in enumerate(zip(seq_lens, lens, strict=True))]
     extended = torch.zeros(2, rows, KV_HEADS, SIZE, device=device)

@@ -10,6 +10,7 @@ import torch
 
 from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets
 from tessera_kernels.triton.verify.verify_offsets import verify_offsets_triton
+from tessera_testing.attention import arguments, slots_of
 
 WIDTH = 8
 SIZES = [1, 2, 13, 64, 130, 300]
@@ -83,6 +84,8 @@ def backend_of(engine: Any, bs: int, table: torch.Tensor) -> Any:
     for name, value in known.items():
         setattr(backend, name, value)
     backend.req_to_token, backend.target_verify_metadata = table, {bs: metadata}
+    backend.max_num_pages = table.shape[1]
+    vars(backend).update(slots_of(table))
     return backend
 
 
@@ -94,22 +97,21 @@ def test_flash_attention_has_the_same_metadata(engine: Any, device: str, ragged:
     table = torch.arange(6 * 64, dtype=torch.int32, device=device).view(6, 64)
     requests = torch.tensor([4, 2, 5, 0, 1], device=device)
     spec_info = SimpleNamespace(ragged_verify_layout=engine.layout(lens) if ragged else None)
+    batch = arguments(
+        engine.backend._apply_cuda_graph_metadata,
+        bs=bs,
+        req_pool_indices=requests,
+        seq_lens=contexts,
+        forward_mode=engine.mode,
+        spec_info=spec_info,
+    )
     found = []
     for fused in (False, True):
         backend = backend_of(engine, bs, table)
         if fused:
             engine.fuse(backend)
             assert type(backend) is not engine.backend
-        backend._apply_cuda_graph_metadata(
-            bs=bs,
-            req_pool_indices=requests,
-            seq_lens=contexts,
-            seq_lens_sum=None,
-            encoder_lens=None,
-            forward_mode=engine.mode,
-            spec_info=spec_info,
-            seq_lens_cpu=None,
-        )
+        backend._apply_cuda_graph_metadata(**batch)
         assert backend.forward_metadata is backend.target_verify_metadata[bs]
         found.append(vars(backend.forward_metadata))
     assert all(torch.equal(one, found[1][name]) for name, one in found[0].items() if one is not None)

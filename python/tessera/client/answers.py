@@ -99,7 +99,8 @@ def chat(answer: Answer, wanted: frozenset[str], sent: Mapping[str, Any]) -> Gen
         meta["finish_reason"] = {"type": choice["finish_reason"]}
         logprobs = (choice.get("logprobs") or {}).get("content") or ()
         meta["output_token_logprobs"] = [(entry["logprob"],) for entry in logprobs]
-        item = {"text": message["content"] or "", "output_ids": choice["token_ids"], "meta_info": meta}
+        ids = choice["response_token_ids"] if "response_token_ids" in choice else choice["token_ids"]
+        item = {"text": message["content"] or "", "output_ids": ids, "meta_info": meta}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise errors.InvalidResponse(f"this is no answer to a chat ({error!r}): {shown(body)}") from error
     return generation(item, wanted, sent)

@@ -136,6 +136,7 @@ def test_a_chat() -> None:
     found = answers.chat(answer(chat()), frozenset({"token_logprobs"}), {})
     assert (found.text, found.output_ids, found.finish_reason) == ("ab", (7, 2), "stop")
     assert (found.prompt_tokens, found.cached_tokens, found.log_prob) == (3, 0, -0.75)
+    assert answers.chat(answer(chat(response_token_ids=[5])), NOTHING, {}).output_ids == (5,)  # its name since 0.5.23
     cached = {"usage": {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}}
     assert answers.chat(answer(chat() | cached), NOTHING, {}).cached_tokens == 2
 

@@ -76,6 +76,7 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
             peak = tl.max(value, 0)
             total = tl.sum(tl.exp(value - tl.where(peak == _MINUS_INF, 0.0, peak)), 0)
         else:
+            value = tl.where(value == value, value, _MINUS_INF)  # numpy, in the interpreter, has no index of a NaN
             peak, index = tl.max(value, 0, return_indices=True, return_indices_tie_break_left=True)
             total = (chunk * CHUNK + index).to(tl.float32)
         tl.store(maxima + row * CHUNKS + chunk, peak)
