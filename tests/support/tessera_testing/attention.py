@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-OFF = ("dllm_attention", "dllm_block_size", "is_draft_runner", "use_dense_fp8_chunked_prefill", "use_verify_shared_kv")
-OFF += tuple(f"cuda_graph_lean_{part}" for part in ("Mp", "Lp", "Op", "locks"))
-OFF += ("cuda_graph_uneven_batch",)
+OFF = (
+    *("dllm_attention", "dllm_block_size", "is_draft_runner", "use_dense_fp8_chunked_prefill", "use_verify_shared_kv"),
+    *("cuda_graph_lean_Mp", "cuda_graph_lean_Lp", "cuda_graph_lean_Op", "cuda_graph_lean_locks"),
+    "cuda_graph_uneven_batch",
+)
 """What plain attention does without. Up to 0.5.21 nothing reads these."""
 
 
