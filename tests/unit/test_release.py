@@ -1,0 +1,29 @@
+"""What names a version says the one that the package has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tessera
+from tessera_patches.support import DEFAULT
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern", "version"),
+    [
+        ("examples/deploy/Dockerfile", r"^ARG SGLANG=v(.+)$", DEFAULT),
+        ("examples/deploy/compose.yaml", r"sglang-tessera:(.+)$", tessera.__version__),
+        ("examples/deploy/kubernetes.yaml", r"sglang-tessera:(.+)$", tessera.__version__),
+        ("CHANGELOG.md", r"^## \[(\d.+?)\] - \d{4}-\d\d-\d\d$", tessera.__version__),
+    ],
+)
+def test_versions_agree(path: str, pattern: str, version: str) -> None:
+    """The newest one that a file has."""
+    found = re.findall(pattern, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    assert found
+    assert found[0] == version
