@@ -14,7 +14,7 @@ DEFAULT, OTHER = "0.5.17", "0.5.23"
 This line is the only place: setup.py, Makefile and .ci read it.
 """
 
-VERSIONS: dict[str, str] = {}
+VERSIONS: dict[str, str] = {"detokenizers": ">=0.5.23"}
 """By feature, the versions that have it; features that are not here are in all."""
 
 OPTIONS = {
@@ -23,6 +23,7 @@ OPTIONS = {
     "fingerprints": "--toploc-verification",
     "inject": "--enable-injection",
     "tilespec": "--tile-spec",
+    "detokenizers": "--detokenizer-worker-num above 1",
 }
 """Every feature that a version may lack, and what asks for it."""
 

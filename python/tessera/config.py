@@ -28,6 +28,7 @@ ON = "tessera"
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
     *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "tilespec"),
+    "detokenizers",
 )
 """What can be on, each a field of `Settings`."""
 
@@ -49,6 +50,7 @@ class Settings:
         cpu_windows: whether its sliding windows have a KV pool of their own there, with which it does the same.
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
+        detokenizers: whether several processes make text of tokens (``--detokenizer-worker-num``).
         deterministic: whether the arithmetic is the same bit by bit (``--enable-deterministic-inference``).
         grammars: whether a grammar of a request is survived: SGLang's default backend ends a server without a GPU.
         hidden_size: H of the model; None until the model's configuration is known.
@@ -65,6 +67,7 @@ class Settings:
     cpu_windows: bool = False
     inject: bool = False
     tilespec: bool = False
+    detokenizers: bool = False
     deterministic: bool = False
     grammars: bool = True
     hidden_size: int | None = None
@@ -85,6 +88,7 @@ class Settings:
             cpu_latents=cpu_latents.wanted(args),
             cpu_windows=cpu_windows.wanted(args),
             tilespec=flags.tile_spec,
+            detokenizers=rows and args.detokenizer_worker_num > 1,
             deterministic=bool(args.enable_deterministic_inference),
             grammars=args.device != "cpu" or args.grammar_backend != "xgrammar",
         )

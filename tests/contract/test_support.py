@@ -21,7 +21,7 @@ def test_what_a_version_lacks_is_refused_by_name(monkeypatch: pytest.MonkeyPatch
     """With the version that has it; before anything else is looked at, and nothing else is refused."""
     monkeypatch.setattr(support, "VERSIONS", {feature: "<0.5.18"})
     monkeypatch.setattr(lock, "installed_version", lambda: "0.5.23")
-    settings = Settings(rows=True, speculative_rows=True, inject=True, tilespec=True)
+    settings = Settings(**dict.fromkeys(support.OPTIONS.keys() - {"fingerprints"}, True))
     lines = server_args._refused(None, Flags(toploc_verification=True), settings)
     assert lines == [f"{support.OPTIONS[feature]} needs SGLang {OLD}; 0.5.23 is installed"]
 

@@ -10,6 +10,7 @@ import pytest
 from tessera.launching.server import Server
 from tessera_testing import adapters
 from tessera_testing.drafts import retracting
+from tessera_testing.marks import absent
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 from tessera_testing.tiny import TINY
@@ -34,7 +35,7 @@ def strained(server_pool: ServerPool, records_folder: Path) -> Server:
     """Chunks of 16 tokens, prefill mixed with decode, retraction again and again; float32.
 
     And what asks for no server of its own: metrics, records of each request, small limits, defaults of embeddings, the
-    playground.
+    playground, sessions that keep their slots, two detokenizers where SGLang routes to them.
     """
     return server_pool.get(
         HIDDEN,
@@ -49,6 +50,8 @@ def strained(server_pool: ServerPool, records_folder: Path) -> Server:
         *("--export-metrics-to-file", "--export-metrics-to-file-dir", str(records_folder)),
         *("--embeddings-pooling", "last", "--embeddings-normalize", "--embeddings-dimensions", "8"),
         "--embeddings-text-only",
+        "--enable-streaming-session",
+        *(() if absent("detokenizers") else ("--detokenizer-worker-num", "2")),
         env=retracting(3),
     )
 

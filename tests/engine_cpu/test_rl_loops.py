@@ -54,7 +54,8 @@ class Model(NamedTuple):
 @pytest.fixture
 def training(server_pool: ServerPool) -> Iterator[Server]:
     """A server that fingerprints every answer and counts; it gets back the weights with which it started."""
-    server = server_pool.get("--toploc-verification", "--enable-metrics", "--skip-tokenizer-init")
+    options = ("--enable-metrics", "--skip-tokenizer-init", "--enable-streaming-session")
+    server = server_pool.get("--toploc-verification", *options)
     yield server
     call(server, "/continue_generation", {})
     call(server, "/abort_request", {"abort_all": True})
@@ -181,6 +182,29 @@ def test_prefixes_without_rows_are_computed_again(training: Server, hf: HuggingF
     answer = generate(training, prompt, 4, return_embedding={"over": "all"})
     assert answer["meta_info"]["cached_tokens"] == len(prompt) - 1
     check_embedding(hf, prompt, answer)
+
+
+def test_a_session_that_keeps_older_rows(training: Server, new: Model) -> None:
+    """Its turns have no rows until the slots that it kept are flushed; then the conversation is computed again."""
+    opened = {"capacity_of_str_len": 1000, "streaming": True}
+    session = call(training, "/open_session", opened).json()
+    asked: dict[str, Any] = {"session_params": {"id": session}, "return_embedding": {"over": "all"}}
+    said = []
+    for number in range(3):
+        added = prompt_of(20)
+        answer = generate(training, added, 4, **asked, return_input_ids=True)
+        if number == 0:
+            call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
+        if number == 1:
+            assert answer["meta_info"]["embedding"] is None
+            assert "weights" in answer["meta_info"]["rows_unavailable"]
+            flush_cache(training)
+        said += added
+        assert answer["meta_info"]["input_ids"] == said
+        if number == 2:
+            check_embedding(new.hf, said, answer)
+        said += answer["output_ids"]
+    call(training, "/close_session", {"session_id": session})
 
 
 def unavailable(server: Server) -> float:

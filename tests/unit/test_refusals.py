@@ -16,7 +16,6 @@ DEFAULTS: dict[str, Any] = {
     "dcp_size": 1,
     "attn_cp_size": 1,
     "tokenizer_worker_num": 1,
-    "detokenizer_worker_num": 1,
     "hicache_storage_backend": None,
     "dllm_algorithm": None,
     "enable_multi_layer_eagle": False,
@@ -36,7 +35,6 @@ DEFAULTS: dict[str, Any] = {
     "enable_pdmux": False,
     "is_embedding": False,
     "enable_unified_memory": False,
-    "enable_streaming_session": False,
     "prefill_only_disable_kv_cache": False,
     "smg_grpc_mode": False,
     "use_ray": False,
@@ -48,6 +46,8 @@ DEFAULTS: dict[str, Any] = {
 }
 OTHERS = {"null": "prefill", "none": "deepep", 1: 2, None: "something", False: True}
 SET = {name: OTHERS[default] for name, default in DEFAULTS.items()}
+BESIDE = {"pp_size": {"speculative_algorithm": "EAGLE"}}
+"""What is refused only beside another option."""
 
 
 def args(**changed: Any) -> SimpleNamespace:
@@ -63,8 +63,9 @@ def test_defaults_are_fine() -> None:
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_each_is_refused_by_its_name(name: str) -> None:
     """One option changed, one line that names it as the command line does."""
-    (line,) = refused(args(**{name: SET[name]}))
-    assert line.startswith(f"--{name.replace('_', '-')} cannot be combined with --enable-return-hidden-states: ")
+    (line,) = refused(args(**{name: SET[name]} | BESIDE.get(name, {})))
+    assert line.startswith(f"--{name.replace('_', '-')} ")
+    assert " cannot be combined with --enable-return-hidden-states: " in line
 
 
 def test_what_an_option_comes_to_counts() -> None:

@@ -14,6 +14,8 @@ from tessera_patches.engine.requests import committed, committed_fields
 if TYPE_CHECKING:
     from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.scheduler_components.dp_attn import SchedulerDPAttnAdapter
     from sglang.srt.managers.tp_worker import TpModelWorker
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch
     from sglang.srt.model_executor.model_runner import ModelRunner
@@ -97,3 +99,21 @@ def _reads_host_lens(backend: AttentionBackend) -> bool:
 def _placeholder(rid: str, tokens: int) -> Req:
     """What a decode step reads of a request with so many tokens in the KV cache."""
     return SimpleNamespace(rid=rid, **committed_fields(tokens), **dict.fromkeys(_NONE))
+
+
+def is_padded(batch: ForwardBatch) -> bool:
+    """Whether ranks with batches of their own compute together (``--enable-dp-attention``), and pad them."""
+    return batch.global_num_tokens_cpu is not None
+
+
+def synchronized(scheduler: Scheduler, batch: ScheduleBatch) -> ScheduleBatch:
+    """A batch that knows those of the other ranks, where ranks have batches of their own; waits for these ranks."""
+    adapter: SchedulerDPAttnAdapter = scheduler.dp_attn_adapter
+    found: ScheduleBatch = adapter.maybe_prepare_mlp_sync_batch(batch)
+    return found
+
+
+def nothing_runs(scheduler: Scheduler) -> bool:
+    """Whether no forward is under way whose result is yet to be handled; with ``--pp-size``, in no stage."""
+    batches: list[ScheduleBatch | None] = getattr(scheduler, "mbs", [scheduler.last_batch])
+    return all(batch is None for batch in batches)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from array import array
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req, ReqKvInfo
+
+if TYPE_CHECKING:
+    from sglang.srt.session.session_controller import Session
 
 if "req_pool_idx" in ReqKvInfo.__dataclass_fields__:  # since 0.5.18
 
@@ -70,6 +73,17 @@ def output_ids(req: Req) -> array[int]:
 def output_tokens(req: Req) -> int:
     """How many these are: their rows are there, but for the last one's."""
     return len(output_ids(req))
+
+
+def keeping_session(req: Req) -> Session | None:
+    """The session whose slots it goes on with, and leaves to the next turn: of ``--enable-streaming-session``."""
+    session: Session | None = req.session
+    return session if session is not None and session.streaming else None
+
+
+def has_turns(session: Session) -> bool:
+    """Whether a turn has ended, and left its slots."""
+    return bool(session.req_nodes)
 
 
 def cache_key(req: Req) -> str | None:

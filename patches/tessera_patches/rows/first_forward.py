@@ -27,8 +27,10 @@ from tessera.capabilities.inject.refusals import unproven
 from tessera.rows.forward_notes import ForwardNotes, distance, factor_of
 from tessera.rows.store import RowStore
 from tessera_patches.apply import start_error
+from tessera_patches.engine.batches import synchronized
 from tessera_patches.engine.cache import prefix_cache, release, request_pool, slot_allocator
 from tessera_patches.engine.model import configuration, dtype, hidden_size, vocabulary
+from tessera_patches.engine.ranks import forward_through_stages
 from tessera_patches.engine.requests import extend_to
 from tessera_patches.rows import runtime
 
@@ -115,11 +117,12 @@ def _forward(scheduler: Any, ids: list[int], plan: Plan | None) -> None:
     )
     batch.prepare_for_extend()
     batch.input_ids = batch.prefill_input_ids_cpu.to(batch.device)
+    batch = synchronized(scheduler, batch)
     forward_batch = ForwardBatch.init_new(batch, runner, return_hidden_states_before_norm=False)
     forward_batch.tessera_plan = plan
     forward_batch.replace_embeds = torch.empty(0)  # without positions SGLang only sees that no graph can run
     try:
-        runner.forward(forward_batch)
+        forward_through_stages(runner, forward_batch)
     finally:
         torch.get_device_module(runner.device).synchronize()
         release(request, cache)

@@ -9,6 +9,8 @@ from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch
 
 from tessera.rows.drafts import without_rows
+from tessera_patches.engine import ranks
+from tessera_patches.engine.batches import is_padded
 from tessera_patches.rows import runtime
 
 
@@ -19,9 +21,16 @@ def write_rows(original: Callable[..., Any], runner: Any, forward_batch: Any, *a
     # The server's mode is full already, and graphs are captured with it; only STANDALONE asks for no states. On every
     # rank, for ranks must agree in `without_logits`.
     forward_batch.capture_hidden_mode = CaptureHiddenMode.FULL
+    # With --enable-dp-attention SGLang pads a batch to those of the other ranks, or makes one up for a rank without.
+    is_idle, slots = forward_batch.forward_mode.is_idle(), forward_batch.out_cache_loc
     output = original(runner, forward_batch, *args, **kwargs)
-    if not forward_batch.forward_mode.is_idle():
-        kept = _written(output.logits_output.hidden_states, forward_batch.out_cache_loc)
+    if ranks.is_last_stage(runner) and not is_idle:
+        states = output.logits_output.hidden_states
+        if not is_padded(forward_batch):
+            slots = forward_batch.out_cache_loc
+        elif states is not None:
+            states = states[: len(slots)]
+        kept = _written(states, slots)
         output.logits_output.hidden_states = None if runner.spec_algorithm.is_standalone() else kept
     return output
 
@@ -66,9 +75,13 @@ def without_logits(
 
 
 def _is_encode_only(batch: Any) -> bool:
-    """Every request has ``max_new_tokens`` 0, and none is sampled for all the same (log-probabilities, a grammar)."""
+    """Every request has ``max_new_tokens`` 0, and none is sampled for all the same (log-probabilities, a grammar).
+
+    Nor do ranks with batches of their own wait for the logits of this one.
+    """
     return (
         isinstance(batch, ForwardBatch)
+        and not is_padded(batch)
         and batch.is_prefill_only
         and batch.capture_hidden_mode.is_full()
         and not batch.return_logprob

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def count_rows(configurator: Any, kvc: Any) -> Any:
     """AFTER ``create_memory_pool_configurator``: a token costs its row's bytes, too.
 
-    Counted on every tensor-parallel rank, though one rank holds the store: all must agree on the pool's size.
+    Counted on every rank, though one holds the store: all must agree on the pool's size.
     """
     if not kvc.is_draft_worker:
         cache.add_token_bytes(configurator, row_bytes(hidden_size(kvc), kvc.model_dtype))
@@ -40,7 +40,7 @@ def count_rows(configurator: Any, kvc: Any) -> Any:
 
 def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     """AFTER ``ModelRunner.alloc_memory_pool``."""
-    if runner.is_draft_worker or not ranks.is_first(runner):
+    if runner.is_draft_worker or not ranks.keeps_rows(runner):
         return
     with runner.memory_saver_adapter.region(GPU_MEMORY_TYPE_KV_CACHE):  # given back and restored with the KV cache
         store = RowStore(cache.slot_count(runner), hidden_size(runner), runner.dtype, runner.device)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tessera.rows.service import Finished, RowService
 from tessera_patches.engine import requests
+from tessera_patches.engine.batches import nothing_runs
 from tessera_patches.rows import runtime, state, weights
 from tessera_patches.rows.state import State
 
@@ -120,4 +121,4 @@ def send_arrived(scheduler: Any, *args: Any) -> None:
 def send_waiting(result: None, scheduler: Any, *args: Any) -> None:
     """AFTER ``Scheduler.process_input_requests``: with no forward under way there is nothing else to wait for."""
     if runtime.outbox is not None:
-        runtime.outbox.send(wait=scheduler.last_batch is None)
+        runtime.outbox.send(wait=nothing_runs(scheduler))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tessera.delivery.outbox import Outbox
 from tessera.rows.due import DueReads
@@ -12,6 +13,8 @@ from tessera.rows.store import RowStore
 
 rows: RowStore | None = None
 generations = Generations()
+sessions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Of SGLang's sessions that keep KV slots between turns, the generation of the weights that computed the first."""
 scheduler: Any = None
 """SGLang's ``Scheduler``, once a request came."""
 service: RowService | None = None

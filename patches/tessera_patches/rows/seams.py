@@ -24,6 +24,12 @@ _SAMPLING = "sglang.srt.sampling.sampling_params.SamplingParams"
 _EVENT_LOOPS = (f"{SCHEDULER}.event_loop_normal", f"{SCHEDULER}.event_loop_overlap")
 _HANDLERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}.process_batch_result_decode")
 _CACHE = "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache"
+_STAGES = tuple(
+    f"{MANAGERS}.scheduler_pp_mixin.SchedulerPPMixin.{name}"
+    for name in ("event_loop_pp", "_pp_launch_batch", "_pp_process_batch_result", "_pp_prepare_tensor_dict")
+)
+"""With ``--pp-size``: requests go to the next stage when this one has looked at them, and tokens come round."""
+_SESSIONS = "sglang.srt.session.streaming_session.StreamingSession"
 _FINISHERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req")
 
 
@@ -63,6 +69,7 @@ SEAMS = (
             f"{REQ}.init_next_round_input",
             f"{BATCH}.init_new",
             "sglang.srt.mem_cache.common.release_kv_cache",
+            f"{MANAGERS}.scheduler_components.dp_attn.SchedulerDPAttnAdapter.maybe_prepare_mlp_sync_batch",
             "sglang.srt.model_executor.runner.prefill_cuda_graph_runner.PrefillCudaGraphRunner.can_replay_locally",
         ),
         writes=(
@@ -153,7 +160,12 @@ SEAMS = (
         callers=(f"{WORKER}.forward_batch_generation",),
         writes=(f"{FORWARD_BATCH}.capture_hidden_mode", f"{LOGITS_OUTPUT}.hidden_states"),
         # Cuts what a graph's padding computed off the states.
-        relied=("sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.execute",),
+        relied=(
+            "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.execute",
+            # Pads a batch to those of other ranks, behind its own tokens.
+            f"{FORWARD_BATCH}.prepare_mlp_sync_batch",
+            f"{FORWARD_BATCH}.post_forward_mlp_sync_batch",
+        ),
         runs=Runs.REQUEST,
     ),
     Seam(
@@ -185,7 +197,7 @@ SEAMS = (
             "sglang.srt.mem_cache.common._req_radix_key; >=0.5.19",
         ),
         differs="Another cache is the default; it gives the slots of a prefix by the path to it.",
-        writes=(f"{REQ}.cached_tokens", f"{REQ}.extra_key", f"{_SAMPLING}.custom_params"),
+        writes=(f"{REQ}.cached_tokens", f"{REQ}.extra_key", f"{REQ}.sampling_params", f"{_SAMPLING}.custom_params"),
         runs=Runs.REQUEST,
     ),
     Seam(
@@ -198,7 +210,15 @@ SEAMS = (
         why="The last moment at which a finished request still owns its KV slots.",
         remove_when="SGLang calls plugins when a request finishes.",
         callers=_FINISHERS,
-        relied=(*_FINISHERS, "sglang.srt.mem_cache.common.release_kv_cache"),  # this comes before that
+        relied=(
+            *_FINISHERS,
+            "sglang.srt.mem_cache.common.release_kv_cache",  # this comes before that
+            # What a session keeps of a turn, and gives the next one.
+            f"{_SESSIONS}.try_cache_finished_req",
+            f"{_SESSIONS}.try_match_prefix",
+            "sglang.srt.session.session_controller.Session.create_req",
+            "sglang.srt.session.session_controller.Session.finish_req",
+        ),
         runs=Runs.REQUEST,
     ),
     Seam(
@@ -239,6 +259,7 @@ SEAMS = (
         # Between the release of slots and a read no forward is launched, and each waits for the scheduler's stream.
         relied=(
             *_EVENT_LOOPS,
+            *_STAGES,
             f"{SCHEDULER}.run_batch",
             f"{SCHEDULER}._copy_result_to_cpu; >=0.5.23",
             f"{MANAGERS}.utils.GenerationBatchResult.copy_to_cpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +67,8 @@ def _taken(req: Any) -> State:
         requested = registry.requested(others)
         state = State(carried.token, requested, hooked, carried.tail, registry.awaited(requested))
         rest = {key: value for key, value in custom.items() if key != carry.KEY}  # several may have the same object
+        # A copy: a stage of --pp-size hands the request to the next one after it has looked at it here.
+        req.sampling_params = copy(req.sampling_params)
         req.sampling_params.custom_params = rest if rest.keys() - {_OWNER} else None
     setattr(req, _NAME, state)
     return state

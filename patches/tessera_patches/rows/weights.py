@@ -9,7 +9,8 @@ from typing import Any
 
 from sglang.srt.constants import GPU_MEMORY_ALL_TYPES, GPU_MEMORY_TYPE_KV_CACHE
 
-from tessera_patches.engine.ranks import on_any
+from tessera_patches.engine import requests
+from tessera_patches.engine.ranks import has_stages, on_any
 from tessera_patches.engine.requests import cache_key, set_cache_key
 from tessera_patches.rows import runtime, state
 from tessera_patches.rows.state import State
@@ -33,7 +34,9 @@ def changed(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs:
         return
     success, message = (True, "") if result is None else result
     touched = success or not message.startswith(_NOTHING_LOADED)
-    if not on_any(touched, runner):  # ranks that count differently would find different prefixes, and wait for ever
+    # Ranks that count differently would find different prefixes, and wait for ever. A stage gets the update when the
+    # one before it is done with it, so stages cannot ask each other: all count each update.
+    if not has_stages(runner) and not on_any(touched):
         return
     runtime.generations.changed()
     if runtime.rows is not None:
@@ -46,22 +49,35 @@ def flushed(result: bool, scheduler: Any, *args: Any, **kwargs: Any) -> None:
     """AFTER ``Scheduler.flush_cache``, which does nothing where requests run, or wait (since 0.5.20 unless paused)."""
     if result:
         runtime.generations.flushed()
+        runtime.sessions.clear()
 
 
 def begin(req: Any) -> None:
-    """A request waits: all its rows will be computed with the weights of now.
+    """A request waits: all its rows will be computed with the weights of now, but for those of a session's turns.
 
     A stream that sent what was read with older weights cannot take it back: it stays `outdated`.
     """
     own: State = state.of(req)
+    first = _first_generation(req)
     if not own.rows:
         return
     if own.generation is None:
-        own.original_key, own.generation = cache_key(req), runtime.generations.number
+        own.original_key, own.generation = cache_key(req), first
     set_cache_key(req, runtime.generations.key(own.original_key))
-    if outdated(req) and not (req.stream and any(own.done.values())):
+    is_current = first == runtime.generations.number
+    if is_current and outdated(req) and not (req.stream and any(own.done.values())):
         own.generation = runtime.generations.number
         own.done.clear()
+
+
+def _first_generation(req: Any) -> int:
+    """Of the weights with which the first row of a request that waits will be computed, or was in a session's turns."""
+    session = requests.keeping_session(req)
+    if session is None:
+        return runtime.generations.number
+    if not requests.has_turns(session) and not requests.is_retracted(req):  # a session may keep what was retracted
+        runtime.sessions.pop(session, None)
+    return runtime.sessions.setdefault(session, runtime.generations.number)
 
 
 def outdated(req: Any) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tessera_patches import support
+from tessera_patches.core import versions
+
 SMALL = (
     *("--mem-fraction-static", "0.5", "--max-total-tokens", "60000"),
     *("--cuda-graph-bs-prefill", "16", "64", "512"),
@@ -14,6 +17,8 @@ third one makes its start half as long."""
 TWO_RANKS = ("--tp-size", "2")
 """Options of a server whose model is split over two processes. Without a GPU, SGLang wants `RANKS_ON_CPUS` too."""
 RANKS_ON_CPUS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+STAGES_ON_CPUS = RANKS_ON_CPUS if versions.within(versions.installed() or support.DEFAULT, ">=0.5.23") else {}
+"""The same for ``--pp-size 2``: 0.5.17 counts the ranks of one stage."""
 
 
 class Ranks(NamedTuple):

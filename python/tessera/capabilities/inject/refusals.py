@@ -26,7 +26,6 @@ REFUSALS = (
     Refusal("--enable-flexkv", _HOST),
     Refusal("--radix-cache-backend", "an unknown cache may drop our keys"),
     Refusal("--kv-events-config", _HOST),
-    Refusal("--enable-streaming-session", _UNTESTED),
     Refusal("--is-embedding", "such a server generates nothing"),
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(

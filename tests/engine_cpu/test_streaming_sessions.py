@@ -1,0 +1,82 @@
+"""Sessions that keep their KV slots between turns (``--enable-streaming-session``): rows of the whole conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+
+from tessera.launching.server import Server
+from tessera_testing.claims import claim_of, post, verdicts
+from tessera_testing.endpoints import flush_cache
+from tessera_testing.generate import fresh_prompt, generate
+from tessera_testing.reference import HuggingFace, relative_error
+
+prompt_of = partial(fresh_prompt, "streaming sessions")
+
+FLOAT32_ERROR = 1e-5
+PLAIN = {"normalize": False, "dimensions": None, "pooling": "mean", "over": "all"}
+ASKED: dict[str, Any] = {
+    "return_embedding": PLAIN,
+    "return_toploc_fingerprints": True,
+    "return_input_ids": True,
+    "return_output_ids": True,
+}
+
+
+@pytest.fixture
+def session(strained: Server) -> Iterator[str]:
+    """An open one."""
+    body = {"capacity_of_str_len": 1000, "streaming": True}
+    found: str = post(strained, "/open_session", body).raise_for_status().json()
+    yield found
+    post(strained, "/close_session", {"session_id": found}).raise_for_status()
+
+
+def turn(server: Server, session: str, prompt: list[int], tokens: int = 6, **fields: Any) -> Any:
+    """The answer to what a turn adds."""
+    return generate(server, prompt, tokens, session_params={"id": session}, **ASKED, **fields)
+
+
+def check(hf: HuggingFace, conversation: list[int], answer: Any) -> None:
+    """The prompt is the whole conversation, and so are the rows."""
+    meta = answer["meta_info"]
+    assert meta["input_ids"] == conversation
+    expected = hf.pooled(conversation, answer["output_ids"], "mean", "all")
+    assert relative_error(meta["embedding"], expected) <= FLOAT32_ERROR
+
+
+def test_turns(strained: Server, session: str, hf: HuggingFace) -> None:
+    """Each turn reads rows of those before it, though others ran meanwhile; each is verified."""
+    conversation: list[int] = []
+    metas = []
+    for number, length in enumerate((40, 9, 1, 33)):
+        added = prompt_of(length, number)
+        answer = turn(strained, session, added)
+        check(hf, conversation + added, answer)
+        kept = answer["meta_info"]["cached_tokens"]
+        assert number == 0 or kept >= len(conversation) - 1
+        conversation += added + answer["output_ids"]
+        metas.append(answer["meta_info"])
+        generate(strained, [prompt_of(40, 100 + 10 * number + other) for other in range(3)], 3)
+    flush_cache(strained)
+    claims = [claim_of(meta) for meta in metas]
+    wrong = {**claims[1], "fingerprints": claims[0]["fingerprints"]}
+    assert verdicts(strained, *claims, wrong) == ["pass"] * 4 + ["fail"]
+
+
+def test_after_a_turn_that_was_given_up(strained: Server, session: str, hf: HuggingFace) -> None:
+    """Its tokens are none of the conversation's."""
+    first = turn(strained, session, prompt_of(30, 20))
+    conversation = prompt_of(30, 20) + first["output_ids"]
+    sampling = {"max_new_tokens": 300, "temperature": 0, "ignore_eos": True}
+    body = {"input_ids": prompt_of(12, 21), "sampling_params": sampling, "stream": True, **ASKED}
+    with httpx.stream("POST", f"{strained.url}/generate", json={**body, "session_params": {"id": session}}) as response:
+        next(response.iter_lines())
+    post(strained, "/abort_request", {"rid": "", "abort_all": True}).raise_for_status()
+    added = prompt_of(5, 22)
+    answer = turn(strained, session, added)
+    check(hf, conversation + added, answer)
