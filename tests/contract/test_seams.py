@@ -17,6 +17,7 @@ import pytest
 from tessera.capabilities.inject import refusals as injection
 from tessera.cli import main
 from tessera.errors import StartRefused
+from tessera.refusal import field_of
 from tessera.rows.refusals import REFUSALS
 from tessera_patches import apply
 from tessera_patches.core import lock, source
@@ -171,7 +172,7 @@ def test_every_refused_option_exists() -> None:
     fields = set(getattr(ServerArgs, "__struct_fields__", ()) or ServerArgs.__dataclass_fields__)
     later = {"enable_layernorm_sp", "enable_kv_cache_sharding", "enable_unified_cache_external_linker"}
     later |= {"enable_pd_role_switch", "enable_return_aux_hidden_states"}
-    refused = {refusal.option.removeprefix("--").replace("-", "_") for refusal in (*REFUSALS, *injection.REFUSALS)}
+    refused = {field_of(refusal.option) for refusal in (*REFUSALS, *injection.REFUSALS)}
     assert refused - fields <= later
     assert not (later <= fields) or refused <= fields
 

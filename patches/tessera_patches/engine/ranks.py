@@ -64,7 +64,8 @@ def forward_through_stages(runner: ModelRunner, forward_batch: ForwardBatch) -> 
     states = None if stages.is_first_rank else PPProxyTensors(stages.recv_tensor_dict())
     output: ModelRunnerOutput = runner.forward(forward_batch, pp_proxy_tensors=states)
     if not stages.is_last_rank:
-        stages.send_tensor_dict(output.logits_output.tensors)
+        computed: PPProxyTensors = output.logits_output
+        stages.send_tensor_dict(computed.tensors)
 
 
 def on_any(found: bool) -> bool:
