@@ -44,8 +44,9 @@ test: lint test-unit test-kernels test-rest ## lint, then the tests that need no
 test-all: MARKS := not gpu and not models and not real and not browser
 test-all: test ## the same with every combination: before each landing that changes what servers do
 
-# Twenty minutes at most: contract, embeddings, states, fingerprints, injection, speculation, and TileSpec.
-OTHER_TESTS := tests/contract $(addprefix tests/engine_cpu/test_, \
+# Twenty minutes at most: contract, embeddings, states, fingerprints, injection, speculation, TileSpec, and what compares
+# with the library toploc, which loads beside torch 2.11 alone.
+OTHER_TESTS := tests/contract tests/unit/test_fingerprint_codec.py tests/benchmarks/test_peers.py $(addprefix tests/engine_cpu/test_, \
   embeddings.py states.py toploc.py injection.py speculative.py tilespec_policies.py)
 test-other: RUN := $(OTHER)/bin/python
 test-other: venv-other ## a part of the tests with the other SGLang (VERSION=0.5.22)

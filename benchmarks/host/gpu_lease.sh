@@ -5,7 +5,8 @@
 # and looks bring back what there is as out.tar.xz.
 #
 # Here, before:
-#   gpu_lease.sh pack     SGLang and FlashAttention 3 of .venv, as .gpu-0 to .gpu-5, and .gpu-tools     70 s
+#   gpu_lease.sh pack     SGLang and FlashAttention 3 of .venv-0.5.17 (`make venv-other`; the
+#                         host has torch 2.11), as .gpu-0 to .gpu-5, and .gpu-tools     70 s
 #   gpu_lease.sh sizes    whether each of these and the tree fit into a transfer; `pack` asks it too, the tree grows
 #
 # There, with .gpu-tools, and its part:
@@ -32,8 +33,8 @@ pack() {
   rm -rf .gpu-?
   mkdir -p .gpu-tools .gpu-{0..5}
   cp ../shared/gpu/* .gpu-tools/ -r
-  [[ -e .gpu-tools/sampling.so ]] || .venv/bin/python benchmarks/host/build_sampler.py .gpu-tools/sampling.so || exit
-  .venv/bin/python .gpu-tools/pack.py --out "$packed/sglang" --fa3 --also-drop $unused || exit
+  [[ -e .gpu-tools/sampling.so ]] || .venv-0.5.17/bin/python benchmarks/host/build_sampler.py .gpu-tools/sampling.so || exit
+  .venv-0.5.17/bin/python .gpu-tools/pack.py --out "$packed/sglang" --fa3 --also-drop $unused || exit
   split -n 2 -d -a 1 "$packed/sglang/site.tar.xz" "$packed/site."
   cat "$packed"/sglang-fa3-?/part.? >"$packed/fa3" # of three each is too large
   split -n 4 -d -a 1 "$packed/fa3" "$packed/fa3."
@@ -64,7 +65,7 @@ there() { # PATH...: left by earlier calls
 
 mine() { # GNU tar replaces files: a script that runs is not changed
   mkdir -p /tmp/mine /tmp/out
-  tar -c --exclude='./.gpu*' --exclude=./.git --exclude=./.venv . | tar -x -C /tmp/mine
+  tar -c --exclude='./.gpu*' --exclude=./.git --exclude='./.venv*' . | tar -x -C /tmp/mine
   cd /tmp/mine || exit
 }
 

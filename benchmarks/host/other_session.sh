@@ -24,7 +24,7 @@ part() {
 
 start() {
   mkdir -p /tmp/mine $out
-  tar -c --exclude='./.gpu*' --exclude=./.git --exclude=./.venv . | tar -x -C /tmp/mine
+  tar -c --exclude='./.gpu*' --exclude=./.git --exclude='./.venv*' . | tar -x -C /tmp/mine
   [[ -e /tmp/m8b ]] || python3 .gpu-tools/mkmodel.py /tmp/m8b 8b .gpu-tools/tokenizer
   cd /tmp/mine || exit
   setsid bash benchmarks/host/other_session.sh run >>$out/log.txt 2>&1 </dev/null &

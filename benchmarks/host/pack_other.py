@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Pack another SGLang with its own stack (torch, triton, kernels) for a GPU host with an older torch and no registry.
 
-    python3 benchmarks/host/pack_other.py VENV --name .gpu23                    # .gpu23-0, .gpu23-1, ...
-    python3 benchmarks/host/pack_other.py VENV --name .gpu23 --overlay .venv    # .gpu23-overlay, over the pack of .venv
+    python3 benchmarks/host/pack_other.py .venv --name .gpu23                           # .gpu23-0, .gpu23-1, ...
+    python3 benchmarks/host/pack_other.py .venv --name .gpu23 --overlay .venv-0.5.17    # over its pack: .gpu23-overlay
 
 Run from the checkout, when gpu_lease.sh has packed. Of GPU code only what Hopper runs is carried (trim_fatbin.py); of
 libraries only those that the host's torch lacks or has in a version without functions that torch calls: here NCCL.

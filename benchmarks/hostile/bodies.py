@@ -28,6 +28,7 @@ from hostile.fields import (
     SESSIONS,
 )
 from hostile.values import ANYTHING, FLAGS, OURS, PROMPTS, SAMPLING, STOCK, TEXT_PROMPTS, TEXTS
+from tessera_testing.tiny import TINY
 
 
 class Route(NamedTuple):
@@ -73,7 +74,7 @@ ROUTES = (
         {"instances": ([], [{}], [{"text": ""}], [{"input_ids": []}], [None], "a", [{"text": "a", "image_data": 5}])},
         ("parameters", _GENERATE_FIELDS),
     ),
-    Route("/v1/responses", {"input": "a", "max_output_tokens": 2} | _PLAIN, RESPONSES | OURS),
+    Route("/v1/responses", {"model": str(TINY), "input": "a", "max_output_tokens": 2} | _PLAIN, RESPONSES | OURS),
     Route("/v1/messages", {"model": "tiny", "messages": MESSAGES[0], "max_tokens": 2} | _PLAIN, ANTHROPIC | OURS),
     Route("/v1/messages/count_tokens", {"model": "tiny", "messages": MESSAGES[0]}, ANTHROPIC),
     Route(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tessera_patches.core.versions import within
 
-DEFAULT, OTHER = "0.5.17", "0.5.23"
+DEFAULT, OTHER = "0.5.23", "0.5.17"
 """The version that ``pip install '.[engine]'`` and ``make venv`` install, and the one of ``make test-other``.
 
 This line is the only place: setup.py, Makefile and .ci read it.

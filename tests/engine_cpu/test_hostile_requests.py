@@ -12,6 +12,7 @@ import pytest
 
 from tessera.launching.server import Server
 from tessera_testing.reference import HuggingFace
+from tessera_testing.tiny import TINY
 
 GREEDY: dict[str, Any] = {"max_new_tokens": 4, "temperature": 0}
 PROMPT = [5, 6, 7]
@@ -114,10 +115,10 @@ def test_refused_by_name(client: httpx.Client, stream: bool) -> None:
         ("/vertex_generate", {"instances": [{"text": "a"}, {}], "parameters": {"sampling_params": GREEDY}}),
         ("/vertex_generate", {"instances": [{"input_ids": [5, "6"]}], "parameters": {"sampling_params": GREEDY}}),
         ("/vertex_generate", {"instances": [{"text": "a"}], "parameters": {"no_such": 1}}),
-        ("/v1/responses", {"input": "a", "max_output_tokens": -1} | PLAIN),
-        ("/v1/responses", {"input": "a", "top_k": 2**40} | PLAIN),
+        ("/v1/responses", {"model": str(TINY), "input": "a", "max_output_tokens": -1} | PLAIN),
+        ("/v1/responses", {"model": str(TINY), "input": "a", "top_k": 2**40} | PLAIN),
         ("/v1/responses", [1]),
-        ("/v1/responses", {"input": []} | PLAIN),
+        ("/v1/responses", {"model": str(TINY), "input": []} | PLAIN),
         ("/v1/messages", {"model": "tiny", "messages": CHAT["messages"], "max_tokens": 2, "top_k": 2**40} | PLAIN),
         ("/api/generate", {"model": "tiny", "prompt": "a", "stream": False, "options": {"num_predict": "x"}} | PLAIN),
         (

@@ -11,7 +11,7 @@ from tessera_testing.drafts import TREE, chain, drafting
 from tessera_testing.generate import generate
 from tessera_testing.marks import where_supported
 from tessera_testing.pool import ServerPool
-from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
+from tessera_testing.starts import RANKS_ON_CPUS, STAGES_ON_CPUS, TWO_RANKS
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 LINE = r"tessera: self-check passed: SGLang calls all (\d+) hooks that every request needs"
@@ -31,7 +31,8 @@ SIZED = [
 @pytest.mark.parametrize("options", [*SERVERS, *where_supported("tilespec", *((options,) for options in SIZED))])
 def test_all_that_must_be_called_are(server_pool: ServerPool, options: tuple[str, ...]) -> None:
     """After two tokens; one more request changes nothing."""
-    server: Server = server_pool.get(*options, env=RANKS_ON_CPUS if "--tp-size" in options else None)
+    env = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS if "--dp-size" in options else None
+    server: Server = server_pool.get(*options, env=env)
     for _ in range(2):
         generate(server, [1, 2, 3, 4], 2)
     (seams,) = re.findall(LINE, server.log)

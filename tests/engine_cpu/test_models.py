@@ -105,7 +105,8 @@ def test_rows_vectors_and_fingerprints(model: Model, table: dict[str, Any]) -> N
         model.check("cold", prompt[:20], ask(model.server, prompt[:20], max_new_tokens=1))
     for what, cached in (("chunked", 20), ("cached", 59)):
         answer = ask(model.server, prompt, max_new_tokens=8)
-        assert answer["meta_info"]["cached_tokens"] == cached
+        kept = {cached, 0} if model.architecture.windows_apart and what == "chunked" else {cached}
+        assert answer["meta_info"]["cached_tokens"] in kept
         model.check(what, prompt, answer)
     several = [prompt_of(length, seed=length) for length in (5, 17, 33, 90)]
     with ThreadPoolExecutor(4) as threads:

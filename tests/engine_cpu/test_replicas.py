@@ -13,6 +13,7 @@ from tessera_testing.drafts import chain, code_and_noise, drafting, retracting
 from tessera_testing.endpoints import flush_cache, metrics
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
+from tessera_testing.starts import STAGES_ON_CPUS
 
 FLOAT32_ERROR = 1e-5
 OPTIONS = ("--enable-return-hidden-states", "--enable-injection", *drafting("STANDALONE", chain(5)), "--tile-spec")
@@ -21,7 +22,7 @@ OPTIONS = ("--enable-return-hidden-states", "--enable-injection", *drafting("STA
 @pytest.fixture
 def replicas(server_pool: ServerPool) -> Server:
     """Two of them, with everything on; dice size the drafts, and requests are retracted."""
-    env = {"TESSERA_TEST_FAULT": "dice", **retracting(7)}
+    env = {"TESSERA_TEST_FAULT": "dice", **retracting(7), **STAGES_ON_CPUS}
     return server_pool.get(*OPTIONS, "--enable-metrics", "--dp-size", "2", env=env)
 
 

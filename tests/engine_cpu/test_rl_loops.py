@@ -252,7 +252,8 @@ def test_rows_that_were_computed_again_count(training: Server, new: Model, old_c
 @pytest.mark.parametrize("mode", ["in_place", "retract"])
 def test_a_stream_ends_without_its_last_fingerprints(training: Server, new: Model, old_claim: Any, mode: str) -> None:
     """Those that it sent are of the old weights, and none of the new ones follow; every chunk comes in time."""
-    sampling = {"max_new_tokens": LONG, "ignore_eos": True}
+    length = 3 * LONG  # it must still run when the pause comes
+    sampling = {"max_new_tokens": length, "ignore_eos": True}
     body = {"input_ids": prompt_of(40), "sampling_params": sampling, "stream": True}
     found: list[Any] = []
     with httpx.stream("POST", f"{training.url}/generate", json=body, timeout=120) as response:
@@ -264,7 +265,7 @@ def test_a_stream_ends_without_its_last_fingerprints(training: Server, new: Mode
         found += [json.loads(line)["meta_info"] for line in lines]
     assert len(found[0][FINGERPRINTS]) == 1
     assert found[-1]["finish_reason"]["type"] == "length"
-    assert found[-1]["completion_tokens"] == LONG
+    assert found[-1]["completion_tokens"] == length
     assert (found[-1][FINGERPRINTS], found[-1][WHY]) == (None, CHANGED)
     check_policy(training, new.hf, old_claim)
 

@@ -10,10 +10,11 @@ import pytest
 
 from tessera.launching.server import Server
 from tessera_testing.claims import FINGERPRINTS
+from tessera_testing.tiny import TINY
 
 MESSAGES = [{"role": "user", "content": "def f("}]
 TEXT: dict[str, dict[str, Any]] = {
-    "/v1/responses": {"input": "def f(", "max_output_tokens": 4},
+    "/v1/responses": {"model": str(TINY), "input": "def f(", "max_output_tokens": 4},
     "/v1/messages": {"model": "tiny", "messages": MESSAGES, "max_tokens": 4},
     "/api/chat": {"model": "tiny", "messages": MESSAGES, "stream": False, "options": {"num_predict": 4}},
     "/api/generate": {"model": "tiny", "prompt": "def f(", "stream": False, "options": {"num_predict": 4}},

@@ -19,6 +19,7 @@ from tessera_testing.drafts import chain, drafting
 from tessera_testing.free_port import free_port
 from tessera_testing.marks import absent, needs, only_in_full
 from tessera_testing.refusal import Refusal, expect_refusal
+from tessera_testing.starts import STAGES_ON_CPUS
 from tessera_testing.tiny import TINY
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
@@ -185,7 +186,8 @@ def test_a_scheduler_that_cannot_serve_ends_the_start(refusal: Refusal, replicas
     """
     start = refusal if replicas == "1" else expect_refusal
     options = "--tile-spec", *drafting("STANDALONE", chain(3)), "--dp-size", replicas
-    log = start(TINY, *options, env={"TESSERA_TEST_FAULT": "unmeasured"})
+    env = STAGES_ON_CPUS if replicas == "2" else {}
+    log = start(TINY, *options, env={"TESSERA_TEST_FAULT": "unmeasured", **env})
     assert "tessera: refusing to start: --tile-spec: measuring steps failed: out of luck" in log
 
 

@@ -66,6 +66,7 @@ class Architecture(NamedTuple):
             does so elsewhere.
         given: what it multiplies given embeddings by, where the reference's embedding layer does that with ids.
         takes_vectors: whether injection is served.
+        windows_apart: whether windows have a KV pool of their own; newer SGLang then keeps prompts only whole.
         error: relative error of rows that is allowed: 1e-5, or SGLang's own.
         remark: why it has one of its own.
         absent: why it is not tried without a GPU; "" if it is.
@@ -77,6 +78,7 @@ class Architecture(NamedTuple):
     scale: float = 1
     given: float = 1
     takes_vectors: bool = True
+    windows_apart: bool = False
     error: float = 1e-5
     remark: str = ""
     absent: str = ""
@@ -163,8 +165,9 @@ ARCHITECTURES = {
         takes_vectors=False,
         remark="inside its window: SGLang's is one token wider",
     ),
-    # Its windows have a KV pool of their own.
-    "Mellum": Architecture("mellum", {**_WINDOWS, **_MOE, "head_dim": 64, "rope_parameters": _TWO_ROPES}),
+    "Mellum": Architecture(
+        "mellum", {**_WINDOWS, **_MOE, "head_dim": 64, "rope_parameters": _TWO_ROPES}, windows_apart=True
+    ),
 }
 
 
