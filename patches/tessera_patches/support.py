@@ -14,7 +14,7 @@ DEFAULT, OTHER = "0.5.23", "0.5.17"
 This line is the only place: setup.py, Makefile and .ci read it.
 """
 
-VERSIONS: dict[str, str] = {"detokenizers": ">=0.5.23"}
+VERSIONS: dict[str, str] = {"detokenizers": ">=0.5.23", "dp_attention": ">=0.5.23"}
 """By feature, the versions that have it; features that are not here are in all."""
 
 OPTIONS = {
@@ -24,6 +24,7 @@ OPTIONS = {
     "inject": "--enable-injection",
     "tilespec": "--tile-spec",
     "detokenizers": "--detokenizer-worker-num above 1",
+    "dp_attention": "--enable-dp-attention",
 }
 """Every feature that a version may lack, and what asks for it."""
 

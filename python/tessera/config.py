@@ -11,6 +11,7 @@ from tessera.cpu import latents as cpu_latents
 from tessera.cpu import speculation as cpu_speculation
 from tessera.cpu import windows as cpu_windows
 from tessera.flags import Flags
+from tessera.refusal import spreads_attention
 
 if TYPE_CHECKING:
     from tessera.answer_bytes import AnswerBudget
@@ -28,7 +29,7 @@ ON = "tessera"
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
     *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "tilespec"),
-    "detokenizers",
+    *("detokenizers", "dp_attention"),
 )
 """What can be on, each a field of `Settings`."""
 
@@ -51,6 +52,7 @@ class Settings:
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
         detokenizers: whether several processes make text of tokens (``--detokenizer-worker-num``).
+        dp_attention: whether ranks of one model have requests of their own (``--enable-dp-attention``).
         deterministic: whether the arithmetic is the same bit by bit (``--enable-deterministic-inference``).
         grammars: whether a grammar of a request is survived: SGLang's default backend ends a server without a GPU.
         hidden_size: H of the model; None until the model's configuration is known.
@@ -68,6 +70,7 @@ class Settings:
     inject: bool = False
     tilespec: bool = False
     detokenizers: bool = False
+    dp_attention: bool = False
     deterministic: bool = False
     grammars: bool = True
     hidden_size: int | None = None
@@ -89,6 +92,7 @@ class Settings:
             cpu_windows=cpu_windows.wanted(args),
             tilespec=flags.tile_spec,
             detokenizers=rows and args.detokenizer_worker_num > 1,
+            dp_attention=(rows or flags.needs_injection) and spreads_attention(args),
             deterministic=bool(args.enable_deterministic_inference),
             grammars=args.device != "cpu" or args.grammar_backend != "xgrammar",
         )

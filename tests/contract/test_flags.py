@@ -143,7 +143,6 @@ def test_our_options_are_keywords(launch: Launch) -> None:
                 ["--enable-hierarchical-cache"],
                 ["--tokenizer-worker-num", "2"],
                 ["--is-embedding"],
-                ["--enable-dp-attention", "--dp-size", "2", "--tp-size", "2"],
             )
         ),
         ([GREEDILY], f"tessera: refusing to start: {GREEDILY} says how {TILE} drafts: add it"),

@@ -282,7 +282,23 @@ def _unpinned() -> None:
     torch.Tensor.pin_memory = lambda self: self  # type: ignore[method-assign, assignment, misc]
 
 
+def _pad_plain_attention() -> None:
+    """SGLang's CPU engine pads batches to those of other ranks; only its AMX attention says with what lengths."""
+    from tessera.rows import store
+
+    allocate = store.RowStore.__init__
+
+    def allocate_and_pad(self: store.RowStore, *args: Any) -> None:
+        from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+
+        TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
+        allocate(self, *args)
+
+    store.RowStore.__init__ = allocate_and_pad  # type: ignore[assignment, method-assign]
+
+
 _FAULTS = {
+    "pad-plain-attention": _pad_plain_attention,
     "unpinned": _unpinned,
     "costs": _costs,
     "last-mlps": _tell_last_mlps,

@@ -46,7 +46,7 @@ DEFAULTS: dict[str, Any] = {
 }
 OTHERS = {"null": "prefill", "none": "deepep", 1: 2, None: "something", False: True}
 SET = {name: OTHERS[default] for name, default in DEFAULTS.items()}
-BESIDE = {"pp_size": {"speculative_algorithm": "EAGLE"}}
+BESIDE = {name: {"speculative_algorithm": "EAGLE"} for name in ("pp_size", "enable_dp_attention")}
 """What is refused only beside another option."""
 
 
@@ -70,9 +70,9 @@ def test_each_is_refused_by_its_name(name: str) -> None:
 
 def test_what_an_option_comes_to_counts() -> None:
     """Newer versions of SGLang turn --enable-dp-attention itself off, and keep how many ranks share a batch."""
-    (line,) = refused(args(attn_dp_size=2))
-    assert line.startswith("--enable-dp-attention cannot be combined with ")
-    assert refused(args(attn_dp_size=1)) == []
+    (line,) = refused(args(attn_dp_size=2, speculative_algorithm="EAGLE"))
+    assert line.startswith("--enable-dp-attention with --speculative-algorithm cannot be combined with ")
+    assert refused(args(attn_dp_size=1, speculative_algorithm="EAGLE")) == []
 
 
 @pytest.mark.parametrize("algorithm", ["EAGLE", "EAGLE3", "STANDALONE", "NGRAM"])

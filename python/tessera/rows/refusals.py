@@ -29,7 +29,11 @@ REFUSALS = (
         "not yet tested",
         lambda args: above_one("pp_size")(args) and bool(args.speculative_algorithm),
     ),
-    Refusal("--enable-dp-attention", "not yet tested", spreads_attention),
+    Refusal(
+        "--enable-dp-attention with --speculative-algorithm",
+        "not yet tested",
+        lambda args: spreads_attention(args) and bool(args.speculative_algorithm),
+    ),
     Refusal("--dcp-size", _RANKS, above_one("dcp_size")),
     Refusal("--attn-cp-size", _RANKS, above_one("attn_cp_size")),
     Refusal("--enable-prefill-cp", _RANKS),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.refusal import Refusal, above_one, lines, set_later, spreads_attention
+from tessera.refusal import Refusal, above_one, lines, set_later
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _UNTESTED = "not yet tested"
@@ -13,7 +13,6 @@ REFUSALS = (
     Refusal("--enable-pdmux", "a prefill split by layers takes no embeddings"),
     Refusal("--enable-two-batch-overlap", _UNTESTED),
     Refusal("--enable-attn-tp-input-scattered", "each rank would add the whole embeddings to those of the others"),
-    Refusal("--enable-dp-attention", _UNTESTED, spreads_attention),
     Refusal("--dcp-size", _UNTESTED, above_one("dcp_size")),
     Refusal("--attn-cp-size", _UNTESTED, above_one("attn_cp_size")),
     Refusal("--enable-prefill-cp", _UNTESTED),
