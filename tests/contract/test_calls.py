@@ -97,7 +97,7 @@ def test_which_answers_are_looked_at(monkeypatch: pytest.MonkeyPatch, outputs: A
     """Those that ended, with a token of their own; one without any shows nothing, and an aborted one neither."""
     looked: set[Runs] = set()
     monkeypatch.setattr(config, "active", ALL)
-    monkeypatch.setattr(liveness, "_unproven", set())
+    monkeypatch.setattr(liveness, "_unreached", set())
     monkeypatch.setattr(liveness, "_end_unless", lambda *found: looked.update(found))
     if stages is None:  # nothing is expected of a server without a feature
         liveness.answered(None, outputs)
@@ -105,4 +105,4 @@ def test_which_answers_are_looked_at(monkeypatch: pytest.MonkeyPatch, outputs: A
     liveness.expect_answers()
     liveness.answered(None, outputs)
     assert looked - {Runs.START} == stages
-    assert liveness._unproven == {Runs.REQUEST, Runs.DECODE} - stages
+    assert liveness._unreached == {Runs.REQUEST, Runs.DECODE} - stages

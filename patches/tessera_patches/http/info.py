@@ -56,7 +56,7 @@ def ours() -> dict[str, Any]:
         "versions": versions(),
         "options": config.flags.given(),
         "seams": seams,
-        "calls": {"proven": liveness.proven(), "counts": calls.counts(liveness.required_ever())},
+        "calls": {"complete": liveness.all_called(), "counts": calls.counts(liveness.required_ever())},
         "row_stores": [_store(config.stores[replica]) for replica in sorted(config.stores)],
     }
     return found | ({"embeddings": embedding_options()} if config.active.rows else {})

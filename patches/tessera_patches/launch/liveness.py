@@ -23,13 +23,13 @@ _TOKENS = {Runs.REQUEST: 1, Runs.DECODE: 2}
 """How many tokens a request has generated when it shows that these were called."""
 _JOINED = "sglang.srt.managers.scheduler.configure_scheduler_process"
 """The first seam of a scheduler's process."""
-_unproven: set[Runs] = set()
+_unreached: set[Runs] = set()
 """What requests of this process's server have yet to show."""
 
 
 def expect_answers() -> None:
     """A server is about to start in this process: its first answers are looked at."""
-    _unproven.update(_TOKENS if config.active.guarded else ())
+    _unreached.update(_TOKENS if config.active.guarded else ())
 
 
 def check_ready() -> None:
@@ -47,27 +47,27 @@ def warm_up(original: Callable[..., None], server_args: Any, *args: Any, **kwarg
     """AROUND ``http_server._wait_and_warmup``, which runs in a thread beside the HTTP application."""
     _end_unless(Runs.START, Runs.HTTP)
     original(server_args, *args, **kwargs)
-    if not resolved(server_args).skip_server_warmup and _unproven == set(_TOKENS):
+    if not resolved(server_args).skip_server_warmup and _unreached == set(_TOKENS):
         _end_unless(Runs.REQUEST)  # `answered` is one of them
 
 
 def answered(_: Any, outputs: Any) -> None:
     """BEFORE ``TokenizerManager._handle_batch_output``: looks at the first requests that end with tokens."""
-    if not _unproven:
+    if not _unreached:
         return
     ended = zip(outputs.finished_reasons, getattr(outputs, "completion_tokens", ()), strict=False)
     tokens = max((count for reason, count in ended if reason and reason["type"] != "abort"), default=0)
-    for stage in [stage for stage in _unproven if tokens >= _TOKENS[stage]]:
+    for stage in [stage for stage in _unreached if tokens >= _TOKENS[stage]]:
         _end_unless(Runs.START, stage)
-        _unproven.discard(stage)
-    if not _unproven:
+        _unreached.discard(stage)
+    if not _unreached:
         seams = len(required_ever())
         logger.info("tessera: self-check passed: SGLang calls all %d hooks that every request needs", seams)
 
 
-def proven() -> bool:
+def all_called() -> bool:
     """Whether requests have shown that SGLang calls each hook that every server reaches."""
-    return config.active.guarded and not _unproven
+    return config.active.guarded and not _unreached
 
 
 def required_ever() -> list[Seam]:

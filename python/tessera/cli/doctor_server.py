@@ -98,10 +98,10 @@ def _seams(ours: Mapping[str, Any]) -> Iterator[Finding]:
     yield Finding(True, "seams", ", ".join(f"{count} in the {process} process" for process, count in each.items()))
     if not any(name in ours["on"] for name in FEATURES):
         return
-    counts, proven = ours["calls"]["counts"], ours["calls"]["proven"]
+    counts, complete = ours["calls"]["counts"], ours["calls"]["complete"]
     silent = [target for target, count in counts.items() if not count]
     ran = f"{len(counts) - len(silent)} of {len(counts)} that every server reaches ran"
-    if not proven:
+    if not complete:
         yield Finding(True, "calls", f"{ran}; an answer of two tokens reaches all")
         return
     yield Finding(not silent, "calls", ran)

@@ -53,11 +53,11 @@ def run(options: argparse.Namespace) -> int:
         once, patient = Retry(times=0), Timeouts(batch=_SECONDS)
         with Client(options.server, api_key=options.api_key, timeouts=patient, retry=once) as client:
             results = [dict(verdict.details) for verdict in client.verify([Claim(**claim) for claim in claims])]
-        told = table(results)
+        lines = table(results)
     except (OSError, TypeError, ValueError, RecursionError, ClientError) as error:
         print(f"cannot be verified: {error}")
         return UNVERIFIABLE
-    print(told)
+    print(lines)
     verdicts = {result["verdict"] for result in results}
     return FAIL if "fail" in verdicts else UNVERIFIABLE if "unverifiable" in verdicts else PASS
 

@@ -109,11 +109,11 @@ def generate_with_embedding(prompt: Prompt, options: GenerateWithEmbeddingOption
 def chat(messages: Messages, options: ChatOptions, timeouts: Timeouts) -> Call[Generation]:
     """``chat``: the fields are those of ``/generate``, the sampling parameters OpenAI's."""
     check_known("chat", options, ChatOptions)
-    asked: dict[str, Any] = dict(options)
-    embedding = asked.pop("embedding", False)
+    fields: dict[str, Any] = dict(options)
+    embedding = fields.pop("embedding", False)
     if isinstance(embedding, Mapping):
         check_known("chat(embedding=…)", embedding, EmbeddingOptions)
-    plain = _generating({"messages": list(messages), "return_token_ids": True}, asked, timeouts)
+    plain = _generating({"messages": list(messages), "return_token_ids": True}, fields, timeouts)
     body, wanted = plain.body, plain.wanted
     sampling = body.pop("sampling_params", {})
     body |= {_OPENAI_NAMES.get(name, name): value for name, value in sampling.items() if name != "json_schema"}

@@ -206,12 +206,12 @@ def _places(prompt: int, options: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _encoding(body: dict[str, Any], transport: Transport) -> object:
     """A binary body holds the numbers themselves, whatever the JSON field says; it is checked all the same."""
-    asked = body.get("encoding_format")
-    if asked is None:
+    encoding = body.get("encoding_format")
+    if encoding is None:
         return Encoding.FLOAT.value
-    if transport is not Transport.JSON and asked in list(Encoding):
+    if transport is not Transport.JSON and encoding in list(Encoding):
         return Encoding.FLOAT.value
-    return asked
+    return encoding
 
 
 def _options(body: dict[str, Any], transport: Transport, model: Model) -> dict[str, Any]:

@@ -96,8 +96,8 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     def sent(self, options: FingerprintOptions) -> dict[str, Any]:
         """The claim, or that there are to be some."""
         claim = options.claim if isinstance(options.claim, str) else list(options.claim or ())
-        asked = {FIELD: True} if options.claim is None else {CLAIM_FIELD: claim}
-        return asked | {NONCE_FIELD: options.nonce}
+        fields = {FIELD: True} if options.claim is None else {CLAIM_FIELD: claim}
+        return fields | {NONCE_FIELD: options.nonce}
 
     def complete_schema(
         self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
