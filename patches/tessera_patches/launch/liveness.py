@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from sglang.srt.utils import kill_process_tree
+import psutil
 
 from tessera import config
 from tessera.errors import StartRefused
@@ -97,6 +98,9 @@ def _end_unless(*stages: Runs) -> None:
     try:
         check(*stages)
     except StartRefused as error:
-        kill_process_tree(os.getpid(), include_parent=False)
         print(apply.refusal_line(error), file=sys.stderr, flush=True)  # noqa: T201 - as `SystemExit` does
+        # At once: SGLang watches its children, and would end this process by a signal when it finds them dead.
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         os._exit(1)
