@@ -9,6 +9,4 @@ fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 meta=$(mktemp -d)
 export PYTHONPATH="$site:$root/python:$root/patches:$root/sgl-kernel:$root/tests/support:$root/benchmarks:$root/benchmarks/models:$meta" HF_HUB_OFFLINE=1
-# A venv finds CUTLASS by a .pth file, which PYTHONPATH does not read.
-[[ ! -d $site/nvidia_cutlass_dsl ]] || PYTHONPATH+=:$site/nvidia_cutlass_dsl/dsl_packages
 (cd "$root" && python3 setup.py -q egg_info --egg-base "$meta")

@@ -159,8 +159,7 @@ x = torch.ones(4, device="cuda"); d.all_reduce(x); print(torch.cuda.nccl.version
 serve() { # NAME BODY OPTION...: start a server of 8B shape, send it one request, say what it is, stop it
   local name=$1 body=$2 before=$SECONDS server
   setsid python3 -m sglang.launch_server --model-path /tmp/m8b --load-format dummy --dtype bfloat16 --port $port \
-    --max-total-tokens 16384 "${@:3}" \
-    >"$out/$name-server.log" 2>&1 </dev/null &
+    --max-total-tokens 16384 "${@:3}" >"$out/$name-server.log" 2>&1 </dev/null &
   server=$!
   until curl -sf -o /dev/null http://127.0.0.1:$port/health; do
     if ! kill -0 $server 2>/dev/null || ((SECONDS - before > ${START_SECONDS:-400})); then
@@ -187,15 +186,15 @@ print("on:", tessera.get("on"), "calls:", json.dumps(tessera.get("calls"))[:3000
   kill -KILL -- -$server
 }
 
-suite() { # NAME SECONDS ARGUMENT...
-  local name=$1 limit=$2
+suite() { # NAME ARGUMENT...
+  local name=$1
   [[ -z ${SUITES:-} || " $SUITES " == *" $name "* ]] || return
   while (($(jobs -rp | wc -l) >= ${AT_ONCE:-1})); do wait -n; done
   mkdir -p "$logs/$name"
   (
     before=$SECONDS
-    OMP_NUM_THREADS=2 timeout -s INT -k 30 "$limit" python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider \
-      --server-log-dir "$logs/$name" "${@:3}" >"$logs/$name.log" 2>&1
+    OMP_NUM_THREADS=2 timeout -s INT -k 30 330 python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider \
+      --server-log-dir "$logs/$name" "${@:2}" >"$logs/$name.log" 2>&1
     echo "-- $name: exit $?, $((SECONDS - before)) s; $(grep -a 'passed\|failed\|error' "$logs/$name.log" | tail -n 1 | cut -c 1-200)"
     grep -a 'MEASURED\|^FAILED\|^ERROR\|^E  ' "$logs/$name.log" | grep -v 'server starting' | cut -c 1-300 | head -n 20
   ) &
@@ -203,18 +202,18 @@ suite() { # NAME SECONDS ARGUMENT...
 
 suites() {
   local dice=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
-  suite embeddings-fa3 330 tests/gpu/test_embeddings.py -k "fa3 and breakable"
-  suite embeddings-triton 330 tests/gpu/test_embeddings.py -k triton
-  suite fingerprints 330 tests/gpu/test_toploc.py -k "exact or largest"
-  suite injection 330 tests/gpu/test_injection.py
-  suite fa3-chain 330 tests/gpu/test_speculative.py -k "fa3 and not tree"
-  suite fa3-tree 330 tests/gpu/test_speculative.py -k "fa3 and tree"
-  suite fa3-eagle 330 "$dice[fa3-bfloat16-eagle]"
-  suite trees-triton 330 tests/gpu/test_tilespec.py -k "trees and triton"
-  suite sampled-fa3 330 tests/gpu/test_tilespec.py -k "what_is_sampled and fa3 and not rejecting"
-  suite sampled-rejecting 330 tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
-  suite honest 330 tests/gpu/test_toploc.py -k honest
-  suite kernels 330 tests/kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/gpu/test_acceptance.py
+  suite embeddings-fa3 tests/gpu/test_embeddings.py -k "fa3 and breakable"
+  suite embeddings-triton tests/gpu/test_embeddings.py -k triton
+  suite fingerprints tests/gpu/test_toploc.py -k "exact or largest"
+  suite injection tests/gpu/test_injection.py
+  suite fa3-chain tests/gpu/test_speculative.py -k "fa3 and not tree"
+  suite fa3-tree tests/gpu/test_speculative.py -k "fa3 and tree"
+  suite fa3-eagle "$dice[fa3-bfloat16-eagle]"
+  suite trees-triton tests/gpu/test_tilespec.py -k "trees and triton"
+  suite sampled-fa3 tests/gpu/test_tilespec.py -k "what_is_sampled and fa3 and not rejecting"
+  suite sampled-rejecting tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
+  suite honest tests/gpu/test_toploc.py -k honest
+  suite kernels tests/kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/gpu/test_acceptance.py
   wait
 }
 
@@ -244,7 +243,7 @@ run() {
   for step in ${STEPS:-stock ours suites}; do
     echo "== $step with $site, $(date +%T)"
     case $step in
-      stock) PYTHONPATH=$site:$site/nvidia_cutlass_dsl/dsl_packages serve stock '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}}' || exit ;;
+      stock) PYTHONPATH=$site serve stock '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}}' || exit ;;
       ours) # beside the suites
         serve ours '{"text": "def add(a, b):", "sampling_params": {"max_new_tokens": 8}, "return_embedding": {"pooling": "mean", "dimensions": 4}}' \
           --enable-return-hidden-states &
