@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import httpx
 
 from tessera.launching.server import Server
+from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import fresh_prompt, generate
 
 prompt_of = partial(fresh_prompt, "toploc")
@@ -42,3 +45,19 @@ def verdicts(server: Server, *claims: Any) -> list[str]:
     """In the order of the claims."""
     answer = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()
     return [result["verdict"] for result in answer["results"]]
+
+
+def prove_and_verify(server: Server, prompts: Sequence[list[int]]) -> list[Any]:
+    """Claims of all pass once the cache is empty, and one with another's fingerprints fails. Four are made at a time.
+
+    Returns:
+        ``meta_info`` of each answer.
+    """
+    with ThreadPoolExecutor(4) as threads:
+        metas = list(threads.map(lambda prompt: proven(server, prompt), prompts))
+    flush_cache(server)
+    claims = [claim_of(meta) for meta in metas]
+    wrong = {**claims[-1], "fingerprints": claims[-2]["fingerprints"]}
+    found = verdicts(server, *claims, wrong)
+    assert found == ["pass"] * len(claims) + ["fail"], found
+    return metas
