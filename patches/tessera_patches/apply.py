@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera import config
 from tessera.errors import StartRefused
-from tessera.refusal import spreads_attention
+from tessera.refusal import schedules_apart
 from tessera_patches import inventory
 from tessera_patches.core import calls, lock
 from tessera_patches.core.changes import filter_log
@@ -35,8 +35,7 @@ def start_error(why: object) -> BaseException:
 
     from tessera_patches.engine.options import resolved
 
-    args = resolved(get_server_args())
-    several = args.dp_size > 1 or spreads_attention(args)
+    several = schedules_apart(resolved(get_server_args()))
     return StartRefused(refusal_line(why)) if several else SystemExit(refusal_line(why))
 
 

@@ -38,6 +38,11 @@ def spreads_attention(args: Any) -> bool:
     return bool(args.enable_dp_attention) or (getattr(args, "attn_dp_size", None) or 1) > 1
 
 
+def schedules_apart(args: Any) -> bool:
+    """Several schedulers have requests of their own: replicas (``--dp-size``), or ranks (``--enable-dp-attention``)."""
+    return args.dp_size > 1 or spreads_attention(args)
+
+
 def above_one(name: str) -> Callable[[Any], bool]:
     """The field ``name`` is a number above 1; None counts as 1."""
     return lambda args: (getattr(args, name) or 1) > 1

@@ -39,7 +39,7 @@ from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
-from tessera.refusal import spreads_attention
+from tessera.refusal import schedules_apart
 from tessera.rows.span import UNAVAILABLE
 from tessera_patches import apply
 from tessera_patches.core.changes import move_to_front, replace_method
@@ -86,8 +86,7 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
     with _or_end():
         liveness.check_ready()
         infos = started.scheduler_infos
-        # Of several with requests of their own, SGLang's controller passes on what it knows alone.
-        if args.dp_size == 1 and not spreads_attention(args):
+        if not schedules_apart(args):  # of several, SGLang's controller passes on what it knows alone
             _check_schedulers([info.pop(config.ON, None) for info in infos])
         if args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
             return
