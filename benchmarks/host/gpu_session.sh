@@ -4,7 +4,7 @@
 # several GPUs, one of these for each, side by side: CUDA_VISIBLE_DEVICES=1 OUT=$OUT/1 gpu_session.sh STEP...
 #
 #   quiet        is this host quiet enough? else give it back                6 s
-#   up           stock, stock with rows, ours; left running                130 s
+#   up           stock, stock with rows, ours, or SERVERS; left running; DEFAULTS=1: with SGLang's options    130 s
 #   embeddings   what embeddings cost; ROUNDS, LOADS                       420 s
 #   steady       embeddings and fingerprints under mixed traffic, servers with SGLang's defaults; ROUNDS, LIMIT   900 s
 #   states       raw states beside the stock server's                      110 s
@@ -12,7 +12,7 @@
 #   small        candidates, pooling, what a step costs the host            60 s
 #   encode       /encode, cached prompts, streams; PIECES                  280 s
 #   injection    injection                                                 200 s
-#   toploc       fingerprints                                              250 s
+#   toploc       fingerprints; ROUNDS                                      250 s
 #   down         stop the servers                                           20 s
 #   huggingface  the same vectors without a server                          60 s
 #   moe, fp8     each MoE runner, of bfloat16 and FP8; repeat until all are in the file     about 500 s each (reckoned);
@@ -63,6 +63,10 @@ server=(-- --load-format dummy --dtype bfloat16 --attention-backend fa3 --sampli
   --grammar-backend none --cuda-graph-max-bs-decode 128 --mem-fraction-static 0.9 --max-total-tokens 65536
   --sleep-on-idle) # while it is another's turn: each would keep a core busy
 prefill=(--cuda-graph-backend-prefill=disabled) # a start takes a minute less
+if [[ -n ${DEFAULTS:-} ]]; then # SGLang's own options, prefill graphs among them
+  server=(-- --load-format dummy --dtype bfloat16 --mem-fraction-static 0.9 --max-total-tokens 65536 --sleep-on-idle)
+  prefill=()
+fi
 
 bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
   local name=$1 limit=$2
@@ -78,7 +82,7 @@ rig() {
 
 quiet() { python3 benchmarks/host/quiet_host.py || exit; } # nothing after it would be worth its time
 
-up() { rig stock ours stock-rows; }
+up() { rig ${SERVERS:-stock ours stock-rows}; }
 
 up_injection() { rig injecting stock-uncached; }
 
@@ -109,7 +113,7 @@ states() { bench bench_encode 400 --piece states --out "$out/encode-states.jsonl
 
 huggingface() { bench bench_encode 250 --piece huggingface --out "$out/encode-huggingface.jsonl" --rounds 3 --seconds 5; }
 
-toploc() { bench bench_toploc 290 --out "$out/toploc.jsonl"; }
+toploc() { bench bench_toploc 290 --out "$out/toploc.jsonl" --rounds "${ROUNDS:-6}"; }
 
 injection() { bench bench_injection 290 --hidden-size 4096 --rounds 3 --out "$out/injection.jsonl"; }
 
