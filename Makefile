@@ -15,12 +15,12 @@ RUN := $(VENV)/bin/python
 PYTEST = $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p pytest_timeout -p hypothesispytest
 # Two at a time: what starts servers is grouped by server (tests/conftest.py), so that each starts once.
 TWO := -p xdist.plugin -n 2 --dist loadgroup
-MARKS := not gpu and not full and not models and not real and not browser
+MARKS := not gpu and not full and not models and not real and not browser and not clients
 # Tensors of the tests are small, and OpenMP's threads wait for each other by turning in circles.
 test-unit test-kernels test-rest test-other test-canaries: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv venv-other demo test test-other test-canaries upstream test-all docs lint test-unit test-kernels test-rest test-models test-real test-browser bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers package clean
+.PHONY: help venv venv-other demo test test-other test-canaries upstream test-all docs lint test-unit test-kernels test-rest test-models test-real test-browser test-clients bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers package clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -41,7 +41,7 @@ demo: venv ## start a real server, send real requests, show what comes back
 	@$(RUN) examples/demo.py
 
 test: lint test-unit test-kernels test-rest ## lint, then the tests that need no GPU: every pair of options
-test-all: MARKS := not gpu and not models and not real and not browser
+test-all: MARKS := not gpu and not models and not real and not browser and not clients
 test-all: test ## the same with every combination: before each landing that changes what servers do
 
 # Twenty minutes at most: contract, embeddings, states, fingerprints, injection, speculation, TileSpec, and what compares
@@ -86,6 +86,10 @@ test-real: venv ## a trained model, SmolLM2-135M, and its table (five minutes; d
 
 test-browser: venv ## the playground in Chromium (a minute; needs: pip install playwright, and Chromium)
 	@$(PYTEST) tests/browser
+
+test-clients: venv ## OpenAI's SDKs, LangChain, LlamaIndex, litellm, LangChain.js (a minute; from the package indexes; npm, if there is one)
+	@PYTHON=$(RUN) .ci/clients .clients
+	@$(PYTEST) tests/clients
 
 lint: venv ## ruff check, ruff format --check, mypy --strict
 	@echo "== ruff"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -73,7 +74,10 @@ def _or_end() -> Iterator[None]:
     try:
         with apply.exit_on_error():
             yield
-    except SystemExit:
+    except SystemExit as error:
+        # Now: SGLang watches its children, and may end this process by a signal when it finds them dead.
+        print(error.code, file=sys.stderr, flush=True)  # noqa: T201 - as Python does at the end
+        error.code = 1
         for child in _children:
             kill_process_tree(child)
         raise

@@ -14,6 +14,7 @@ ENGINE = (
     "sglang.srt.managers.scheduler",
     "sglang.srt.managers.detokenizer_manager",
     "sglang.srt.managers.data_parallel_controller",
+    "sglang.srt.models.registry",
 )
 # Variables that SGLang reads at import into a constant of a module.
 REREAD = {
