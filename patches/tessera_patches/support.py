@@ -14,7 +14,7 @@ DEFAULT, OTHER = "0.5.23", "0.5.17"
 This line is the only place: setup.py, Makefile and .ci read it.
 """
 
-VERSIONS: dict[str, str] = {"detokenizers": ">=0.5.23", "dp_attention": ">=0.5.23"}
+VERSIONS: dict[str, str] = dict.fromkeys(("detokenizers", "dp_attention", "host_cache", "cpu_host_cache"), ">=0.5.23")
 """By feature, the versions that have it; features that are not here are in all."""
 
 OPTIONS = {
@@ -25,6 +25,8 @@ OPTIONS = {
     "tilespec": "--tile-spec",
     "detokenizers": "--detokenizer-worker-num above 1",
     "dp_attention": "--enable-dp-attention",
+    "host_cache": "--enable-hierarchical-cache",
+    "cpu_host_cache": "--enable-hierarchical-cache without a GPU",
 }
 """Every feature that a version may lack, and what asks for it."""
 

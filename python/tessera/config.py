@@ -28,8 +28,8 @@ ON = "tessera"
 """What a scheduler tells the main process when it is ready has its features under this key."""
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
-    *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "tilespec"),
-    *("detokenizers", "dp_attention"),
+    *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "cpu_host_cache", "tilespec"),
+    *("detokenizers", "dp_attention", "host_cache"),
 )
 """What can be on, each a field of `Settings`."""
 
@@ -49,10 +49,12 @@ class Settings:
         cpu_latents: whether the model's KV on the CPU engine are latents (MLA), which SGLang's ``torch_native``
             attention misreads.
         cpu_windows: whether its sliding windows have a KV pool of their own there, with which it does the same.
+        cpu_host_cache: whether `host_cache` is on there, for which SGLang has kernels for GPUs alone.
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
         detokenizers: whether several processes make text of tokens (``--detokenizer-worker-num``).
         dp_attention: whether ranks of one model have requests of their own (``--enable-dp-attention``).
+        host_cache: whether evicted prefixes are kept in the host's memory (``--enable-hierarchical-cache``).
         deterministic: whether the arithmetic is the same bit by bit (``--enable-deterministic-inference``).
         grammars: whether a grammar of a request is survived: SGLang's default backend ends a server without a GPU.
         hidden_size: H of the model; None until the model's configuration is known.
@@ -67,10 +69,12 @@ class Settings:
     cpu_experts: bool = False
     cpu_latents: bool = False
     cpu_windows: bool = False
+    cpu_host_cache: bool = False
     inject: bool = False
     tilespec: bool = False
     detokenizers: bool = False
     dp_attention: bool = False
+    host_cache: bool = False
     deterministic: bool = False
     grammars: bool = True
     hidden_size: int | None = None
@@ -81,6 +85,7 @@ class Settings:
     def from_server_args(cls, args: Any, flags: Flags) -> Settings:
         """What SGLang's ``ServerArgs``, after its own checks, and our options ask for."""
         rows = args.return_hidden_states_mode == "full"
+        host_cache = (rows or flags.needs_injection) and bool(args.enable_hierarchical_cache)
         return cls(
             inject=flags.needs_injection,
             rows=rows,
@@ -90,9 +95,11 @@ class Settings:
             cpu_experts=args.device == "cpu" and args.ep_size > 1,
             cpu_latents=cpu_latents.wanted(args),
             cpu_windows=cpu_windows.wanted(args),
+            cpu_host_cache=host_cache and args.device == "cpu",
             tilespec=flags.tile_spec,
             detokenizers=rows and args.detokenizer_worker_num > 1,
             dp_attention=(rows or flags.needs_injection) and spreads_attention(args),
+            host_cache=host_cache,
             deterministic=bool(args.enable_deterministic_inference),
             grammars=args.device != "cpu" or args.grammar_backend != "xgrammar",
         )

@@ -73,6 +73,7 @@ class Metrics:
         self._used = gauge(
             "row_store_used_slots", "Rows whose KV slot is taken, by a request or by the prefix cache.", "dp_rank"
         )
+        self._host_bytes = gauge("row_store_host_bytes", "Size of the rows in the host's memory.", "dp_rank")
         self._kv_bytes = gauge("kv_cache_bytes", "Size of the KV cache beside the row store.", "dp_rank")
         self._held = gauge("answer_bytes_held", "Bytes that answers with raw rows hold until sent.", "dp_rank")
         self._waiting = gauge("answers_waiting", "Requests for raw rows that wait for room.", "dp_rank")
@@ -147,6 +148,7 @@ class Metrics:
         self._slots.labels(*of).set(vitals.slots)
         self._used.labels(*of).set(vitals.used_slots)
         self._kv_bytes.labels(*of).set(vitals.kv_bytes)
+        self._host_bytes.labels(*of).set(vitals.host_bytes)
 
 
 @contextmanager

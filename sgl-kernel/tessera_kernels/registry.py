@@ -39,6 +39,7 @@ class Op(NamedTuple):
 
 OPS = (
     Op("rows", "pool_rows"),
+    Op("rows", "copy_rows"),
     Op("rows", "top_rows"),
     Op("draft", "draft_confidence"),
     Op("draft", "draft_proposal"),

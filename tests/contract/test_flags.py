@@ -140,7 +140,6 @@ def test_our_options_are_keywords(launch: Launch) -> None:
         *(
             ([HIDDEN, *option], f"tessera: refusing to start: {option[0]} cannot be combined with {HIDDEN}: ")
             for option in (
-                ["--enable-hierarchical-cache"],
                 ["--tokenizer-worker-num", "2"],
                 ["--is-embedding"],
             )

@@ -120,6 +120,12 @@ def compile_pool_rows(launch: Callable[..., Any]) -> None:
         launch(torch.empty((4, 64), dtype=dtype), ints(1, 600), [Span(0, 0, 4, Reduce.MEAN)])
 
 
+def compile_copy_rows(launch: Callable[..., Any]) -> None:
+    """Each dtype of the row store."""
+    for dtype in DTYPES:
+        launch((longs(8), longs(8)), torch.empty((64, 4096), dtype=dtype), torch.empty((64, 4096), dtype=dtype))
+
+
 def compile_top_rows(launch: Callable[..., Any]) -> None:
     """By size for one dtype, by dtype for one size: it takes the compiler longest."""
     from tessera_kernels.ops.rows.top_rows import Chunk

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.capabilities.inject import refusals as injection
+from tessera.refusal import field_of
 from tessera.rows.refusals import REFUSALS, refused, refused_model
 
 DEFAULTS: dict[str, Any] = {
@@ -46,7 +47,9 @@ DEFAULTS: dict[str, Any] = {
 }
 OTHERS = {"null": "prefill", "none": "deepep", 1: 2, None: "something", False: True}
 SET = {name: OTHERS[default] for name, default in DEFAULTS.items()}
-BESIDE = {name: {"speculative_algorithm": "EAGLE"} for name in ("pp_size", "enable_dp_attention")}
+BESIDE = {
+    name: {"speculative_algorithm": "EAGLE"} for name in ("pp_size", "enable_dp_attention", "enable_hierarchical_cache")
+}
 """What is refused only beside another option."""
 
 
@@ -100,8 +103,8 @@ INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_conf
 @pytest.mark.parametrize("refusal", injection.REFUSALS)
 def test_each_is_refused_with_injection(refusal: Any) -> None:
     """The same for --enable-injection."""
-    name = refusal.option.removeprefix("--").replace("-", "_")
-    changed = OTHERS[INJECTION[name]]
+    name = field_of(refusal.option)
+    changed = {name: OTHERS[INJECTION[name]]} | (BESIDE[name] if " with " in refusal.option else {})
     assert injection.refused(SimpleNamespace(**INJECTION)) == []
-    (line,) = injection.refused(SimpleNamespace(**INJECTION | {name: changed}))
+    (line,) = injection.refused(SimpleNamespace(**INJECTION | changed))
     assert line.startswith(f"{refusal.option} cannot be combined with --enable-injection: ")

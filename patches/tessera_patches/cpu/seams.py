@@ -34,6 +34,20 @@ def _window(method: str) -> Seam:
     )
 
 
+def _host_cache(method: str, handler: str) -> Seam:
+    return Seam(
+        target=f"sglang.srt.mem_cache.pool_host.mha.MHATokenToKVPoolHost.{method}",
+        hook=Hook.REPLACE,
+        phase=Phase.SCHEDULER,
+        feature="cpu_host_cache",
+        handler=f"tessera_patches.cpu.host_cache:{handler}",
+        guard=Guard.BODY,
+        why="Copies keys and values between the two parts of a hierarchical cache without a GPU.",
+        remove_when="SGLang's host pools copy without a GPU.",
+        callers=(f"sglang.srt.mem_cache.pool_host.base.HostKVCache.{method}_physical",),
+    )
+
+
 def _operator(name: str, function: str = "", module: str = "speculative") -> Seam:
     return Seam(
         target=f"sgl_kernel.{module}.{function or name}",
@@ -136,6 +150,29 @@ SEAMS = (
         why="While the attention of a window's layer runs: it reads the slots of the pool that windows have.",
         remove_when="SGLang's torch_native attention translates the slots that it reads.",
     ),
+    Seam(
+        target="sglang.srt.mem_cache.pool_host.common.alloc_with_host_register",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="cpu_host_cache",
+        handler="tessera_patches.cpu.host_cache:unpinned",
+        guard=Guard.PARAMETERS,
+        why="Keeps the host's part of a hierarchical cache in memory that is not registered with CUDA.",
+        remove_when="SGLang's registry ALLOC_MEMORY_FUNCS has an entry for the CPU.",
+    ),
+    Seam(
+        target="sglang.srt.mem_cache.pool_host.base.host_memory_budget_bytes",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="cpu_host_cache",
+        handler="tessera_patches.cpu.host_cache:without_reserve",
+        guard=Guard.BODY,
+        why="Starts where 10 GiB are not free, more than many machines without a GPU have.",
+        remove_when="SGLang has an option for what stays free.",
+        callers=("sglang.srt.mem_cache.pool_host.base.HostKVCache._allocate_host_buffer",),
+    ),
+    _host_cache("load_to_device_per_layer", "load_layer"),
+    _host_cache("backup_from_device_all_layer", "back_up_layers"),
     _draft_backend("create_decode_backend", "draft_decode_backend"),
     _draft_backend("create_draft_extend_backend", "draft_extend_backend"),
 )

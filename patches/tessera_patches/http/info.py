@@ -103,6 +103,7 @@ def _store(vitals: Vitals) -> dict[str, Any]:
         "replica": vitals.replica,
         "bytes": vitals.store_bytes,
         "slots": vitals.slots,
+        "host_bytes": vitals.host_bytes,
         "kv_cache_bytes": vitals.kv_bytes,
         "share_of_kv_cache": share,
     }

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from tessera import config
+from tessera_patches.engine import host_cache
 from tessera_patches.engine.cache import cached_slots, request_pool
 from tessera_patches.engine.requests import is_retracted, prompt_ids, row_of
 from tessera_patches.rows import results, runtime, state, weights
@@ -74,6 +76,21 @@ def _only_reads(req: Any) -> bool:
 
 
 def _all_slots(scheduler: Any, req: Any) -> torch.Tensor | None:
-    """The KV slot of each of its tokens, ``[N]`` int64; None where one has none."""
+    """The KV slot of each of its tokens, ``[N]`` int64; None where one has none, or not its row yet."""
     slots = cached_slots(scheduler, req)
-    return slots if len(slots) == len(prompt_ids(req)) else None
+    if len(slots) != len(prompt_ids(req)):
+        return None
+    return slots if _are_there(scheduler) else None
+
+
+def _are_there(scheduler: Any) -> bool:
+    """Have the current stream wait for rows on their way from the host's memory; False where some have not begun.
+
+    The tree knows a prefix that comes back from the moment it has slots.
+    """
+    if not config.active.host_cache:
+        return True
+    if host_cache.loads_wait(scheduler):
+        return False
+    scheduler.device_module.current_stream().wait_stream(host_cache.loading_stream(scheduler))
+    return True

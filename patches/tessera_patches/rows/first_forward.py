@@ -32,7 +32,7 @@ from tessera_patches.engine.cache import prefix_cache, release, request_pool, sl
 from tessera_patches.engine.model import configuration, dtype, hidden_size, vocabulary
 from tessera_patches.engine.ranks import forward_through_stages
 from tessera_patches.engine.requests import extend_to
-from tessera_patches.rows import runtime
+from tessera_patches.rows import host, memory, runtime
 
 TOKENS = 8
 TOLERANCE = {torch.float32: 1e-4}
@@ -47,6 +47,8 @@ def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[
 
     The main process learns what is on here: a scheduler that was started without plugins says nothing.
     """
+    host.allocate(scheduler)
+    memory.introduce(scheduler)
     if config.active.rows or config.active.inject:
         _check_forward(scheduler)
     return original(scheduler) | {config.ON: config.active.features()}

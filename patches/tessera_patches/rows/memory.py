@@ -51,12 +51,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     # Compile the kernels now, not at the first request.
     compiled = (Pool(0, 1), Top(0, 1, ALL_ROWS, 1))
     reader.start({BY_READ[type(read)]: [Placed(0, read)] for read in compiled}).take(wait=True)
-    outbox = Outbox(_results(), _vitals_of(store, runner))
-    outbox.put([], None)
-    outbox.send()  # what is known before the first request
-    if not counted:
-        outbox.vitals = None
-    runtime.outbox = outbox
+    runtime.outbox = outbox = Outbox(_results(), _vitals_of(store, runner))
     runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1])
     stride = options(runner).speculative_num_draft_tokens or 1
     runtime.due = DueReads(results.tokens_to_next_read, stride)
@@ -66,6 +61,12 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
         store.rows.shape[0],
         100 * store.nbytes / cache.kv_bytes(runner),
     )
+
+
+def introduce(scheduler: Any) -> None:
+    """Tell the main process how large everything is, before the first request."""
+    if runtime.outbox is not None:
+        runtime.outbox.introduce(counted=bool(options(scheduler.tp_worker.model_runner).enable_metrics))
 
 
 def _results() -> str:
@@ -79,6 +80,7 @@ def _vitals_of(store: RowStore, runner: Any) -> Callable[[float], Vitals]:
 
     def vitals(read_seconds: float) -> Vitals:
         used, slots = cache.used_slots(runner)
-        return Vitals(read_seconds, store.nbytes, slots, used, ranks.replica(runner), kv_bytes)
+        on_host = 0 if runtime.host_rows is None else runtime.host_rows.nbytes
+        return Vitals(read_seconds, store.nbytes, slots, used, ranks.replica(runner), kv_bytes, on_host)
 
     return vitals

@@ -8,10 +8,15 @@ from weakref import WeakKeyDictionary
 from tessera.delivery.outbox import Outbox
 from tessera.rows.due import DueReads
 from tessera.rows.generations import Generations
+from tessera.rows.host import HostRows
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore
 
 rows: RowStore | None = None
+host_rows: HostRows | None = None
+"""The rows of prefixes whose KV is in the host's memory; None where no such prefixes are kept."""
+host_pool: Any = None
+"""SGLang's host pool that they go with."""
 generations = Generations()
 sessions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Of SGLang's sessions that keep KV slots between turns, the generation of the weights that computed the first."""

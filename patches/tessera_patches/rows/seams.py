@@ -29,6 +29,9 @@ _STAGES = tuple(
     for name in ("event_loop_pp", "_pp_launch_batch", "_pp_process_batch_result", "_pp_prepare_tensor_dict")
 )
 """With ``--pp-size``: requests go to the next stage when this one has looked at them, and tokens come round."""
+_HOST_POOL = "sglang.srt.mem_cache.pool_host.base.HostKVCache"
+_TRANSFERS = "sglang.srt.mem_cache.l2_transfer.L2TransferEngine"
+_CONTROLLER = f"{MANAGERS}.cache_controller.HiCacheController"
 _SESSIONS = "sglang.srt.session.streaming_session.StreamingSession"
 _FINISHERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req")
 
@@ -354,5 +357,45 @@ SEAMS = (
             "sglang.srt.speculative.eagle_worker_common._finalize_accept_tree_path",
             "sglang.srt.speculative.ngram_worker.NGRAMWorker.forward_batch_generation",
         ),
+    ),
+    Seam(
+        target=f"{_HOST_POOL}.backup_from_device_all_layer_physical",
+        hook=Hook.AFTER,
+        phase=Phase.SCHEDULER,
+        feature="host_cache",
+        handler="tessera_patches.rows.host:back_up",
+        guard=Guard.BODY,
+        why="Copies rows to the host's memory when their KV is, before the event of that copy.",
+        remove_when="SGLang keeps hidden states with the KV cache.",
+        callers=(f"{_TRANSFERS}.submit_device_to_host",),
+        # On a stream that waits for the forwards that computed them, and for the reads of those before them.
+        relied=(f"{_CONTROLLER}.start_writing", f"{_TRANSFERS}._submission", f"{_TRANSFERS}._prepare_transfers"),
+    ),
+    Seam(
+        target=f"{_HOST_POOL}.load_to_device_per_layer_physical",
+        hook=Hook.BEFORE,
+        phase=Phase.SCHEDULER,
+        feature="host_cache",
+        handler="tessera_patches.rows.host:load",
+        guard=Guard.BODY,
+        why="Copies rows back before the first layer of their KV: a forward waits for each layer's event.",
+        remove_when="SGLang keeps hidden states with the KV cache.",
+        callers=(f"{_TRANSFERS}.submit_host_to_device",),
+        relied=(
+            f"{_TRANSFERS}.submit_host_to_device",
+            f"{_CONTROLLER}.start_loading",
+            f"{_CACHE}._load_back_transfers",  # its tokens are in the tree before they are copied
+            f"{SCHEDULER}._get_new_batch_prefill_raw",
+        ),
+    ),
+    Seam(
+        target=f"{SCHEDULER}.attach_hicache_storage_wrapped",
+        hook=Hook.AROUND,
+        phase=Phase.SCHEDULER,
+        feature="host_cache",
+        handler="tessera_patches.rows.host:refuse_storage",
+        guard=Guard.PARAMETERS,
+        why="Refuses storage behind the host's memory while a server runs, as at start: it has no rows.",
+        remove_when="SGLang stores hidden states with the KV cache.",
     ),
 )

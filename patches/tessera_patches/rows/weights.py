@@ -41,6 +41,8 @@ def changed(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs:
     runtime.generations.changed()
     if runtime.rows is not None:
         runtime.rows.invalidate()
+    if runtime.host_rows is not None:
+        runtime.host_rows.invalidate()
     for req in [] if runtime.scheduler is None else runtime.scheduler.waiting_queue:
         begin(req)
 

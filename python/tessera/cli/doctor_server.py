@@ -116,5 +116,8 @@ def _memory(ours: Mapping[str, Any]) -> Iterator[Finding]:
     for store in ours["row_stores"]:
         share = store["share_of_kv_cache"]
         beside = "" if share is None else f", {100 * share:.1f} % of the KV cache's bytes"
+        on_host = f", {store['host_bytes'] / 2**20:.1f} MiB on the host" if store.get("host_bytes") else ""
         where = f"replica {store['replica']}: " if len(ours["row_stores"]) > 1 else ""
-        yield Finding(True, "row store", f"{where}{store['bytes'] / 2**20:.1f} MiB, {store['slots']} slots{beside}")
+        yield Finding(
+            True, "row store", f"{where}{store['bytes'] / 2**20:.1f} MiB, {store['slots']} slots{beside}{on_host}"
+        )

@@ -46,6 +46,13 @@ class Outbox:
         if not self._socket.poll(_CONNECT_MILLISECONDS, zmq.POLLOUT):
             raise StartRefused(f"nothing receives rows at {address}")
 
+    def introduce(self, *, counted: bool) -> None:
+        """Send how everything is before the first request; later only where somebody counts."""
+        self.put([], None)
+        self.send()
+        if not counted:
+            self.vitals = None
+
     def put(self, outcomes: list[Outcome], read: Read | None) -> None:
         """Hand over the outcomes of a step and the read that fetches what belongs to them. Returns at once."""
         self._waiting.append((outcomes, read))

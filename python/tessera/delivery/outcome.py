@@ -71,6 +71,7 @@ class Vitals(NamedTuple):
         used_slots: how many KV slots are taken, by requests or by the prefix cache.
         replica: of ``--dp-size``, which has a store for each.
         kv_bytes: size of the KV cache beside it.
+        host_bytes: size of the rows in the host's memory.
     """
 
     read_seconds: float
@@ -79,6 +80,7 @@ class Vitals(NamedTuple):
     used_slots: int
     replica: int = 0
     kv_bytes: int = 0
+    host_bytes: int = 0
 
 
 def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | None = None) -> list[Frame]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tessera.refusal import Refusal, above_one, lines, set_later, spreads_attention
 
-_HOST = "KV that comes back from the host or from storage comes without its hidden states"
+_STORAGE = "KV that comes back from storage comes without its hidden states"
 _PREFILL = "the KV of a prompt is computed in another server, and its hidden states stay there"
 _RANKS = "the rows of one request are spread over ranks"
 _EXPERTS = "not yet tested: leave it out, --ep-size alone spreads the experts over ranks too"
@@ -13,11 +13,10 @@ _RESULTS = "results do not pass where embeddings are attached"
 _ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM")
 
 REFUSALS = (
-    Refusal("--enable-hierarchical-cache", _HOST),
-    Refusal("--hicache-storage-backend", _HOST),
-    Refusal("--enable-lmcache", _HOST),
-    Refusal("--enable-flexkv", _HOST),
-    Refusal("--enable-hisparse", _HOST),
+    Refusal("--hicache-storage-backend", _STORAGE),
+    Refusal("--enable-lmcache", _STORAGE),
+    Refusal("--enable-flexkv", _STORAGE),
+    Refusal("--enable-hisparse", _STORAGE),
     Refusal(
         "--disaggregation-mode",
         _PREFILL,
@@ -33,6 +32,11 @@ REFUSALS = (
         "--enable-dp-attention with --speculative-algorithm",
         "not yet tested",
         lambda args: spreads_attention(args) and bool(args.speculative_algorithm),
+    ),
+    Refusal(
+        "--enable-hierarchical-cache with --speculative-algorithm",
+        "not yet tested",
+        lambda args: bool(args.enable_hierarchical_cache and args.speculative_algorithm),
     ),
     Refusal("--dcp-size", _RANKS, above_one("dcp_size")),
     Refusal("--attn-cp-size", _RANKS, above_one("attn_cp_size")),
@@ -58,7 +62,7 @@ REFUSALS = (
     Refusal("--use-ray", "SGLang loads no plugin in Ray actors"),
     Refusal("--enable-layernorm-sp", _RANKS, set_later("enable_layernorm_sp")),
     Refusal("--enable-kv-cache-sharding", _RANKS, set_later("enable_kv_cache_sharding")),
-    Refusal("--enable-unified-cache-external-linker", _HOST, set_later("enable_unified_cache_external_linker")),
+    Refusal("--enable-unified-cache-external-linker", _STORAGE, set_later("enable_unified_cache_external_linker")),
     Refusal("--enable-pd-role-switch", _PREFILL, set_later("enable_pd_role_switch")),
     Refusal("--enable-return-aux-hidden-states", "not yet tested", set_later("enable_return_aux_hidden_states")),
 )

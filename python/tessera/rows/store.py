@@ -55,12 +55,12 @@ class RowStore:
         """
         if states is None or states.shape != (slots.shape[0], self.rows.shape[1]) or states.dtype != self.rows.dtype:
             found = "nothing" if states is None else f"{tuple(states.shape)} {states.dtype}"
-            self._break(f"the model returned {found} for {slots.shape[0]} tokens, not rows of {self._row()}")
+            self.mark_broken(f"the model returned {found} for {slots.shape[0]} tokens, not rows of {self._row()}")
             return
         try:
             self.rows.index_copy_(0, slots, states if self.factor is None else states * self.factor)
         except (RuntimeError, IndexError) as error:
-            self._break(str(error))
+            self.mark_broken(str(error))
 
     def move(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Copy the row of slot ``source[i]`` to slot ``target[i]``, all at once, on the current stream.
@@ -74,7 +74,7 @@ class RowStore:
         try:
             self.rows.index_copy_(0, target, self.rows.index_select(0, source))
         except (RuntimeError, IndexError) as error:
-            self._break(str(error))
+            self.mark_broken(str(error))
 
     def invalidate(self) -> None:
         """Forget every row (the weights changed). Waits for the forwards in flight, which still use the old weights."""
@@ -94,13 +94,14 @@ class RowStore:
         self._released = False
         self.invalidate()
 
-    def _row(self) -> str:
-        return f"{self.rows.shape[1]} {self.rows.dtype}"
-
-    def _break(self, why: str) -> None:
+    def mark_broken(self, why: str) -> None:
+        """From now on nothing is read; the first reason stays."""
         if self.broken is None:
             self.broken = why
             logger.error("tessera: the row store is broken, embeddings fail from now on: %s", why)
+
+    def _row(self) -> str:
+        return f"{self.rows.shape[1]} {self.rows.dtype}"
 
     def _synchronize(self) -> None:
         if self.rows.is_cuda:

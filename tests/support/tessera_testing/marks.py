@@ -8,6 +8,7 @@ import pytest
 
 from tessera_patches import support
 from tessera_patches.core import versions
+from tessera_testing.starts import HOST_CACHE
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
@@ -21,6 +22,15 @@ def only_in_full(*values: str) -> list[ParameterSet]:
 def absent(feature: str) -> bool:
     """Whether the installed SGLang does not have a feature."""
     return feature in support.absent(versions.installed() or support.DEFAULT)
+
+
+def kept(parameter: str) -> tuple[str, ...]:
+    """Options of a server whose evicted prefixes the host's memory keeps, where a fixture's parameter is ``host``."""
+    if parameter != "host":
+        return ()
+    if absent("host_cache"):
+        pytest.skip("this SGLang does not have host_cache")
+    return HOST_CACHE
 
 
 def needs(feature: str) -> pytest.MarkDecorator:

@@ -21,6 +21,10 @@ STAGES_ON_CPUS = RANKS_ON_CPUS if versions.within(versions.installed() or suppor
 """The same for ``--pp-size 2`` and ``--dp-size 2``: 0.5.17 counts the ranks of one stage, and refuses more here."""
 
 
+HOST_CACHE = ("--enable-hierarchical-cache", "--hicache-ratio", "8", "--max-total-tokens", "700")
+"""Options of a server in whose KV slots few prompts fit, and whose evicted prefixes the host's memory keeps."""
+
+
 class Ranks(NamedTuple):
     """How a server of several ranks is started: options, environment, names of the tests' faults that it needs."""
 
