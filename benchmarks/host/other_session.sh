@@ -9,9 +9,9 @@
 #   other_session.sh check     each part of the stack in a process of its own; what fails says why
 #
 # STACK=own or overlay says which stack serves; else its own where `check` passes, and the overlay over /tmp/gpu/site where
-# it does not. STEPS are `stock ours suites`, and any of gpu_session.sh, of which tile_train goes on beside the next ones;
-# where the stock server does not start, the rest is left out. SUITES picks suites by name, AT_ONCE says how many run side
-# by side.
+# it does not. STEPS are `stock ours suites`, and any of gpu_session.sh; tile_train, and one with `&` behind it, goes on beside
+# the next ones until `suites` waits for all. Where the stock server does not start, the rest is left out. SUITES picks suites
+# by name, AT_ONCE says how many run side by side.
 set -uo pipefail
 home=/tmp/gpu23
 out=/tmp/out/other
@@ -200,6 +200,14 @@ suite() { # NAME ARGUMENT...
   ) &
 }
 
+models() { # NAME ARCHITECTURE...: a suite of these; what it finds in NAME.json
+  local name=$1 architecture tests=()
+  for architecture in "${@:2}"; do
+    tests+=("tests/engine_cpu/test_models.py::test_rows_vectors_and_fingerprints[$architecture]")
+  done
+  suite "$name" --models-table "$logs/$name.json" "${tests[@]}"
+}
+
 suites() {
   local dice=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
   suite embeddings-fa3 tests/gpu/test_embeddings.py -k "fa3 and breakable"
@@ -213,6 +221,9 @@ suites() {
   suite sampled-fa3 tests/gpu/test_tilespec.py -k "what_is_sampled and fa3 and not rejecting"
   suite sampled-rejecting tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
   suite honest tests/gpu/test_toploc.py -k honest
+  suite host-cache tests/gpu/test_hicache.py
+  models states Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H"
+  models gpu-only Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2
   suite kernels tests/kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/gpu/test_acceptance.py
   wait
 }
@@ -250,6 +261,7 @@ run() {
         ;;
       suites) suites ;;
       tile_train) SITE=$site OUT=$out/pair bash benchmarks/host/gpu_session.sh tile_train >$out/train.txt 2>&1 & ;;
+      *\&) SITE=$site OUT=$out/figures bash benchmarks/host/gpu_session.sh "${step%&}" & ;;
       *) SITE=$site OUT=$out/figures bash benchmarks/host/gpu_session.sh "$step" ;;
     esac
   done
