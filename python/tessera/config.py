@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tessera.capabilities.fingerprints.thresholds import Thresholds
+from tessera.cpu import kernels as cpu_kernels
 from tessera.cpu import latents as cpu_latents
 from tessera.cpu import speculation as cpu_speculation
 from tessera.cpu import windows as cpu_windows
@@ -28,8 +29,8 @@ ON = "tessera"
 """What a scheduler tells the main process when it is ready has its features under this key."""
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
-    *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "cpu_host_cache", "tilespec"),
-    *("detokenizers", "dp_attention", "host_cache"),
+    *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "cpu_host_cache", "cpu_kernels"),
+    *("tilespec", "detokenizers", "dp_attention", "host_cache"),
 )
 """What can be on, each a field of `Settings`."""
 
@@ -50,6 +51,7 @@ class Settings:
             attention misreads.
         cpu_windows: whether its sliding windows have a KV pool of their own there, with which it does the same.
         cpu_host_cache: whether `host_cache` is on there, for which SGLang has kernels for GPUs alone.
+        cpu_kernels: whether its code calls Triton kernels there that SGLang has no other version of.
         inject: whether requests may inject vectors (``--enable-injection``).
         tilespec: whether speculative decoding sizes itself (``--tile-spec``).
         detokenizers: whether several processes make text of tokens (``--detokenizer-worker-num``).
@@ -70,6 +72,7 @@ class Settings:
     cpu_latents: bool = False
     cpu_windows: bool = False
     cpu_host_cache: bool = False
+    cpu_kernels: bool = False
     inject: bool = False
     tilespec: bool = False
     detokenizers: bool = False
@@ -96,6 +99,7 @@ class Settings:
             cpu_latents=cpu_latents.wanted(args),
             cpu_windows=cpu_windows.wanted(args),
             cpu_host_cache=host_cache and args.device == "cpu",
+            cpu_kernels=cpu_kernels.wanted(args),
             tilespec=flags.tile_spec,
             detokenizers=rows and args.detokenizer_worker_num > 1,
             dp_attention=(rows or flags.needs_injection) and spreads_attention(args),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tessera.capabilities.inject import refusals as injection
-from tessera.refusal import field_of
-from tessera.rows.refusals import REFUSALS, refused, refused_model
+from tessera.refusal import Refusal, field_of
+from tessera.rows.refusals import BESIDE_STATE, REFUSALS, refused, refused_beside_state, refused_model
 
 DEFAULTS: dict[str, Any] = {
     "disaggregation_mode": "null",
@@ -89,12 +89,22 @@ def test_the_test_knows_every_refusal() -> None:
     assert len(REFUSALS) == len(DEFAULTS)
 
 
-@pytest.mark.parametrize("kind", ["no_full_pool", "is_hybrid_ssm", "is_encoder_decoder"])
+@pytest.mark.parametrize("kind", ["no_full_pool", "keeps_mamba", "is_encoder_decoder"])
 def test_models(kind: str) -> None:
-    """Models whose KV slots are not tokens."""
-    none = {"no_full_pool": False, "is_hybrid_ssm": False, "is_encoder_decoder": False}
+    """Models whose KV slots are not tokens, and those that nobody has tried."""
+    none = {"no_full_pool": False, "keeps_mamba": False, "is_encoder_decoder": False}
     assert refused_model(**none) is None
     assert "does not support this model" in (refused_model(**none | {kind: True}) or "")
+
+
+@pytest.mark.parametrize("refusal", BESIDE_STATE)
+def test_each_is_refused_beside_a_state(refusal: Refusal) -> None:
+    """Nothing is where each has its default."""
+    off = dict.fromkeys((field_of(one.option) for one in BESIDE_STATE), None)
+    name = field_of(refusal.option)
+    assert refused_beside_state(SimpleNamespace(**off)) == []
+    (line,) = refused_beside_state(SimpleNamespace(**off | {name: 2 if name == "pp_size" else True}))
+    assert line.startswith(f"{refusal.option} cannot be combined with --enable-return-hidden-states where ")
 
 
 INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_config": None}

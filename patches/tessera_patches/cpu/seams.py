@@ -5,6 +5,8 @@ from __future__ import annotations
 from tessera_patches.core.places import DRAFT_BACKENDS
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
+_LINEAR = "sglang.srt.layers.attention.linear"
+
 
 def _draft_backend(method: str, handler: str) -> Seam:
     return Seam(
@@ -48,9 +50,23 @@ def _host_cache(method: str, handler: str) -> Seam:
     )
 
 
-def _operator(name: str, function: str = "", module: str = "speculative") -> Seam:
+def _kernel(function: str, caller: str) -> Seam:
     return Seam(
-        target=f"sgl_kernel.{module}.{function or name}",
+        target=f"sglang.kernels.ops.{function}",
+        hook=Hook.REPLACE,
+        phase=Phase.SCHEDULER,
+        feature="cpu_kernels",
+        handler=f"tessera_patches.cpu.kernels:{function.rpartition('.')[2]}",
+        guard=Guard.PARAMETERS,
+        why="Computes with torch what SGLang computes with a Triton kernel.",
+        remove_when="SGLang has a version of it for CPUs.",
+        callers=(caller,),
+    )
+
+
+def _operator(name: str, function: str = "", module: str = "sgl_kernel.speculative", moved: str = "") -> Seam:
+    return Seam(
+        target=f"{module}.{function or name}",
         hook=Hook.OPERATOR,
         phase=Phase.CPU,
         feature="",
@@ -58,6 +74,7 @@ def _operator(name: str, function: str = "", module: str = "speculative") -> Sea
         guard=Guard.BODY,
         why=f"The CUDA wheel of sgl_kernel calls {name} on a CPU, and has none.",
         remove_when="The CUDA wheel of sgl_kernel has its operators for CPUs.",
+        moved=moved,
     )
 
 
@@ -93,7 +110,7 @@ SEAMS = (
         "What samples a prompt's first draft uses a Triton kernel where this is not unset.",
         "SGLang does so where there is a GPU alone.",
     ),
-    _operator("copy_all_layer_kv_cache_cpu", module="kvcacheio"),
+    _operator("copy_all_layer_kv_cache_cpu", module="sgl_kernel.kvcacheio"),
     _operator("assign_req_to_token_pool_cpu"),
     _operator("assign_extend_cache_locs_cpu"),
     _operator("assign_draft_cache_locs_contiguous_cpu"),
@@ -102,6 +119,18 @@ SEAMS = (
     _operator("verify_tree_greedy_cpu"),
     _operator("fill_bonus_tokens_cpu"),
     _operator("fill_accept_out_cache_loc_cpu"),
+    _operator("causal_conv1d_fwd_cpu", "causal_conv1d_fn_cpu", "sgl_kernel.mamba"),
+    _operator("causal_conv1d_update_cpu", module="sgl_kernel.mamba"),
+    _operator("chunk_gated_delta_rule_cpu", module="sgl_kernel.mamba"),
+    _operator(
+        "fused_gdn_gating_cpu",
+        "GDNAttnBackend._prefill_gates",
+        f"{_LINEAR}.gdn_backend",
+        f"{_LINEAR}.gdn_backend.GDNAttnBackend.forward_extend; <0.5.23",
+    ),
+    _operator(
+        "fused_sigmoid_gating_delta_rule_update_cpu", "TritonGDNKernel.decode", f"{_LINEAR}.kernels.gdn_triton"
+    ),
     Seam(
         target="sglang.srt.layers.moe.fused_moe_native.moe_forward_native",
         hook=Hook.AROUND,
@@ -138,6 +167,8 @@ SEAMS = (
         why="Verifies drafted tokens on a machine without a GPU: chains and trees, whole or cut to size.",
         remove_when="SGLang's torch_native attention supports speculative decoding.",
     ),
+    _kernel("attention.fla.fused_norm_gate.rms_norm_gated", "sglang.kernels.ops.attention.fla.fused_norm_gate.FusedRMSNormGated.forward"),
+    _kernel("elementwise.elementwise.fused_gate_sigmoid_mul_add", "sglang.srt.models.qwen2_moe.Qwen2MoeSparseMoeBlock.forward"),
     _window("forward_extend"),
     _window("forward_decode"),
     Seam(

@@ -12,6 +12,7 @@ from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
 from sglang.srt.mem_cache.common import release_kv_cache
+from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.pool_configurator import HybridSWAPoolConfigurator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.mem_cache.allocator import BaseTokenToKVPoolAllocator
     from sglang.srt.mem_cache.base_prefix_cache import BasePrefixCache
-    from sglang.srt.mem_cache.memory_pool import KVCache, MHATokenToKVPool, MLATokenToKVPool, ReqToTokenPool
+    from sglang.srt.mem_cache.memory_pool import KVCache, MHATokenToKVPool, MLATokenToKVPool
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
@@ -81,6 +82,14 @@ def request_pool(
 ) -> ReqToTokenPool:
     """What gives requests their rows of the slot map."""
     return owner.req_to_token_pool
+
+
+def take_row(pool: ReqToTokenPool, req: Req) -> bool:
+    """Give a request a row of the slot map; False where none is left. ``pool.free`` takes it back.
+
+    For a model with a state beside its KV, the pool's own ``alloc`` takes a slot of states, too, and ``free`` leaves it.
+    """
+    return ReqToTokenPool.alloc(pool, [req]) is not None
 
 
 def slot_allocator(owner: ModelRunner | EAGLEWorkerV2) -> BaseTokenToKVPoolAllocator:

@@ -138,14 +138,15 @@ def _refused_model(args: Any, settings: Settings) -> list[str]:
         return []
     found = [
         rows.refused_model(
-            no_full_pool=model.no_full_pool, is_hybrid_ssm=model.keeps_state, is_encoder_decoder=model.encodes
+            no_full_pool=model.no_full_pool, keeps_mamba=model.keeps_mamba, is_encoder_decoder=model.encodes
         )
         if settings.rows
         else None,
         injection.refused_model(is_multimodal=model.multimodal) if settings.inject else None,
         tilespec.refused_model(keeps_state=model.keeps_state) if settings.tilespec else None,
     ]
-    return [line for line in found if line is not None]
+    beside = rows.refused_beside_state(args) if settings.rows and model.keeps_state else []
+    return [line for line in found if line is not None] + beside
 
 
 def _refused_environment() -> list[str]:

@@ -14,7 +14,7 @@ import torch
 
 from tessera import config
 from tessera_patches.engine import host_cache
-from tessera_patches.engine.cache import cached_slots, request_pool
+from tessera_patches.engine.cache import cached_slots, request_pool, take_row
 from tessera_patches.engine.requests import is_retracted, prompt_ids, row_of
 from tessera_patches.rows import results, runtime, state, weights
 
@@ -46,7 +46,7 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
         logger.exception("tessera: request %s is computed, though its rows may be there", req.rid)
         slots = None
     pool = request_pool(scheduler)
-    if slots is None or pool.alloc([req]) is None:
+    if slots is None or not take_row(pool, req):
         original(scheduler, req, *args, **kwargs)
         return
     # The tree knows tokens from the moment their forward is launched: rows are read when it is done.

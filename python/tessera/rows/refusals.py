@@ -8,6 +8,8 @@ _STORAGE = "KV that comes back from storage comes without its hidden states"
 _PREFILL = "the KV of a prompt is computed in another server, and its hidden states stay there"
 _RANKS = "the rows of one request are spread over ranks"
 _EXPERTS = "not yet tested: leave it out, --ep-size alone spreads the experts over ranks too"
+_UNTESTED = "not yet tested"
+_ROUNDED = "rows would depend on what was cached, for kept states are rounded"
 _RESULTS = "results do not pass where embeddings are attached"
 
 _ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM")
@@ -25,12 +27,12 @@ REFUSALS = (
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
         "--pp-size with --speculative-algorithm",
-        "not yet tested",
+        _UNTESTED,
         lambda args: above_one("pp_size")(args) and bool(args.speculative_algorithm),
     ),
     Refusal(
         "--enable-dp-attention with --speculative-algorithm",
-        "not yet tested",
+        _UNTESTED,
         lambda args: spreads_attention(args) and bool(args.speculative_algorithm),
     ),
     Refusal(
@@ -49,7 +51,7 @@ REFUSALS = (
         f"not yet tested, other than {', '.join(_ALGORITHMS)}",
         lambda args: args.speculative_algorithm not in (None, *_ALGORITHMS),
     ),
-    Refusal("--enable-multi-layer-eagle", "not yet tested"),
+    Refusal("--enable-multi-layer-eagle", _UNTESTED),
     Refusal("--is-embedding", "the server already returns embeddings of its own"),
     Refusal("--enable-unified-memory", "KV slots are virtual and move"),
     Refusal("--radix-cache-backend", "an unknown cache may move KV"),
@@ -64,8 +66,21 @@ REFUSALS = (
     Refusal("--enable-kv-cache-sharding", _RANKS, set_later("enable_kv_cache_sharding")),
     Refusal("--enable-unified-cache-external-linker", _STORAGE, set_later("enable_unified_cache_external_linker")),
     Refusal("--enable-pd-role-switch", _PREFILL, set_later("enable_pd_role_switch")),
-    Refusal("--enable-return-aux-hidden-states", "not yet tested", set_later("enable_return_aux_hidden_states")),
+    Refusal("--enable-return-aux-hidden-states", _UNTESTED, set_later("enable_return_aux_hidden_states")),
 )
+
+BESIDE_STATE = (
+    Refusal("--enable-hierarchical-cache", _UNTESTED),
+    Refusal("--speculative-algorithm", _UNTESTED),
+    Refusal("--pp-size", _UNTESTED, above_one("pp_size")),
+    Refusal("--enable-dp-attention", _UNTESTED, spreads_attention),
+    Refusal("--enable-streaming-session", _UNTESTED),
+    Refusal("--enable-linear-replayssm", _UNTESTED),
+    Refusal("--enable-linear-replayssm-spec", _UNTESTED),
+    Refusal("--enable-int8-mamba-checkpoint", _ROUNDED),
+    Refusal("--enable-mamba-cache-stochastic-rounding", _ROUNDED),
+)
+"""For models with linear-attention state, besides `REFUSALS`."""
 
 
 def refused(args: Any) -> list[str]:
@@ -73,17 +88,19 @@ def refused(args: Any) -> list[str]:
     return lines(REFUSALS, args, "--enable-return-hidden-states")
 
 
-def refused_model(*, no_full_pool: bool, is_hybrid_ssm: bool, is_encoder_decoder: bool) -> str | None:
+def refused_model(*, no_full_pool: bool, keeps_mamba: bool, is_encoder_decoder: bool) -> str | None:
     """Why a model's KV cache cannot carry rows, or None."""
     reasons = {
-        "no layer that attends to all tokens": no_full_pool,
-        "Mamba or linear-attention state": is_hybrid_ssm,
-        "an encoder": is_encoder_decoder,
+        "no layer that attends to all tokens, so a KV slot is not a token": no_full_pool,
+        "state of Mamba, or of linear attention other than by the gated delta rule: not yet tested": keeps_mamba,
+        "an encoder, so a KV slot is not a token": is_encoder_decoder,
     }
     for reason, applies in reasons.items():
         if applies:
-            return (
-                f"--enable-return-hidden-states does not support this model yet: it has {reason}, "
-                "so a KV slot is not a token"
-            )
+            return f"--enable-return-hidden-states does not support this model yet: it has {reason}"
     return None
+
+
+def refused_beside_state(args: Any) -> list[str]:
+    """One sentence for each option in ``args`` that rows do not support for a model with a state beside its KV."""
+    return lines(BESIDE_STATE, args, "--enable-return-hidden-states where a model has linear-attention state")

@@ -35,6 +35,15 @@ _ROUTED = {
     "moe_intermediate_size": 64,
 }
 _MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "decoder_sparse_step": 1}
+_SHARED = {**_MOE, "shared_expert_intermediate_size": 64}
+_DELTA_RULE = {
+    "num_hidden_layers": 4,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64,
+}
+_MAMBA2 = {"mamba_n_heads": 8, "mamba_d_head": 64, "mamba_d_state": 64, "mamba_chunk_size": 64}
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
 _DEEPSEEK = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
 """What published configurations say, and transformers' own do not."""
@@ -67,6 +76,7 @@ class Architecture(NamedTuple):
         given: what it multiplies given embeddings by, where the reference's embedding layer does that with ids.
         takes_vectors: whether injection is served.
         windows_apart: whether windows have a KV pool of their own; newer SGLang then keeps prompts only whole.
+        keeps_state: whether a request has a state beside its KV, and prefixes are matched where one is kept.
         error: relative error of rows that is allowed: 1e-5, or SGLang's own.
         remark: why it has one of its own.
         absent: why it is not tried without a GPU; "" if it is.
@@ -79,6 +89,7 @@ class Architecture(NamedTuple):
     given: float = 1
     takes_vectors: bool = True
     windows_apart: bool = False
+    keeps_state: bool = False
     error: float = 1e-5
     remark: str = ""
     absent: str = ""
@@ -126,9 +137,7 @@ ARCHITECTURES = {
     # Its get_input_embeddings takes the ids.
     "MiMo": Architecture("qwen2", {}, {"architectures": ["MiMoForCausalLM"]}),
     "Mixtral": Architecture("mixtral", {**_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}),
-    "Qwen2-MoE": Architecture(
-        "qwen2_moe", {**_MOE, "shared_expert_intermediate_size": 64}, absent="on a CPU, SGLang wants a GPU's driver"
-    ),
+    "Qwen2-MoE": Architecture("qwen2_moe", _SHARED),
     "Qwen3-MoE": Architecture("qwen3_moe", {**_MOE, **_HEADS}),
     "GPT-OSS": Architecture(
         "gpt_oss",
@@ -167,6 +176,41 @@ ARCHITECTURES = {
     ),
     "Mellum": Architecture(
         "mellum", {**_WINDOWS, **_MOE, "head_dim": 64, "rope_parameters": _TWO_ROPES}, windows_apart=True
+    ),
+    "Qwen3-Next": Architecture(
+        "qwen3_next",
+        # All experts for each token: one that is nearly as good as another would change rows much in bfloat16.
+        {**_HEADS, **_SHARED, **_DELTA_RULE, "num_experts": 4, "num_experts_per_tok": 4},
+        {"full_attention_interval": 4},
+        takes_vectors=False,
+        keeps_state=True,
+    ),
+    "Qwen3.5": Architecture(
+        "qwen3_5_text",
+        {**_HEADS, **_DELTA_RULE},
+        {"full_attention_interval": 4},
+        keeps_state=True,
+        absent="SGLang's CPU engine lacks its operators",
+    ),
+    "Falcon-H1": Architecture(
+        "falcon_h1",
+        {**_HEADS, **_MAMBA2, "mamba_d_ssm": 512},
+        keeps_state=True,
+        absent="SGLang has Mamba's kernels for GPUs alone",
+    ),
+    "Granite 4 H": Architecture(
+        "granitemoehybrid",
+        {
+            **_GRANITE,
+            **_MAMBA2,
+            "layer_types": ["mamba", "attention"],
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "shared_intermediate_size": 256,
+        },
+        takes_vectors=False,
+        keeps_state=True,
+        absent="SGLang has Mamba's kernels for GPUs alone",
     ),
 }
 

@@ -270,6 +270,7 @@ def _range(schema: Mapping[str, Any], of: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "refusals": _refused(rows.REFUSALS),
+    "states": _refused(rows.BESIDE_STATE),
     "injection": _refused(injection.REFUSALS),
     "tilespec": _refused(tilespec.REFUSALS),
     "any": _refused_always,

@@ -17,9 +17,10 @@ class HuggingFace:
 
     Args:
         model: folder of a Hugging Face model with its tokenizer.
+        bfloat16: compute in bfloat16 instead of float32.
     """
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, *, bfloat16: bool = False) -> None:
         import torch
         from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
@@ -27,7 +28,8 @@ class HuggingFace:
         logging.disable_progress_bar()
 
         self._torch = torch
-        self._model = AutoModel.from_pretrained(model, dtype=torch.float32).eval()
+        self.model = model
+        self._model = AutoModel.from_pretrained(model, dtype=torch.bfloat16 if bfloat16 else torch.float32).eval()
         self._known: dict[tuple[int, ...], Vector] = {}
         self.tokenizer: Any = AutoTokenizer.from_pretrained(model)
 
