@@ -177,7 +177,7 @@ def check_kept_states(model: Model) -> None:
         cached += answer["meta_info"]["cached_tokens"]
         model.check(what, turn, answer)
     assert cached >= CHUNK
-    rows = {"return_hidden_states": True, "hidden_states_format": "base64"}
+    rows: dict[str, Any] = {"return_hidden_states": True, "hidden_states_format": "base64"}
     for _ in range(CACHED_ENCODES):
         encoded = generate(model.server, prompt, 0, **rows)
     assert gpu_present() or encoded["meta_info"]["cached_tokens"] == len(prompt)

@@ -28,7 +28,10 @@ def rms_norm_gated(
 
 
 def fused_gate_sigmoid_mul_add(
-    hidden_states: torch.Tensor, gate_weight: torch.Tensor, shared_output: torch.Tensor, final_hidden_states: torch.Tensor
+    hidden_states: torch.Tensor,
+    gate_weight: torch.Tensor,
+    shared_output: torch.Tensor,
+    final_hidden_states: torch.Tensor,
 ) -> None:
     """REPLACEs ``fused_gate_sigmoid_mul_add``: adds what shared experts gave, times each token's gate (in place).
 

@@ -128,9 +128,7 @@ SEAMS = (
         f"{_LINEAR}.gdn_backend",
         f"{_LINEAR}.gdn_backend.GDNAttnBackend.forward_extend; <0.5.23",
     ),
-    _operator(
-        "fused_sigmoid_gating_delta_rule_update_cpu", "TritonGDNKernel.decode", f"{_LINEAR}.kernels.gdn_triton"
-    ),
+    _operator("fused_sigmoid_gating_delta_rule_update_cpu", "TritonGDNKernel.decode", f"{_LINEAR}.kernels.gdn_triton"),
     Seam(
         target="sglang.srt.layers.moe.fused_moe_native.moe_forward_native",
         hook=Hook.AROUND,
@@ -167,8 +165,14 @@ SEAMS = (
         why="Verifies drafted tokens on a machine without a GPU: chains and trees, whole or cut to size.",
         remove_when="SGLang's torch_native attention supports speculative decoding.",
     ),
-    _kernel("attention.fla.fused_norm_gate.rms_norm_gated", "sglang.kernels.ops.attention.fla.fused_norm_gate.FusedRMSNormGated.forward"),
-    _kernel("elementwise.elementwise.fused_gate_sigmoid_mul_add", "sglang.srt.models.qwen2_moe.Qwen2MoeSparseMoeBlock.forward"),
+    _kernel(
+        "attention.fla.fused_norm_gate.rms_norm_gated",
+        "sglang.kernels.ops.attention.fla.fused_norm_gate.FusedRMSNormGated.forward",
+    ),
+    _kernel(
+        "elementwise.elementwise.fused_gate_sigmoid_mul_add",
+        "sglang.srt.models.qwen2_moe.Qwen2MoeSparseMoeBlock.forward",
+    ),
     _window("forward_extend"),
     _window("forward_decode"),
     Seam(

@@ -87,7 +87,7 @@ def request_pool(
 def take_row(pool: ReqToTokenPool, req: Req) -> bool:
     """Give a request a row of the slot map; False where none is left. ``pool.free`` takes it back.
 
-    For a model with a state beside its KV, the pool's own ``alloc`` takes a slot of states, too, and ``free`` leaves it.
+    The ``alloc`` of a pool with states beside the KV takes a slot of those, too, which ``free`` leaves.
     """
     return ReqToTokenPool.alloc(pool, [req]) is not None
 

@@ -1,9 +1,9 @@
 """CPU implementations of the ``sgl_kernel`` operators of linear attention by the gated delta rule.
 
-Shapes: ``B`` requests, ``T`` tokens of all of them, one request after the other; ``H`` heads of queries and keys of size
-``K``, ``HV`` heads of values of size ``V`` (``H`` divides ``HV``); a convolution over ``C`` channels and ``W`` tokens.
-Each request has a slot of two kinds of state, which are written in place: the last ``W - 1`` inputs of the convolution,
-``[slots, C, W - 1]``, and the sum of the delta rule, ``[slots, HV, V, K]``.
+Shapes: ``B`` requests, ``T`` tokens of all of them, one request after the other; ``H`` heads of queries and keys of
+size ``K``, ``HV`` heads of values of size ``V`` (``H`` divides ``HV``); a convolution over ``C`` channels and ``W``
+tokens. Each request has a slot of two kinds of state, which are written in place: the last ``W - 1`` inputs of the
+convolution, ``[slots, C, W - 1]``, and the sum of the delta rule, ``[slots, HV, V, K]``.
 """
 
 import torch
@@ -74,7 +74,10 @@ def causal_conv1d_update_cpu(
 
 
 def fused_gdn_gating_cpu(
-    A_log: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dt_bias: torch.Tensor
+    A_log: torch.Tensor,  # noqa: N803 - called by this name
+    a: torch.Tensor,
+    b: torch.Tensor,
+    dt_bias: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What `chunk_gated_delta_rule_cpu` takes: the logarithm of the decay and the weight of the new value.
 
@@ -146,7 +149,7 @@ def chunk_gated_delta_rule_cpu(
 
 
 def fused_sigmoid_gating_delta_rule_update_cpu(
-    A_log: torch.Tensor,
+    A_log: torch.Tensor,  # noqa: N803 - called by this name
     dt_bias: torch.Tensor,
     q: torch.Tensor,
     k: torch.Tensor,
