@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tessera.launching.server import Server
+from tessera_testing.architectures import make
 from tessera_testing.canary import FLOAT32_ERROR, canaries, fly_exactly
 from tessera_testing.claims import post, prove_and_verify
 from tessera_testing.drafts import retracting
@@ -92,3 +93,16 @@ def test_weights_change(forgetting: Server, hf: HuggingFace, tmp_path: Path) -> 
             for prompt in prompts:
                 ask(forgetting, prompt, reference)
     post(forgetting, "/flush_cache", {}).raise_for_status()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["DeepSeek-V3", "Mellum"])
+def test_models(server_pool: ServerPool, tmp_path: Path, name: str) -> None:
+    """Latents, and windows with a KV pool of their own, whose host pool lies beside that of the rows."""
+    served, reference = make(tmp_path, name)
+    server = server_pool.get(*OPTIONS, "--swa-full-tokens-ratio", "0.5", model=served, env=retracting(7))
+    flock = canaries(60, vocabulary=1000, seed=22, injecting=0.3)
+    for _ in range(2):
+        fly_exactly(server.url, flock, HuggingFace(reference))
+    found = {sample.name: sample.value for sample in metrics(server)}
+    assert found["sglang:load_back_tokens_total"] > 0

@@ -13,6 +13,7 @@ from sglang.srt.mem_cache.pool_host.base import HICACHE_HOST_MEMORY_RESERVE_BYTE
 
 if TYPE_CHECKING:
     from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+    from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
 
 
 def unpinned(
@@ -53,3 +54,29 @@ def back_up_layers(
     for layer_id in range(pool.layer_num):
         pool.k_data_refs[layer_id][host_indices] = pool.device_k_buffers[layer_id][device_indices]
         pool.v_data_refs[layer_id][host_indices] = pool.device_v_buffers[layer_id][device_indices]
+
+
+def load_latents(
+    pool: MLATokenToKVPoolHost,
+    device_pool: Any,
+    host_indices: torch.Tensor,
+    device_indices: torch.Tensor,
+    layer_id: int,
+    io_backend: str,
+    *,
+    is_draft: bool = False,
+) -> None:
+    """REPLACEs ``MLATokenToKVPoolHost.load_to_device_per_layer``: the same for latents."""
+    pool.device_kv_buffers[layer_id][device_indices] = pool.data_refs[layer_id][host_indices]
+
+
+def back_up_latents(
+    pool: MLATokenToKVPoolHost,
+    device_pool: Any,
+    host_indices: torch.Tensor,
+    device_indices: torch.Tensor,
+    io_backend: str,
+) -> None:
+    """REPLACEs ``MLATokenToKVPoolHost.backup_from_device_all_layer``: the same for latents."""
+    for layer_id in range(pool.layer_num):
+        pool.data_refs[layer_id][host_indices] = pool.device_kv_buffers[layer_id][device_indices]

@@ -36,9 +36,9 @@ def _window(method: str) -> Seam:
     )
 
 
-def _host_cache(method: str, handler: str) -> Seam:
+def _host_cache(kind: str, method: str, handler: str) -> Seam:
     return Seam(
-        target=f"sglang.srt.mem_cache.pool_host.mha.MHATokenToKVPoolHost.{method}",
+        target=f"sglang.srt.mem_cache.pool_host.{kind.lower()}.{kind}TokenToKVPoolHost.{method}",
         hook=Hook.REPLACE,
         phase=Phase.SCHEDULER,
         feature="cpu_host_cache",
@@ -206,8 +206,10 @@ SEAMS = (
         remove_when="SGLang has an option for what stays free.",
         callers=("sglang.srt.mem_cache.pool_host.base.HostKVCache._allocate_host_buffer",),
     ),
-    _host_cache("load_to_device_per_layer", "load_layer"),
-    _host_cache("backup_from_device_all_layer", "back_up_layers"),
+    _host_cache("MHA", "load_to_device_per_layer", "load_layer"),
+    _host_cache("MHA", "backup_from_device_all_layer", "back_up_layers"),
+    _host_cache("MLA", "load_to_device_per_layer", "load_latents"),
+    _host_cache("MLA", "backup_from_device_all_layer", "back_up_latents"),
     _draft_backend("create_decode_backend", "draft_decode_backend"),
     _draft_backend("create_draft_extend_backend", "draft_extend_backend"),
 )
