@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tessera_testing.marks import needs
@@ -32,3 +34,23 @@ def test_pools_that_copy_in_another_way_are_found() -> None:
     found = [is_copied_as_others(object.__new__(kind)) for kind in (MHATokenToKVPoolHost, MLATokenToKVPoolHost)]
     assert found == [True, True]
     assert not is_copied_as_others(object.__new__(UnifiedPageEnvelopeHostPool))
+
+
+def test_an_update_of_the_weights_forgets_the_rows_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request is meant to match their prefixes: a guard, as in the slots."""
+    import torch
+
+    from tessera.rows.host import HostRows
+    from tessera.rows.store import RowStore
+    from tessera_patches.rows import runtime, weights
+
+    store = RowStore(2, 4, torch.float32, "cpu")
+    store.write(torch.arange(2), torch.ones(2, 4))
+    host = HostRows(3, store)
+    host.back_up(torch.tensor([0, 2]), torch.tensor([0, 1]))
+    for name, value in (("rows", store), ("host_rows", host), ("scheduler", None)):
+        monkeypatch.setattr(runtime, name, value)
+    monkeypatch.setattr(weights, "has_stages", lambda _: True)  # nobody else is asked
+    runner = SimpleNamespace(is_draft_worker=False)
+    weights.changed(None, SimpleNamespace(get_model_runner=lambda: runner))
+    assert host.rows.isnan().all()
