@@ -27,6 +27,27 @@ def rms_norm_gated(
     return (rms_norm(x.float(), weight.shape, weight.float(), eps) * silu(g.float())).to(x.dtype)
 
 
+def layernorm_fn(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    z: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    group_size: int | None = None,
+    norm_before_gate: bool = True,
+    is_rms_norm: bool = False,
+    activation: str = "swish",
+) -> torch.Tensor:
+    """REPLACEs ``layernorm_fn``: as `rms_norm_gated`, with the gate ``z``.
+
+    Raises:
+        NotImplementedError: as there.
+    """
+    if z is None or group_size is not None or not norm_before_gate or not is_rms_norm:
+        raise NotImplementedError("on a CPU, the gated norm has one group, and a gate after it")
+    return rms_norm_gated(x, z, weight, bias, activation, eps=eps)
+
+
 def fused_gate_sigmoid_mul_add(
     hidden_states: torch.Tensor,
     gate_weight: torch.Tensor,

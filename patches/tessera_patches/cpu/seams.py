@@ -6,6 +6,7 @@ from tessera_patches.core.places import DRAFT_BACKENDS
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
 _LINEAR = "sglang.srt.layers.attention.linear"
+_QWEN = "sglang.srt.models.qwen3_5"
 
 
 def _draft_backend(method: str, handler: str) -> Seam:
@@ -119,6 +120,10 @@ SEAMS = (
     _operator("verify_tree_greedy_cpu"),
     _operator("fill_bonus_tokens_cpu"),
     _operator("fill_accept_out_cache_loc_cpu"),
+    _operator("fused_qkvzba_split_reshape_cat_contiguous_cpu", "Qwen3_5GatedDeltaNet.forward", _QWEN),
+    _operator("fused_qk_gemma_rmsnorm_cpu", "Qwen3_5AttentionDecoderLayer._apply_qk_norm", _QWEN),
+    _operator("fused_qk_gemma_rmsnorm_with_gate_cpu", "Qwen3_5AttentionDecoderLayer.forward_prepare_fused_gate", _QWEN),
+    _operator("fused_sigmoid_mul_cpu", "Qwen3_5AttentionDecoderLayer.self_attention", _QWEN),
     _operator("causal_conv1d_fwd_cpu", "causal_conv1d_fn_cpu", "sgl_kernel.mamba"),
     _operator("causal_conv1d_update_cpu", module="sgl_kernel.mamba"),
     _operator("chunk_gated_delta_rule_cpu", module="sgl_kernel.mamba"),
@@ -168,6 +173,9 @@ SEAMS = (
     _kernel(
         "attention.fla.fused_norm_gate.rms_norm_gated",
         "sglang.kernels.ops.attention.fla.fused_norm_gate.FusedRMSNormGated.forward",
+    ),
+    _kernel(
+        "attention.fla.layernorm_gated.layernorm_fn", "sglang.kernels.ops.attention.fla.layernorm_gated.RMSNorm.forward"
     ),
     _kernel(
         "elementwise.elementwise.fused_gate_sigmoid_mul_add",

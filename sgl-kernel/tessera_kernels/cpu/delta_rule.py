@@ -12,6 +12,29 @@ from torch.nn.functional import conv1d, silu, softplus
 _NORM_EPS = 1e-6
 
 
+def fused_qkvzba_split_reshape_cat_contiguous_cpu(
+    projected_states_qkvz: torch.Tensor,
+    projected_states_ba: torch.Tensor,
+    num_k_heads: int,
+    num_v_heads: int,
+    head_k_dim: int,
+    head_v_dim: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Take two projections apart, ``[T, 2 * (H * K + HV * V)]`` and ``[T, 2 * HV]``.
+
+    Mirrors the Triton function ``fused_qkvzba_split_reshape_cat_contiguous``
+    (``sglang.kernels.ops.attention.triton_gdn_fused_proj``).
+
+    Returns:
+        What is convolved, ``[T, 2 * H * K + HV * V]``, the output's gate, ``[T, HV, V]``, and ``b`` and ``a`` of
+        `fused_gdn_gating_cpu`.
+    """
+    gate = num_v_heads * head_v_dim
+    qkv, z = projected_states_qkvz.split([projected_states_qkvz.shape[1] - gate, gate], dim=1)
+    b, a = projected_states_ba.chunk(2, dim=1)
+    return qkv.clone(), z.reshape(-1, num_v_heads, head_v_dim).clone(), b.clone(), a.clone()
+
+
 def causal_conv1d_fwd_cpu(
     x: torch.Tensor,
     weight: torch.Tensor,

@@ -5,7 +5,7 @@ import functools
 import torch
 from torch.library import Library, infer_schema
 
-from . import acceptance, delta_rule, draft_tree, kv_cache
+from . import acceptance, delta_rule, draft_tree, gated_attention, kv_cache
 
 # Each operator with the arguments that it writes to. The function's name is the operator's.
 _OPERATORS = (
@@ -24,11 +24,15 @@ _OPERATORS = (
     (acceptance.verify_tree_greedy_cpu, ("predicts", "accept_index", "accept_token_num")),
     (acceptance.fill_bonus_tokens_cpu, ("bonus_tokens",)),
     (acceptance.fill_accept_out_cache_loc_cpu, ("accept_out_cache_loc",)),
+    (delta_rule.fused_qkvzba_split_reshape_cat_contiguous_cpu, ()),
     (delta_rule.causal_conv1d_fwd_cpu, ("conv_states",)),
     (delta_rule.causal_conv1d_update_cpu, ("conv_states",)),
     (delta_rule.fused_gdn_gating_cpu, ()),
     (delta_rule.chunk_gated_delta_rule_cpu, ("initial_state",)),
     (delta_rule.fused_sigmoid_gating_delta_rule_update_cpu, ("initial_state_source",)),
+    (gated_attention.fused_sigmoid_mul_cpu, ("x",)),
+    (gated_attention.fused_qk_gemma_rmsnorm_cpu, ()),
+    (gated_attention.fused_qk_gemma_rmsnorm_with_gate_cpu, ()),
 )
 
 

@@ -190,7 +190,6 @@ ARCHITECTURES = {
         {**_HEADS, **_DELTA_RULE},
         {"full_attention_interval": 4},
         keeps_state=True,
-        absent="SGLang's CPU engine lacks its operators",
     ),
     "Falcon-H1": Architecture(
         "falcon_h1",
