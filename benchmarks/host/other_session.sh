@@ -200,16 +200,8 @@ suite() { # NAME ARGUMENT...
   ) &
 }
 
-models() { # NAME ARCHITECTURE...: a suite of these; what it finds in NAME.json
-  local name=$1 architecture tests=()
-  for architecture in "${@:2}"; do
-    tests+=("tests/engine_cpu/test_models.py::test_rows_vectors_and_fingerprints[$architecture]")
-  done
-  suite "$name" --models-table "$logs/$name.json" "${tests[@]}"
-}
-
 suites() {
-  local dice=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
+  local architecture name dice=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
   suite embeddings-fa3 tests/gpu/test_embeddings.py -k "fa3 and breakable"
   suite embeddings-triton tests/gpu/test_embeddings.py -k triton
   suite fingerprints tests/gpu/test_toploc.py -k "exact or largest"
@@ -222,8 +214,11 @@ suites() {
   suite sampled-rejecting tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
   suite honest tests/gpu/test_toploc.py -k honest
   suite host-cache tests/gpu/test_hicache.py
-  models states Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H"
-  models gpu-only Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2
+  for architecture in Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H" Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2; do
+    name=${architecture// /-}
+    suite "$name" --models-table "$logs/$name.json" \
+      "tests/engine_cpu/test_models.py::test_rows_vectors_and_fingerprints[$architecture]"
+  done
   suite kernels tests/kernels tests/gpu/test_reader.py tests/gpu/test_pool_rows.py tests/gpu/test_acceptance.py
   wait
 }

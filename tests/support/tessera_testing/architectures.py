@@ -142,6 +142,7 @@ ARCHITECTURES = {
     "GPT-OSS": Architecture(
         "gpt_oss",
         {**_WINDOWS, **_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2},
+        {"dtype": "bfloat16"},
         absent="SGLang's CPU engine has no attention with sinks",
     ),
     "DeepSeek-V2": Architecture(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tessera.client.answers import _hidden_states
 from tessera.launching.server import Server
 from tessera_testing.generate import fresh_prompt, generate
 from tessera_testing.reference import HuggingFace, relative_error
@@ -45,9 +46,7 @@ def ask(server: Server, prompt: Any, overrides: Any = None, max_new_tokens: int 
 
 def rows_of(answer: Any) -> Matrix:
     """All rows."""
-    states = answer["meta_info"]["hidden_states"]
-    found: Matrix = np.frombuffer(base64.b64decode(states["data"]), "<f4").reshape(states["shape"])
-    return found
+    return _hidden_states(answer["meta_info"])
 
 
 def replaced(positions: list[int], vectors: Matrix) -> Any:
