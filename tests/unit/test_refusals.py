@@ -89,10 +89,10 @@ def test_the_test_knows_every_refusal() -> None:
     assert len(REFUSALS) == len(DEFAULTS)
 
 
-@pytest.mark.parametrize("kind", ["no_full_pool", "keeps_mamba", "is_encoder_decoder"])
+@pytest.mark.parametrize("kind", ["no_full_pool", "is_encoder_decoder"])
 def test_models(kind: str) -> None:
-    """Models whose KV slots are not tokens, and those that nobody has tried."""
-    none = {"no_full_pool": False, "keeps_mamba": False, "is_encoder_decoder": False}
+    """Models whose KV slots are not tokens."""
+    none = {"no_full_pool": False, "is_encoder_decoder": False}
     assert refused_model(**none) is None
     assert "does not support this model" in (refused_model(**none | {kind: True}) or "")
 

@@ -23,21 +23,19 @@ class ModelFacts(NamedTuple):
     Attributes:
         no_full_pool: no layer attends to all tokens, or a token's KV is compressed, so that it has no slot for good.
         keeps_state: it has Mamba or linear-attention state.
-        keeps_mamba: that is not of the gated delta rule (Qwen3-Next, Qwen3.5).
         encodes: it has an encoder.
         multimodal: it takes images or audio.
     """
 
     no_full_pool: bool
     keeps_state: bool
-    keeps_mamba: bool
     encodes: bool
     multimodal: bool
 
 
 def facts(args: ServerArgs) -> ModelFacts | None:
     """Of the model that resolved options name; None for a placeholder that nothing serves."""
-    from sglang.srt.configs.hybrid_arch import hybrid_gdn_config, mambaish_config
+    from sglang.srt.configs.hybrid_arch import mambaish_config
 
     model: ModelConfig | None = getattr(args, "model_config", None)
     if model is None:
@@ -45,7 +43,6 @@ def facts(args: ServerArgs) -> ModelFacts | None:
     return ModelFacts(
         model.is_hybrid_swa and not getattr(model, "full_attention_layer_ids", None),
         mambaish_config(model) is not None,
-        mambaish_config(model) is not None and hybrid_gdn_config(model) is None,
         model.is_encoder_decoder,
         model.is_multimodal,
     )

@@ -137,9 +137,7 @@ def _refused_model(args: Any, settings: Settings) -> list[str]:
     if model is None:
         return []
     found = [
-        rows.refused_model(
-            no_full_pool=model.no_full_pool, keeps_mamba=model.keeps_mamba, is_encoder_decoder=model.encodes
-        )
+        rows.refused_model(no_full_pool=model.no_full_pool, is_encoder_decoder=model.encodes)
         if settings.rows
         else None,
         injection.refused_model(is_multimodal=model.multimodal) if settings.inject else None,

@@ -80,7 +80,7 @@ BESIDE_STATE = (
     Refusal("--enable-int8-mamba-checkpoint", _ROUNDED),
     Refusal("--enable-mamba-cache-stochastic-rounding", _ROUNDED),
 )
-"""For models with linear-attention state, besides `REFUSALS`."""
+"""For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
 
 def refused(args: Any) -> list[str]:
@@ -88,11 +88,10 @@ def refused(args: Any) -> list[str]:
     return lines(REFUSALS, args, "--enable-return-hidden-states")
 
 
-def refused_model(*, no_full_pool: bool, keeps_mamba: bool, is_encoder_decoder: bool) -> str | None:
+def refused_model(*, no_full_pool: bool, is_encoder_decoder: bool) -> str | None:
     """Why a model's KV cache cannot carry rows, or None."""
     reasons = {
         "no layer that attends to all tokens, so a KV slot is not a token": no_full_pool,
-        "state of Mamba, or of linear attention other than by the gated delta rule: not yet tested": keeps_mamba,
         "an encoder, so a KV slot is not a token": is_encoder_decoder,
     }
     for reason, applies in reasons.items():
@@ -103,4 +102,4 @@ def refused_model(*, no_full_pool: bool, keeps_mamba: bool, is_encoder_decoder: 
 
 def refused_beside_state(args: Any) -> list[str]:
     """One sentence for each option in ``args`` that rows do not support for a model with a state beside its KV."""
-    return lines(BESIDE_STATE, args, "--enable-return-hidden-states where a model has linear-attention state")
+    return lines(BESIDE_STATE, args, "--enable-return-hidden-states where a model has Mamba or linear-attention state")

@@ -195,6 +195,7 @@ ARCHITECTURES = {
     "Falcon-H1": Architecture(
         "falcon_h1",
         {**_HEADS, **_MAMBA2, "mamba_d_ssm": 512},
+        takes_vectors=False,
         keeps_state=True,
         absent="SGLang has Mamba's kernels for GPUs alone",
     ),

@@ -53,7 +53,7 @@ def replaced(positions: list[int], vectors: Matrix) -> Any:
     """The edit that the reference makes."""
 
     def edit(embeds: torch.Tensor) -> torch.Tensor:
-        embeds[positions] = torch.from_numpy(vectors.copy())
+        embeds[positions] = torch.from_numpy(vectors.copy()).to(embeds.dtype)
         return embeds
 
     return edit
