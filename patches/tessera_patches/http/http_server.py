@@ -77,10 +77,9 @@ def _or_end() -> Iterator[None]:
     except SystemExit as error:
         # Now: SGLang watches its children, and may end this process by a signal when it finds them dead.
         print(error.code, file=sys.stderr, flush=True)  # noqa: T201 - as Python does at the end
-        error.code = 1
         for child in _children:
             kill_process_tree(child)
-        raise
+        raise SystemExit(1) from error
 
 
 def take_sizes(manager: Any, started: Any, *_: Any) -> None:
