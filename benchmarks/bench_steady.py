@@ -98,13 +98,13 @@ def main() -> None:
         for mix in options.loads:
             measured: dict[str, list[Replayed]] = {case: [] for case in CASES}
             for case, url in urls.items():  # a warm-up: the first requests of a size compile kernels
-                _replay(url, mix, lengths_of(mix, mix.clients, "warm-up"), f"warm-up {case}", CASES[case])
+                replay_mix(url, mix, lengths_of(mix, mix.clients, "warm-up"), f"warm-up {case}", CASES[case])
             freeze(urls.values())
             for number, case in turns(list(CASES), options.rounds):
                 if time.monotonic() > deadline:
                     break
                 lengths = lengths_of(mix, mix.clients * options.requests, f"{mix} {number}")
-                found = _replay(urls[case], mix, lengths, f"{case} {number} {mix}", CASES[case])
+                found = replay_mix(urls[case], mix, lengths, f"{case} {number} {mix}", CASES[case])
                 measured[case].append(found)
                 note({"load": str(mix), "case": case, "round": number} | found._asdict(), out)
             for line in _summary(mix, measured):
@@ -137,7 +137,8 @@ def _calls(lengths: Sequence[Lengths], seed: str) -> Iterator[Call]:
         yield Call("/generate", {"input_ids": begin + ids(own.prompt - len(begin)), "sampling_params": params}, {})
 
 
-def _replay(url: str, mix: Mix, lengths: Sequence[Lengths], seed: str, extra: dict[str, Any]) -> Replayed:
+def replay_mix(url: str, mix: Mix, lengths: Sequence[Lengths], seed: str, extra: dict[str, Any]) -> Replayed:
+    """Send requests of these lengths with random ids, of a mix's clients; `extra` goes into each body."""
     return replay(url, mix.clients, [prepared(call, extra) for call in _calls(lengths, seed)], lengths)
 
 

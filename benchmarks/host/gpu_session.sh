@@ -7,6 +7,8 @@
 #   up           stock, stock with rows, ours, or SERVERS; left running; DEFAULTS=1: with SGLang's options    130 s
 #   embeddings   what embeddings cost; ROUNDS, LOADS                       420 s
 #   steady       embeddings and fingerprints under mixed traffic, servers with SGLang's defaults; ROUNDS, LIMIT   900 s
+#   shapes       two servers with SGLang's defaults for each of SHAPES, embeddings beside plain; ROUNDS, LOADS, STARTS
+#                250 s each (reckoned)
 #   states       raw states beside the stock server's                      110 s
 #   up_injection  two more                                                 100 s
 #   small        candidates, pooling, what a step costs the host            60 s
@@ -101,6 +103,15 @@ steady() { # as users start them; the two servers share the memory of one GPU, a
   timeout 1000 python3 benchmarks/bench_steady.py --out "$out/steady.jsonl" --rounds "${ROUNDS:-4}" --limit "${LIMIT:-800}" \
     --loads ${LOADS:-64-2048/64-192/32 64-2048/64-192/128 64-2048/256-1024/32 64-2048/256-1024/128} "${defaults[@]}"
   down
+}
+
+shapes() { # where one does not start, the others are still measured
+  local shape
+  for shape in ${SHAPES:-qwen3-8b gemma-3-12b gpt-oss-20b deepseek-v3 qwen3-next}; do
+    timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_shapes.py "$shape" --out "$out/shapes.jsonl" \
+      --rounds "${ROUNDS:-5}" --starts "${STARTS:-1}" ${LOADS:+--loads $LOADS} 2>&1 |
+      grep --line-buffered -v 'server starting' | cut -c 1-900 | tail -n 40
+  done
 }
 
 encode() {
@@ -333,6 +344,7 @@ pair() {
   suite ranks-dense tests/gpu/test_tensor_parallel.py -k dense
   suite ranks-experts tests/gpu/test_tensor_parallel.py -k experts
   suite ranks-tilespec tests/gpu/test_tilespec.py -k two_ranks
+  suite deployments tests/gpu/test_deployments.py
 }
 
 found() { # wait for all, pack the logs, say what they found

@@ -214,6 +214,13 @@ suites() {
   suite sampled-rejecting tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
   suite honest tests/gpu/test_toploc.py -k honest
   suite host-cache tests/gpu/test_hicache.py
+  for name in {16,64,128}-{plain,chain,tree}; do
+    suite "kv-$name" "tests/gpu/test_kv_layouts.py::test_pages[$name]"
+  done
+  for name in fp8-kv fp8-weights awq; do suite "$name" "tests/gpu/test_kv_layouts.py::test_quantized[$name]"; done
+  for name in stages dp-attention; do # two GPUs
+    suite "$name" "tests/gpu/test_deployments.py::test_canaries_and_fingerprints[$name]"
+  done
   for architecture in Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H" Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2; do
     name=${architecture// /-}
     suite "$name" --models-table "$logs/$name.json" \

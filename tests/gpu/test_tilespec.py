@@ -51,13 +51,6 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_knowing_most(tmp_path_factory.mktemp("few"))
 
 
-def shortfall(hf: HuggingFace, prompt: list[int], output: list[int]) -> float:
-    """How far below the best logit a token is at most, given all before it."""
-    states = hf.states([*prompt, *output[:-1]])[len(prompt) - 1 :]
-    scores = hf.logits(states)
-    return float((scores.max(1) - scores[range(len(output)), output]).max())
-
-
 def prompts() -> list[tuple[list[int], int]]:
     """Of many lengths, more than run at once."""
     chooser = random.Random(1)
@@ -190,7 +183,7 @@ def check_tokens(server: Server, hf: HuggingFace, name: str, tolerance: float) -
     for place, ((prompt, tokens), answer) in enumerate(zip(work, answers, strict=True)):
         assert len(answer["output_ids"]) == tokens
         if place % 10 != 9:
-            worst = max(worst, shortfall(hf, prompt, answer["output_ids"]))
+            worst = max(worst, hf.shortfall(prompt, answer["output_ids"]))
     metas = [answer["meta_info"] for answer in answers]
     accepted = sum(meta["spec_num_correct_drafts"] for meta in metas)
     print(f"\nMEASURED {name}: {accepted} drafts accepted, worst shortfall {worst:.4f}")  # noqa: T201 - run by hand
@@ -205,7 +198,7 @@ def test_the_tokens_of_a_server_without_speculation(server_pool: ServerPool, hf:
     work = prompts()[:12]
     found = [[generate(server, *item)["output_ids"] for item in work] for server in (tile, plain)]
     same = sum(a == b for a, b in zip(*found, strict=True))
-    worst = max(shortfall(hf, prompt, ids) for ours in found for (prompt, _), ids in zip(work, ours, strict=True))
+    worst = max(hf.shortfall(prompt, ids) for ours in found for (prompt, _), ids in zip(work, ours, strict=True))
     print(f"\nMEASURED {same} of {len(work)} answers alike, worst shortfall {worst:.4f}")  # noqa: T201 - run by hand
     assert same >= len(work) - 2
     assert worst <= TOLERANCE[TRITON]

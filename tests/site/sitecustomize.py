@@ -267,6 +267,11 @@ def _one_gpu() -> None:
     engine.maybe_reindex_device_id = first
 
 
+def _awq_in_triton() -> None:
+    """SGLang's AWQ takes its Triton kernel, as where nothing can be compiled."""
+    sys.modules["sglang.kernels.ops.quantization.awq_dequantize"] = None  # type: ignore[assignment]
+
+
 def _unpinned() -> None:
     """Nothing is pinned: SGLang's adapters (LoRA) pin tensors without asking whether there is a GPU to copy to."""
     import torch
@@ -299,6 +304,7 @@ def _pad_plain_attention() -> None:
 
 _FAULTS = {
     "pad-plain-attention": _pad_plain_attention,
+    "awq-in-triton": _awq_in_triton,
     "unpinned": _unpinned,
     "costs": _costs,
     "last-mlps": _tell_last_mlps,

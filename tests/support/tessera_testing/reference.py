@@ -54,6 +54,11 @@ class HuggingFace:
         """``[n, V]`` after each of the states ``[n, H]``, for a model whose output matrix is its embedding."""
         return np.asarray(states @ self.embeddings().astype(np.float64).T)
 
+    def shortfall(self, prompt: Sequence[int], output: Sequence[int]) -> float:
+        """How far below the best logit a generated token is at most, given all before it; models as in `favourites`."""
+        scores = self.logits(self.states([*prompt, *output[:-1]]))[len(prompt) - 1 :]
+        return float((scores.max(1) - scores[range(len(output)), list(output)]).max())
+
     def penalized(
         self,
         prompt: Sequence[int],

@@ -1,0 +1,239 @@
+r"""Models of the shapes that people serve, with dummy weights: what embeddings on every request cost beside plain ones.
+
+Two servers, stock and ours, share one GPU, with SGLang's defaults but for memory. Each shape has its published sizes;
+some have fewer layers, so that two fit. Before the loads, embeddings are looked at: their length, and that they are
+finite. Mixed traffic as in `bench_steady.py`. One JSON line for each start and load: the throughput of ours with an
+embedding on every request over that of stock without, median and range of the rounds, both servers' tokens per second,
+and the row store's bytes over the KV cache's.
+
+  python benchmarks/bench_shapes.py qwen3-8b gemma-3-12b --out shapes.jsonl --loads 64-2048/64-192/32
+
+With --folders DIR it only writes their folders, which any machine can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import httpx
+import numpy as np
+
+from bench_steady import EMBED, Mix, lengths_of, mix_of, replay_mix
+from frozen import freeze
+from load import turns
+from provenance import note, provenance, tell
+from rig import Fleet, new_server
+from tessera_testing.generate import fresh_prompt
+from tessera_testing.tiny import TINY
+
+SERVER = (
+    *("--load-format", "dummy", "--dtype", "bfloat16", "--sleep-on-idle"),  # each waits for its turn without a core
+    *("--mem-fraction-static", "0.9", "--max-total-tokens", "65536"),
+)
+CASES: dict[str, dict[str, Any]] = {"stock": {}, "ours": EMBED}
+
+
+class Shape(NamedTuple):
+    """A published model.
+
+    Attributes:
+        kind: of transformers' configuration.
+        fields: of it, where its defaults are another model's.
+        more: what published configurations say, and transformers' own do not.
+        options: of both servers.
+    """
+
+    kind: str
+    fields: dict[str, Any]
+    more: dict[str, Any] = {}  # noqa: RUF012 - never written to
+    options: tuple[str, ...] = ()
+
+
+SHAPES = {
+    "qwen3-8b": Shape(
+        "qwen3",
+        {
+            "architectures": ["Qwen3ForCausalLM"],
+            "intermediate_size": 12288,
+            "num_hidden_layers": 36,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 40960,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+    ),
+    "gemma-3-12b": Shape(
+        "gemma3_text",
+        {
+            "architectures": ["Gemma3ForCausalLM"],
+            "hidden_size": 3840,
+            "intermediate_size": 15360,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "sliding_window": 1024,
+        },
+    ),
+    # Published with experts of MXFP4, here of bfloat16.
+    "gpt-oss-20b": Shape(
+        "gpt_oss", {"architectures": ["GptOssForCausalLM"], "num_hidden_layers": 24, "num_local_experts": 32}
+    ),
+    # Of 61 layers 3, of which two are mixtures, of bfloat16 and not FP8: 50 GB.
+    "deepseek-v3": Shape(
+        "deepseek_v3",
+        {
+            "architectures": ["DeepseekV3ForCausalLM"],
+            "num_hidden_layers": 3,
+            "first_k_dense_replace": 1,
+            "max_position_embeddings": 163840,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 40.0,
+                "beta_fast": 32,
+                "beta_slow": 1,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 4096,
+            },
+        },
+        {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    ),
+    # Of 48 layers 8: 28 GB. Both servers have as many states.
+    "qwen3-next": Shape(
+        "qwen3_next",
+        {
+            "architectures": ["Qwen3NextForCausalLM"],
+            "num_hidden_layers": 8,
+            "max_position_embeddings": 262144,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+        },
+        {"full_attention_interval": 4},
+        ("--max-mamba-cache-size", "256", "--max-running-requests", "64"),
+    ),
+}
+
+
+def write(folder: Path, name: str) -> Path:
+    """Write one of `SHAPES` without weights, with the tiny model's tokenizer. Returns the folder."""
+    from transformers import AutoConfig
+
+    shape = SHAPES[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None, "dtype": "bfloat16"}
+    AutoConfig.for_model(shape.kind, **ends, **shape.fields).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | shape.more, indent=2) + "\n", encoding="utf-8")
+    for file in TINY.glob("tokenizer*"):
+        shutil.copy(file, folder)
+    return folder
+
+
+def embeddings_of(url: str, hidden: int) -> dict[str, Any]:
+    """What two prompts' embeddings look like, and how near a cached one is to itself.
+
+    Raises:
+        SystemExit: one is missing, or of another length, not finite, or zero.
+    """
+
+    def ask(prompt: list[int]) -> Any:
+        body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}}
+        answer = httpx.post(f"{url}/generate", json={**body, "return_embedding": True}, timeout=300).raise_for_status()
+        vector = np.array(answer.json()["meta_info"]["embedding"], np.float64)
+        if vector.shape != (hidden,) or not np.isfinite(vector).all() or not vector.any():
+            raise SystemExit(f"no embedding of {hidden} finite numbers: {vector}")
+        return vector / np.linalg.norm(vector)
+
+    first, other = fresh_prompt("shapes", 300, seed=1), fresh_prompt("shapes", 900, seed=2)
+    cold, apart, cached = ask(first), ask(other), ask(first)
+    return {"cosine_cached": round(float(cold @ cached), 6), "cosine_of_another": round(float(cold @ apart), 6)}
+
+
+def row_store(url: str) -> dict[str, Any]:
+    """Bytes of the row store and of the KV cache, and what else tells starts apart."""
+    info = httpx.get(f"{url}/server_info", timeout=60).raise_for_status().json()
+    names = ("attention_backend", "moe_runner_backend", "page_size", "cuda_graph_backend_prefill")
+    (store,) = info["tessera"]["row_stores"]
+    return {"row_store": store} | {name: info.get(name) for name in names}
+
+
+def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) -> None:
+    """Start both servers, look at the embeddings, replay each load; a line for each."""
+    folder = write(Path("/tmp/shapes") / name, name)  # noqa: S108 - a borrowed machine
+    hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
+    logs: Path = options.out.parent / "shapes-logs"
+    args = [*SERVER, *SHAPES[name].options, *options.server_args]
+    servers = {case: new_server(case, folder, args, logs / f"{name}-{number}-{case}.log") for case in CASES}
+    with Fleet() as fleet:
+        for server in servers.values():
+            fleet.start(server)
+        for server in servers.values():
+            server.wait_ready(options.start_seconds)
+        urls = {case: server.url for case, server in servers.items()}
+        about = {"shape": name, "start": number} | embeddings_of(urls["ours"], hidden) | row_store(urls["ours"])
+        tell(about, out)
+        for mix in options.loads:
+            tell({"shape": name, "start": number} | ratios(urls, mix, options), out)
+
+
+def ratios(urls: dict[str, str], mix: Mix, options: argparse.Namespace) -> dict[str, Any]:
+    """Both servers take turns, with the same lengths in a round."""
+    found: dict[str, list[Any]] = {case: [] for case in CASES}
+    for case, url in urls.items():  # the first requests of a size compile kernels
+        replay_mix(url, mix, lengths_of(mix, mix.clients, "warm-up"), f"warm-up {case}", CASES[case])
+    freeze(urls.values())
+    for number, case in turns(list(CASES), options.rounds):
+        lengths = lengths_of(mix, mix.clients * options.requests, f"{mix} {number}")
+        found[case].append(replay_mix(urls[case], mix, lengths, f"{case} {number} {mix}", CASES[case]))
+    each = [plain.seconds / own.seconds for plain, own in zip(found["stock"], found["ours"], strict=True)]
+    return {
+        "load": str(mix),
+        "of_stock": round(statistics.median(each), 4),
+        "of_stock_each": [round(ratio, 3) for ratio in each],
+        "output_tokens_per_second": {
+            case: statistics.median(one.output_tokens_per_second for one in own) for case, own in found.items()
+        },
+        "errors": sum(one.errors for own in found.values() for one in own),
+        "stolen_most": max(one.stolen for own in found.values() for one in own),
+    }
+
+
+def main() -> None:
+    """Each shape, each start; or the folders alone."""
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers live in sessions of their own: stop them
+    if options.folders:
+        for name in options.shapes:
+            print(write(options.folders / name, name))
+        return
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with options.out.open("a") as out:
+        note(provenance() | {"server_args": [*SERVER, *options.server_args]}, out)
+        for name in options.shapes:
+            for number in range(options.starts):
+                measure(name, number, options, out)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shapes", nargs="+", choices=SHAPES, help="which")
+    parser.add_argument("--out", type=Path, default=Path("shapes.jsonl"), help="lines are added; server logs beside it")
+    parser.add_argument("--folders", type=Path, help="write the models' folders here, and do nothing else")
+    parser.add_argument(
+        "--loads", type=mix_of, nargs="+", default=[mix_of("64-2048/64-192/32")], help="as bench_steady"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="replays of each load (default %(default)s)")
+    parser.add_argument("--requests", type=int, default=3, help="of each client in a replay (default %(default)s)")
+    parser.add_argument("--starts", type=int, default=1, help="of both servers (default %(default)s)")
+    parser.add_argument("--start-seconds", type=float, default=400, help="how long one may take (default %(default)s)")
+    parser.add_argument("--server-args", nargs=argparse.REMAINDER, default=[], help="more arguments of both servers")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
