@@ -72,10 +72,9 @@ class UnsupportedModel(NamedTuple):
     lines: tuple[str, ...]
 
 
-ROWS_NOT = f"{HIDDEN} does not support this model yet: it has"
-SLOTS = "so a KV slot is not a token"
 ELSEWHERE = "a multimodal model computes its embeddings elsewhere and would ignore ours"
 STATE = "Mamba or linear-attention state"
+STATE_NOT = f"cannot be combined with {HIDDEN} where a model has {STATE}: not yet tested"
 SIZED = () if absent("tilespec") else ("--tile-spec", *drafting("STANDALONE", chain(3)))
 NO_BUFFER = "--mamba-scheduler-strategy" if installed() == "0.5.17" else "--mamba-radix-cache-strategy"
 MODELS = {
@@ -84,8 +83,8 @@ MODELS = {
         # Without the first two, SGLang itself refuses to start on a CPU, before we are asked.
         (NO_BUFFER, "no_buffer", "--disable-overlap-schedule", HIDDEN, *SIZED),
         (
-            f"{ROWS_NOT} {STATE}, {SLOTS}",
             *(f"{option} does not support this model yet: it has {STATE}" for option in SIZED[:1]),
+            *(f"--speculative-algorithm {STATE_NOT}" for _ in SIZED[:1]),
         ),
     ),
     "pictures": UnsupportedModel(
