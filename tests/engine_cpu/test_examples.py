@@ -9,7 +9,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -17,8 +17,9 @@ import pytest
 
 import nla_rollout
 from tessera.launching.server import Server
-from tessera_testing.injected import edit_of, prompt_of, vectors_of
+from tessera_testing.injected import edit_of, vectors_of
 from tessera_testing.reference import HuggingFace
+from tessera_testing.tiny import TINY
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -54,34 +55,42 @@ def test_lean_tactics(server: Server) -> None:
 
 
 class Sample:
-    """What the example uses of slime's."""
+    """What the example uses of slime's, as a dataset makes it: a text, and no tokens."""
 
-    def __init__(self, tokens: list[int], **metadata: Any) -> None:
-        self.tokens, self.metadata = tokens, metadata
+    def __init__(self, prompt: str, **metadata: Any) -> None:
+        self.prompt, self.metadata = prompt, metadata
+        self.tokens: list[int] = []
         self.log_probs: list[float] = []
+        self.response_length = 0
 
     def append_response_tokens(self, _: Any, *, tokens: list[int], log_probs: list[float], **others: Any) -> None:
         """What was generated, and SGLang's log-probabilities."""
         assert {*others} == {"trainable", "meta_info", "text"}
-        self.tokens, self.log_probs = [*self.tokens, *tokens], log_probs
+        self.tokens += tokens
+        self.log_probs += log_probs
+        self.response_length += len(tokens)
 
 
 def test_nla_rollout(injecting: Server, server: Server, hf: HuggingFace) -> None:
     """Log-probabilities are Hugging Face's with the vectors in place; a server that cannot take them is not used."""
-    marker, vectors = 7, vectors_of(2, seed=9)
-    prompt = [marker if place in {5, 9} else token for place, token in enumerate(prompt_of(20, seed=61))]
-    sampling = {"max_new_tokens": 6, "temperature": 1, "ignore_eos": True}
+    text = "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n"
+    prompt = hf.tokenizer.encode(text, add_special_tokens=False)
+    marker = prompt[3]
+    places = [place for place, token in enumerate(prompt) if token == marker]
+    vectors = vectors_of(len(places), seed=9)
 
-    def roll_out(server: Server) -> Sample:
-        args = Namespace(sglang_router_ip="127.0.0.1", sglang_router_port=httpx.URL(server.url).port)
-        sample: Sample = asyncio.run(
-            nla_rollout.generate(args, Sample(prompt, activations=vectors, marker=marker), sampling)
-        )
-        return sample
+    def roll_out(server: Server, sample: Sample, length: int) -> Sample:
+        sampling = {"max_new_tokens": length, "temperature": 1, "ignore_eos": True}
+        port = httpx.URL(server.url).port
+        args = Namespace(sglang_router_ip="127.0.0.1", sglang_router_port=port, hf_checkpoint=str(TINY))
+        return cast("Sample", asyncio.run(nla_rollout.generate(args, sample, sampling)))
 
-    sample = roll_out(injecting)
-    expected = hf.logprobs(sample.tokens, edit_of([5, 9], vectors, matched=True))[-len(sample.log_probs) :]
+    sample = Sample(text, activations=vectors, marker=marker)
+    for length in (4, 6):  # given up after four tokens, and gone on with
+        roll_out(injecting, sample, length)
+    expected = hf.logprobs(sample.tokens, edit_of(places, vectors, matched=True))[-len(sample.log_probs) :]
+    assert sample.tokens[: len(prompt)] == prompt
     assert len(sample.tokens) == len(prompt) + 6
     assert np.abs(np.array(sample.log_probs) - expected).max() < 1e-3
     with pytest.raises(httpx.HTTPStatusError, match="400"):
-        roll_out(server)
+        roll_out(server, Sample(text, activations=vectors, marker=marker), 4)
