@@ -49,7 +49,7 @@ def command(name: str) -> list[str]:
     if name.endswith(".py"):
         return [str(INSTALLED / "venv/bin/python"), "-c"]
     if not (INSTALLED / "node_modules").exists():
-        pytest.skip("npm is not installed here")
+        pytest.skip("npm installed nothing here")
     return ["node", "--input-type=module", "--eval"]
 
 
