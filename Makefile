@@ -15,7 +15,8 @@ RUN := $(VENV)/bin/python
 PYTEST = $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p pytest_timeout -p hypothesispytest
 # Two at a time: what starts servers is grouped by server (tests/conftest.py), so that each starts once.
 TWO := -p xdist.plugin -n 2 --dist loadgroup
-MARKS := not gpu and not full and not models and not real and not browser and not clients
+ALL := not gpu and not models and not real and not browser and not clients
+MARKS := not full and $(ALL)
 # Tensors of the tests are small, and OpenMP's threads wait for each other by turning in circles.
 test-unit test-kernels test-rest test-other test-canaries: export OMP_NUM_THREADS := 1
 
@@ -41,7 +42,7 @@ demo: venv ## start a real server, send real requests, show what comes back
 	@$(RUN) examples/demo.py
 
 test: lint test-unit test-kernels test-rest ## lint, then the tests that need no GPU: every pair of options
-test-all: MARKS := not gpu and not models and not real and not browser and not clients
+test-all: MARKS := $(ALL)
 test-all: test ## the same with every combination: before each landing that changes what servers do
 
 # Twenty minutes at most: contract, embeddings, states, fingerprints, injection, speculation, TileSpec, and what compares

@@ -143,9 +143,9 @@ def judge(flock: Iterable[Canary], answers: Iterable[dict[str, Any] | None], hf:
     return [_judge(canary, answer, hf) for canary, answer in zip(flock, answers, strict=True) if answer is not None]
 
 
-def fly_exactly(url: str, flock: Sequence[Canary], hf: HuggingFace) -> list[Verdict]:
-    """Send all, 16 at once: each answer is its own request's, with the reference's numbers."""
-    judged = judge(flock, fly(url, flock, at_once=16), hf)
+def fly_exactly(url: str, flock: Sequence[Canary], hf: HuggingFace, at_once: int = 16) -> list[Verdict]:
+    """Send all, several at once: each answer is its own request's, with the reference's numbers."""
+    judged = judge(flock, fly(url, flock, at_once=at_once), hf)
     problems, error = [verdict.problem for verdict in judged if verdict.problem], max(own.error for own in judged)
     assert problems == [], problems
     assert error <= FLOAT32_ERROR, error
