@@ -184,8 +184,9 @@ def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) ->
 def ratios(urls: dict[str, str], mix: Mix, options: argparse.Namespace) -> dict[str, Any]:
     """Both servers take turns, with the same lengths in a round."""
     found: dict[str, list[Any]] = {case: [] for case in CASES}
-    for case, url in urls.items():  # the first requests of a size compile kernels
-        replay_mix(url, mix, lengths_of(mix, mix.clients, "warm-up"), f"warm-up {case}", CASES[case])
+    for number, case in turns(list(CASES), 2):  # the first requests of a size compile kernels
+        lengths = lengths_of(mix, mix.clients * options.requests, f"warm-up {number}")
+        replay_mix(urls[case], mix, lengths, f"warm-up {case} {number}", CASES[case])
     freeze(urls.values())
     for number, case in turns(list(CASES), options.rounds):
         lengths = lengths_of(mix, mix.clients * options.requests, f"{mix} {number}")

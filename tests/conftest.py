@@ -42,11 +42,11 @@ LOG_LINES = 40
 SITE = Path(__file__).parent / "site"
 # Modules of `sglang.srt.models` that servers of the tests need. Importing the 200 others is a fifth of each start.
 MODELS = (
-    *("llama", "llama_eagle", "llama_eagle3", "qwen3_moe"),
+    *("llama", "llama_eagle", "llama_eagle3", "qwen3", "qwen3_moe"),
     *("deepseek_v2", "mimo", "minicpm", "granitemoehybrid", "mellum", "qwen3_next"),
 )
 MORE_MODELS = (
-    *("mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_causal", "phi3", "glm4", "olmo2", "granite", "mixtral"),
+    *("mistral", "qwen2", "gemma", "gemma2", "gemma3_causal", "phi3", "glm4", "olmo2", "granite", "mixtral"),
     *("qwen2_moe", "gpt_oss", "glm4_moe", "glm4_moe_lite", "llama4", "commandr", "transformers"),
     *("qwen3_5", "qwen3_5_text", "falcon_h1"),
 )

@@ -7,7 +7,7 @@
 #   up           stock, stock with rows, ours, or SERVERS; left running; DEFAULTS=1: with SGLang's options    130 s
 #   embeddings   what embeddings cost; ROUNDS, LOADS                       420 s
 #   steady       embeddings and fingerprints under mixed traffic, servers with SGLang's defaults; ROUNDS, LIMIT   900 s
-#   shapes       two servers with SGLang's defaults for each of SHAPES, embeddings beside plain; ROUNDS, LOADS, STARTS
+#   shapes       two servers with SGLang's defaults for each of SHAPES, embeddings beside plain; SHAPE_ROUNDS, LOADS, STARTS
 #                250 s each (reckoned)
 #   states       raw states beside the stock server's                      110 s
 #   up_injection  two more                                                 100 s
@@ -69,6 +69,7 @@ if [[ -n ${DEFAULTS:-} ]]; then # SGLang's own options, prefill graphs among the
   server=(-- --load-format dummy --dtype bfloat16 --mem-fraction-static 0.9 --max-total-tokens 65536 --sleep-on-idle)
   prefill=()
 fi
+server+=(${MORE:-}) # options of every server, as --tp-size 2
 
 bench() { # NAME LIMIT ARGUMENT...: run a benchmark, at most LIMIT seconds
   local name=$1 limit=$2
@@ -105,13 +106,17 @@ steady() { # as users start them; the two servers share the memory of one GPU, a
   down
 }
 
-shapes() { # where one does not start, the others are still measured
-  local shape
+shapes() { # one on each GPU at a time; where one does not start, the others are still measured
+  local shape gpu=0 gpus
+  gpus=$(nvidia-smi -L | wc -l)
   for shape in ${SHAPES:-qwen3-8b gemma-3-12b gpt-oss-20b deepseek-v3 qwen3-next}; do
-    timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_shapes.py "$shape" --out "$out/shapes.jsonl" \
-      --rounds "${ROUNDS:-5}" --starts "${STARTS:-1}" ${LOADS:+--loads $LOADS} 2>&1 |
-      grep --line-buffered -v 'server starting' | cut -c 1-900 | tail -n 40
+    CUDA_VISIBLE_DEVICES=$gpu timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_shapes.py "$shape" --out "$out/shapes.jsonl" \
+      --rounds "${SHAPE_ROUNDS:-8}" --starts "${STARTS:-1}" ${LOADS:+--loads $LOADS} 2>&1 |
+      grep --line-buffered -v 'server starting' | cut -c 1-900 | tail -n 40 &
+    gpu=$(((gpu + 1) % gpus))
+    ((gpu)) || wait
   done
+  wait
 }
 
 encode() {

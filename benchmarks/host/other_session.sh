@@ -186,13 +186,15 @@ print("on:", tessera.get("on"), "calls:", json.dumps(tessera.get("calls"))[:3000
   kill -KILL -- -$server
 }
 
-suite() { # NAME ARGUMENT...
+suite() { # NAME ARGUMENT...: on one GPU after the other, or on all with TWO=1
   local name=$1
   [[ -z ${SUITES:-} || " $SUITES " == *" $name "* ]] || return
+  gpu=$(((${gpu:--1} + 1) % gpus))
   while (($(jobs -rp | wc -l) >= ${AT_ONCE:-1})); do wait -n; done
   mkdir -p "$logs/$name"
   (
     before=$SECONDS
+    [[ -n ${TWO:-} ]] || export CUDA_VISIBLE_DEVICES=$gpu
     OMP_NUM_THREADS=2 timeout -s INT -k 30 330 python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider \
       --server-log-dir "$logs/$name" "${@:2}" >"$logs/$name.log" 2>&1
     echo "-- $name: exit $?, $((SECONDS - before)) s; $(grep -a 'passed\|failed\|error' "$logs/$name.log" | tail -n 1 | cut -c 1-200)"
@@ -201,7 +203,9 @@ suite() { # NAME ARGUMENT...
 }
 
 suites() {
-  local architecture name dice=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
+  local architecture name gpu gpus
+  gpus=$(nvidia-smi -L | wc -l)
+  local dice=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
   suite embeddings-fa3 tests/gpu/test_embeddings.py -k "fa3 and breakable"
   suite embeddings-triton tests/gpu/test_embeddings.py -k triton
   suite fingerprints tests/gpu/test_toploc.py -k "exact or largest"
@@ -218,8 +222,8 @@ suites() {
     suite "kv-$name" "tests/gpu/test_kv_layouts.py::test_pages[$name]"
   done
   for name in fp8-kv fp8-weights awq; do suite "$name" "tests/gpu/test_kv_layouts.py::test_quantized[$name]"; done
-  for name in stages dp-attention; do # two GPUs
-    suite "$name" "tests/gpu/test_deployments.py::test_canaries_and_fingerprints[$name]"
+  for name in stages dp-attention; do
+    TWO=1 suite "$name" "tests/gpu/test_deployments.py::test_canaries_and_fingerprints[$name]"
   done
   for architecture in Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H" Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2; do
     name=${architecture// /-}

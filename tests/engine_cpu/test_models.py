@@ -96,7 +96,8 @@ class Model:
         if self.rounded is not None:
             rounding = relative_error(self.rounded.edited(ids, edit), expected)
             self.rounding, allowed = max(rounding, self.rounding), BFLOAT16_ERROR * rounding
-        assert error <= allowed, f"{what}: rows are off by {error:.1e}, not {allowed:.1e}"
+        rows = [place for place, row in enumerate(found) if relative_error(row, expected[place]) > allowed]
+        assert error <= allowed, f"{what}: rows are off by {error:.1e}, not {allowed:.1e}; more than that: {rows}"
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,7 @@ def model(make_server: MakeServer, tmp_path: Path, request: pytest.FixtureReques
 def options_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options and environment of the server of one of `ARCHITECTURES`."""
     architecture = ARCHITECTURES[name]
-    options = (*(ON_A_GPU if gpu_present() else ()), *OPTIONS, *((INJECTION,) if architecture.takes_vectors else ()))
+    options = (*((*ON_A_GPU, *architecture.options) if gpu_present() else ()), *OPTIONS, *((INJECTION,) if architecture.takes_vectors else ()))
     if not architecture.keeps_state:
         return options, {}
     return (*options, *STATES, *(() if gpu_present() else ON_A_CPU)), {} if gpu_present() else FLOAT32_STATES

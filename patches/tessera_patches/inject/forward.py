@@ -58,7 +58,7 @@ def prepare(original: Callable[..., None], batch: Any) -> None:
         original(batch)
     lengths = extend_lens(batch)
     offsets = accumulate(lengths, initial=0)
-    batch.tessera_plan = plan(
+    batch.tessera_plan = found = plan(
         [
             Piece(own.injection, start, start + length, offset)
             for req, start, length, offset in zip(batch.reqs, prefix_lens(batch), lengths, offsets, strict=False)
@@ -66,6 +66,8 @@ def prepare(original: Callable[..., None], batch: Any) -> None:
         ],
         batch.device,
     )
+    if found is not None:  # with --enable-dp-attention, ranks agree on a graph before there is a ForwardBatch
+        batch.replace_embeds = found.vectors
 
 
 def attach_plan(forward_batch: Any, cls: type, batch: Any, model_runner: Any, **kwargs: Any) -> None:
@@ -73,8 +75,9 @@ def attach_plan(forward_batch: Any, cls: type, batch: Any, model_runner: Any, **
     found = getattr(batch, "tessera_plan", None)
     if found is None or model_runner.is_draft_worker:
         return
-    batch.tessera_plan = None  # the batch may live on as the running one
+    batch.tessera_plan = batch.replace_embeds = None  # the batch may live on as the running one
     if forward_batch.forward_mode not in (ForwardMode.EXTEND, ForwardMode.MIXED):
+        forward_batch.replace_embeds = None
         return
     if found.vectors.is_cuda:
         found.used_on(torch.cuda.current_stream())

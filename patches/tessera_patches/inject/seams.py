@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import BATCH, FORWARD_BATCH, LOGPROBS, REQ, REQUEST, RUNNER, TOKENIZER, WORKER
+from tessera_patches.core.places import BATCH, FORWARD_BATCH, LOGPROBS, MANAGERS, REQ, REQUEST, RUNNER, TOKENIZER, WORKER
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 SEAMS = (
@@ -52,6 +52,9 @@ SEAMS = (
         guard=Guard.BODY,
         why="Gives the model the real ids, and sends the vectors of the chunk to the device.",
         remove_when="SGLang keys its cache by embeddings as well.",
+        # Ranks of --enable-dp-attention that run no graph do not pad their batches to its size.
+        relied=(f"{MANAGERS}.scheduler_components.dp_attn._local_prefill_cuda_graph_vote; >=0.5.23",),
+        writes=(f"{BATCH}.replace_embeds",),
         runs=Runs.REQUEST,
     ),
     Seam(

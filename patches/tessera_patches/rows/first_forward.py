@@ -119,10 +119,11 @@ def _forward(scheduler: Any, ids: list[int], plan: Plan | None) -> None:
     )
     batch.prepare_for_extend()
     batch.input_ids = batch.prefill_input_ids_cpu.to(batch.device)
+    # Without positions SGLang only sees that no graph can run; with one, ranks that have batches of their own pad them.
+    batch.replace_embeds = torch.empty(0)
     batch = synchronized(scheduler, batch)
     forward_batch = ForwardBatch.init_new(batch, runner, return_hidden_states_before_norm=False)
     forward_batch.tessera_plan = plan
-    forward_batch.replace_embeds = torch.empty(0)  # without positions SGLang only sees that no graph can run
     try:
         forward_through_stages(runner, forward_batch)
     finally:

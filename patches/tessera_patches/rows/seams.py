@@ -79,7 +79,7 @@ SEAMS = (
             f"{REQ}.extend_end; >=0.5.20",
             f"{REQ}.logprob_start_len",
             f"{BATCH}.input_ids",
-            f"{FORWARD_BATCH}.replace_embeds",
+            f"{BATCH}.replace_embeds",
         ),
         differs="What a forward computes of a request is set as a range, or as its end.",
         runs=Runs.START,
