@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -23,6 +24,12 @@ installed: list[Seam] = []
 def refusal_line(why: object) -> str:
     """The message of a process that refuses to start."""
     return f"tessera: refusing to start: {why}"
+
+
+def write_line(line: str) -> None:
+    """Write to the standard error in one piece: a thread that logs meanwhile would get between a print and its end."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def start_error(why: object) -> BaseException:

@@ -126,7 +126,11 @@ def model(make_server: MakeServer, tmp_path: Path, request: pytest.FixtureReques
 def options_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options and environment of the server of one of `ARCHITECTURES`."""
     architecture = ARCHITECTURES[name]
-    options = (*((*ON_A_GPU, *architecture.options) if gpu_present() else ()), *OPTIONS, *((INJECTION,) if architecture.takes_vectors else ()))
+    options = (
+        *((*ON_A_GPU, *architecture.options) if gpu_present() else ()),
+        *OPTIONS,
+        *((INJECTION,) if architecture.takes_vectors else ()),
+    )
     if not architecture.keeps_state:
         return options, {}
     return (*options, *STATES, *(() if gpu_present() else ON_A_CPU)), {} if gpu_present() else FLOAT32_STATES

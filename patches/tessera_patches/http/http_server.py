@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -76,7 +75,7 @@ def _or_end() -> Iterator[None]:
             yield
     except SystemExit as error:
         # Now: SGLang watches its children, and may end this process by a signal when it finds them dead.
-        print(error.code, file=sys.stderr, flush=True)  # noqa: T201 - as Python does at the end
+        apply.write_line(str(error.code))
         for child in _children:
             kill_process_tree(child)
         raise SystemExit(1) from error

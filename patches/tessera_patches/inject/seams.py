@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.places import BATCH, FORWARD_BATCH, LOGPROBS, MANAGERS, REQ, REQUEST, RUNNER, TOKENIZER, WORKER
+from tessera_patches.core.places import (
+    BATCH,
+    FORWARD_BATCH,
+    LOGPROBS,
+    MANAGERS,
+    REQ,
+    REQUEST,
+    RUNNER,
+    TOKENIZER,
+    WORKER,
+)
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 SEAMS = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -98,7 +97,7 @@ def _end_unless(*stages: Runs) -> None:
     try:
         check(*stages)
     except StartRefused as error:
-        print(apply.refusal_line(error), file=sys.stderr, flush=True)  # noqa: T201 - as `SystemExit` does
+        apply.write_line(apply.refusal_line(error))
         # At once: SGLang watches its children, and would end this process by a signal when it finds them dead.
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tessera.launching.command import has_replicas
 from tessera.launching.server import Progress, Server
 from tessera_testing.tiny import TINY
 
@@ -63,7 +64,8 @@ class ServerPool:
     ) -> Server:
         """Return a server with these options: a running one, or else a new one.
 
-        It stays up at least until `get` has returned `most` others. If ``spawned``, it was started as users start it.
+        It stays up at least until `get` has returned `most` others; one with replicas only until another is asked for:
+        its controller polls for work without a pause, a core of two. If ``spawned``, it was started as users start it.
 
         Raises:
             ServerStartError: it did not start.
@@ -74,6 +76,8 @@ class ServerPool:
         if server is not None and server.exit_code is not None:
             server.stop()  # a test has killed it: nothing of it may remain beside the new one
             server = None
+        for other in [other for other in self._servers if has_replicas(other[1])]:
+            self._servers.pop(other).stop()
         if server is None:
             server = self._start(Server if spawned else self._make, args, model, env)
         self._servers[key] = server
