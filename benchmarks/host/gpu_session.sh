@@ -12,6 +12,7 @@
 #   states       raw states beside the stock server's                      110 s
 #   up_injection  two more                                                 100 s
 #   small        candidates, pooling, what a step costs the host            60 s
+#   local_generation  candidates beside transformers in this process       200 s (reckoned)
 #   encode       /encode, cached prompts, streams; PIECES                  280 s
 #   injection    injection                                                 200 s
 #   toploc       fingerprints; ROUNDS                                      250 s
@@ -118,6 +119,8 @@ shapes() { # one on each GPU at a time; where one does not start, the others are
   done
   wait
 }
+
+local_generation() { bench bench_candidates 400 --rounds 3 --local /tmp/m8b --out "$out/local.jsonl"; }
 
 encode() {
   for piece in ${PIECES:-throughput cached streams}; do

@@ -1,4 +1,4 @@
-"""``pip install 'sglang-tessera[client]'`` is enough: neither SGLang nor torch is needed, nor anything of theirs."""
+"""``pip install '.[client]'`` is enough: neither SGLang nor torch is needed, nor anything of theirs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_nothing_but_the_client_extra_is_imported() -> None:
     assert found.returncode == 1, found.stderr
     refused, local, checked, _ = found.stdout.splitlines()
     assert "nothing answers at http://127.0.0.1:9" in refused
-    assert "pip install 'sglang-tessera[local]'" in local
+    assert "pip install '.[local]'" in local
     assert checked.startswith("FAIL  generates a token")
 
 
@@ -89,4 +89,4 @@ def test_commands_of_the_base() -> None:
     """Without any extra the command still runs, and says what is missing."""
     found = run(COMMANDS, frozenset())
     assert found.returncode == 1, found.stderr
-    assert "pip install 'sglang-tessera[client]'" in found.stdout
+    assert "pip install '.[client]'" in found.stdout

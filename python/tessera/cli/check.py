@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tessera.cli.connection import add_api_key
+from tessera.installing import install
 
 if TYPE_CHECKING:
     from tessera.client.check import Finding
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         from tessera.client import Client
         from tessera.client.check import findings
     except ModuleNotFoundError as error:
-        print(f"tessera check needs the client library ({error}): pip install 'sglang-tessera[client]'")
+        print(f"tessera check needs the client library ({error}); {install('client')}")
         return 1
     try:
         client = Client(options.url, api_key=options.api_key)

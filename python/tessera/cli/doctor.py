@@ -12,6 +12,7 @@ from tessera import __version__, config
 from tessera.cli import doctor_server
 from tessera.cli.connection import add_api_key
 from tessera.cli.doctor_server import FEATURES, Finding, safe_starlette
+from tessera.installing import install
 
 PACKAGES = ("sglang", "torch", "triton", "sglang-kernel", "transformers", "starlette")
 
@@ -48,7 +49,7 @@ def _versions() -> Iterator[Finding]:
         try:
             found = version(name)
         except PackageNotFoundError:
-            yield Finding(False, name, "not installed; run: pip install 'sglang-tessera[engine]'")
+            yield Finding(False, name, f"not installed; {install('engine')}")
             continue
         if name == "starlette" and not safe_starlette(found):
             yield Finding(False, name, f"{found}: CVE-2026-48710; run: pip install 'starlette>=1.0.1'")
@@ -58,7 +59,7 @@ def _versions() -> Iterator[Finding]:
 
 def _plugin() -> Iterator[Finding]:
     found = [e for e in entry_points(group="sglang.srt.plugins") if e.value == "tessera.plugin:register"]
-    detail = "SGLang will load tessera.plugin" if found else "not registered; run: pip install sglang-tessera"
+    detail = "SGLang will load tessera.plugin" if found else f"not registered; {install()}"
     yield Finding(len(found) == 1, "plugin", f"registered {len(found)} times" if len(found) > 1 else detail)
 
 

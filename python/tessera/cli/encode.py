@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.cli.connection import add_api_key
+from tessera.installing import install
 
 if TYPE_CHECKING:
     from tessera.client.options import EncodeOptions
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
         bulk.check_ray()
     except ModuleNotFoundError as error:
-        print(f"tessera encode needs Ray Data and the client ({error}): pip install 'sglang-tessera[encode]'")
+        print(f"tessera encode needs Ray Data and the client ({error}); {install('encode')}")
         return 1
     columns = Columns(options.id_column, options.text_column)
     how = _options(options)

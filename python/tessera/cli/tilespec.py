@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tessera.installing import install
 from tessera.launching.command import gpu_present
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _show(options: argparse.Namespace) -> int:
         try:
             from tessera.tilespec.plot import plot
         except ImportError:
-            return _fail("--png needs matplotlib; run: pip install 'sglang-tessera[plot]'")
+            return _fail(f"--png needs matplotlib; {install('plot')}")
         plot(profile.costs, options.png)
         print(f"plot: {options.png}")
     return 0

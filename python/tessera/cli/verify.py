@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS
 from tessera.cli.connection import add_api_key
+from tessera.installing import install
 
 PASS, FAIL, UNVERIFIABLE = 0, 1, 2
 
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from tessera.client import Claim, Client, ClientError, Retry, Timeouts
     except ModuleNotFoundError as error:
-        print(f"tessera verify needs the client library ({error}): pip install 'sglang-tessera[client]'")
+        print(f"tessera verify needs the client library ({error}); {install('client')}")
         return UNVERIFIABLE
     try:
         claims = read(json.loads(options.response.read_text(encoding="utf-8")), options.nonce, options.lora_path)

@@ -1,6 +1,6 @@
 """The client library: generate, embed and verify over HTTP, or with a model in this process, by one interface.
 
-It needs httpx and numpy only (``pip install 'sglang-tessera[client]'``), neither SGLang nor torch.
+It needs httpx and numpy only (``pip install '.[client]'`` in a checkout), neither SGLang nor torch.
 
 Example::
 

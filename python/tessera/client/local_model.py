@@ -8,6 +8,7 @@ from tessera.client.errors import Unsupported
 from tessera.client.options import Prompt
 from tessera.client.results import Floats
 from tessera.errors import BadRequest, Described
+from tessera.installing import install
 
 
 class LocalModel:
@@ -26,8 +27,8 @@ class LocalModel:
             from transformers import AutoModelForCausalLM, AutoTokenizer
         except ImportError as error:
             raise Unsupported(
-                f"a local model needs torch and transformers ({error}): pip install 'sglang-tessera[local]'; a server "
-                "is named by its URL, http://…"
+                f"a local model needs torch and transformers ({error}); {install('local')}; a server is named "
+                "by its URL, http://…"
             ) from error
         self.torch = torch
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
