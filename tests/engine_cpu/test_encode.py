@@ -1,4 +1,4 @@
-"""``tessera encode`` against a real server. Ray only divides the work: a loop replaces it, but in the last test."""
+"""``tessera encode`` against a real server. A loop replaces Ray, which divides the work; ``tests/clients`` has it."""
 
 from __future__ import annotations
 
@@ -97,10 +97,3 @@ def test_the_next_server(server: Server, tmp_path: Path) -> None:
     assert encode(job, part, rows).shape == (len(TEXTS), len(probe))
     with pytest.raises(ValueError, match="another model"):
         encode(Job(tmp_path, job.columns, job.servers, None, {}, 60, -probe), part, rows)
-
-
-def test_with_ray(command: list[str], tmp_path: Path, hf: HuggingFace) -> None:
-    """The whole command, where Ray is installed."""
-    pytest.importorskip("ray", reason="tessera encode's extra is not installed")
-    assert main(command) == 0
-    check(tmp_path / "out", hf)
