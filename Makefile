@@ -68,7 +68,7 @@ test-unit: venv ## the tests that need no engine (seconds)
 
 test-kernels: venv ## the Triton kernels, in Triton's interpreter (a minute)
 	@echo "== kernels in Triton's interpreter"
-	@$(PYTEST) $(TWO) tests/kernels -m "not gpu"
+	@$(PYTEST) $(TWO) tests/kernels -m "$(MARKS)"
 
 test-rest: venv ## every other test that needs no GPU: starts real servers (minutes)
 	@echo "== contract and engine tests (real servers on this machine: minutes)"

@@ -117,7 +117,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
 
 @pytest.mark.parametrize(
     "dice",
-    ["standalone", "eagle-likeliest-on-two-ranks", FEW, *only_in_full("eagle3", "eagle-on-two-ranks")],
+    ["standalone", "eagle-likeliest-on-two-ranks", *only_in_full(FEW, "eagle3", "eagle-on-two-ranks")],
     indirect=True,
 )
 def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
@@ -184,7 +184,7 @@ GREEDY_PENALTIES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    "dice", ["standalone", "eagle", "eagle3-trees", *only_in_full("standalone-trees")], indirect=True
+    "dice", ["standalone", "eagle3-trees", *only_in_full("eagle", "standalone-trees")], indirect=True
 )
 def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
     """Each token is the reference's with what all tokens before it take off, in batches, and after retractions.
@@ -216,7 +216,7 @@ def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: py
 
 
 @pytest.mark.parametrize(
-    "dice", ["standalone", "eagle-likeliest-on-two-ranks", FEW, *only_in_full("eagle-on-two-ranks")], indirect=True
+    "dice", ["standalone", "eagle-likeliest-on-two-ranks", *only_in_full(FEW, "eagle-on-two-ranks")], indirect=True
 )
 def test_dice_do_not_change_penalties_of_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """1,000 tokens with penalties, and as many with min-p, lie where they should; without either they do not."""

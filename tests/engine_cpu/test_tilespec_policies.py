@@ -13,6 +13,7 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.trace import Trace
 from tessera_testing.drafts import chain, drafting, write_knowing_most
 from tessera_testing.generate import generate
+from tessera_testing.marks import only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 
@@ -58,7 +59,7 @@ def forced(
     return pool.get(*options, "--tile-spec", "--tile-spec-trace", str(trace), env=env), trace
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["ragged", *only_in_full("uniform")])
 def test_a_forced_policy_does_not_change_the_tokens(
     server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, policy: str
 ) -> None:
@@ -87,7 +88,7 @@ def knowing_most(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("picks", "knows"),
     [
-        pytest.param("", "all", id="CPU"),
+        pytest.param("", "all", id="CPU", marks=pytest.mark.full),
         pytest.param("pick-as-on-gpu", "all", id="GPU", marks=pytest.mark.full),
         pytest.param("pick-as-on-gpu", "most", id="GPU-knowing-most"),
     ],

@@ -14,8 +14,8 @@ LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 200)
 """Around the edges of a tile of 64 rows."""
 MAXIMA = (1, 65, 128)
 """Few, and none over wide rows: the interpreter needs a fifth of a second for each 64 columns of one."""
-SHAPES = [(100, torch.float32), (64, torch.bfloat16), (70, torch.float16), (1, torch.float32)]
-SHAPES += [(hidden, torch.bfloat16) for hidden in (2048, 4096, 8192)]
+SHAPES = [(100, torch.float32), (64, torch.bfloat16), (70, torch.float16), (1, torch.float32), (2048, torch.bfloat16)]
+WIDE = [pytest.param(hidden, torch.bfloat16, marks=pytest.mark.full) for hidden in (4096, 8192)]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def arrived(found: torch.Tensor) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize(("hidden", "dtype"), SHAPES)
+@pytest.mark.parametrize(("hidden", "dtype"), [*SHAPES, *WIDE])
 def test_pooling(device: str, hidden: int, dtype: torch.dtype) -> None:
     """Spans of every length, from scattered slots; the slots that no span has are NaN, and are not read."""
     rng = torch.Generator().manual_seed(hidden)
