@@ -43,6 +43,7 @@ SERVERS = {
     "eagle-on-two-ranks": (*drafting("EAGLE", chain(5)), *TWO_RANKS),
 }
 ENDS = json.loads((TINY / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
+IN_EVERY_RUN = ("standalone", "eagle-on-two-ranks", "eagle3-trees")
 FEW = "eagle3-few"
 """With a head that knows nine tenths of the target's tokens."""
 CHANCE = 1e-5
@@ -57,7 +58,10 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     return drafting("EAGLE3", chain(5), write_knowing_most(tmp_path_factory.mktemp("few")))
 
 
-@pytest.fixture(scope="module", params=[*SERVERS, FEW])
+@pytest.fixture(
+    scope="module",
+    params=[*IN_EVERY_RUN, *only_in_full(*(name for name in (*SERVERS, FEW) if name not in IN_EVERY_RUN))],
+)
 def dice(request: pytest.FixtureRequest, server_pool: ServerPool, few: tuple[str, ...]) -> Server:
     """A server in which dice decide how much to draft and to verify, and which retracts requests."""
     options = few if request.param == FEW else SERVERS[request.param]
@@ -117,7 +121,7 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
 
 @pytest.mark.parametrize(
     "dice",
-    ["standalone", "eagle-likeliest-on-two-ranks", *only_in_full(FEW, "eagle3", "eagle-on-two-ranks")],
+    ["standalone", *only_in_full("eagle-on-two-ranks", "eagle-likeliest-on-two-ranks", FEW, "eagle3")],
     indirect=True,
 )
 def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
@@ -216,7 +220,9 @@ def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: py
 
 
 @pytest.mark.parametrize(
-    "dice", ["standalone", "eagle-likeliest-on-two-ranks", *only_in_full(FEW, "eagle-on-two-ranks")], indirect=True
+    "dice",
+    ["standalone", *only_in_full("eagle-on-two-ranks", "eagle-likeliest-on-two-ranks", FEW)],
+    indirect=True,
 )
 def test_dice_do_not_change_penalties_of_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """1,000 tokens with penalties, and as many with min-p, lie where they should; without either they do not."""

@@ -14,6 +14,7 @@ import pytest
 
 from tessera.launching.server import Server
 from tessera_testing.claims import claim_of, post, proven, verdicts
+from tessera_testing.marks import only_in_full
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.refusal import expect_refusal
 from tessera_testing.tiny import TINY
@@ -28,7 +29,7 @@ WAYS = {
 PROMPT = [5, 6, 7, 8]
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=["own-app", *only_in_full("serve", "spawned")])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """As libraries start it, and as SGLang advises."""
     with Server(TINY, env=OURS, launched_by=WAYS[request.param]) as server:
@@ -49,6 +50,7 @@ def test_all_of_it_is_there(server: Server, hf: HuggingFace) -> None:
     assert told["on"] == ["rows", "inject", "fingerprints"]
 
 
+@pytest.mark.full
 def test_schedulers_without_our_hooks() -> None:
     """The server would answer without what was asked for: it does not start."""
     log = expect_refusal(TINY, env=OURS, launched_by=(SCRIPT, "own-scheduler"))
