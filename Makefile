@@ -41,7 +41,7 @@ $(OTHER)/.tessera-installed: setup.py pyproject.toml
 demo: venv ## start a real server, send real requests, show what comes back
 	@$(RUN) examples/demo.py
 
-test: lint test-unit test-kernels test-rest ## lint, then the tests that need no GPU: every pair of options
+test: lint test-unit test-kernels test-rest ## lint, then the tests that need no GPU: pairs of options
 test-all: MARKS := $(ALL)
 test-all: test ## the same with every combination: before each landing that changes what servers do
 

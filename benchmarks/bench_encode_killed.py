@@ -2,7 +2,7 @@
 
 Two CPU servers of the tiny model. At 15 % of the files a worker of Ray is killed, at 30 % a server, which is started
 again at once, at 60 % the command with all that it started, which is then run again. At the end every id is counted,
-and the vectors of a sample are compared with those of single requests. Example:
+and the vectors of a sample are compared with those of single requests. `make test-clients` has installed it. Example:
 
   python benchmarks/bench_encode_killed.py --out benchmarks/results/encode-killed.jsonl
 """
@@ -79,9 +79,12 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--rows-per-file", type=int, default=1024)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--python", default=".clients/venv/bin/python", help="has tessera encode (default %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, options.out.open("w") as out:
-        tell({"kind": "provenance", "ray": version("ray"), "pyarrow": version("pyarrow"), **provenance()}, out)
+        asked = [options.python, "-c", "import ray; print(ray.__version__)"]
+        ray = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        tell({"kind": "provenance", "ray": ray, "pyarrow": version("pyarrow"), **provenance()}, out)
         texts = documents(options.documents, Path(folder, "docs.parquet"))
         servers = [server(free_port()), server(free_port())]
         try:
@@ -100,7 +103,7 @@ def measured(options: argparse.Namespace, folder: Path, servers: list[Server], t
     urls = ",".join(one.url for one in servers)
     files = ["--input", str(folder / "docs.parquet"), "--output", str(output)]
     rows = ["--rows-per-file", str(options.rows_per_file)]
-    command = [sys.executable, "-m", "tessera.cli", "encode", *files, "--servers", urls, *rows]
+    command = [options.python, "-m", "tessera.cli", "encode", *files, "--servers", urls, *rows]
 
     def done(share: float) -> Callable[[], bool]:
         return lambda: len(list(output.glob("part-*.parquet"))) * options.rows_per_file >= share * len(texts)
