@@ -132,7 +132,7 @@ def measured(options: argparse.Namespace, folder: Path, servers: list[Server], t
     return {
         "kind": "encode-killed",
         "documents": len(texts),
-        "killed": [worker, f"server {servers[1].url}", "the command"],
+        "killed": [" ".join(worker.split()), f"server {servers[1].url}", "the command"],
         "files_before_second_run": kept,
         "exit_of_second_run": second.returncode,
         "twice": sum(count > 1 for count in counts.values()),
