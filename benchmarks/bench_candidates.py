@@ -84,9 +84,10 @@ def local_ways(folder: Path) -> dict[str, Way]:
 
     device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
     with torch.device(device):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=dtype).eval()
-    if any(folder.glob("*.safetensors")):
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+        if any(folder.glob("*.safetensors")):
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+        else:
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=dtype).eval()
 
     def generate(prompts: Prompts, tokens: int, candidates: int) -> None:
         ids = torch.tensor(prompts, device=device)

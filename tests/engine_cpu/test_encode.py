@@ -7,9 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tessera.bulk import run as bulk
@@ -17,20 +14,15 @@ from tessera.bulk.documents import Columns, Part, Rows
 from tessera.bulk.job import Job, encode, run
 from tessera.cli import main
 from tessera.launching.server import Server
+from tessera_testing.documents import TEXTS, check, encoding
 from tessera_testing.free_port import free_port
-from tessera_testing.reference import HuggingFace, relative_error
-
-FLOAT32_ERROR = 1e-5
-TEXTS = [f"def f{i}(x):" for i in range(7)]
+from tessera_testing.reference import HuggingFace
 
 
 @pytest.fixture
 def command(server: Server, tmp_path: Path) -> list[str]:
     """Files of two documents each."""
-    docs = tmp_path / "docs.jsonl"
-    docs.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)))
-    files = ["--input", str(docs), "--output", str(tmp_path / "out"), "--rows-per-file", "2"]
-    return ["encode", *files, "--servers", server.url, "--patience", "0"]
+    return [*encoding(tmp_path, server.url), "--patience", "0"]
 
 
 @pytest.fixture
@@ -52,15 +44,6 @@ def looped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(bulk, "_encoded", encoded)
     monkeypatch.setattr(bulk, "check_ray", lambda: None)
     return numbers
-
-
-def check(output: Path, hf: HuggingFace) -> None:
-    """Every document once, with the mean of its rows."""
-    table = pa.concat_tables([pq.read_table(path) for path in sorted(output.glob("*.parquet"))])
-    assert table["id"].to_pylist() == list(range(len(TEXTS)))
-    for text, vector in zip(TEXTS, table["embedding"].to_pylist(), strict=True):
-        expected = hf.pooled(hf.tokenizer(text)["input_ids"], [], "mean", "prompt")
-        assert relative_error(np.array(vector), expected) <= FLOAT32_ERROR
 
 
 def test_it_goes_on(command: list[str], looped: list[int], tmp_path: Path, hf: HuggingFace) -> None:

@@ -75,7 +75,7 @@ QUANTIZED = {
         ("--dtype", "bfloat16", "--kv-cache-dtype", "fp8_e4m3"), 0.99, 0.998, lambda _: (TINY, HuggingFace(TINY))
     ),
     "fp8-weights": Quantized(
-        ("--dtype", "bfloat16", "--quantization", "fp8"), 0.98, 0.99, lambda _: (TINY, fp8_reference())
+        ("--dtype", "bfloat16", "--quantization", "fp8"), 0.98, 0.995, lambda _: (TINY, fp8_reference())
     ),
     "awq": Quantized(("--dtype", "float16", "--quantization", "awq"), 0.999, 0.9999, awq, "awq-in-triton"),
 }

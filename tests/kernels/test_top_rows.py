@@ -23,7 +23,13 @@ def parts(row: torch.Tensor, topk: int, values: int) -> tuple[np.ndarray, np.nda
 
 
 @pytest.mark.parametrize(
-    ("hidden_size", "topk", "dtype"), [(64, 128, torch.bfloat16), (1500, 32, torch.float16), (96, 101, torch.float32)]
+    ("hidden_size", "topk", "dtype"),
+    [
+        (64, 128, torch.bfloat16),
+        (1500, 32, torch.float16),
+        pytest.param(5000, 32, torch.float16, marks=pytest.mark.full),
+        (96, 101, torch.float32),
+    ],
 )
 def test_the_largest_are_found(device: str, hidden_size: int, topk: int, dtype: torch.dtype) -> None:
     """Short, long, masked chunks; fewer values than ``topk``; a width that is no power of two; NaN and infinity."""
