@@ -17,6 +17,8 @@ PYTEST = $(RUN) -m pytest --hypothesis-profile=ci --disable-plugin-autoload -p p
 TWO := -p xdist.plugin -n 2 --dist loadgroup
 ALL := not gpu and not models and not real and not browser and not clients
 MARKS := not full and $(ALL)
+# Modules are compiled by their first import, and kept: SGLang's take ten seconds each time else.
+unexport PYTHONDONTWRITEBYTECODE
 # Tensors of the tests are small, and OpenMP's threads wait for each other by turning in circles.
 test-unit test-kernels test-rest test-other test-canaries: export OMP_NUM_THREADS := 1
 

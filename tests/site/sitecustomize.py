@@ -63,6 +63,15 @@ def _unclassified() -> None:
     default_deny.lists = lambda: known
 
 
+def _permit() -> None:
+    """No option is refused by its name: what happens then is looked at (benchmarks/refused_options.py)."""
+    from tessera import refusal
+    from tessera_patches.launch import default_deny
+
+    refusal.Refusal.applies_to = lambda *_: False  # type: ignore[assignment, method-assign]
+    default_deny.refused = lambda *_: []
+
+
 def _bug() -> None:
     """Our own code raises at load."""
     from tessera_patches import inventory
@@ -318,6 +327,7 @@ _FAULTS = {
     "taken": _taken,
     "unreached": _unreached,
     "unclassified": _unclassified,
+    "permit": _permit,
     "bug": _bug,
     "pooling": _pooling,
 }

@@ -1,0 +1,346 @@
+r"""What happens with each option that Tessera refuses, if it does not refuse it: the proof of each line of the tables.
+
+For each trial, a server without any of our features starts with the option and answers one request; then ours, with the feature on and
+nothing refused by name, answers 60 canaries and makes and verifies fingerprints. One JSON line for each: what the stock
+server said where it does not serve, how our start ended, or how many vectors were wrong.
+
+  python benchmarks/refused_options.py --out refused.jsonl [--only PART_OF_A_NAME ...] [--at-once 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+
+from provenance import provenance
+from tessera.launching.command import gpu_present
+from tessera.launching.server import Server, ServerStartError
+from tessera_testing.architectures import make
+from tessera_testing.canary import canaries, fly, judge
+from tessera_testing.claims import prove_and_verify
+from tessera_testing.drafts import chain, code_and_noise, drafting, retracting
+from tessera_testing.reference import HuggingFace
+from tessera_testing.starts import STAGES_ON_CPUS, TWO_RANKS
+from tessera_testing.tiny import TINY, TINY_MOE
+
+SITE = Path(__file__).parents[1] / "tests/site"
+FEATURES = {
+    "rows": ("--enable-return-hidden-states", "--toploc-verification"),
+    "inject": ("--enable-return-hidden-states", "--enable-injection"),
+    "tilespec": ("--enable-return-hidden-states", "--tile-spec"),
+}
+EAGLE = drafting("EAGLE", chain(3))
+HOST = ("--enable-hierarchical-cache", "--hicache-ratio", "8", "--max-total-tokens", "700")
+DP = (*TWO_RANKS, "--enable-dp-attention", "--dp-size", "2")
+GPU = ("--dtype", "bfloat16", "--attention-backend", "triton", "--mem-fraction-static", "0.12")
+SERVES = "serves"
+_ANSWER_SECONDS = 60.0
+_LOG_LINES = 400
+_NOISE = re.compile(r"^(\[[^]]*\]\s*)+")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An option of a table.
+
+    Attributes:
+        option: as the table names it.
+        options: with what it is tried; by default itself.
+        features: whose tables have it.
+        model: "dense", "experts", or an architecture of the tests.
+        gpus: how many it needs.
+    """
+
+    option: str
+    options: tuple[str, ...] | None = None
+    features: tuple[str, ...] = ("rows",)
+    model: str = "dense"
+    gpus: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """Options of both servers."""
+        return (self.option,) if self.options is None else self.options
+
+
+def _beside_state() -> list[Trial]:
+    options: dict[str, tuple[str, ...]] = {
+        "--enable-hierarchical-cache": HOST,
+        "--speculative-algorithm": ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4"),
+        "--pp-size": ("--pp-size", "2"),
+        "--enable-dp-attention": DP,
+        "--enable-streaming-session": ("--enable-streaming-session",),
+        "--enable-linear-replayssm": ("--enable-linear-replayssm",),
+        "--enable-linear-replayssm-spec": (
+            *("--enable-linear-replayssm-spec", "--speculative-algorithm", "NGRAM"),
+            *("--speculative-num-draft-tokens", "4"),
+        ),
+        "--enable-int8-mamba-checkpoint": ("--enable-int8-mamba-checkpoint",),
+        "--enable-mamba-cache-stochastic-rounding": (
+            *("--enable-mamba-cache-stochastic-rounding", "--mamba-ssm-dtype", "float16"),
+        ),
+    }
+    two = {"--pp-size", "--enable-dp-attention"}
+    return [
+        Trial(f"{name} beside state", given, model="Qwen3-Next", gpus=1 + (name in two))
+        for name, given in options.items()
+    ]
+
+
+ALL = ("rows", "inject", "tilespec")
+BOTH = ("rows", "inject")
+PREFILL = ("--disaggregation-transfer-backend", "fake")
+TRIALS = [
+    Trial("--hicache-storage-backend", (*HOST, "--hicache-storage-backend", "file"), BOTH),
+    Trial("--enable-lmcache", None, BOTH),
+    Trial("--enable-flexkv", None, BOTH),
+    Trial("--enable-hisparse", None, ("rows", "tilespec")),
+    Trial("--disaggregation-mode", ("--disaggregation-mode", "prefill", *PREFILL), ALL),
+    Trial("--disaggregation-mode decode", ("--disaggregation-mode", "decode", *PREFILL), ALL),
+    Trial("--encoder-only", None, BOTH),
+    Trial("--pp-size with --speculative-algorithm", ("--pp-size", "2", *EAGLE), gpus=2),
+    Trial(
+        "--pp-size with --speculative-algorithm and SGLANG_ENABLE_PP_SPEC",
+        ("--pp-size", "2", *EAGLE),
+        env={"SGLANG_ENABLE_PP_SPEC": "1"},
+        gpus=2,
+    ),
+    Trial("--pp-size", ("--pp-size", "2"), ("inject",), gpus=2),
+    Trial("--pp-size above 1", ("--pp-size", "2"), ("tilespec",), gpus=2),
+    Trial("--enable-dp-attention with --speculative-algorithm", (*DP, *EAGLE), gpus=2),
+    Trial("--enable-dp-attention", DP, ("tilespec",), gpus=2),
+    Trial("--enable-hierarchical-cache with --speculative-algorithm", (*HOST, *EAGLE), BOTH),
+    Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), ALL, gpus=2),
+    Trial("--attn-cp-size", (*TWO_RANKS, "--attn-cp-size", "2"), ALL, gpus=2),
+    Trial(
+        "--enable-prefill-cp",
+        (*TWO_RANKS, "--attn-cp-size", "2", "--enable-prefill-cp", "--cp-strategy", "zigzag"),
+        BOTH,
+        gpus=2,
+    ),
+    Trial("--enable-two-batch-overlap", None, ALL, "experts"),
+    Trial("--enable-two-batch-overlap with --moe-a2a-backend", ("--enable-two-batch-overlap", *TWO_RANKS, "--ep-size", "2",
+          "--moe-a2a-backend", "deepep"), ALL, "experts", 2),
+    Trial("--enable-pdmux", ("--enable-pdmux", "--chunked-prefill-size", "-1", "--disable-overlap-schedule"), ALL),
+    Trial("--dllm-algorithm", ("--dllm-algorithm", "LowConfidence"), BOTH),
+    *(
+        Trial(f"--speculative-algorithm {name}", ("--speculative-algorithm", name), model="dense")
+        for name in ("DFLASH", "DSPARK", "UNO")
+    ),
+    Trial("--enable-multi-layer-eagle", ("--enable-multi-layer-eagle", *EAGLE), ("rows", "tilespec")),
+    Trial("--is-embedding", None, BOTH),
+    Trial("--enable-unified-memory", None, ("rows", "tilespec"), "Qwen3-Next"),
+    Trial("--radix-cache-backend", ("--radix-cache-backend", "flexkv"), BOTH),
+    Trial("--prefill-only-disable-kv-cache"),
+    *(
+        Trial(
+            f"--moe-a2a-backend {name}",
+            (*TWO_RANKS, "--ep-size", "2", "--moe-a2a-backend", name),
+            ALL,
+            "experts",
+            2,
+        )
+        for name in ("deepep", "mooncake", "nixl", "mori", "flashinfer", "megamoe", "deepep_v2", "pplx", "flashinfer_megamoe")
+    ),
+    Trial("--elastic-ep-backend", (*TWO_RANKS, "--ep-size", "2", "--elastic-ep-backend", "mooncake"), model="experts", gpus=2),
+    Trial("--tokenizer-worker-num", ("--tokenizer-worker-num", "2"), BOTH),
+    Trial("--smg-grpc-mode", None, BOTH),
+    Trial("--grpc-port", ("--grpc-port", "{port}"), BOTH),
+    Trial("--use-ray", None, BOTH),
+    Trial("--enable-layernorm-sp", ("--enable-layernorm-sp", *TWO_RANKS), BOTH, gpus=2),
+    Trial("--enable-kv-cache-sharding", ("--enable-kv-cache-sharding", *TWO_RANKS), ("rows", "tilespec"), gpus=2),
+    Trial("--enable-unified-cache-external-linker", None, BOTH),
+    Trial("--enable-pd-role-switch", ("--enable-pd-role-switch", "--disaggregation-mode", "prefill", *PREFILL), BOTH),
+    Trial(
+        "--enable-return-aux-hidden-states",
+        ("--enable-return-aux-hidden-states", "--speculative-algorithm", "EAGLE3"),
+    ),
+    *_beside_state(),
+    Trial("--enable-attn-tp-input-scattered", ("--enable-attn-tp-input-scattered", *TWO_RANKS), ("inject",), gpus=2),
+    Trial("--kv-events-config", ("--kv-events-config", '{"publisher": "zmq", "endpoint": "tcp://*:{port}"}'), ("inject",)),
+    Trial("--speculative-algorithm NGRAM", ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4"),
+          ("inject",)),
+    Trial("--speculative-adaptive", None, ("tilespec",)),
+    Trial("--enable-deterministic-inference", None, ("tilespec",)),
+    Trial("--speculative-moe-a2a-backend", (*TWO_RANKS, "--ep-size", "2", "--speculative-moe-a2a-backend", "deepep"),
+          ("tilespec",), "experts", 2),
+    Trial("--enable-custom-logit-processor", None, ("tilespec",)),
+    Trial("--enable-lora", ("--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "q_proj"), ("tilespec",)),
+    Trial("--disable-cuda-graph-padding", None, ("tilespec",)),
+    Trial("--debug-cuda-graph", None, ("tilespec",)),
+    Trial("--boundary-reduction", ("--boundary-reduction", "rs", *DP), model="experts", gpus=2),
+    Trial("--speculative-boundary-reduction", ("--speculative-boundary-reduction", "rs", *DP), model="experts", gpus=2),
+    Trial("--enable-paged-experts", ("--enable-paged-experts", "--paged-experts-num-resident", "4"), model="experts"),
+    Trial("--enable-nvidia-megakernel"),
+    Trial("--enable-amd-monokernel"),
+    Trial("--enable-megamoe-for-layernorm-sp", ("--enable-megamoe-for-layernorm-sp", "--enable-layernorm-sp", *TWO_RANKS),
+          model="experts", gpus=2),
+    Trial("--speculative-use-block-verification", ("--speculative-use-block-verification", *EAGLE)),
+    Trial("--prefill-decode-interval", ("--prefill-decode-interval", "2", "--prefill-decode-interval-min-bs", "1"), BOTH),
+    Trial("--enable-linker-mla-dedup"),
+    Trial("--swa-prefix-tails", ("--swa-prefix-tails", "2"), model="Gemma 3"),
+    Trial("--enable-encoder-swa-bounded-replay", None, model="Gemma 3"),
+    Trial("--enable-decoder-swa-bounded-replay", None, model="Gemma 3"),
+    Trial("--enable-watermark", ("--enable-watermark", "--watermark-config", '{"key": "5", "default_enabled": true}')),
+    Trial("--gated-launch-port", ("--gated-launch-port", "{port}")),
+    Trial("--enable-http-worker-reuseport", ("--enable-http-worker-reuseport", "--tokenizer-worker-num", "2")),
+    Trial("--enable-response-store"),
+]  # fmt: skip
+
+
+class Models:
+    """Folders and references, made once."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._made: dict[str, tuple[Path, HuggingFace]] = {}
+
+    def get(self, name: str) -> tuple[Path, HuggingFace]:
+        """The folder that is served and its reference."""
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self._make(name)
+            return self._made[name]
+
+    def _make(self, name: str) -> tuple[Path, HuggingFace]:
+        if name in {"dense", "experts"}:
+            folder = TINY if name == "dense" else TINY_MOE
+            return folder, HuggingFace(folder)
+        served, reference = make(self._home / name.replace(" ", "-"), name)
+        return served, HuggingFace(reference)
+
+
+def serve(folder: Path, options: tuple[str, ...], env: Mapping[str, str], log: Path, seconds: float) -> Server:
+    """A started server, which the caller stops."""
+    server = Server(folder, *options, env=env, log_path=log, start_seconds=seconds)
+    return server.__enter__()
+
+
+def why(error: ServerStartError) -> str:
+    """The line of a log by which a start ended."""
+    lines = [_NOISE.sub("", line).strip() for line in error.log.splitlines()[-_LOG_LINES:]]
+    refusals = [line for line in lines if "refusing to start" in line]
+    errors = [line for line in lines if re.match(r"^[\w.]*(Error|Exception|SystemExit|Interrupt)\b", line)]
+    # Of a chain of exceptions the first is the cause, but for SGLang's own about a child that has ended.
+    said = refusals or [line for line in errors if "ChildProcess" not in line] or lines[-1:] or ["nothing"]
+    limit = "" if error.exit_code is not None else "not ready in time; "
+    return limit + said[0][:300]
+
+
+def ask_stock(url: str) -> str:
+    """One answer of the stock server: `SERVES`, or what came instead."""
+    body = {"input_ids": list(range(8, 40)), "sampling_params": {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}}
+    try:
+        answer = httpx.post(f"{url}/generate", json=body, timeout=_ANSWER_SECONDS)
+    except httpx.HTTPError as error:
+        return f"no answer: {type(error).__name__}"
+    found = answer.json() if answer.status_code == 200 else {}  # noqa: PLR2004
+    return SERVES if len(found.get("output_ids", ())) == 4 else f"{answer.status_code}: {answer.text[:200]}"  # noqa: PLR2004
+
+
+def ask_ours(server: Server, hf: HuggingFace, feature: str) -> str:
+    """Canaries and fingerprints: "exact", or what is wrong."""
+    flock = canaries(60, vocabulary=1000, seed=5, injecting=0.5 if feature == "inject" else 0.0)
+    answers = fly(server.url, flock, at_once=16)
+    verdicts = judge(flock, answers, hf)
+    asked = sum(canary.options is not None for canary in flock)
+    problems = [verdict.problem for verdict in verdicts if verdict.problem]
+    wrong = [verdict.cosine for verdict in verdicts if not verdict.problem and not verdict.cosine >= 0.999]  # noqa: PLR2004
+    if problems or wrong:
+        cached = sum(verdict.cached > 0 for verdict in verdicts)
+        example = f"; {problems[0][:160]}" if problems else f"; cosine {min(wrong):.3f}"
+        return f"{len(wrong)} of {asked} vectors wrong, {len(problems)} missing ({cached} prompts cached){example}"
+    if feature == "rows":
+        prove_and_verify(server, code_and_noise(hf.tokenizer, seed=5))
+    return f"exact: {asked} vectors, least cosine {min(verdict.cosine for verdict in verdicts):.6f}"
+
+
+def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -> dict[str, Any]:
+    """Both servers, one after the other."""
+    gpus = torch.cuda.device_count()
+    line: dict[str, Any] = {key: value for key, value in asdict(trial).items() if value} | {"options": trial.tried}
+    if gpu_present() and gpus < trial.gpus:
+        return line | {"stock": f"not tried: needs {trial.gpus} GPUs"}
+    folder, hf = models.get(trial.model)
+    options = tuple(option.replace("{port}", str(28000 + number)) for option in trial.tried)
+    env = dict(trial.env)
+    if gpu_present():
+        options = (*GPU, *options)
+        env |= {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
+        env |= {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if trial.gpus == 1 else {}
+    else:
+        env |= STAGES_ON_CPUS if trial.gpus > 1 else {}
+    for feature in trial.features:
+        on = (*FEATURES[feature], *(EAGLE if feature == "tilespec" and "--speculative-algorithm" not in options else ()))
+        if "stock" not in line or feature == "tilespec":
+            drafts = on[len(FEATURES[feature]):]
+            line["stock" if feature != "tilespec" or len(trial.features) == 1 else "stock with drafts"] = stock = attempt(
+                folder, (*options, *drafts), env, logs / f"{number}-stock.log", seconds,
+                lambda server: ask_stock(server.url),
+            )
+        if stock != SERVES:
+            continue
+        given = {**env, "TESSERA_TEST_FAULT": "permit", "PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        line[feature] = attempt(
+            folder, (*options, *on), given, logs / f"{number}-{feature}.log", seconds,
+            lambda server, feature=feature: ask_ours(server, hf, feature),
+        )
+    return line  # fmt: skip
+
+
+def attempt(folder: Path, options: tuple[str, ...], env: Mapping[str, str], log: Path, seconds: float, ask: Any) -> str:
+    """Start, ask, stop: what came of it."""
+    try:
+        server = serve(folder, options, env, log, seconds)
+    except ServerStartError as error:
+        return f"does not start: {why(error)}"
+    try:
+        found: str = ask(server)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the result
+        gone = "" if server.exit_code is None else " (the server has ended)"
+        found = f"fails: {type(error).__name__}: {str(error)[:240]}{gone}"
+    finally:
+        server.stop()
+    return found
+
+
+def main() -> None:
+    """All trials, several side by side."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("refused.jsonl"))
+    parser.add_argument("--only", nargs="+", help="parts of names")
+    parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--start-seconds", type=float, default=300)
+    options = parser.parse_args()
+    torch.set_num_threads(2)
+    chosen = [trial for trial in TRIALS if not options.only or any(part in trial.option for part in options.only)]
+    logs = options.out.parent / "refused-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with options.out.open("a") as out, tempfile.TemporaryDirectory() as home, ThreadPoolExecutor(options.at_once) as pool:
+        print(json.dumps(provenance()), file=out, flush=True)
+        models = Models(Path(home))
+
+        def tell(numbered: tuple[int, Trial]) -> None:
+            line = run(numbered[1], numbered[0], models, logs, options.start_seconds)
+            print(json.dumps(line), file=out, flush=True)
+            print({key: line[key] for key in line if key in {"option", "stock", "stock with drafts", *ALL}}, flush=True)
+
+        list(pool.map(tell, enumerate(chosen)))
+
+
+if __name__ == "__main__":
+    main()
