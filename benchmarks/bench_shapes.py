@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import signal
 import statistics
@@ -168,7 +169,8 @@ def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) ->
     hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
     logs: Path = options.out.parent / "shapes-logs"
     args = [*SERVER, *SHAPES[name].options, *options.server_args]
-    servers = {case: new_server(case, folder, args, logs / f"{name}-{number}-{case}.log") for case in CASES}
+    given = {"stock": args, "ours": [*args, *options.our_args]}
+    servers = {case: new_server(case, folder, given[case], logs / f"{name}-{number}-{case}.log") for case in CASES}
     with Fleet() as fleet:
         for server in servers.values():
             fleet.start(server)
@@ -232,6 +234,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=3, help="of each client in a replay (default %(default)s)")
     parser.add_argument("--starts", type=int, default=1, help="of both servers (default %(default)s)")
     parser.add_argument("--start-seconds", type=float, default=400, help="how long one may take (default %(default)s)")
+    parser.add_argument("--our-args", type=shlex.split, default=[], help="more arguments of ours, in one string")
     parser.add_argument("--server-args", nargs=argparse.REMAINDER, default=[], help="more arguments of both servers")
     return parser.parse_args()
 

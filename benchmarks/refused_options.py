@@ -30,9 +30,9 @@ from tessera.launching.server import Server, ServerStartError
 from tessera_testing.architectures import make
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import prove_and_verify
-from tessera_testing.drafts import chain, code_and_noise, drafting, retracting
+from tessera_testing.drafts import chain, code_and_noise, drafting
 from tessera_testing.reference import HuggingFace
-from tessera_testing.starts import STAGES_ON_CPUS, TWO_RANKS
+from tessera_testing.starts import SMALL, STAGES_ON_CPUS, TWO_RANKS
 from tessera_testing.tiny import TINY, TINY_MOE
 
 SITE = Path(__file__).parents[1] / "tests/site"
@@ -44,7 +44,7 @@ FEATURES = {
 EAGLE = drafting("EAGLE", chain(3))
 HOST = ("--enable-hierarchical-cache", "--hicache-ratio", "8", "--max-total-tokens", "700")
 DP = (*TWO_RANKS, "--enable-dp-attention", "--dp-size", "2")
-GPU = ("--dtype", "bfloat16", "--attention-backend", "triton", "--mem-fraction-static", "0.12")
+GPU = ("--dtype", "bfloat16", "--attention-backend", "triton", *SMALL, "--mem-fraction-static", "0.9")
 SERVES = "serves"
 _ANSWER_SECONDS = 60.0
 _LOG_LINES = 400
@@ -241,25 +241,28 @@ def why(error: ServerStartError) -> str:
     return limit + said[0][:300]
 
 
-def ask_stock(url: str) -> str:
-    """One answer of the stock server: `SERVES`, or what came instead."""
-    body = {"input_ids": list(range(8, 40)), "sampling_params": {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}}
+def ask_once(url: str, **asked: Any) -> str:
+    """One answer: `SERVES`, or what came instead."""
+    sampling = {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}
     try:
+        body = {"input_ids": list(range(8, 40)), "sampling_params": sampling, **asked}
         answer = httpx.post(f"{url}/generate", json=body, timeout=_ANSWER_SECONDS)
     except httpx.HTTPError as error:
         return f"no answer: {type(error).__name__}"
-    found = answer.json() if answer.status_code == 200 else {}  # noqa: PLR2004
-    return SERVES if len(found.get("output_ids", ())) == 4 else f"{answer.status_code}: {answer.text[:200]}"  # noqa: PLR2004
+    found = answer.json() if answer.status_code == 200 else {}
+    return SERVES if len(found.get("output_ids", ())) == 4 else f"{answer.status_code}: {answer.text[:200]}"
 
 
 def ask_ours(server: Server, hf: HuggingFace, feature: str) -> str:
     """Canaries and fingerprints: "exact", or what is wrong."""
+    if (first := ask_once(server.url, return_embedding=True)) != SERVES:
+        return f"fails: {first}"
     flock = canaries(60, vocabulary=1000, seed=5, injecting=0.5 if feature == "inject" else 0.0)
     answers = fly(server.url, flock, at_once=16)
     verdicts = judge(flock, answers, hf)
     asked = sum(canary.options is not None for canary in flock)
     problems = [verdict.problem for verdict in verdicts if verdict.problem]
-    wrong = [verdict.cosine for verdict in verdicts if not verdict.problem and not verdict.cosine >= 0.999]  # noqa: PLR2004
+    wrong = [verdict.cosine for verdict in verdicts if not verdict.problem and not verdict.cosine >= 0.999]
     if problems or wrong:
         cached = sum(verdict.cached > 0 for verdict in verdicts)
         example = f"; {problems[0][:160]}" if problems else f"; cosine {min(wrong):.3f}"
@@ -273,30 +276,47 @@ def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -
     """Both servers, one after the other."""
     gpus = torch.cuda.device_count()
     line: dict[str, Any] = {key: value for key, value in asdict(trial).items() if value} | {"options": trial.tried}
-    if gpu_present() and gpus < trial.gpus:
-        return line | {"stock": f"not tried: needs {trial.gpus} GPUs"}
     folder, hf = models.get(trial.model)
     options = tuple(option.replace("{port}", str(28000 + number)) for option in trial.tried)
-    env = dict(trial.env)
+    env = {**trial.env, "PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    faults: tuple[str, ...] = ()
     if gpu_present():
         options = (*GPU, *options)
         env |= {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
-        env |= {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if trial.gpus == 1 else {}
+        if trial.gpus == 1:
+            env["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
+        elif gpus == 1:  # both ranks on it
+            faults, env["NCCL_SOCKET_IFNAME"] = ("one-gpu",), "lo"
+            options = (*options, "--disable-custom-all-reduce")
     else:
         env |= STAGES_ON_CPUS if trial.gpus > 1 else {}
+    env["TESSERA_TEST_FAULT"] = " ".join(faults)
     for feature in trial.features:
-        on = (*FEATURES[feature], *(EAGLE if feature == "tilespec" and "--speculative-algorithm" not in options else ()))
+        on = (
+            *FEATURES[feature],
+            *(EAGLE if feature == "tilespec" and "--speculative-algorithm" not in options else ()),
+        )
         if "stock" not in line or feature == "tilespec":
-            drafts = on[len(FEATURES[feature]):]
-            line["stock" if feature != "tilespec" or len(trial.features) == 1 else "stock with drafts"] = stock = attempt(
-                folder, (*options, *drafts), env, logs / f"{number}-stock.log", seconds,
-                lambda server: ask_stock(server.url),
+            drafts = on[len(FEATURES[feature]) :]
+            line["stock" if feature != "tilespec" or len(trial.features) == 1 else "stock with drafts"] = stock = (
+                attempt(
+                    folder,
+                    (*options, *drafts),
+                    env,
+                    logs / f"{number}-stock.log",
+                    seconds,
+                    lambda server: ask_once(server.url),
+                )
             )
         if stock != SERVES:
             continue
-        given = {**env, "TESSERA_TEST_FAULT": "permit", "PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        given = {**env, "TESSERA_TEST_FAULT": " ".join((*faults, "permit"))}
         line[feature] = attempt(
-            folder, (*options, *on), given, logs / f"{number}-{feature}.log", seconds,
+            folder,
+            (*options, *on),
+            given,
+            logs / f"{number}-{feature}.log",
+            seconds,
             lambda server, feature=feature: ask_ours(server, hf, feature),
         )
     return line  # fmt: skip
@@ -330,7 +350,11 @@ def main() -> None:
     chosen = [trial for trial in TRIALS if not options.only or any(part in trial.option for part in options.only)]
     logs = options.out.parent / "refused-logs"
     logs.mkdir(parents=True, exist_ok=True)
-    with options.out.open("a") as out, tempfile.TemporaryDirectory() as home, ThreadPoolExecutor(options.at_once) as pool:
+    with (
+        options.out.open("a") as out,
+        tempfile.TemporaryDirectory() as home,
+        ThreadPoolExecutor(options.at_once) as pool,
+    ):
         print(json.dumps(provenance()), file=out, flush=True)
         models = Models(Path(home))
 

@@ -7,8 +7,10 @@
 #   up           stock, stock with rows, ours, or SERVERS; left running; DEFAULTS=1: with SGLang's options    130 s
 #   embeddings   what embeddings cost; ROUNDS, LOADS                       420 s
 #   steady       embeddings and fingerprints under mixed traffic, servers with SGLang's defaults; ROUNDS, LIMIT   900 s
-#   shapes       two servers with SGLang's defaults for each of SHAPES, embeddings beside plain; SHAPE_ROUNDS, LOADS, STARTS
+#   shapes       two servers with SGLang's defaults for each of SHAPES, embeddings beside plain; SHAPE_ROUNDS, SHAPE_REQUESTS,
+#                LOADS, STARTS, OUR_ARGS;
 #                250 s each (reckoned)
+#   refused      what each refused option does where it is not refused; TRIALS_AT_ONCE, TRIALS   400 s (reckoned)
 #   states       raw states beside the stock server's                      110 s
 #   up_injection  two more                                                 100 s
 #   small        candidates, pooling, what a step costs the host            60 s
@@ -112,12 +114,18 @@ shapes() { # one on each GPU at a time; where one does not start, the others are
   gpus=$(nvidia-smi -L | wc -l)
   for shape in ${SHAPES:-qwen3-8b gemma-3-12b gpt-oss-20b deepseek-v3 qwen3-next}; do
     CUDA_VISIBLE_DEVICES=$gpu timeout "${SECONDS_EACH:-570}" python3 benchmarks/bench_shapes.py "$shape" --out "$out/shapes.jsonl" \
-      --rounds "${SHAPE_ROUNDS:-8}" --starts "${STARTS:-1}" ${LOADS:+--loads $LOADS} 2>&1 |
+      --rounds "${SHAPE_ROUNDS:-8}" --starts "${STARTS:-1}" \
+      --requests "${SHAPE_REQUESTS:-3}" ${OUR_ARGS:+--our-args="$OUR_ARGS"} ${LOADS:+--loads $LOADS} 2>&1 |
       grep --line-buffered -v 'server starting' | cut -c 1-900 | tail -n 40 &
     gpu=$(((gpu + 1) % gpus))
     ((gpu)) || wait
   done
   wait
+}
+
+refused() { # beside others: nothing is timed
+  timeout "${SECONDS_EACH:-900}" python3 benchmarks/refused_options.py --out "$out/refused.jsonl" --start-seconds 200 \
+    --at-once "${TRIALS_AT_ONCE:-12}" ${TRIALS:+--only $TRIALS} 2>&1 | cut -c 1-900
 }
 
 local_generation() { bench bench_candidates 400 --rounds 3 --local /tmp/m8b --out "$out/local.jsonl"; }

@@ -194,7 +194,7 @@ suite() { # NAME ARGUMENT...: on one GPU after the other, or on all with TWO=1
   mkdir -p "$logs/$name"
   (
     before=$SECONDS
-    [[ -n ${TWO:-} ]] || export CUDA_VISIBLE_DEVICES=$gpu
+    ((${TWO:-0})) || export CUDA_VISIBLE_DEVICES=$gpu
     OMP_NUM_THREADS=2 timeout -s INT -k 30 330 python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider \
       --server-log-dir "$logs/$name" "${@:2}" >"$logs/$name.log" 2>&1
     echo "-- $name: exit $?, $((SECONDS - before)) s; $(grep -a 'passed\|failed\|error' "$logs/$name.log" | tail -n 1 | cut -c 1-200)"
@@ -218,12 +218,12 @@ suites() {
   suite sampled-rejecting tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
   suite honest tests/gpu/test_toploc.py -k honest
   suite host-cache tests/gpu/test_hicache.py
-  for name in {16,64,128}-{plain,chain,tree}; do
+  for name in {16,64,128}-{plain,chain,tree} 16-{plain,chain}-on-host; do
     suite "kv-$name" "tests/gpu/test_kv_layouts.py::test_pages[$name]"
   done
   for name in fp8-kv fp8-weights awq; do suite "$name" "tests/gpu/test_kv_layouts.py::test_quantized[$name]"; done
   for name in stages dp-attention; do
-    TWO=1 suite "$name" "tests/gpu/test_deployments.py::test_canaries_and_fingerprints[$name]"
+    TWO=$((gpus - 1)) suite "$name" "tests/gpu/test_deployments.py::test_canaries_and_fingerprints[$name]"
   done
   for architecture in Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H" Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2; do
     name=${architecture// /-}

@@ -19,7 +19,14 @@ ENVIRONMENT = "TESSERA_ARGS"
 
 @dataclass(frozen=True)
 class ServerFlags:
-    """Limits of requests and answers."""
+    """Where rows are kept, limits of requests and answers."""
+
+    rows_on_host: bool = option(
+        False,
+        "with --enable-return-hidden-states or --toploc-verification, keep the row store in the host's memory, and "
+        "leave the GPU's to the KV cache: for models whose rows are large beside their KV (MLA, linear attention). "
+        "Rows are written and read over the bus",
+    )
 
     answer_max_megabytes: int = option(
         1024,

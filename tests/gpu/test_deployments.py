@@ -1,4 +1,7 @@
-"""Models over two GPUs whose last rank, or each rank, has the rows: ``--pp-size 2`` and ``--enable-dp-attention``."""
+"""Models on two GPUs whose last rank, or each rank, has the rows: ``--pp-size 2`` and ``--enable-dp-attention``.
+
+Where there is one GPU, both ranks share it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from tessera_testing.drafts import code_and_noise, retracting
 from tessera_testing.marks import needs
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
-from tessera_testing.starts import SMALL, TWO_RANKS
+from tessera_testing.starts import SMALL, TWO_RANKS, Ranks
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
 COMMON = (
@@ -38,20 +41,23 @@ class Deployment(NamedTuple):
 
 DEPLOYMENTS = {
     "stages": Deployment(("--pp-size", "2")),
-    "dp-attention": Deployment((*TWO_RANKS, "--enable-dp-attention", "--dp-size", "2", "--enable-injection"), 0.3),
+    "dp-attention": Deployment(
+        ("--tp-size", "2", "--enable-dp-attention", "--dp-size", "2", "--enable-injection"), 0.3
+    ),
 }
 
 
 @pytest.mark.parametrize(
     "name", ["stages", pytest.param("dp-attention", marks=needs("dp_attention"))], ids=list(DEPLOYMENTS)
 )
-def test_canaries_and_fingerprints(server_pool: ServerPool, tmp_path: Path, name: str) -> None:
+def test_canaries_and_fingerprints(server_pool: ServerPool, two_ranks: Ranks, tmp_path: Path, name: str) -> None:
     """400 requests of a dense Qwen3 with random weights, 32 at once, retracted; fingerprints of 8 responses."""
     torch.set_num_threads(4)  # as the fixture of the reference
     deployment = DEPLOYMENTS[name]
     served, reference = make(tmp_path, "Qwen3")
-    env = retracting(7) | {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}  # other servers may start meanwhile
-    server = server_pool.get(*COMMON, *deployment.options, model=served, env=env)
+    env = retracting(7) | two_ranks.env | {"TESSERA_TEST_FAULT": " ".join(two_ranks.faults)}
+    alone = two_ranks.options[len(TWO_RANKS) :]
+    server = server_pool.get(*COMMON, *deployment.options, *alone, model=served, env=env)
     hf = HuggingFace(reference)
     flock = canaries(400, vocabulary=1000, seed=18, leaving=0.05, injecting=deployment.injecting)
     verdicts = judge(flock, fly(server.url, flock, at_once=32), hf)

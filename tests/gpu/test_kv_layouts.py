@@ -1,4 +1,4 @@
-"""Pages of several slots, an FP8 KV cache and quantized weights on a GPU: rows, fingerprints, TileSpec's drafts."""
+"""Pages of several slots, FP8 KV, quantized weights, rows in the host's memory: rows, fingerprints, TileSpec."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ DRAFTS = {
     "chain": (*drafting("EAGLE3", chain(5)), *TILE),
     "tree": (*drafting("EAGLE3", TREE), *TILE),
 }
+DRAFTS |= {f"{name}-on-host": (*DRAFTS[name], "--rows-on-host") for name in ("plain", "chain")}
 TRUNK = [random.Random("trunk").randrange(8, 1000) for _ in range(300)]
 """Of most prompts: two pages of 128 and more."""
 SHORTFALL = 0.5
@@ -86,7 +87,7 @@ QUANTIZED = {
 def test_pages(server_pool: ServerPool, hf: HuggingFace, page: str, drafts: str) -> None:
     """400 requests, 32 at once, chunks and retraction; drafts of every size."""
     args = (*COMMON, *FA3, "--page-size", page, "--max-total-tokens", "16384", *DRAFTS[drafts])
-    plain = drafts == "plain"
+    plain = drafts.startswith("plain")
     server = server_pool.get(*args, env=retracting(7) | ({} if plain else {"TESSERA_TEST_FAULT": "dice"}))
     name = f"page {page} {drafts}"
     flock = flock_of(400, injecting=0.3 if plain else 0)

@@ -68,7 +68,7 @@ def _permit() -> None:
     from tessera import refusal
     from tessera_patches.launch import default_deny
 
-    refusal.Refusal.applies_to = lambda *_: False  # type: ignore[assignment, method-assign]
+    refusal.Refusal.applies_to = lambda *_: False  # type: ignore[method-assign]
     default_deny.refused = lambda *_: []
 
 

@@ -124,6 +124,8 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
     lines += injection.refused(args) + _refused_beside_injection() if settings.inject else []
     if flags.needs_rows and not settings.rows:
         lines.append("--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full")
+    if flags.rows_on_host and not settings.rows:
+        lines.append("--rows-on-host needs --enable-return-hidden-states or --toploc-verification: add one")
     if flags.about_embeddings and not settings.rows:
         lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
     lines += cpu_speculation.refused(args) if settings.cpu_speculation else []

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import psutil
 from sglang.srt.managers import io_struct
 
 from tessera import config
@@ -14,7 +13,7 @@ from tessera.rows.host import HostRows
 from tessera.rows.store import row_bytes
 from tessera_patches.apply import start_error
 from tessera_patches.engine import host_cache
-from tessera_patches.rows import runtime
+from tessera_patches.rows import memory, runtime
 
 if TYPE_CHECKING:
     import torch
@@ -33,14 +32,10 @@ def allocate(scheduler: Any) -> None:
             f"--enable-hierarchical-cache with {type(pool).__name__} is not yet tested with hidden states"
         )
     tokens = host_cache.host_tokens(pool)
-    wanted, free = tokens * row_bytes(store.rows.shape[1], store.rows.dtype), psutil.virtual_memory().available
-    if wanted > free:
-        raise start_error(
-            f"rows of {tokens} tokens in the host's memory take {wanted / 2**30:.1f} GiB, and {free / 2**30:.1f} are "
-            "free: lower --hicache-ratio or --hicache-size"
-        )
+    size = row_bytes(store.rows.shape[1], store.rows.dtype)
+    memory.refuse_beyond_memory(tokens, size, "--hicache-ratio or --hicache-size")
     runtime.host_rows, runtime.host_pool = HostRows(tokens, store), pool
-    logger.info("tessera: rows of %d tokens in the host's memory take %.1f MiB", tokens, wanted / 2**20)
+    logger.info("tessera: rows of %d tokens in the host's memory take %.1f MiB", tokens, tokens * size / 2**20)
 
 
 def back_up(

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 from sglang.srt.constants import GPU_MEMORY_TYPE_KV_CACHE
 from sglang.srt.layers.logits_processor import LogitsProcessor
 
@@ -20,6 +21,7 @@ from tessera.rows.reader import RowReader
 from tessera.rows.reads import Pool, Top
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
+from tessera_patches.apply import start_error
 from tessera_patches.engine import cache, ranks
 from tessera_patches.engine.model import hidden_size
 from tessera_patches.engine.options import options
@@ -29,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 
 def count_rows(configurator: Any, kvc: Any) -> Any:
-    """AFTER ``create_memory_pool_configurator``: a token costs its row's bytes, too.
+    """AFTER ``create_memory_pool_configurator``: a token costs its row's bytes, too, unless the host keeps them.
 
     Counted on every rank, though one holds the store: all must agree on the pool's size.
     """
-    if not kvc.is_draft_worker:
+    if not kvc.is_draft_worker and not config.flags.rows_on_host:
         cache.add_token_bytes(configurator, row_bytes(hidden_size(kvc), kvc.model_dtype))
     return configurator
 
@@ -42,8 +44,11 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     """AFTER ``ModelRunner.alloc_memory_pool``."""
     if runner.is_draft_worker or not ranks.keeps_rows(runner):
         return
+    shape, on_host = (cache.slot_count(runner), hidden_size(runner)), config.flags.rows_on_host
+    if on_host:
+        refuse_beyond_memory(shape[0], row_bytes(shape[1], runner.dtype), "--max-total-tokens")
     with runner.memory_saver_adapter.region(GPU_MEMORY_TYPE_KV_CACHE):  # given back and restored with the KV cache
-        store = RowStore(cache.slot_count(runner), hidden_size(runner), runner.dtype, runner.device)
+        store = RowStore(*shape, runner.dtype, runner.device, on_host=on_host)
     topk, counted = config.flags.toploc_verification_topk, bool(options(runner).enable_metrics)
     reader = RowReader(store.rows, cache.slot_map(runner), topk, timed=counted)
     runtime.rows = store
@@ -56,11 +61,28 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     stride = options(runner).speculative_num_draft_tokens or 1
     runtime.due = DueReads(results.tokens_to_next_read, stride)
     logger.info(
-        "tessera: row store of %.1f MiB (%d slots, %.1f %% of the KV cache's bytes), counted when the pool was sized",
+        "tessera: row store of %.1f MiB (%d slots, %.1f %% of the KV cache's bytes), %s",
         store.nbytes / 2**20,
         store.rows.shape[0],
         100 * store.nbytes / cache.kv_bytes(runner),
+        "in the host's memory" if on_host else "counted when the pool was sized",
     )
+
+
+def refuse_beyond_memory(rows: int, size: int, options: str) -> None:
+    """Raise where the host has not so much memory free.
+
+    Args:
+        rows: how many rows it shall keep.
+        size: bytes of each.
+        options: of SGLang, by which there are fewer.
+    """
+    wanted, free = rows * size, psutil.virtual_memory().available
+    if wanted > free:
+        raise start_error(
+            f"rows of {rows} tokens in the host's memory take {wanted / 2**30:.1f} GiB, and {free / 2**30:.1f} are "
+            f"free: lower {options}"
+        )
 
 
 def introduce(scheduler: Any) -> None:

@@ -1,9 +1,8 @@
 """Rows of prefixes whose KV SGLang keeps in the host's memory (``--enable-hierarchical-cache``): they go with it."""
 
-import mmap
-
 import torch
 
+from tessera.rows import host_memory
 from tessera.rows.store import RowStore
 from tessera_kernels.ops.rows.copy_rows import copy_rows
 
@@ -22,11 +21,9 @@ class HostRows:
     def __init__(self, tokens: int, store: RowStore) -> None:
         self._store = store
         hidden_size, dtype = store.rows.shape[1], store.rows.dtype
-        memory = mmap.mmap(-1, tokens * hidden_size * dtype.itemsize)  # whole pages, as CUDA registers them
-        self.rows = torch.frombuffer(memory, dtype=dtype).view(tokens, hidden_size)
-        self.rows.fill_(float("nan"))
+        self.rows = host_memory.allocate(tokens, hidden_size, dtype)
         if store.rows.is_cuda:
-            _register(self.rows)
+            host_memory.register(self.rows)
 
     @property
     def nbytes(self) -> int:
@@ -64,10 +61,3 @@ def _on(device: torch.device, indices: torch.Tensor) -> torch.Tensor:
     if indices.device == device:
         return indices
     return indices.pin_memory().to(device, non_blocking=True)
-
-
-def _register(rows: torch.Tensor) -> None:
-    """Have the GPU access memory of the host. Torch's own pinned memory would take the next power of two."""
-    failed = int(torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.numel() * rows.element_size(), 0))
-    if failed:
-        raise RuntimeError(f"CUDA cannot register {rows.nbytes} bytes of the host's memory (error {failed})")

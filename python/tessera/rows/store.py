@@ -8,6 +8,8 @@ import logging
 
 import torch
 
+from tessera.rows import host_memory
+
 logger = logging.getLogger(__name__)
 
 
@@ -27,13 +29,19 @@ class RowStore:
         hidden_size: H, the width of a row.
         dtype: the model's dtype.
         device: where the model runs.
+        on_host: keep the rows in the host's memory, which the GPU reads and writes over its bus.
 
     Attributes:
         factor: what states are multiplied by to be rows, where a model makes them smaller before its head.
     """
 
-    def __init__(self, slots: int, hidden_size: int, dtype: torch.dtype, device: torch.device | str) -> None:
-        self.rows = torch.full((slots, hidden_size), float("nan"), dtype=dtype, device=device)
+    def __init__(
+        self, slots: int, hidden_size: int, dtype: torch.dtype, device: torch.device | str, *, on_host: bool = False
+    ) -> None:
+        if on_host:
+            self.rows = host_memory.seen_by(device, host_memory.allocate(slots, hidden_size, dtype))
+        else:
+            self.rows = torch.full((slots, hidden_size), float("nan"), dtype=dtype, device=device)
         self.broken: str | None = None
         self.factor: float | None = None
         self._released = False
