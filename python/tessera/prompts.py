@@ -1,7 +1,10 @@
 """Prompts: checks of token ids, before SGLang's scheduler sees them, and a part of the prefix cache for one request."""
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
+
+import msgspec
+from msgspec import Meta
 
 from tessera.errors import BadRequest
 
@@ -24,11 +27,23 @@ def check_prompts(field: str, value: object, vocabulary: int) -> None:
         name = f"{field}[{i}]" if several else field
         if not ids:
             raise BadRequest(name, ids, "at least one token id")
-        # Passes in C; the loop that finds the culprit runs only where there is one. A boolean is an integer in Python.
-        kinds = set(map(type, ids)) if vocabulary and isinstance(ids, list) else set()
+        if not vocabulary or not isinstance(ids, list) or ids_below(vocabulary, ids) is not None:
+            continue
+        kinds = set(map(type, ids))  # a boolean is an integer in Python
         if kinds <= {int, bool} and kinds and (bool in kinds or not 0 <= min(ids) <= max(ids) < vocabulary):
             at = next(at for at, token in enumerate(ids) if type(token) is bool or not 0 <= token < vocabulary)
             raise BadRequest(f"{name}[{at}]", ids[at], f"a token id, 0 to {vocabulary - 1}")
+
+
+def ids_below(vocabulary: int, ids: list[Any]) -> list[int] | None:
+    """The same ids; None where one is no integer, negative or not below ``vocabulary``.
+
+    One pass in C: a body may hold millions, and the loop that finds the culprit would stop the event loop.
+    """
+    try:
+        return msgspec.convert(ids, list[Annotated[int, Meta(ge=0, lt=vocabulary)]])
+    except msgspec.ValidationError:
+        return None
 
 
 def alone(extra_key: Any) -> Any:

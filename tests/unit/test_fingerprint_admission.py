@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from tessera import admission, carry, config
-from tessera.capabilities.fingerprints.claims import append_output
-from tessera.capabilities.fingerprints.options import FingerprintOptions
+from tessera.capabilities.fingerprints.claims import append_output, read_claim
+from tessera.capabilities.fingerprints.options import CLAIM_FIELD, NONCE_FIELD, FingerprintOptions
+from tessera.capabilities.inject.model import Model
+from tessera.capabilities.inject.projections import Projections
 from tessera.capabilities.row_hashes.capability import RowHashOptions
 from tessera.capabilities.row_hashes.chain import row_hashes
 from tessera.capabilities.token_ids.capability import TokenIdOptions
@@ -161,3 +164,28 @@ def test_prompt_and_response_as_one_prompt(monkeypatch: pytest.MonkeyPatch) -> N
     for prompt, output_ids, claim in refused:
         with pytest.raises(BadRequest):
             append_output("input_ids", prompt, output_ids, claim)
+
+
+@pytest.mark.parametrize("always", [(), ("fingerprints",)])
+@pytest.mark.parametrize("nonce", [None, "n"])
+@pytest.mark.parametrize(
+    "overrides", [None, {"positions": [0], "embeds": "AACAPw==", "shape": [1, 1], "dtype": "float32"}]
+)
+def test_one_claim_of_many_carries_what_its_fields_would(
+    monkeypatch: pytest.MonkeyPatch, always: tuple[str, ...], nonce: str | None, overrides: Any
+) -> None:
+    """/v1/toploc/verify checks claims by itself: what rides to the scheduler is that of /generate."""
+    monkeypatch.setattr(config, "active", config.Settings(rows=True, inject=True, hidden_size=1, vocabulary=9))
+    flags = replace(config.flags, toploc_verification_topk=1, toploc_verification=bool(always))
+    monkeypatch.setattr(config, "flags", flags)
+    monkeypatch.setattr(config, "injection", Model(True, torch.float32, 8, Projections(1, {}), 1e4, 2**20))
+    each = [base64.b64encode(b"\xff\xd9\0\1").decode()] * 2
+    body = {"input_ids": [1, 2], "output_ids": [3, 4, 5], "fingerprints": each, "nonce": nonce}
+    claim = read_claim("c", body | {"input_embed_overrides": overrides}, 1, 9)
+    fields = {CLAIM_FIELD: each, NONCE_FIELD: nonce, "input_embed_overrides": overrides}
+    params, _ = admission.admit(fields, PREFILL, admission.server(), tail=2)
+    own, other = carry.take(claim.params), carry.take(params)
+    assert (own.wires, own.tail, own.prompt) == (other.wires, other.tail, other.prompt)
+    assert {**claim.params, "custom_params": None} == {**params, "custom_params": None}
+    assert carry.live(claim.params) is claim.live
+    assert set(own.wires) == ({"fingerprints"} if overrides is None else {"fingerprints", "inject"})

@@ -8,6 +8,7 @@ import orjson
 from tessera.errors import BadRequest, Described, TooLarge
 from tessera.http.repeated_keys import refuse_repeated_keys
 from tessera.limits import MAX_INPUTS
+from tessera.prompts import ids_below
 
 
 class Streamed(Protocol):
@@ -60,13 +61,11 @@ def token_ids(field: str, value: Any, vocabulary: int, *, least: int = 1) -> lis
     """
     if not isinstance(value, list) or len(value) < least:
         raise BadRequest(field, value, "a list of at least one token id" if least else "a list of token ids")
-    if not value:
-        return []
-    # Three passes in C: a body may hold millions, and the loop that finds the culprit would stop the event loop.
-    if set(map(type, value)) != {int} or not 0 <= min(value) <= max(value) < vocabulary:
+    found = ids_below(vocabulary, value)
+    if found is None:
         i, item = next((i, item) for i, item in enumerate(value) if type(item) is not int or not 0 <= item < vocabulary)
         raise BadRequest(f"{field}[{i}]", item, f"a token id, 0 to {vocabulary - 1}")
-    return list(value)
+    return found
 
 
 def check_count(field: str, values: list[Any]) -> None:

@@ -180,4 +180,7 @@ def truncated(prompts: Prompts, most: int | None, tokenizer: Tokenizer | None) -
 def _ids(field: str, item: object, limits: Limits) -> list[int]:
     if not isinstance(item, list):
         raise BadRequest(field, item, "a list of token ids, as the first one is")
-    return token_ids(field, [whole(own) for own in item], limits.vocabulary)
+    try:
+        return token_ids(field, item, limits.vocabulary)
+    except BadRequest:  # 3.0, perhaps
+        return token_ids(field, [whole(own) for own in item], limits.vocabulary)

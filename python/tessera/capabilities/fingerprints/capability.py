@@ -10,6 +10,7 @@ from tessera.capabilities.fingerprints.chunks import CHUNK_ROWS, complete, count
 from tessera.capabilities.fingerprints.options import (
     CLAIM_FIELD,
     FIELD,
+    NAME,
     NONCE_FIELD,
     FingerprintFields,
     FingerprintOptions,
@@ -28,7 +29,7 @@ _PROVEN_BYTES = 8
 class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     """See `tessera.capability.Capability`."""
 
-    name = "fingerprints"
+    name = NAME
     fields = FingerprintFields
     options = FingerprintOptions
     without_tokens = (CLAIM_FIELD,)

@@ -4,15 +4,17 @@ Claims of exact mode are generated again instead: decoding and prefill do not gi
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from tessera import admission, config
+import msgspec
+import orjson
+
+from tessera import admission, carry, config
 from tessera.capabilities.fingerprints import codec, options
 from tessera.capabilities.fingerprints.answer import RESULT
 from tessera.capabilities.fingerprints.chunks import count, layout, row_mask, value_count
-from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FIELD, NONCE_FIELD
+from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FIELD, NAME, FingerprintOptions
 from tessera.capabilities.fingerprints.sampling import Sampling, places
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
@@ -116,7 +118,8 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
             "claims", Described(f"{slow} tokens with sampling"), f"at most {MAX_SAMPLED_TOKENS} in one request"
         )
     metas = await run(claims)
-    results = [_result(claim, meta) for claim, meta in zip(claims, metas, strict=True)]
+    limits = config.thresholds.for_values(config.flags.toploc_verification_topk)
+    results = [_result(claim, meta, limits) for claim, meta in zip(claims, metas, strict=True)]
     if any(claim.sampling is not None for claim in claims):  # seconds, for long responses: not on the event loop
         await asyncio.to_thread(_judge_sampling, claims, metas, results)
     if config.metrics is not None:
@@ -176,22 +179,34 @@ def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Clai
         hashes = _row_hashes(f"{name}.row_hashes", value, count(len(generated)))
         exactly = {FIELD: False, "return_row_hashes": True, "return_output_ids": True}
         again = _regeneration(f"{name}.sampling", value.get("sampling"), sampling, len(output))
-        params, live = _admitted(name, value, exactly, again, 0)
+        params, live = _admitted(name, value, exactly, again)
         return Claim(prompt, params, [], len(prompt), live, response=Response(output, hashes), lora_path=adapter)
     values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
     fingerprints = value.get("fingerprints")
     _check(f"{name}.fingerprints", fingerprints, values)
-    fields = {CLAIM_FIELD: fingerprints, NONCE_FIELD: nonce}
-    params, live = _admitted(name, value, fields, {"max_new_tokens": 0}, len(generated))
+    params, live = _with_claim(name, value, tuple(fingerprints), nonce, len(generated))
     return Claim(prompt + generated, params, values, len(prompt), live, sampling, lora_path=adapter)
 
 
+def _with_claim(
+    name: str, value: dict[str, Any], claim: tuple[str, ...], nonce: str | None, tail: int
+) -> tuple[SamplingParams, Live]:
+    """What carries a claim that is checked: to admit each of a thousand fields again takes half of a verification."""
+    params: SamplingParams = {"max_new_tokens": 0}
+    live = Live()
+    if value.get(OVERRIDES_FIELD) is not None:
+        params, live = _admitted(name, value, {}, params)
+    options = FingerprintOptions(nonce, config.flags.toploc_verification_topk, claim, tail)
+    wire = msgspec.json.encode(options).decode()
+    return carry.put(params, live, {NAME: wire}, **{carry.TAIL: tail}), live
+
+
 def _admitted(
-    name: str, value: dict[str, Any], fields: dict[str, Any], params: SamplingParams, tail: int
+    name: str, value: dict[str, Any], fields: dict[str, Any], params: SamplingParams
 ) -> tuple[SamplingParams, Live]:
     """With the vectors that the response was computed with: of this one prompt, for many claims are one request."""
     fields = {**fields, OVERRIDES_FIELD: value.get(OVERRIDES_FIELD)}
-    params, live = admission.admit(fields, params, admission.server(), tail=tail, where=f"{name}.")
+    params, live = admission.admit(fields, params, admission.server(), where=f"{name}.")
     if pending := live.state.get(INJECT):
         pending.merge()
     return params, live
@@ -231,11 +246,10 @@ def _check(name: str, fingerprints: Any, values: list[int]) -> None:
             raise BadFingerprint(f"{name}[{i}]", Described(f"{len(read.coefficients)} values"), f"{wanted} values")
 
 
-def _result(claim: Claim, meta: dict[str, Any] | Unverifiable) -> dict[str, Any]:
-    limits = config.thresholds.for_values(config.flags.toploc_verification_topk)
+def _result(claim: Claim, meta: dict[str, Any] | Unverifiable, limits: dict[str, float]) -> dict[str, Any]:
     if isinstance(meta, Unverifiable):
         return {"verdict": "unverifiable", "reason": meta.reason, "statistics": [], "thresholds": limits}
-    found = [] if claim.response is not None else [Distance(**one) for one in json.loads(meta[RESULT])]
+    found = [] if claim.response is not None else [Distance(**one) for one in orjson.loads(meta[RESULT])]
     reason = config.thresholds.why_failed(found, claim.values)
     if claim.response is not None:
         reason = claim.response.difference(meta)

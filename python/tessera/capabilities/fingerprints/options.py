@@ -9,6 +9,8 @@ from tessera.capabilities.fingerprints import chunks, codec
 from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.limits import MAX_FINGERPRINTS, MAX_NONCE_CHARACTERS
 
+NAME = "fingerprints"
+"""Of the capability."""
 FIELD = "return_toploc_fingerprints"
 CLAIM_FIELD = "toploc_verification_fingerprint_to_validate"
 NONCE_FIELD = "toploc_nonce"
