@@ -1,8 +1,9 @@
 r"""What happens with each option that Tessera refuses, if it does not refuse it: the proof of each line of the tables.
 
-For each trial, a server without any of our features starts with the option and answers one request; then ours, with the feature on and
-nothing refused by name, answers 60 canaries and makes and verifies fingerprints. One JSON line for each: what the stock
-server said where it does not serve, how our start ended, or how many vectors were wrong.
+For each trial the stock server starts with the option and answers one request; then ours, with the feature on and
+nothing refused by name, answers 60 canaries, and makes and verifies fingerprints. One JSON line for each: what the
+stock server said where it does not serve, how our start ended, or how many vectors were wrong. Both ranks of what needs
+two GPUs share one where there is one.
 
   python benchmarks/refused_options.py --out refused.jsonl [--only PART_OF_A_NAME ...] [--at-once 8]
 """
@@ -15,11 +16,12 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import torch
@@ -45,6 +47,8 @@ EAGLE = drafting("EAGLE", chain(3))
 HOST = ("--enable-hierarchical-cache", "--hicache-ratio", "8", "--max-total-tokens", "700")
 DP = (*TWO_RANKS, "--enable-dp-attention", "--dp-size", "2")
 GPU = ("--dtype", "bfloat16", "--attention-backend", "triton", *SMALL, "--mem-fraction-static", "0.9")
+NGRAM = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4")
+EVENTS = '{"publisher": "zmq", "endpoint": "tcp://*:{port}"}'
 SERVES = "serves"
 _ANSWER_SECONDS = 60.0
 _LOG_LINES = 400
@@ -76,18 +80,24 @@ class Trial:
         return (self.option,) if self.options is None else self.options
 
 
+STATES = ("--max-mamba-cache-size", "128", "--max-running-requests", "16")
+
+
 def _beside_state() -> list[Trial]:
     options: dict[str, tuple[str, ...]] = {
-        "--enable-hierarchical-cache": HOST,
-        "--speculative-algorithm": ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4"),
+        "--enable-hierarchical-cache": (
+            "--enable-hierarchical-cache",
+            "--hicache-size",
+            "2",
+            "--max-total-tokens",
+            "2000",
+        ),
+        "--speculative-algorithm": NGRAM,
         "--pp-size": ("--pp-size", "2"),
         "--enable-dp-attention": DP,
         "--enable-streaming-session": ("--enable-streaming-session",),
-        "--enable-linear-replayssm": ("--enable-linear-replayssm",),
-        "--enable-linear-replayssm-spec": (
-            *("--enable-linear-replayssm-spec", "--speculative-algorithm", "NGRAM"),
-            *("--speculative-num-draft-tokens", "4"),
-        ),
+        "--enable-linear-replayssm": ("--enable-linear-replayssm", "--mamba-radix-cache-strategy", "no_buffer"),
+        "--enable-linear-replayssm-spec": ("--enable-linear-replayssm-spec", *NGRAM),
         "--enable-int8-mamba-checkpoint": ("--enable-int8-mamba-checkpoint",),
         "--enable-mamba-cache-stochastic-rounding": (
             *("--enable-mamba-cache-stochastic-rounding", "--mamba-ssm-dtype", "float16"),
@@ -95,7 +105,7 @@ def _beside_state() -> list[Trial]:
     }
     two = {"--pp-size", "--enable-dp-attention"}
     return [
-        Trial(f"{name} beside state", given, model="Qwen3-Next", gpus=1 + (name in two))
+        Trial(f"{name} beside state", (*given, *STATES), model="Qwen3-Next", gpus=1 + (name in two))
         for name, given in options.items()
     ]
 
@@ -103,6 +113,8 @@ def _beside_state() -> list[Trial]:
 ALL = ("rows", "inject", "tilespec")
 BOTH = ("rows", "inject")
 PREFILL = ("--disaggregation-transfer-backend", "fake")
+EXPERTS = (*TWO_RANKS, "--ep-size", "2", "--moe-a2a-backend")
+CP = (*TWO_RANKS, "--attn-cp-size", "2")
 TRIALS = [
     Trial("--hicache-storage-backend", (*HOST, "--hicache-storage-backend", "file"), BOTH),
     Trial("--enable-lmcache", None, BOTH),
@@ -112,55 +124,48 @@ TRIALS = [
     Trial("--disaggregation-mode decode", ("--disaggregation-mode", "decode", *PREFILL), ALL),
     Trial("--encoder-only", None, BOTH),
     Trial("--pp-size with --speculative-algorithm", ("--pp-size", "2", *EAGLE), gpus=2),
-    Trial(
-        "--pp-size with --speculative-algorithm and SGLANG_ENABLE_PP_SPEC",
-        ("--pp-size", "2", *EAGLE),
-        env={"SGLANG_ENABLE_PP_SPEC": "1"},
-        gpus=2,
-    ),
-    Trial("--pp-size", ("--pp-size", "2"), ("inject",), gpus=2),
+    Trial("--pp-size", ("--pp-size", "2"), ("inject",), "Qwen3", 2),
     Trial("--pp-size above 1", ("--pp-size", "2"), ("tilespec",), gpus=2),
     Trial("--enable-dp-attention with --speculative-algorithm", (*DP, *EAGLE), gpus=2),
     Trial("--enable-dp-attention", DP, ("tilespec",), gpus=2),
     Trial("--enable-hierarchical-cache with --speculative-algorithm", (*HOST, *EAGLE), BOTH),
     Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), ALL, gpus=2),
-    Trial("--attn-cp-size", (*TWO_RANKS, "--attn-cp-size", "2"), ALL, gpus=2),
-    Trial(
-        "--enable-prefill-cp",
-        (*TWO_RANKS, "--attn-cp-size", "2", "--enable-prefill-cp", "--cp-strategy", "zigzag"),
-        BOTH,
-        gpus=2,
-    ),
-    Trial("--enable-two-batch-overlap", None, ALL, "experts"),
-    Trial("--enable-two-batch-overlap with --moe-a2a-backend", ("--enable-two-batch-overlap", *TWO_RANKS, "--ep-size", "2",
-          "--moe-a2a-backend", "deepep"), ALL, "experts", 2),
+    Trial("--attn-cp-size", CP, ALL, gpus=2),
+    Trial("--enable-prefill-cp", (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag"), BOTH, gpus=2),
+    Trial("--enable-two-batch-overlap", ("--enable-two-batch-overlap", *DP), ALL, "experts", 2),
     Trial("--enable-pdmux", ("--enable-pdmux", "--chunked-prefill-size", "-1", "--disable-overlap-schedule"), ALL),
     Trial("--dllm-algorithm", ("--dllm-algorithm", "LowConfidence"), BOTH),
     *(
-        Trial(f"--speculative-algorithm {name}", ("--speculative-algorithm", name), model="dense")
+        Trial(f"--speculative-algorithm {name}", ("--speculative-algorithm", name))
         for name in ("DFLASH", "DSPARK", "UNO")
     ),
+    Trial("--speculative-algorithm NGRAM", NGRAM, ("inject",)),
     Trial("--enable-multi-layer-eagle", ("--enable-multi-layer-eagle", *EAGLE), ("rows", "tilespec")),
     Trial("--is-embedding", None, BOTH),
     Trial("--enable-unified-memory", None, ("rows", "tilespec"), "Qwen3-Next"),
     Trial("--radix-cache-backend", ("--radix-cache-backend", "flexkv"), BOTH),
     Trial("--prefill-only-disable-kv-cache"),
     *(
-        Trial(
-            f"--moe-a2a-backend {name}",
-            (*TWO_RANKS, "--ep-size", "2", "--moe-a2a-backend", name),
-            ALL,
-            "experts",
-            2,
-        )
-        for name in ("deepep", "mooncake", "nixl", "mori", "flashinfer", "megamoe", "deepep_v2", "pplx", "flashinfer_megamoe")
+        Trial(f"--moe-a2a-backend {name}", (*EXPERTS, name), ALL, "experts", 2)
+        for name in ("deepep", "mooncake", "nixl", "mori", "megamoe", "deepep_v2", "flashinfer_megamoe")
     ),
-    Trial("--elastic-ep-backend", (*TWO_RANKS, "--ep-size", "2", "--elastic-ep-backend", "mooncake"), model="experts", gpus=2),
+    *(
+        Trial(f"--moe-a2a-backend {name}", (*EXPERTS, name, *DP[len(TWO_RANKS) :]), ALL, "experts", 2)
+        for name in ("flashinfer", "pplx")
+    ),
+    Trial(
+        "--speculative-moe-a2a-backend",
+        (*EXPERTS[:-1], "--speculative-moe-a2a-backend", "deepep"),
+        ("tilespec",),
+        "experts",
+        2,
+    ),
+    Trial("--elastic-ep-backend", (*EXPERTS[:-1], "--elastic-ep-backend", "mooncake"), ("rows",), "experts", 2),
     Trial("--tokenizer-worker-num", ("--tokenizer-worker-num", "2"), BOTH),
     Trial("--smg-grpc-mode", None, BOTH),
     Trial("--grpc-port", ("--grpc-port", "{port}"), BOTH),
     Trial("--use-ray", None, BOTH),
-    Trial("--enable-layernorm-sp", ("--enable-layernorm-sp", *TWO_RANKS), BOTH, gpus=2),
+    Trial("--enable-layernorm-sp", ("--enable-layernorm-sp", *TWO_RANKS), BOTH, "Qwen3", 2),
     Trial("--enable-kv-cache-sharding", ("--enable-kv-cache-sharding", *TWO_RANKS), ("rows", "tilespec"), gpus=2),
     Trial("--enable-unified-cache-external-linker", None, BOTH),
     Trial("--enable-pd-role-switch", ("--enable-pd-role-switch", "--disaggregation-mode", "prefill", *PREFILL), BOTH),
@@ -170,35 +175,40 @@ TRIALS = [
     ),
     *_beside_state(),
     Trial("--enable-attn-tp-input-scattered", ("--enable-attn-tp-input-scattered", *TWO_RANKS), ("inject",), gpus=2),
-    Trial("--kv-events-config", ("--kv-events-config", '{"publisher": "zmq", "endpoint": "tcp://*:{port}"}'), ("inject",)),
-    Trial("--speculative-algorithm NGRAM", ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4"),
-          ("inject",)),
+    Trial("--kv-events-config", ("--kv-events-config", EVENTS), ("inject",)),
     Trial("--speculative-adaptive", None, ("tilespec",)),
     Trial("--enable-deterministic-inference", None, ("tilespec",)),
-    Trial("--speculative-moe-a2a-backend", (*TWO_RANKS, "--ep-size", "2", "--speculative-moe-a2a-backend", "deepep"),
-          ("tilespec",), "experts", 2),
     Trial("--enable-custom-logit-processor", None, ("tilespec",)),
     Trial("--enable-lora", ("--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "q_proj"), ("tilespec",)),
     Trial("--disable-cuda-graph-padding", None, ("tilespec",)),
     Trial("--debug-cuda-graph", None, ("tilespec",)),
-    Trial("--boundary-reduction", ("--boundary-reduction", "rs", *DP), model="experts", gpus=2),
-    Trial("--speculative-boundary-reduction", ("--speculative-boundary-reduction", "rs", *DP), model="experts", gpus=2),
-    Trial("--enable-paged-experts", ("--enable-paged-experts", "--paged-experts-num-resident", "4"), model="experts"),
+    Trial("--boundary-reduction", ("--boundary-reduction", "rs", *DP), ("rows",), "experts", 2),
+    Trial("--speculative-boundary-reduction", ("--speculative-boundary-reduction", "rs", *DP), ("rows",), "experts", 2),
+    Trial(
+        "--enable-paged-experts", ("--enable-paged-experts", "--paged-experts-num-resident", "4"), ("rows",), "experts"
+    ),
     Trial("--enable-nvidia-megakernel"),
     Trial("--enable-amd-monokernel"),
-    Trial("--enable-megamoe-for-layernorm-sp", ("--enable-megamoe-for-layernorm-sp", "--enable-layernorm-sp", *TWO_RANKS),
-          model="experts", gpus=2),
+    Trial(
+        "--enable-megamoe-for-layernorm-sp",
+        ("--enable-megamoe-for-layernorm-sp", "--enable-layernorm-sp", *TWO_RANKS),
+        ("rows",),
+        "experts",
+        2,
+    ),
     Trial("--speculative-use-block-verification", ("--speculative-use-block-verification", *EAGLE)),
-    Trial("--prefill-decode-interval", ("--prefill-decode-interval", "2", "--prefill-decode-interval-min-bs", "1"), BOTH),
+    Trial(
+        "--prefill-decode-interval", ("--prefill-decode-interval", "2", "--prefill-decode-interval-min-bs", "1"), BOTH
+    ),
     Trial("--enable-linker-mla-dedup"),
     Trial("--swa-prefix-tails", ("--swa-prefix-tails", "2"), model="Gemma 3"),
-    Trial("--enable-encoder-swa-bounded-replay", None, model="Gemma 3"),
-    Trial("--enable-decoder-swa-bounded-replay", None, model="Gemma 3"),
+    Trial("--enable-encoder-swa-bounded-replay", model="Gemma 3"),
+    Trial("--enable-decoder-swa-bounded-replay", model="Gemma 3"),
     Trial("--enable-watermark", ("--enable-watermark", "--watermark-config", '{"key": "5", "default_enabled": true}')),
     Trial("--gated-launch-port", ("--gated-launch-port", "{port}")),
     Trial("--enable-http-worker-reuseport", ("--enable-http-worker-reuseport", "--tokenizer-worker-num", "2")),
     Trial("--enable-response-store"),
-]  # fmt: skip
+]
 
 
 class Models:
@@ -222,12 +232,6 @@ class Models:
             return folder, HuggingFace(folder)
         served, reference = make(self._home / name.replace(" ", "-"), name)
         return served, HuggingFace(reference)
-
-
-def serve(folder: Path, options: tuple[str, ...], env: Mapping[str, str], log: Path, seconds: float) -> Server:
-    """A started server, which the caller stops."""
-    server = Server(folder, *options, env=env, log_path=log, start_seconds=seconds)
-    return server.__enter__()
 
 
 def why(error: ServerStartError) -> str:
@@ -273,69 +277,65 @@ def ask_ours(server: Server, hf: HuggingFace, feature: str) -> str:
 
 
 def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -> dict[str, Any]:
-    """Both servers, one after the other."""
-    gpus = torch.cuda.device_count()
-    line: dict[str, Any] = {key: value for key, value in asdict(trial).items() if value} | {"options": trial.tried}
+    """The stock server, and ours with each feature; with TileSpec, both draft."""
     folder, hf = models.get(trial.model)
-    options = tuple(option.replace("{port}", str(28000 + number)) for option in trial.tried)
-    env = {**trial.env, "PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    faults: tuple[str, ...] = ()
-    if gpu_present():
-        options = (*GPU, *options)
-        env |= {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
-        if trial.gpus == 1:
-            env["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
-        elif gpus == 1:  # both ranks on it
-            faults, env["NCCL_SOCKET_IFNAME"] = ("one-gpu",), "lo"
-            options = (*options, "--disable-custom-all-reduce")
-    else:
-        env |= STAGES_ON_CPUS if trial.gpus > 1 else {}
-    env["TESSERA_TEST_FAULT"] = " ".join(faults)
+    options, env = environment_of(trial, number)
+    line: dict[str, Any] = {"option": trial.option, "options": trial.tried, "model": trial.model}
+    drafts = () if "--speculative-algorithm" in options else EAGLE
     for feature in trial.features:
-        on = (
-            *FEATURES[feature],
-            *(EAGLE if feature == "tilespec" and "--speculative-algorithm" not in options else ()),
-        )
-        if "stock" not in line or feature == "tilespec":
-            drafts = on[len(FEATURES[feature]) :]
-            line["stock" if feature != "tilespec" or len(trial.features) == 1 else "stock with drafts"] = stock = (
-                attempt(
-                    folder,
-                    (*options, *drafts),
-                    env,
-                    logs / f"{number}-stock.log",
-                    seconds,
-                    lambda server: ask_once(server.url),
-                )
-            )
-        if stock != SERVES:
-            continue
-        given = {**env, "TESSERA_TEST_FAULT": " ".join((*faults, "permit"))}
-        line[feature] = attempt(
-            folder,
-            (*options, *on),
-            given,
-            logs / f"{number}-{feature}.log",
-            seconds,
-            lambda server, feature=feature: ask_ours(server, hf, feature),
-        )
-    return line  # fmt: skip
+        more = drafts if feature == "tilespec" else ()
+        stock = f"stock{' with drafts' if more else ''}"
+        if stock not in line:
+            off = {"TESSERA_DISABLE": "1"} if gpu_present() else {}  # without a GPU it does not start without us
+            started = Start(folder, (*options, *more), env | off, logs / f"{number}-{stock}.log", seconds)
+            line[stock] = attempt(started, lambda server: ask_once(server.url))
+        if line[stock] == SERVES:
+            permitted = {"TESSERA_TEST_FAULT": f"{env['TESSERA_TEST_FAULT']} permit"}
+            given = (*options, *FEATURES[feature], *more)
+            started = Start(folder, given, env | permitted, logs / f"{number}-{feature}.log", seconds)
+            line[feature] = attempt(started, partial(ask_ours, hf=hf, feature=feature))
+    return line
 
 
-def attempt(folder: Path, options: tuple[str, ...], env: Mapping[str, str], log: Path, seconds: float, ask: Any) -> str:
+def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Options and environment of both servers of a trial."""
+    options = tuple(option.replace("{port}", str(28000 + number)) for option in trial.tried)
+    env = {**trial.env, "PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "TESSERA_TEST_FAULT": ""}
+    if not gpu_present():
+        return options, env | (STAGES_ON_CPUS if trial.gpus > 1 else {})
+    options, gpus = (*GPU, *options), torch.cuda.device_count()
+    env["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"
+    if trial.gpus == 1:
+        env["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
+    elif gpus == 1:  # both ranks on it
+        env |= {"TESSERA_TEST_FAULT": "one-gpu", "NCCL_SOCKET_IFNAME": "lo"}
+        options = (*options, "--disable-custom-all-reduce")
+    return options, env
+
+
+class Start(NamedTuple):
+    """How a server is started."""
+
+    folder: Path
+    options: tuple[str, ...]
+    env: Mapping[str, str]
+    log: Path
+    seconds: float
+
+
+def attempt(start: Start, ask: Callable[[Server], str]) -> str:
     """Start, ask, stop: what came of it."""
     try:
-        server = serve(folder, options, env, log, seconds)
+        with Server(
+            start.folder, *start.options, env=start.env, log_path=start.log, start_seconds=start.seconds
+        ) as server:
+            try:
+                return ask(server)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the result
+                gone = "" if server.exit_code is None else " (the server has ended)"
+                return f"fails: {type(error).__name__}: {str(error)[:240]}{gone}"
     except ServerStartError as error:
         return f"does not start: {why(error)}"
-    try:
-        found: str = ask(server)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the result
-        gone = "" if server.exit_code is None else " (the server has ended)"
-        found = f"fails: {type(error).__name__}: {str(error)[:240]}{gone}"
-    finally:
-        server.stop()
-    return found
 
 
 def main() -> None:
@@ -361,7 +361,7 @@ def main() -> None:
         def tell(numbered: tuple[int, Trial]) -> None:
             line = run(numbered[1], numbered[0], models, logs, options.start_seconds)
             print(json.dumps(line), file=out, flush=True)
-            print({key: line[key] for key in line if key in {"option", "stock", "stock with drafts", *ALL}}, flush=True)
+            print({key: value for key, value in line.items() if key not in {"options", "model"}}, flush=True)
 
         list(pool.map(tell, enumerate(chosen)))
 

@@ -217,7 +217,8 @@ suites() {
   suite sampled-fa3 tests/gpu/test_tilespec.py -k "what_is_sampled and fa3 and not rejecting"
   suite sampled-rejecting tests/gpu/test_tilespec.py -k "what_is_sampled and rejecting"
   suite honest tests/gpu/test_toploc.py -k honest
-  suite host-cache tests/gpu/test_hicache.py
+  suite host-cache tests/gpu/test_hicache.py -k plain
+  suite host-cache-drafts tests/gpu/test_hicache.py -k drafts
   for name in {16,64,128}-{plain,chain,tree} 16-{plain,chain}-on-host; do
     suite "kv-$name" "tests/gpu/test_kv_layouts.py::test_pages[$name]"
   done

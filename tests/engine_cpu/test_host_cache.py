@@ -12,7 +12,7 @@ from tessera.launching.server import Server
 from tessera_testing.architectures import make
 from tessera_testing.canary import FLOAT32_ERROR, canaries, fly_exactly
 from tessera_testing.claims import post, prove_and_verify
-from tessera_testing.drafts import retracting
+from tessera_testing.drafts import TREE, chain, drafting, retracting
 from tessera_testing.endpoints import metrics
 from tessera_testing.generate import fresh_prompt, generate
 from tessera_testing.marks import needs, only_in_full
@@ -93,6 +93,26 @@ def test_weights_change(forgetting: Server, hf: HuggingFace, tmp_path: Path) -> 
             for prompt in prompts:
                 ask(forgetting, prompt, reference)
     post(forgetting, "/flush_cache", {}).raise_for_status()
+
+
+DRAFTS = {
+    "EAGLE": drafting("EAGLE", chain(3)),
+    "TileSpec": (*drafting("EAGLE3", chain(3)), "--tile-spec"),
+    "TileSpec's trees": (*drafting("EAGLE", TREE), "--tile-spec"),
+}
+
+
+@pytest.mark.parametrize("drafts", ["EAGLE", *only_in_full("TileSpec", "TileSpec's trees")])
+def test_drafts(server_pool: ServerPool, hf: HuggingFace, drafts: str) -> None:
+    """Accepted drafts' rows go to the host's memory and come back with those of prompts."""
+    server = server_pool.get(*OPTIONS, *DRAFTS[drafts], env=retracting(7) | {"TESSERA_TEST_FAULT": "dice"})
+    flock = canaries(60, vocabulary=1000, seed=23, leaving=0.1, injecting=0.3)
+    for _ in range(2):
+        fly_exactly(server.url, flock, hf)
+    prove_and_verify(server, [prompt_of(seed) for seed in range(30, 38)])
+    found = {sample.name: sample.value for sample in metrics(server)}
+    assert found["sglang:load_back_tokens_total"] > 0
+    assert found["sglang:spec_accept_length"] > 1
 
 
 @pytest.mark.full

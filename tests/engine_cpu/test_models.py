@@ -95,7 +95,7 @@ class Model:
         self.worst[what] = max(error, self.worst.get(what, 0.0))
         if self.rounded is not None:
             rounding = relative_error(self.rounded.edited(ids, edit), expected)
-            self.rounding, allowed = max(rounding, self.rounding), BFLOAT16_ERROR * rounding
+            self.rounding, allowed = max(rounding, self.rounding), max(allowed, BFLOAT16_ERROR * rounding)
         rows = [place for place, row in enumerate(found) if relative_error(row, expected[place]) > allowed]
         assert error <= allowed, f"{what}: rows are off by {error:.1e}, not {allowed:.1e}; more than that: {rows}"
 

@@ -7,7 +7,7 @@ import torch
 
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import prove_and_verify
-from tessera_testing.drafts import code_and_noise, retracting
+from tessera_testing.drafts import chain, code_and_noise, drafting, retracting
 from tessera_testing.endpoints import metrics
 from tessera_testing.marks import needs
 from tessera_testing.pool import ServerPool
@@ -32,12 +32,19 @@ COMMON = (
     ("io_backend", "layout", "policy", "page"),
     [("kernel", "page_first", "write_through", "1"), ("direct", "layer_first", "write_back", "64")],
 )
+@pytest.mark.parametrize("drafts", [(), drafting("EAGLE", chain(3))], ids=["plain", "drafts"])
 def test_canaries(
-    server_pool: ServerPool, hf: HuggingFace, io_backend: str, layout: str, policy: str, page: str
+    server_pool: ServerPool,
+    hf: HuggingFace,
+    io_backend: str,
+    layout: str,
+    policy: str,
+    page: str,
+    drafts: tuple[str, ...],
 ) -> None:
     """Twice 500 requests, 48 at once, of more prefixes than fit on the GPU; overlap, graphs, chunks, retraction."""
     copies = ("--hicache-io-backend", io_backend, "--hicache-mem-layout", layout, "--hicache-write-policy", policy)
-    server = server_pool.get(*COMMON, *copies, "--page-size", page, env=retracting(7))
+    server = server_pool.get(*COMMON, *copies, "--page-size", page, *drafts, env=retracting(7))
     flock = [
         canary
         for seed in range(31, 41)
@@ -51,7 +58,7 @@ def test_canaries(
     found = {sample.name: sample.value for sample in metrics(server)}
     loaded = found["sglang:load_back_tokens_total"]
     print(  # noqa: T201 - the figures are what a run by hand is for
-        f"\nMEASURED {io_backend} {layout} {policy} page {page}: {loaded:.0f} tokens came back, "
+        f"\nMEASURED {io_backend} {layout} {policy} page {page} {drafts[1:2]}: {loaded:.0f} tokens came back, "
         f"least cosine {min(verdict.cosine for verdict in verdicts):.6f}"
     )
     assert loaded > 1000

@@ -266,14 +266,15 @@ def _one_gpu() -> None:
     from collections.abc import Iterator
     from contextlib import contextmanager
 
-    from sglang.srt.entrypoints import engine
+    from sglang.srt import utils
 
     @contextmanager
     def first(gpu_id: int) -> Iterator[int]:
         os.environ["NCCL_HOSTID"] = f"rank {gpu_id}"  # for the process that is started inside
         yield 0
 
-    engine.maybe_reindex_device_id = first
+    for module in (utils, utils.common):  # before whoever starts ranks imports it
+        module.maybe_reindex_device_id = first
 
 
 def _awq_in_triton() -> None:

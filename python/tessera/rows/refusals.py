@@ -35,11 +35,6 @@ REFUSALS = (
         _UNTESTED,
         lambda args: spreads_attention(args) and bool(args.speculative_algorithm),
     ),
-    Refusal(
-        "--enable-hierarchical-cache with --speculative-algorithm",
-        "not yet tested",
-        lambda args: bool(args.enable_hierarchical_cache and args.speculative_algorithm),
-    ),
     Refusal("--dcp-size", _RANKS, above_one("dcp_size")),
     Refusal("--attn-cp-size", _RANKS, above_one("attn_cp_size")),
     Refusal("--enable-prefill-cp", _RANKS),

@@ -19,11 +19,6 @@ REFUSALS = (
     Refusal("--moe-a2a-backend", _UNTESTED, lambda args: args.moe_a2a_backend != "none"),
     Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
     Refusal("--disaggregation-mode", _HOST, lambda args: args.disaggregation_mode != "null"),
-    Refusal(
-        "--enable-hierarchical-cache with --speculative-algorithm",
-        _UNTESTED,
-        lambda args: bool(args.enable_hierarchical_cache and args.speculative_algorithm),
-    ),
     Refusal("--hicache-storage-backend", _HOST),
     Refusal("--enable-lmcache", _HOST),
     Refusal("--enable-flexkv", _HOST),
