@@ -182,9 +182,8 @@ def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Clai
         params, live = _admitted(name, value, exactly, again)
         return Claim(prompt, params, [], len(prompt), live, response=Response(output, hashes), lora_path=adapter)
     values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
-    fingerprints = value.get("fingerprints")
-    _check(f"{name}.fingerprints", fingerprints, values)
-    params, live = _with_claim(name, value, tuple(fingerprints), nonce, len(generated))
+    fingerprints = _checked(f"{name}.fingerprints", value.get("fingerprints"), values)
+    params, live = _with_claim(name, value, fingerprints, nonce, len(generated))
     return Claim(prompt + generated, params, values, len(prompt), live, sampling, lora_path=adapter)
 
 
@@ -237,13 +236,14 @@ def expected_values(prompt: int, generated_rows: int, nonce: str | None, hidden_
     return [value_count(row_mask(nonce, i, end - start), end - start, hidden_size, topk) for i, (start, end) in spans]
 
 
-def _check(name: str, fingerprints: Any, values: list[int]) -> None:
+def _checked(name: str, fingerprints: Any, values: list[int]) -> tuple[str, ...]:
     if not isinstance(fingerprints, list) or len(fingerprints) != len(values):
         found = f"{len(fingerprints)} fingerprints" if isinstance(fingerprints, list) else fingerprints
         raise BadFingerprint(name, found, f"a list of {len(values)} for this response: prompt, then 32 tokens each")
     for i, (read, wanted) in enumerate(zip(codec.parse_all(name, fingerprints, max(values)), values, strict=True)):
         if len(read.coefficients) != wanted:
             raise BadFingerprint(f"{name}[{i}]", Described(f"{len(read.coefficients)} values"), f"{wanted} values")
+    return tuple(fingerprints)
 
 
 def _result(claim: Claim, meta: dict[str, Any] | Unverifiable, limits: dict[str, float]) -> dict[str, Any]:
