@@ -144,6 +144,7 @@ def test_our_options_are_keywords(launch: Launch) -> None:
                 ["--is-embedding"],
             )
         ),
+        (["--rows-on-host"], "tessera: refusing to start: --rows-on-host needs --enable-return-hidden-states or"),
         ([GREEDILY], f"tessera: refusing to start: {GREEDILY} says how {TILE} drafts: add it"),
         *where_supported(
             "tilespec",

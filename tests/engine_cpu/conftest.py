@@ -35,7 +35,7 @@ def strained(server_pool: ServerPool, records_folder: Path) -> Server:
     """Chunks of 16 tokens, prefill mixed with decode, retraction again and again; float32.
 
     And what asks for no server of its own: metrics, records of each request, small limits, defaults of embeddings, the
-    playground, sessions that keep their slots, two detokenizers where SGLang routes to them.
+    playground, sessions that keep their slots, two detokenizers where SGLang routes to them, rows kept as on the host.
     """
     return server_pool.get(
         HIDDEN,
@@ -50,7 +50,7 @@ def strained(server_pool: ServerPool, records_folder: Path) -> Server:
         *("--export-metrics-to-file", "--export-metrics-to-file-dir", str(records_folder)),
         *("--embeddings-pooling", "last", "--embeddings-normalize", "--embeddings-dimensions", "8"),
         "--embeddings-text-only",
-        "--enable-streaming-session",
+        *("--enable-streaming-session", "--rows-on-host"),
         *(() if absent("detokenizers") else ("--detokenizer-worker-num", "2")),
         env=retracting(3),
     )

@@ -57,3 +57,8 @@ def test_canaries_beside_aborts(server: Server, hf: HuggingFace) -> None:
             assert relative_error(meta["embedding"], expected) <= FLOAT32_ERROR
     assert [verdict.problem for verdict in verdicts if verdict.problem] == []
     assert max(verdict.error for verdict in verdicts) <= FLOAT32_ERROR
+
+
+def test_rows_lie_in_the_hosts_memory(strained: Server) -> None:
+    """As ``--rows-on-host`` asks; on a GPU it reads and writes them there."""
+    assert "the KV cache's bytes), in the host's memory" in strained.log

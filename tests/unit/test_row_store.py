@@ -47,6 +47,16 @@ def test_what_a_model_makes_smaller_is_made_larger() -> None:
     assert store.rows[2].tolist() == [4.0] * H
 
 
+def test_rows_on_the_host() -> None:
+    """Without a GPU they are a store as any other, in pages of its own."""
+    store = RowStore(5, H, torch.bfloat16, "cpu", on_host=True)
+    assert store.rows.shape == (5, H)
+    assert store.rows.isnan().all()
+    store.write(torch.tensor([3, 1]), torch.ones(2, H, dtype=torch.bfloat16))
+    assert store.rows[[1, 3]].tolist() == [[1.0] * H] * 2
+    assert store.rows[[0, 2, 4]].isnan().all()
+
+
 def test_released_memory_is_not_written() -> None:
     """While the memory is gone an update touches nothing; once it is back every row is forgotten."""
     store, states = filled()

@@ -102,8 +102,11 @@ def _placeholder(rid: str, tokens: int) -> Req:
 
 
 def is_padded(batch: ForwardBatch) -> bool:
-    """Whether ranks with batches of their own compute together (``--enable-dp-attention``), and pad them."""
-    return batch.global_num_tokens_cpu is not None
+    """Whether ranks with batches of their own compute together (``--enable-dp-attention``), and pad them.
+
+    Of the fields that say so, the one that a prefill graph's copy of the batch has, too.
+    """
+    return batch.global_num_tokens_for_logprob_cpu is not None
 
 
 def synchronized(scheduler: Scheduler, batch: ScheduleBatch) -> ScheduleBatch:

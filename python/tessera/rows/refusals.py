@@ -10,6 +10,7 @@ _RANKS = "the rows of one request are spread over ranks"
 _EXPERTS = "not yet tested: leave it out, --ep-size alone spreads the experts over ranks too"
 _UNTESTED = "not yet tested"
 _ROUNDED = "rows would depend on what was cached, for kept states are rounded"
+_AUXILIARY = "return_hidden_states would mean states of other layers"
 _RESULTS = "results do not pass where embeddings are attached"
 
 _ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM")
@@ -27,7 +28,7 @@ REFUSALS = (
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
         "--pp-size with --speculative-algorithm",
-        _UNTESTED,
+        "SGLang does not draft with stages, except while it prefills for another server",
         lambda args: above_one("pp_size")(args) and bool(args.speculative_algorithm),
     ),
     Refusal(
@@ -61,7 +62,7 @@ REFUSALS = (
     Refusal("--enable-kv-cache-sharding", _RANKS, set_later("enable_kv_cache_sharding")),
     Refusal("--enable-unified-cache-external-linker", _STORAGE, set_later("enable_unified_cache_external_linker")),
     Refusal("--enable-pd-role-switch", _PREFILL, set_later("enable_pd_role_switch")),
-    Refusal("--enable-return-aux-hidden-states", _UNTESTED, set_later("enable_return_aux_hidden_states")),
+    Refusal("--enable-return-aux-hidden-states", _AUXILIARY, set_later("enable_return_aux_hidden_states")),
 )
 
 BESIDE_STATE = (
