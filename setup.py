@@ -60,6 +60,12 @@ EXTRAS = {
 }
 
 
+def long_description() -> str:
+    """Return README.md for a package index, which has none of the files that its relative links lead to."""
+    text = re.sub(r"\[([^\]\n]+)\]\((?!\w+:)[^)\s]+\)", r"\1", (HERE / "README.md").read_text(encoding="utf-8"))
+    return f"{text}\nThe pages named above are in `docs/` of the source distribution.\n"
+
+
 def packages() -> list[str]:
     """Return every package below the three roots, by its import name."""
     names = []
@@ -73,7 +79,7 @@ setup(
     name="sglang-tessera",
     version=found("python/tessera/__init__.py", r'^__version__ = "(.+)"$'),
     description="Exact embeddings, fingerprints and fast decoding from a stock SGLang server",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=long_description(),
     long_description_content_type="text/markdown",
     classifiers=[
         "Development Status :: 4 - Beta",

@@ -1,9 +1,11 @@
-"""What names a version says the one that the package has."""
+"""What names a version says the one that the package has; what an index shows of it can be read there."""
 
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,3 +29,13 @@ def test_versions_agree(path: str, pattern: str, version: str) -> None:
     found = re.findall(pattern, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
     assert found
     assert found[0] == version
+
+
+def test_an_index_shows_no_dead_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """README.md is the description there, and the files that it links to are not."""
+    told: dict[str, Any] = {}
+    monkeypatch.setattr("setuptools.setup", told.update)
+    runpy.run_path(str(ROOT / "setup.py"))
+    links = re.findall(r"\]\(([^)]+)\)", told["long_description"])
+    assert links
+    assert [link for link in links if not link.startswith("https://")] == []
