@@ -6,13 +6,15 @@ import dataclasses
 from typing import Any
 
 import pytest
+from sglang.srt.entrypoints import http_server
 from sglang.srt.entrypoints.openai import protocol
 from sglang.srt.managers import io_struct
 
 from tessera.capabilities.fingerprints import claims, sampling
 from tessera.capabilities.inject import matrices, options
-from tessera.http.schema import STOCK_REQUESTS, document, request_fields
+from tessera.http.schema import INFORMING, STOCK_REQUESTS, document, merge, request_fields
 from tessera_patches.http import openai, request
+from tessera_patches.http.http_server import GENERATING
 
 CHANGED = {"return_hidden_states"}
 """SGLang's fields that take more with us."""
@@ -54,3 +56,18 @@ def test_each_field_has_a_meaning() -> None:
         for one in body.get("anyOf", [body]) if "properties" not in body else [body]:
             silent = [field for field, schema in one["properties"].items() if "description" not in schema]
             assert not silent, name
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate Operation ID")  # SGLang's, as FastAPI names them
+def test_operations() -> None:
+    """Each has a name of its own, the same at each start; each of our routes has a group that is described."""
+    ours = document()
+    published = merge(http_server.app.openapi(), ours, generating=GENERATING, routes=True)
+    http_server.app.openapi_schema = None
+    operations = [(method, own) for path in published["paths"].values() for method, own in path.items()]
+    identities = [own["operationId"] for _, own in operations]
+    assert sorted(identities) == sorted(set(identities))
+    assert all(own["operationId"].lower().endswith(method) for method, own in operations if "tags" not in own)
+    known = {tag["name"] for tag in published["tags"]}
+    for path in (*ours["paths"], *GENERATING, *INFORMING):
+        assert all(known.issuperset(own["tags"]) for own in published["paths"][path].values()), path

@@ -55,7 +55,7 @@ from tessera_patches.inject import request as inject_request
 from tessera_patches.launch import liveness
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
-"""Routes that take vectors."""
+"""SGLang's routes that take our fields."""
 
 OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
 """Routes that we answer ourselves."""
@@ -237,7 +237,7 @@ def publish_schema(app: FastAPI, *, adapters: bool) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             ours = document(config.active.hidden_size, config.active.vocabulary or None, adapters=adapters)
-            app.openapi_schema = merge(stock(), ours, routes=config.active.rows)
+            app.openapi_schema = merge(stock(), ours, generating=GENERATING, routes=config.active.rows)
         return app.openapi_schema
 
     replace_method(app, "openapi", openapi)  # FastAPI's documented way

@@ -4,7 +4,7 @@ Derived from the declarations of capabilities. ``docs/reference/openapi.json`` i
 limits; a server has it, with them, in its ``/openapi.json``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -17,11 +17,15 @@ from tessera.schema_parts import SECURITY, SECURITY_SCHEME, Schema, errors, obj
 
 STOCK_REQUESTS = ("GenerateReqInput", "ChatCompletionRequest", "CompletionRequest")
 """SGLang's request bodies that take our fields, by their names in its own OpenAPI."""
-STOCK_ROUTES = ("/generate", "/v1/chat/completions", "/v1/completions")
-"""SGLang's routes that answer with our errors, too."""
+INFORMING = ("/server_info", "/get_server_info")
+"""SGLang's routes that say what is on."""
 TAGS = [
     {"name": "embeddings", "description": "vectors of texts"},
     {"name": "fingerprints", "description": "verification of responses"},
+]
+STOCK_TAGS = [
+    {"name": "generation", "description": "SGLang's routes that take our fields"},
+    {"name": "server", "description": "what is installed and on"},
 ]
 _PREFIX = "Tessera"
 
@@ -50,27 +54,39 @@ def document(hidden_size: int | None = None, vocabulary: int | None = None, *, a
     }
 
 
-def merge(stock: Schema, ours: Schema, *, routes: bool) -> Schema:
+def merge(stock: Schema, ours: Schema, *, generating: Collection[str], routes: bool) -> Schema:
     """SGLang's document with our fields on its requests, and our routes instead of its own of the same path.
 
     Args:
         stock: SGLang's; changed.
         ours: `document`.
+        generating: SGLang's routes that take our fields, and answer with our errors, too.
         routes: whether the server has our routes: those that keep rows have.
     """
+    _name_operations(stock["paths"])
     stock["paths"] |= ours["paths"] if routes else {}
-    stock.setdefault("tags", []).extend(TAGS if routes else [])
+    stock.setdefault("tags", []).extend([*STOCK_TAGS, *(TAGS if routes else [])])
     schemas = stock.setdefault("components", {}).setdefault("schemas", {})
     schemas |= ours["components"]["schemas"]
     stock["components"].setdefault("securitySchemes", {}).update(ours["components"]["securitySchemes"])
-    for path in STOCK_ROUTES:
+    for path in generating:
         for operation in stock["paths"].get(path, {}).values():
             operation["responses"] |= errors(stock=True)
             operation.setdefault("security", SECURITY)
+            operation["tags"] = ["generation"]
+    for path in INFORMING:
+        stock["paths"][path]["get"]["tags"] = ["server"]
     for name in STOCK_REQUESTS:
         if name in schemas:
             schemas[name].setdefault("properties", {}).update(request_fields(name))
     return stock
+
+
+def _name_operations(paths: Schema) -> None:
+    """Each by its own method: FastAPI names all those of a route by one of its methods, another at each start."""
+    for methods in paths.values():
+        for method, operation in methods.items():
+            operation["operationId"] = f"{operation['operationId'].rpartition('_')[0]}_{method}"
 
 
 def request_fields(name: str) -> Schema:
