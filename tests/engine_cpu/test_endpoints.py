@@ -82,11 +82,12 @@ def test_chats_and_last_tokens(server: Server, hf: HuggingFace) -> None:
 
 
 def test_others_are_answered(server: Server, hf: HuggingFace) -> None:
-    """A prompt that the engine refuses, and one that we refuse, are null with their errors."""
+    """A prompt that the engine refuses, and one that we refuse, are null with their errors; the log has a line."""
     body = {"text": [TEXTS[0], "a b " * 4000, "", TEXTS[1]], "on_error": "null"}
     answer = httpx.post(f"{server.url}/encode", json=body, timeout=120).raise_for_status().json()
     assert [error and error["param"] for error in answer["errors"]] == [None, "text[1]", "text[2]", None]
     assert answer["embeddings"][1:3] == [None, None]
+    assert "2 of 4 items of text failed, such as text[1]: engine_refused: field 'text[1]'\n" in server.log
     for text, found in ((TEXTS[0], answer["embeddings"][0]), (TEXTS[1], answer["embeddings"][3])):
         assert relative_error(found, expected(hf, text)) <= FLOAT32_ERROR
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -14,8 +15,9 @@ from tessera.capabilities.embed import routes
 from tessera.capabilities.embed.inputs import Tokenizer
 from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, chosen
 from tessera.capabilities.embed.routes import Model
-from tessera.errors import BadRequest, EngineRefused
+from tessera.errors import ROW_STORE_FAILED, BadRequest, EngineRefused, RequestFailed
 from tessera.fields import read
+from tessera.http import error_body
 
 
 class Request:
@@ -171,3 +173,36 @@ def test_others_are_answered(field: str, prompts: Any, params: list[str | None])
         assert vector == (None if param else [len(prompt)])
         assert (error and error["param"]) == param
         assert param is None or error["message"].startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("texts", "level", "line"),
+    [
+        (["a"], None, None),
+        (["a", "", "secret", 5], "INFO", "3 of 4: text[1]: bad_request: field 'text[1]'"),
+        (["secret", "a"], "INFO", "1 of 2: text[0]: engine_refused: field 'text[0]'"),
+        (["", "broken"], "ERROR", "2 of 2: text[1]: row_store_failed: row_store_failed: no"),
+    ],
+)
+def test_one_line_for_all_that_failed(
+    texts: Any, level: str | None, line: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first reason, the server's own before others; nothing of what the client sent."""
+
+    async def embed(prompts: dict[str, Any], options: dict[str, Any]) -> list[dict[str, Any]]:
+        (prompt,) = prompts["text"]
+        if prompt == "secret":
+            raise EngineRefused(f"{prompt} is too long", "text[0]")
+        if prompt == "broken":
+            raise RequestFailed(ROW_STORE_FAILED, "no")
+        return [{"embedding": [0.0], "embedding_options": options, "prompt_tokens": 1}]
+
+    lines: list[tuple[str, str]] = []
+
+    def log(of: int, text: str, *values: object) -> None:
+        lines.append((logging.getLevelName(of), text % values))
+
+    monkeypatch.setattr(error_body.logger, "log", log)
+    asyncio.run(routes.encode(Request({"text": texts, "on_error": "null"}), embed, MODEL))
+    said = [(of, text.replace(" items of text failed, such as", ":")) for of, text in lines]
+    assert said == ([(level, f"tessera: {line}")] if line else [])

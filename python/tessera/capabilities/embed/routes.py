@@ -11,7 +11,7 @@ from tessera.errors import BadRequest, TesseraError
 from tessera.fields import read, whole
 from tessera.http import adapters
 from tessera.http.body import Streamed, read_object, strings
-from tessera.http.error_body import error_body, note
+from tessera.http.error_body import error_body, note_items
 from tessera.http.vectors import Body, Transport, accepted, binary
 
 OPTIONS = ("dimensions", "pooling", "normalize")
@@ -145,7 +145,9 @@ class _Call(NamedTuple):
 
     async def each(self, field: str, prompts: Sequence[Prompts | BadRequest]) -> list[dict[str, Any]]:
         """The same, each prompt by itself: ``{"error": ...}`` for one that fails."""
-        return await asyncio.gather(*(self._one(field, i, prompt) for i, prompt in enumerate(prompts)))
+        results = await asyncio.gather(*(self._one(field, i, prompt) for i, prompt in enumerate(prompts)))
+        note_items(field, [meta.get("error") for meta in results])
+        return results
 
     async def _one(self, field: str, i: int, prompt: Prompts | BadRequest) -> dict[str, Any]:
         try:
@@ -153,7 +155,6 @@ class _Call(NamedTuple):
                 raise prompt
             return (await self.run(prompt))[0]
         except TesseraError as error:
-            note(error, f"{field}[{i}]")
             found = error_body(error)["error"]
             if not isinstance(prompt, BadRequest):  # it was the first of its own request
                 named = {key: found[key] for key in ("message", "param") if found[key]}
