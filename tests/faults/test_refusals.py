@@ -198,6 +198,13 @@ def serve(model: Path, *options: str) -> str:
     return run.stdout + run.stderr
 
 
+def test_what_only_a_loaded_model_shows_ends_the_start(refusal: Refusal) -> None:
+    """At once, and with our status: SGLang finds no scheduler dead that it would report as crashed."""
+    log = refusal(TINY, HIDDEN, "--embeddings-dimensions", "257")
+    assert "tessera: refusing to start: --embeddings-dimensions 257 is above 256, this model's" in log.splitlines()
+    assert "crashed" not in log
+
+
 def test_sglangs_other_launcher_loads_us_too() -> None:
     """``sglang serve``: the same plugins, so the same refusal."""
     log = serve(TINY, HIDDEN, "--is-embedding")

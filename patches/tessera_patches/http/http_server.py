@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from sglang.srt.managers import io_struct
-from sglang.srt.utils import kill_process_tree
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
@@ -41,7 +39,6 @@ from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.refusal import schedules_apart
 from tessera.rows.span import UNAVAILABLE
-from tessera_patches import apply
 from tessera_patches.core.changes import move_to_front, replace_method
 from tessera_patches.engine.model import dtype, hidden_size, vocabulary
 from tessera_patches.engine.options import options
@@ -63,29 +60,10 @@ OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
 logger = logging.getLogger(__name__)
 
 
-_children: list[int] = []
-"""Processes that SGLang has started."""
-
-
-@contextmanager
-def _or_end() -> Iterator[None]:
-    """As `apply.exit_on_error`, and the children end too: Python waits for them before it ends this process."""
-    try:
-        with apply.exit_on_error():
-            yield
-    except SystemExit as error:
-        # Now: SGLang watches its children, and may end this process by a signal when it finds them dead.
-        apply.write_line(str(error.code))
-        for child in _children:
-            kill_process_tree(child)
-        raise SystemExit(1) from error
-
-
 def take_sizes(manager: Any, started: Any, *_: Any) -> None:
     """BEFORE ``Engine._set_startup_time``: every scheduler is ready, and whoever launched them has nothing yet."""
-    _children[:] = started.all_child_pids
     args = options(manager)
-    with _or_end():
+    with liveness.or_end():
         liveness.check_ready()
         infos = started.scheduler_infos
         if not schedules_apart(args):  # of several, SGLang's controller passes on what it knows alone
@@ -120,7 +98,7 @@ def prepare(state: Any) -> None:
     manager = state.tokenizer_manager
     if options(manager).tokenizer_worker_num > 1:
         return
-    with _or_end():
+    with liveness.or_end():
         extend(http_server, manager)
         if config.active.rows or config.active.inject:
             publish_schema(http_server.app, adapters=bool(options(manager).enable_lora))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
@@ -92,14 +92,25 @@ def check(*stages: Runs) -> None:
         raise StartRefused(f"SGLang did not call our hooks on {', '.join(silent)}{hint}")
 
 
-def _end_unless(*stages: Runs) -> None:
-    """End the whole server with one line where `check` fails: an exception would only end a thread, or a task."""
+@contextlib.contextmanager
+def or_end() -> Iterator[None]:
+    """End the whole server with one line where the block fails, in whatever thread or task.
+
+    At once: Python waits for children before it ends a process, and SGLang watches them, and ends this process by a
+    signal when it finds them dead.
+    """
     try:
-        check(*stages)
-    except StartRefused as error:
-        apply.write_line(apply.refusal_line(error))
-        # At once: SGLang watches its children, and would end this process by a signal when it finds them dead.
+        with apply.exit_on_error():
+            yield
+    except SystemExit as error:
+        apply.write_line(str(error.code))
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         os._exit(1)
+
+
+def _end_unless(*stages: Runs) -> None:
+    """End the whole server where `check` fails."""
+    with or_end():
+        check(*stages)
