@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,11 +17,14 @@ import pytest
 import torch
 
 from tessera.launching.command import environment
+from tessera.launching.server import Server
 from tessera_testing.claims import FINGERPRINTS
 from tessera_testing.injected import replaced, vectors_of
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.tiny import TINY
 
+SEED = "d0713339d7bb08652cd194d43f7d5186a2d59dc9f2443f1ac463aae3e4f3c7b0"
+"""The script with which this project began (SHA-256)."""
 SCRIPTS = Path(__file__).parent / "scripts"
 FLOAT32_ERROR = 1e-5
 VECTORS = vectors_of(2, seed=3)
@@ -101,14 +106,24 @@ def test_mistakes(found: Any) -> None:
     assert "return_embeddings" in unknown
 
 
+def test_the_first_use_is_as_its_author_wrote_it() -> None:
+    """But for the option that enables hidden states, and log-probabilities beside the sampling parameters."""
+    text = (SCRIPTS / "seed.py").read_text().replace(", enable_return_hidden_states=True", "")
+    inside = '        "return_logprob": True,\n        "logprob_start_len": -1,\n    },\n)\n'
+    beside = "    },\n    return_logprob=True,\n    logprob_start_len=-1,\n)\n"
+    assert hashlib.sha256(text.replace(beside, inside).encode()).hexdigest() == SEED
+
+
 @pytest.mark.timeout(600)  # it starts an engine, which no fixture does
-def test_the_first_use(tmp_path: Path, hf: HuggingFace) -> None:
-    """What this project was made for runs with the stock engine."""
-    out = run("seed.py", tmp_path / "found.npz")
+def test_the_first_use(server: Server, tmp_path: Path, hf: HuggingFace) -> None:
+    """The script that this project was made for runs with the stock engine, and finds all that it looks for."""
+    out = run("run_seed.py", server.url, tmp_path / "found.npz")
     with np.load(tmp_path / "found.npz") as stored:
-        array, embedding = stored["array"], stored["embedding"]
-    expected = hf.states(hf.tokenizer(PROOF)["input_ids"])
-    assert relative_error(array, expected) <= FLOAT32_ERROR
-    assert relative_error(embedding, expected.mean(axis=0)) <= FLOAT32_ERROR
-    candidates = [line for line in out.splitlines() if " list 64 -" in line]
-    assert len(candidates) == 4
+        states, embedding, over_http = stored["states"], stored["embedding"], stored["over_http"]
+    for (found,), prompt in ((states, PROOF), (over_http, "test")):  # a list for each token that is generated
+        assert relative_error(found, hf.states(hf.tokenizer(prompt)["input_ids"])) <= FLOAT32_ERROR
+    assert np.array_equal(embedding, states[0])
+    assert len(re.findall(r"^    logprobs type: <class 'list'>, len: [1-9]", out, re.MULTILINE)) == 4
+    assert len(re.findall(r"^    total log_prob: -\d", out, re.MULTILINE)) == 4
+    assert "HTTP server SUPPORTS return_hidden_states!" in out
+    assert out.endswith("\nDone. Use shapes above to adjust /encode indexing in SglangClient.\n")
