@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import httpx
@@ -122,16 +123,23 @@ def main() -> int:
     """Run the demo; 0 if every step was right."""
     device = "GPU" if gpu_present() else "CPU (no GPU found)"
     print(f"Starting SGLang with --enable-return-hidden-states on the {device} ...", flush=True)
-    with Server(TINY, "--enable-return-hidden-states", progress=_say) as server:
-        print("Loading the reference, Hugging Face transformers ...", flush=True)
-        steps = []
-        for step in Demo(server.url, HuggingFace(TINY)).steps():
-            steps.append(step)
-            print(_line(step), flush=True)
-        print("Stopping the server ...", flush=True)
+    with ThreadPoolExecutor(1) as thread:
+        reference = thread.submit(HuggingFace, TINY)  # Hugging Face transformers, loaded while the server starts
+        steps = run(reference)
     wrong = [step.what for step in steps if not step.right]
     print(f"Wrong: {', '.join(wrong)}" if wrong else f"All {len(steps)} steps are right.")
     return 1 if wrong else 0
+
+
+def run(reference: Future[HuggingFace]) -> list[Step]:
+    """Start the server, and print each step as it is done."""
+    steps = []
+    with Server(TINY, "--enable-return-hidden-states", progress=_say) as server:
+        for step in Demo(server.url, reference.result()).steps():
+            steps.append(step)
+            print(_line(step), flush=True)
+        print("Stopping the server ...", flush=True)
+    return steps
 
 
 def _say(line: str) -> None:
