@@ -169,9 +169,9 @@ def _pooling() -> None:
     reader.RowReader.start = faulty_start  # type: ignore[method-assign]
     allocate = store.RowStore.__init__
 
-    def allocate_and_tell(self: store.RowStore, *args: Any) -> None:
+    def allocate_and_tell(self: store.RowStore, *args: Any, **kwargs: Any) -> None:
         _tell_logits()  # SGLang is imported by now
-        allocate(self, *args)
+        allocate(self, *args, **kwargs)
 
     store.RowStore.__init__ = allocate_and_tell  # type: ignore[assignment, method-assign]
     _say_deterministic()
@@ -303,11 +303,11 @@ def _pad_plain_attention() -> None:
 
     allocate = store.RowStore.__init__
 
-    def allocate_and_pad(self: store.RowStore, *args: Any) -> None:
+    def allocate_and_pad(self: store.RowStore, *args: Any, **kwargs: Any) -> None:
         from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
         TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
-        allocate(self, *args)
+        allocate(self, *args, **kwargs)
 
     store.RowStore.__init__ = allocate_and_pad  # type: ignore[assignment, method-assign]
 
