@@ -10,6 +10,7 @@ import torch
 
 from tessera import config
 from tessera.flags import Flags
+from tessera_patches.engine import cache
 from tessera_patches.rows import memory
 
 
@@ -20,7 +21,7 @@ def test_rows_are_counted_where_the_gpu_keeps_them(
     """A token of 256 bfloat16 values costs 512 bytes of the KV pool, or none."""
     found: list[int] = []
     monkeypatch.setattr(config, "flags", Flags(rows_on_host=on_host))
-    monkeypatch.setattr(memory.cache, "add_token_bytes", lambda _, size: found.append(size))
+    monkeypatch.setattr(cache, "add_token_bytes", lambda _, size: found.append(size))
     monkeypatch.setattr(memory, "hidden_size", lambda _: 256)
     kvc: Any = SimpleNamespace(is_draft_worker=False, model_dtype=torch.bfloat16)
     memory.count_rows(object(), kvc)

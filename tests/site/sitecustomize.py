@@ -173,7 +173,7 @@ def _pooling() -> None:
         _tell_logits()  # SGLang is imported by now
         allocate(self, *args, **kwargs)
 
-    store.RowStore.__init__ = allocate_and_tell  # type: ignore[assignment, method-assign]
+    store.RowStore.__init__ = allocate_and_tell  # type: ignore[method-assign]
     _say_deterministic()
 
 
@@ -309,7 +309,7 @@ def _pad_plain_attention() -> None:
         TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
         allocate(self, *args, **kwargs)
 
-    store.RowStore.__init__ = allocate_and_pad  # type: ignore[assignment, method-assign]
+    store.RowStore.__init__ = allocate_and_pad  # type: ignore[method-assign]
 
 
 _FAULTS = {

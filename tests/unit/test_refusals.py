@@ -25,7 +25,6 @@ DEFAULTS: dict[str, Any] = {
     "elastic_ep_backend": None,
     "moe_a2a_backend": "none",
     "grpc_port": None,
-    "enable_hierarchical_cache": False,
     "enable_lmcache": False,
     "enable_flexkv": False,
     "enable_hisparse": False,
@@ -47,9 +46,7 @@ DEFAULTS: dict[str, Any] = {
 }
 OTHERS = {"null": "prefill", "none": "deepep", 1: 2, None: "something", False: True}
 SET = {name: OTHERS[default] for name, default in DEFAULTS.items()}
-BESIDE = {
-    name: {"speculative_algorithm": "EAGLE"} for name in ("pp_size", "enable_dp_attention", "enable_hierarchical_cache")
-}
+BESIDE = {name: {"speculative_algorithm": "EAGLE"} for name in ("pp_size", "enable_dp_attention")}
 """What is refused only beside another option."""
 
 
