@@ -5,6 +5,7 @@ from pathlib import Path
 
 import envoy_data_plane.envoy.extensions.filters.http.router.v3
 import envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3
+import envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3
 import envoy_data_plane.envoy.extensions.upstreams.http.v3  # noqa: F401 - types are known once they are imported
 import yaml
 from envoy_data_plane.envoy.config.bootstrap.v3 import Bootstrap

@@ -11,17 +11,11 @@ addresses. Example:
 from __future__ import annotations
 
 import argparse
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +24,7 @@ import httpx
 import numpy as np
 import psutil
 
+from fronts import nginx, nginx_version
 from provenance import provenance, tell
 from tessera.launching.server import Server
 from tessera_testing.free_port import free_port
@@ -37,37 +32,15 @@ from tessera_testing.reference import HuggingFace, Vector, relative_error
 from tessera_testing.router import router
 from tessera_testing.tiny import TINY
 
-CONFIG = Path(__file__).parent.parent / "examples" / "deploy" / "nginx.conf"
 CLIENTS = 6
 GIVE_UP_SECONDS = 120.0
 FLOAT32_ERROR = 1e-5
 Body = dict[str, Any]
-
-
-@contextmanager
-def nginx(*workers: str) -> Iterator[str]:
-    """Yield the URL of nginx in front of two servers, with the configuration of the examples."""
-    port = free_port()
-    config = CONFIG.read_text().replace("listen 30000", f"listen 127.0.0.1:{port}")
-    for i, url in enumerate(workers):
-        config = config.replace(f"server-{i}:30000", url.removeprefix("http://"))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "nginx.conf")
-        path.write_text(f"daemon off; error_log stderr; pid {folder}/pid;\n{config}")
-        process = subprocess.Popen([_nginx(), "-c", str(path)], stderr=subprocess.DEVNULL)
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _nginx() -> str:
-    """The program: `apt-get install nginx-light`."""
-    found = shutil.which("nginx")
-    if found is None:
-        raise FileNotFoundError("nginx is not installed")
-    return found
+PROXIES = {
+    "nginx": (nginx, ("/generate", "/v1/completions", "/v1/embeddings")),
+    "sglang-router": (router, ("/v1/completions", "/v1/embeddings")),
+}
+"""Each with the routes on which our fields pass."""
 
 
 class Load:
@@ -77,6 +50,7 @@ class Load:
         self.url = url
         self.bodies = bodies
         self.over = threading.Event()
+        self.counting = threading.Lock()
         self.counts: Counter[str] = Counter(answered=0, wrong=0, lost=0)
 
     def run(self, first: int) -> None:
@@ -87,11 +61,17 @@ class Load:
                 path, body, expected = self.bodies[at % len(self.bodies)]
                 answer = self.answer(client, path, body)
                 if answer is None:
-                    self.counts["lost"] += 1
+                    self.count("lost")
                 else:
-                    self.counts["answered"] += 1
-                    self.counts["wrong"] += relative_error(vector(path, answer), expected) > FLOAT32_ERROR
+                    self.count("answered")
+                    if not relative_error(vector(path, answer), expected) <= FLOAT32_ERROR:  # NaN too
+                        self.count("wrong")
                 at += CLIENTS
+
+    def count(self, what: str) -> None:
+        """One more; threads take turns."""
+        with self.counting:
+            self.counts[what] += 1
 
     def answer(self, client: httpx.Client, path: str, body: Body) -> Any:
         """The first good answer, None if there is none in time."""
@@ -101,9 +81,9 @@ class Load:
                 response = client.post(path, json=body)
                 if response.is_success:
                     return response.json()
-                self.counts[f"tried again: {response.status_code}"] += 1
+                self.count(f"tried again: {response.status_code}")
             except httpx.TransportError as error:
-                self.counts[f"tried again: {type(error).__name__}"] += 1
+                self.count(f"tried again: {type(error).__name__}")
             time.sleep(0.2)
         return None
 
@@ -115,9 +95,9 @@ def vector(path: str, answer: Any) -> Vector:
             found = answer["meta_info"]["embedding"]
         else:
             found = answer["data" if path == "/v1/embeddings" else "choices"][0]["embedding"]
-    except KeyError:
+        return np.array(found, dtype=np.float32)
+    except (LookupError, TypeError, ValueError):
         return np.array([np.nan])
-    return np.array(found)
 
 
 def bodies(hf: HuggingFace, paths: tuple[str, ...]) -> list[tuple[str, Body, Vector]]:
@@ -161,10 +141,10 @@ def main() -> int:
     """Run it, and write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--proxies", nargs="+", default=list(PROXIES), choices=PROXIES)
     options = parser.parse_args()
     hf = HuggingFace(TINY)
-    found = subprocess.run([_nginx(), "-v"], capture_output=True, text=True, check=True).stderr
-    versions = {"nginx": re.sub(r".*/", "", found).strip(), "sglang-router": version("sglang-router")}
+    versions = {"nginx": nginx_version(), "sglang-router": version("sglang-router")}
     servers = [Server(TINY, "--enable-return-hidden-states", port=free_port()) for _ in range(2)]
     with options.out.open("w") as out:
         tell({"kind": "provenance", **versions, **provenance()}, out)
@@ -173,10 +153,8 @@ def main() -> int:
                 one.start()
             for one in servers:
                 one.wait_ready()
-            for name, front, paths in (
-                ("nginx", nginx, ("/generate", "/v1/completions", "/v1/embeddings")),
-                ("sglang-router", router, ("/v1/completions", "/v1/embeddings")),
-            ):
+            for name in options.proxies:
+                front, paths = PROXIES[name]
                 with front(*(one.url for one in servers)) as url:
                     counts = measured(servers, Load(url, bodies(hf, paths)))
                 tell({"kind": "proxy-killed", "proxy": name, "paths": paths, **counts}, out)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import platform
+import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TextIO
 
 import torch
@@ -17,6 +19,7 @@ def provenance() -> dict[str, Any]:
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
     return {
         "command": " ".join(sys.argv),
+        "commit": _commit(),
         "date": dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
         "gpu": gpu,
         "python": platform.python_version(),
@@ -33,6 +36,21 @@ def tell(record: dict[str, Any], out: TextIO) -> None:
     """Write one line, and show it."""
     note(record, out)
     note(record, sys.stdout)
+
+
+def _commit() -> str | None:
+    """Of the checkout, with "-dirty" where files differ from it; None on a machine without its history."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=10", "--match="],  # noqa: S607 - whichever git there is
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()
 
 
 def _tessera() -> str:

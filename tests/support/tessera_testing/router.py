@@ -21,8 +21,8 @@ _POLL_SECONDS = 0.1
 
 
 @contextmanager
-def router(*workers: str) -> Iterator[str]:
-    """Yield the URL of a router that sends requests to these servers in turn.
+def router(*workers: str, policy: str = "round_robin") -> Iterator[str]:
+    """Yield the URL of a router that distributes requests over these servers.
 
     Raises:
         RuntimeError: it ended, or did not know all workers in time; the message has the end of its log.
@@ -30,7 +30,7 @@ def router(*workers: str) -> Iterator[str]:
     with reserve_port() as own, reserve_port() as metrics, tempfile.TemporaryFile() as log:
         address = ["--host", HOST, "--port", str(port_of(own))]
         ports = [*address, "--prometheus-host", HOST, "--prometheus-port", str(port_of(metrics))]
-        options = ["--policy", "round_robin", "--worker-startup-check-interval", "1", "--worker-urls", *workers]
+        options = ["--policy", policy, "--worker-startup-check-interval", "1", "--worker-urls", *workers]
         process = subprocess.Popen(
             [sys.executable, "-m", "sglang_router.launch_router", *ports, *options],
             stdin=subprocess.DEVNULL,
