@@ -148,7 +148,7 @@ room: Room | None = None
 thresholds = Thresholds()
 """What a verifier accepts; in the main process those of ``--toploc-thresholds``."""
 answers: AnswerBudget | None = None
-"""How large answers may be; None where no HTTP server runs, and where no rows are kept."""
+"""How large answers may be; None where no rows are kept, and before an engine's first call."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
 stores: dict[int, Vitals] = {}

@@ -21,6 +21,8 @@ ENCODE_EMBEDDING = "encode_embedding"
 ENCODE_STATES = "encode_states"
 WORK = (AWAIT_ROWS, BUILD_FINGERPRINTS, COMPARE_FINGERPRINTS, DECODE_VECTORS, ENCODE_EMBEDDING, ENCODE_STATES)
 """What is timed in the main process."""
+ROUTES = ("/encode", "/v1/embeddings", "/v1/toploc/verify")
+"""Ours, whose answers are timed; SGLang times those of its own."""
 READS = ("pool", "rows", "top")
 """Kinds of reads of the row store (`tessera.rows.kinds`)."""
 VERDICTS = ("pass", "fail", "unverifiable")
@@ -67,7 +69,10 @@ class Metrics:
         self._reads = histogram(
             "row_read_seconds", "Time of one read of the row store, by the kinds of read in it.", "kinds"
         )
-        self._work = histogram("work_seconds", "Time of one piece of work in the main process, by kind.", "work")
+        work = histogram("work_seconds", "Time of one piece of work in the main process, by kind.", "work")
+        requests = histogram("request_seconds", "Time to answer a request to a route of ours.", "route")
+        self._timed = {name: work.labels(model, name) for name in WORK}
+        self._timed |= {name: requests.labels(model, name) for name in ROUTES}
         self._bytes = gauge("row_store_bytes", "Size of the row store.", "dp_rank")
         self._slots = gauge("row_store_slots", "Rows that the row store can hold.", "dp_rank")
         self._used = gauge(
@@ -90,8 +95,6 @@ class Metrics:
             self._claims.labels(self._model, verdict)
         for kind in READS:
             self._reads.labels(self._model, kind)
-        for work in WORK:
-            self._work.labels(self._model, work)
         self.held(0, 0)
 
     def embedded(self, rows: int) -> None:
@@ -135,9 +138,9 @@ class Metrics:
         """A request was answered, but without what its rows would have given."""
         self._unavailable.labels(self._model, code).inc()
 
-    def worked(self, work: str, seconds: float) -> None:
-        """A piece of work, of `WORK`, took so long. Any thread."""
-        self._work.labels(self._model, work).observe(seconds)
+    def took(self, what: str, seconds: float) -> None:
+        """A piece of work, of `WORK`, or an answer, of `ROUTES`, took so long. Any thread."""
+        self._timed[what].observe(seconds)
 
     def note(self, vitals: "Vitals", kinds: str) -> None:
         """What the scheduler says about a step in which requests finished, and which kinds of read it had."""
@@ -152,9 +155,9 @@ class Metrics:
 
 
 @contextmanager
-def timed(work: str) -> Iterator[None]:
-    """Time a block that ends without an error."""
+def timed(what: str) -> Iterator[None]:
+    """Time a block, of `WORK` or `ROUTES`, that ends without an error."""
     begin = perf_counter()
     yield
     if config.metrics is not None:
-        config.metrics.worked(work, perf_counter() - begin)
+        config.metrics.took(what, perf_counter() - begin)

@@ -17,13 +17,13 @@ import yaml
 from tessera.cli import main
 from tessera.errors import ANSWERED
 from tessera.launching.server import Server
-from tessera.metrics import WORK
+from tessera.metrics import ROUTES, WORK
 from tessera_testing.claims import claim_of
 from tessera_testing.endpoints import metrics
 from tessera_testing.marks import absent
 
 OPERATE = Path(__file__).parents[2] / "examples" / "operate"
-LABELS = ("code", "verdict", "work", "kinds")
+LABELS = ("code", "verdict", "work", "route", "kinds")
 
 
 def read(server: Server) -> dict[str, float]:
@@ -59,11 +59,13 @@ def test_series(strained: Server) -> None:
     before = read(strained)
     assert {f"tessera:errors_total {code}" for code in ANSWERED} <= set(before)
     assert {f"tessera:work_seconds_count {work}" for work in WORK} <= set(before)
+    assert {f"tessera:request_seconds_count {route}" for route in ROUTES} <= set(before)
     assert send(strained).status_code == 200
     for _ in range(3):
         assert send(strained, return_embedding={"over": "all"}).status_code == 200
     assert send(strained, return_hidden_states=True, hidden_states_format="base64").status_code == 200
     assert send(strained, input_embed_overrides=[{"positions": [3, 4], "embeds": [[0.1] * 256] * 2}]).status_code == 200
+    encoded = httpx.post(f"{strained.url}/v1/embeddings", json={"input": "class Stack:"}, timeout=60).json()
     assert claims(strained, claim, {**claim, "output_ids": claim["output_ids"][::-1]}) == 200
     assert send(strained, return_embedding={"pooling": "median"}).status_code == 400
     assert send(strained, return_hidden_states={"positions": [900]}).status_code == 400
@@ -76,8 +78,8 @@ def test_series(strained: Server) -> None:
     judged = {name: changed.pop(name) for name in list(changed) if "claims_total" in name}
     assert sum(judged.values()) == 2
     assert changed == {
-        "tessera:embeddings_total": 3,
-        "tessera:rows_pooled_total": 3 * 54,
+        "tessera:embeddings_total": 4,
+        "tessera:rows_pooled_total": 3 * 54 + encoded["usage"]["prompt_tokens"],
         "tessera:hidden_states_total": 1,
         "tessera:hidden_state_rows_total": 54,
         "tessera:injected_prompts_total": 1,
@@ -86,13 +88,15 @@ def test_series(strained: Server) -> None:
         "tessera:errors_total bad_request": 1,
         "tessera:errors_total no_such_position": 1,
         "tessera:errors_total too_large": 1,
-        "tessera:row_read_seconds_count pool": 3,
+        "tessera:request_seconds_count /v1/embeddings": 1,
+        "tessera:request_seconds_count /v1/toploc/verify": 1,
+        "tessera:row_read_seconds_count pool": 4,
         "tessera:row_read_seconds_count rows": 1,
         "tessera:row_read_seconds_count top": changed["tessera:row_read_seconds_count top"],
-        "tessera:work_seconds_count await_rows": 6,
+        "tessera:work_seconds_count await_rows": 7,
         "tessera:work_seconds_count compare_fingerprints": changed["tessera:work_seconds_count compare_fingerprints"],
         "tessera:work_seconds_count decode_vectors": 1,
-        "tessera:work_seconds_count encode_embedding": 3,
+        "tessera:work_seconds_count encode_embedding": 4,
         "tessera:work_seconds_count encode_states": 1,
     }
     assert all(0 < grown[name.replace("_count", "_sum")] < 60 for name in changed if "_count" in name)

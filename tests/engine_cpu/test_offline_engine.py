@@ -97,13 +97,20 @@ def test_injection_and_weights(found: Any, hf: HuggingFace) -> None:
 
 def test_mistakes(found: Any) -> None:
     """Each is an error that names it; the calls after it are right."""
-    tokens, pooling, count, unknown = found["errors"]
+    tokens, pooling, count, unknown, large = found["errors"]
     assert "input_ids" in tokens
     assert "1048576" in tokens
     assert "pooling" in pooling
     assert "median" in pooling
     assert "return_hidden_states" in count
     assert "return_embeddings" in unknown
+    assert "--answer-max-megabytes" in large
+
+
+def test_fingerprints(found: Any) -> None:
+    """They come with each answer, but where a call wants none."""
+    assert all("toploc_verification_fingerprints" in answer["meta_info"] for answer in found["embeddings"])
+    assert "toploc_verification_fingerprints" not in found["without"]["meta_info"]
 
 
 def test_the_first_use_is_as_its_author_wrote_it() -> None:

@@ -16,6 +16,7 @@ from tessera.capabilities.fingerprints.claims import Claim, Run, Unverifiable
 from tessera.capabilities.fingerprints.sampling import CANDIDATES
 from tessera.errors import BadRequest, RequestFailed
 from tessera.http import adapters
+from tessera.metrics import timed
 from tessera.rows.span import UNAVAILABLE
 from tessera_patches.engine.model import hidden_size, vocabulary
 
@@ -25,7 +26,8 @@ def add_routes(app: FastAPI, manager: Any) -> None:
 
     async def verify(request: Request) -> Response:
         run = _without_unrunnable(_run(manager, request), manager)
-        answer = await claims.verify(request, run, hidden_size(manager), vocabulary(manager))
+        with timed("/v1/toploc/verify"):
+            answer = await claims.verify(request, run, hidden_size(manager), vocabulary(manager))
         response: Response = orjson_response(answer)
         return response
 

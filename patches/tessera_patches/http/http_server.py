@@ -12,12 +12,10 @@ from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
-from tessera.answer_bytes import AnswerBudget
 from tessera.capabilities.embed import routes as embeddings
 from tessera.capabilities.embed.inputs import Prompts
 from tessera.capabilities.embed.routes import Embed, Model
 from tessera.capabilities.fingerprints.room import Room
-from tessera.capability import Shape
 from tessera.errors import (
     BadRequest,
     Described,
@@ -36,11 +34,11 @@ from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
-from tessera.metrics import Metrics
+from tessera.metrics import Metrics, timed
 from tessera.refusal import schedules_apart
 from tessera.rows.span import UNAVAILABLE
 from tessera_patches.core.changes import move_to_front, replace_method
-from tessera_patches.engine.model import dtype, hidden_size, vocabulary
+from tessera_patches.engine.model import hidden_size, vocabulary
 from tessera_patches.engine.options import options
 from tessera_patches.engine.tokenizer import tokenizer_of
 from tessera_patches.fingerprints import verify as toploc
@@ -50,6 +48,7 @@ from tessera_patches.http.request import GenerateReqInput
 from tessera_patches.http.streams import with_first_chunk
 from tessera_patches.inject import request as inject_request
 from tessera_patches.launch import liveness
+from tessera_patches.rows import answers
 
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """SGLang's routes that take our fields."""
@@ -135,7 +134,7 @@ def extend(http_server: Any, manager: Any) -> None:
 def add_limits(app: FastAPI, manager: Any) -> None:
     """What comes in is bounded first, then what goes out."""
     if config.active.rows:
-        config.answers = budget(manager)
+        config.answers = answers.budget(manager)
         if config.metrics is not None:
             config.answers.room.on_change = config.metrics.held
         app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
@@ -150,12 +149,6 @@ def body_sizes() -> dict[str, tuple[int, str]]:
     if config.active.inject and config.injection is not None:
         ours |= dict.fromkeys(GENERATING, (config.injection.max_bytes, "--injection-max-megabytes"))
     return ours
-
-
-def budget(manager: Any) -> AnswerBudget:
-    """How large the answers of the model that a ``TokenizerManager`` serves may be."""
-    shape = Shape(hidden_size(manager), dtype(manager).itemsize, manager.context_len)
-    return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
 
 
 def _left(scope: Scope, receive: Receive) -> Callable[[], Awaitable[bool]]:
@@ -182,10 +175,12 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     model = Model(*names, flags.embed_options, flags.embeddings_text_only, *rest)
 
     async def v1_embeddings(request: Request) -> Response:
-        return _respond(await embeddings.openai(request, _embed(manager, request, "input"), model))
+        with timed("/v1/embeddings"):
+            return _respond(await embeddings.openai(request, _embed(manager, request, "input"), model))
 
     async def encode(request: Request) -> Response:
-        return _respond(await embeddings.encode(request, _embed(manager, request, "text"), model))
+        with timed("/encode"):
+            return _respond(await embeddings.encode(request, _embed(manager, request, "text"), model))
 
     app.add_api_route("/v1/embeddings", v1_embeddings, methods=["POST"], include_in_schema=False)
     app.add_api_route("/encode", encode, methods=["POST", "PUT"], include_in_schema=False)

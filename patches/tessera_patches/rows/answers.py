@@ -11,9 +11,17 @@ from tessera import carry, config
 from tessera.answer_bytes import AnswerBudget, PromptRequest
 from tessera.capabilities import registry
 from tessera.capabilities.registry import Requested
+from tessera.capability import Shape
 from tessera.http.openai import collector_of
 from tessera.room import lease
+from tessera_patches.engine.model import dtype, hidden_size
 from tessera_patches.engine.tokenizer import raise_if_aborted
+
+
+def budget(manager: Any) -> AnswerBudget:
+    """How large the answers of the model that a ``TokenizerManager`` serves may be."""
+    shape = Shape(hidden_size(manager), dtype(manager).itemsize, manager.context_len)
+    return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
 
 
 def check_at_edge(obj: Any) -> None:
@@ -40,10 +48,9 @@ def check_at_edge(obj: Any) -> None:
 
 async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, obj: Any) -> None:
     """AROUND ``TokenizerManager._validate_and_resolve_lora``: the request is known to SGLang, and not tokenized."""
-    own = lease.get()
-    if own is not None and config.answers is not None and isinstance(obj, io_struct.GenerateReqInput):
+    if config.answers is not None and isinstance(obj, io_struct.GenerateReqInput):
         amount = await _checked(config.answers, manager, obj)
-        if amount:
+        if amount and (own := lease.get()) is not None:  # an engine's own program waits for nobody
             await own.take(amount, lambda: raise_if_aborted(manager, obj))
     await original(manager, obj)
 

@@ -37,11 +37,11 @@ class Tally:
         self._explored = counter("tilespec_explored_steps_total", "Decode steps chosen to learn.").labels(model)
         self._verified = counter("tilespec_verified_tokens_total", "Tokens verified, anchors included.").labels(model)
         self._hoped = counter("tilespec_expected_drafts_total", "Draft tokens expected to be accepted.").labels(model)
-        self._accepted = counter("tilespec_accepted_drafts_total", "Draft tokens that were.").labels(model)
+        self._accepted = counter("tilespec_accepted_drafts_total", "Draft tokens accepted.").labels(model)
         self._expected = counter(
             "tilespec_expected_seconds_total", "Time expected of the steps that were timed."
         ).labels(model)
-        self._measured = counter("tilespec_measured_seconds_total", "Time that they took.").labels(model)
+        self._measured = counter("tilespec_measured_seconds_total", "Time that the timed steps took.").labels(model)
         for steps in costs.steps:
             for tier in (None, *(costs.tiers.sizes if costs.tiers and steps else ())):
                 self._series(steps, tier)

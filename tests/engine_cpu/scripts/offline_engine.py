@@ -21,6 +21,7 @@ if __name__ == "__main__":
         max_total_tokens=8192,
         skip_tokenizer_init=True,
         toploc_verification=True,
+        answer_max_megabytes=1,
         enable_injection=True,
     )
     prompts = [[5, 6, 7, 8], [9, 10, 11]]
@@ -48,7 +49,9 @@ if __name__ == "__main__":
         generate(prompts[0], return_embedding={"pooling": "median"}),
         generate(prompts, return_hidden_states=[True]),
         generate(prompts[0], return_embeddings=True),
+        generate(prompts[0], return_hidden_states=True, sampling_params={**sampling, "max_new_tokens": 8000}),
     ]
+    found["without"] = generate(prompts[0], return_toploc_fingerprints=False)
 
     async def several() -> Any:
         """Two at once, and a stream: each gets what it asked for."""

