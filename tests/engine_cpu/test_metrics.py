@@ -65,7 +65,8 @@ def test_series(strained: Server) -> None:
         assert send(strained, return_embedding={"over": "all"}).status_code == 200
     assert send(strained, return_hidden_states=True, hidden_states_format="base64").status_code == 200
     assert send(strained, input_embed_overrides=[{"positions": [3, 4], "embeds": [[0.1] * 256] * 2}]).status_code == 200
-    encoded = httpx.post(f"{strained.url}/v1/embeddings", json={"input": "class Stack:"}, timeout=60).json()
+    body = {"input": "class Stack:", "pooling": "mean"}
+    encoded = httpx.post(f"{strained.url}/v1/embeddings", json=body, timeout=60).json()
     assert claims(strained, claim, {**claim, "output_ids": claim["output_ids"][::-1]}) == 200
     assert send(strained, return_embedding={"pooling": "median"}).status_code == 400
     assert send(strained, return_hidden_states={"positions": [900]}).status_code == 400
