@@ -90,6 +90,11 @@ def test_others_are_answered(server: Server, hf: HuggingFace) -> None:
     assert "2 of 4 items of text failed, such as text[1]: engine_refused: field 'text[1]'\n" in server.log
     for text, found in ((TEXTS[0], answer["embeddings"][0]), (TEXTS[1], answer["embeddings"][3])):
         assert relative_error(found, expected(hf, text)) <= FLOAT32_ERROR
+    body = {"input": [TEXTS[0], "", TEXTS[1]], "on_error": "null"}
+    items = httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=120).raise_for_status().json()["data"]
+    assert (items[1]["embedding"], items[1]["error"]["param"]) == (None, "input[1]")
+    for text, item in ((TEXTS[0], items[0]), (TEXTS[1], items[2])):
+        assert relative_error(item["embedding"], expected(hf, text)) <= FLOAT32_ERROR
 
 
 @pytest.mark.parametrize(
