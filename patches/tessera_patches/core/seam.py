@@ -81,7 +81,7 @@ class Runs(StrEnum):
     """It depends on requests, options, the model or the device: calls are not counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seam:
     """One place.
 
@@ -89,13 +89,13 @@ class Seam:
         target: dotted path of the function, method, class or module's variable in SGLang; with `Guard.FIELD` of a
             class's field.
         hook: how it is changed.
-        phase: in which process, and when.
         feature: the feature that needs it, or several with ", " between them; "" is needed by all.
         handler: our ``module:name``, imported only when the seam is installed: what the registry calls, else what
             makes the change, or the class.
-        guard: what is compared with the lock file.
         why: what it is for.
         remove_when: the upstream change that would make it unnecessary.
+        phase: in which process, and when; by default in schedulers, as most are.
+        guard: what is compared with the lock file; by default the whole body, the strictest.
         callers: dotted paths in SGLang that must still call the target, or read the field, or the change would do
             nothing.
         relied: dotted paths of what the handler extends, or whose inner workings it needs; locked with their bodies.
@@ -112,12 +112,12 @@ class Seam:
 
     target: str
     hook: Hook
-    phase: Phase
     feature: str
     handler: str
-    guard: Guard
     why: str
     remove_when: str
+    phase: Phase = Phase.SCHEDULER
+    guard: Guard = Guard.BODY
     callers: tuple[str, ...] = ()
     relied: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()

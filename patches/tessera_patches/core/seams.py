@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Hook, Phase, Seam
 
 SEAMS = (
     Seam(
@@ -11,7 +11,6 @@ SEAMS = (
         phase=Phase.LOAD,
         feature="",
         handler="tessera_patches.core.registry:after_hooks_applied",
-        guard=Guard.BODY,
         why="Learns whether the hooks on options were applied: SGLang does it after plugins, and only logs what fails.",
         remove_when="SGLang ends a start whose hooks cannot be applied.",
         callers=("sglang.srt.plugins.load_plugins",),
@@ -23,7 +22,6 @@ SEAMS = (
         phase=Phase.LOAD,
         feature="",
         handler="tessera_patches.apply:install",
-        guard=Guard.BODY,
         why="Its log has no line for each of our hooks, fifty at a start: one of ours says what is on.",
         remove_when="SGLang logs applied hooks at the level DEBUG.",
     ),

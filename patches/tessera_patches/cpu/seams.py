@@ -13,10 +13,8 @@ def _draft_backend(method: str, handler: str) -> Seam:
     return Seam(
         target=f"{DRAFT_BACKENDS}.{method}",
         hook=Hook.REPLACE,
-        phase=Phase.SCHEDULER,
         feature="cpu_speculation",
         handler=f"tessera_patches.cpu.speculation:{handler}",
-        guard=Guard.BODY,
         why="Gives draft models attention on a machine without a GPU.",
         remove_when="SGLang's torch_native attention supports speculative decoding.",
         callers=("sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.init_attention_backend",),
@@ -27,7 +25,6 @@ def _window(method: str) -> Seam:
     return Seam(
         target=f"sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.{method}",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="cpu_windows",
         handler="tessera_patches.cpu.windows:attend",
         guard=Guard.PARAMETERS,
@@ -41,10 +38,8 @@ def _host_cache(kind: str, method: str, handler: str) -> Seam:
     return Seam(
         target=f"sglang.srt.mem_cache.pool_host.{kind.lower()}.{kind}TokenToKVPoolHost.{method}",
         hook=Hook.REPLACE,
-        phase=Phase.SCHEDULER,
         feature="cpu_host_cache",
         handler=f"tessera_patches.cpu.host_cache:{handler}",
-        guard=Guard.BODY,
         why="Copies keys and values between the two parts of a hierarchical cache without a GPU.",
         remove_when="SGLang's host pools copy without a GPU.",
         callers=(f"sglang.srt.mem_cache.pool_host.base.HostKVCache.{method}_physical",),
@@ -55,7 +50,6 @@ def _kernel(function: str, caller: str) -> Seam:
     return Seam(
         target=f"sglang.kernels.ops.{function}",
         hook=Hook.REPLACE,
-        phase=Phase.SCHEDULER,
         feature="cpu_kernels",
         handler=f"tessera_patches.cpu.kernels:{function.rpartition('.')[2]}",
         guard=Guard.PARAMETERS,
@@ -72,7 +66,6 @@ def _operator(name: str, function: str = "", module: str = "sgl_kernel.speculati
         phase=Phase.CPU,
         feature="",
         handler="tessera_kernels.cpu.ops:register",
-        guard=Guard.BODY,
         why=f"The CUDA wheel of sgl_kernel calls {name} on a CPU, and has none.",
         remove_when="The CUDA wheel of sgl_kernel has its operators for CPUs.",
         moved=moved,
@@ -86,7 +79,6 @@ def _variable(name: str, reader: str, why: str, remove_when: str) -> Seam:
         phase=Phase.CPU,
         feature="",
         handler="tessera_kernels.cpu:enable",
-        guard=Guard.BODY,
         why=f"{name}: {why}",
         remove_when=remove_when,
     )
@@ -137,7 +129,6 @@ SEAMS = (
     Seam(
         target="sglang.srt.layers.moe.fused_moe_native.moe_forward_native",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="cpu_experts",
         handler="tessera_patches.cpu.experts:local_experts",
         guard=Guard.PARAMETERS,
@@ -148,7 +139,6 @@ SEAMS = (
     Seam(
         target="sglang.srt.models.deepseek_v2.DeepseekV2AttentionMLA.dispatch_attn_forward_method",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="cpu_latents",
         handler="tessera_patches.cpu.latents:attend_to_latents",
         guard=Guard.PARAMETERS,
@@ -163,10 +153,8 @@ SEAMS = (
     Seam(
         target="sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend",
         hook=Hook.REPLACE,
-        phase=Phase.SCHEDULER,
         feature="cpu_speculation",
         handler="tessera_patches.cpu.speculation:TorchNativeAttnBackend",
-        guard=Guard.BODY,
         why="Verifies drafted tokens on a machine without a GPU: chains and trees, whole or cut to size.",
         remove_when="SGLang's torch_native attention supports speculative decoding.",
     ),
@@ -186,7 +174,6 @@ SEAMS = (
     Seam(
         target="sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend.req_to_token_pool",
         hook=Hook.VALUE,
-        phase=Phase.SCHEDULER,
         feature="cpu_windows",
         handler="tessera_patches.engine.cache:with_window_slots",
         guard=Guard.FIELD,
@@ -196,7 +183,6 @@ SEAMS = (
     Seam(
         target="sglang.srt.mem_cache.pool_host.common.alloc_with_host_register",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="cpu_host_cache",
         handler="tessera_patches.cpu.host_cache:unpinned",
         guard=Guard.PARAMETERS,
@@ -206,10 +192,8 @@ SEAMS = (
     Seam(
         target="sglang.srt.mem_cache.pool_host.base.host_memory_budget_bytes",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="cpu_host_cache",
         handler="tessera_patches.cpu.host_cache:without_reserve",
-        guard=Guard.BODY,
         why="Starts where 10 GiB are not free, more than many machines without a GPU have.",
         remove_when="SGLang has an option for what stays free.",
         callers=("sglang.srt.mem_cache.pool_host.base.HostKVCache._allocate_host_buffer",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import TOKENIZER, WORKER
-from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
+from tessera_patches.core.seam import Hook, Phase, Runs, Seam
 
 SEAMS = (
     Seam(
@@ -12,7 +12,6 @@ SEAMS = (
         phase=Phase.MAIN,
         feature="rows",
         handler="tessera_patches.fingerprints.whole_claims:check_claim",
-        guard=Guard.BODY,
         why="A claim may be as long as the longest response, and is never cut. A refusal names its prompt.",
         remove_when="SGLang takes prompts that fill the context where nothing is generated.",
         callers=(f"{TOKENIZER}._tokenize_one_request", f"{TOKENIZER}._batch_tokenize_and_process"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import MANAGERS, PROCESSOR, REQ, SCHEDULER, SPECULATIVE
-from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
+from tessera_patches.core.seam import Guard, Hook, Runs, Seam
 
 _LOGPROBS = "sglang.srt.layers.logprob_processor"
 
@@ -11,10 +11,8 @@ SEAMS = (
     Seam(
         target=f"{_LOGPROBS}.get_token_ids_logprobs",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="",
         handler="tessera_patches.guard.scheduler:with_empty_tensors",
-        guard=Guard.BODY,
         why="A request without token_ids_logprob beside one with it ends the scheduler (sglang #34719).",
         remove_when="SGLang's result handlers take lists beside tensors (sglang PR 35052).",
         callers=(f"{_LOGPROBS}.OutputLogprobProcessor.compute_logprobs", f"{_LOGPROBS}.compute_spec_v2_logprobs"),
@@ -25,10 +23,8 @@ SEAMS = (
     Seam(
         target=f"{REQ}._check_str_based_finish",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="",
         handler="tessera_patches.guard.scheduler:with_regex_timeout",
-        guard=Guard.BODY,
         why="A stop_regex that backtracks without end stops the scheduler.",
         remove_when="SGLang bounds how long it matches stop_regex.",
         callers=(f"{REQ}.update_finish_state",),
@@ -37,7 +33,6 @@ SEAMS = (
     Seam(
         target=f"{MANAGERS}.utils.validate_input_length",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="",
         handler="tessera_patches.guard.scheduler:check_length",
         guard=Guard.PARAMETERS,
@@ -49,10 +44,8 @@ SEAMS = (
     Seam(
         target="sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="rows, inject, tilespec, cpu_speculation",
         handler="tessera_patches.guard.row_width:with_draft_reserve",
-        guard=Guard.BODY,
         why="Makes each request's row of slots as wide as what is reserved for drafts, or it runs into the next row.",
         remove_when="SGLang does so for pages of one token, too.",
         callers=("sglang.srt.mem_cache.kv_cache_configurator.KVCacheConfigurator._build_req_to_token_pool",),
@@ -65,10 +58,8 @@ SEAMS = (
     Seam(
         target=f"{REQ}.update_finish_state",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="speculative_stops",
         handler="tessera_patches.guard.stops:finish_token_by_token",
-        guard=Guard.BODY,
         why="Ends an answer at the first stop among accepted drafts, or at its limit, as plain decoding does.",
         remove_when="SGLang looks for what ends a request token by token (issue 31599).",
         callers=(f"{PROCESSOR}.process_batch_result_decode",),

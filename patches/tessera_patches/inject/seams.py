@@ -32,7 +32,6 @@ SEAMS = (
     Seam(
         target=f"{RUNNER}.load_model",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="inject",
         handler="tessera_patches.inject.forward:check_model",
         guard=Guard.PARAMETERS,
@@ -44,7 +43,6 @@ SEAMS = (
     Seam(
         target=f"{REQ}.__init__",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="inject",
         handler="tessera_patches.inject.forward:attach",
         guard=Guard.PARAMETERS,
@@ -56,10 +54,8 @@ SEAMS = (
     Seam(
         target=f"{BATCH}.prepare_for_extend",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="inject",
         handler="tessera_patches.inject.forward:prepare",
-        guard=Guard.BODY,
         why="Gives the model the real ids, and sends the vectors of the chunk to the device.",
         remove_when="SGLang keys its cache by embeddings as well.",
         # Ranks of --enable-dp-attention that run no graph do not pad their batches to its size.
@@ -70,7 +66,6 @@ SEAMS = (
     Seam(
         target=f"{FORWARD_BATCH}.init_new",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="inject",
         handler="tessera_patches.inject.forward:attach_plan",
         guard=Guard.PARAMETERS,
@@ -83,10 +78,8 @@ SEAMS = (
     Seam(
         target=f"{RUNNER}._extend_forward_kwargs",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="inject",
         handler="tessera_patches.inject.forward:place_vectors",
-        guard=Guard.BODY,
         why="Puts the vectors in place, or adds them, between the embedding layer and the model.",
         remove_when="SGLang adds vectors as well as replacing.",
         callers=("sglang.srt.model_executor.runner.eager_runner.EagerRunner._execute_extend",),
@@ -95,7 +88,6 @@ SEAMS = (
     Seam(
         target=f"{BATCH}.cumulate_penalty_output_tokens",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="inject",
         handler="tessera_patches.inject.forward:show_last_ids",
         guard=Guard.PARAMETERS,
@@ -106,7 +98,6 @@ SEAMS = (
     Seam(
         target=f"{LOGPROBS}._process_input_token_logprobs",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="inject",
         handler="tessera_patches.inject.forward:show_ids",
         guard=Guard.PARAMETERS,

@@ -59,7 +59,6 @@ SEAMS = (
         phase=Phase.LOAD,
         feature="",
         handler="tessera_patches.launch.flags:resolve",
-        guard=Guard.BODY,
         why="Asks for rows where our options do, and refuses what is not supported.",
         remove_when="SGLang lets plugins add options.",
         callers=(
@@ -126,7 +125,6 @@ SEAMS = (
         phase=Phase.MAIN,
         feature="rows, inject, tilespec",
         handler="tessera_patches.launch.liveness:warm_up",
-        guard=Guard.BODY,
         why="Looks at what was called before the HTTP application serves, and after SGLang's own request.",
         remove_when="SGLang tells plugins which hooks were called.",
     ),

@@ -40,7 +40,6 @@ def _weight_update(function: str, caller: str = "", versions: str = "", differs:
     return Seam(
         target=f"{WEIGHTS}.{function}",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.weights:changed",
         guard=Guard.BODY,  # what its messages say about failures
@@ -59,7 +58,6 @@ SEAMS = (
     Seam(
         target=f"{SCHEDULER}.get_init_info",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="",
         handler="tessera_patches.rows.first_forward:announce",
         guard=Guard.PARAMETERS,
@@ -87,7 +85,6 @@ SEAMS = (
     Seam(
         target=f"{LOGITS}.forward",
         hook=Hook.METHOD,
-        phase=Phase.SCHEDULER,
         feature="rows, inject",
         handler="tessera.rows.forward_notes:ForwardNotes",
         guard=Guard.PARAMETERS,
@@ -114,7 +111,6 @@ SEAMS = (
         phase=Phase.MAIN,
         feature="rows, inject",
         handler="tessera_patches.rows.responses:with_fields",
-        guard=Guard.BODY,
         why="Puts embeddings and raw states, which arrive by a channel of their own, into the answer that finishes.",
         remove_when="SGLang has a channel for per-request results of plugins (auxiliary_device_output in 0.5.23).",
         callers=(f"{TOKENIZER}.generate_request", f"{TOKENIZER}._handle_batch_request"),
@@ -123,7 +119,6 @@ SEAMS = (
     Seam(
         target="sglang.srt.model_executor.pool_configurator.create_memory_pool_configurator",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.memory:count_rows",
         guard=Guard.PARAMETERS,
@@ -142,7 +137,6 @@ SEAMS = (
     Seam(
         target=f"{RUNNER}.alloc_memory_pool",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.memory:allocate_rows",
         guard=Guard.PARAMETERS,
@@ -154,7 +148,6 @@ SEAMS = (
     Seam(
         target=f"{RUNNER}.forward",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.forward:write_rows",
         guard=Guard.PARAMETERS,
@@ -174,10 +167,8 @@ SEAMS = (
     Seam(
         target=f"{LOGITS}.forward",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.forward:without_logits",
-        guard=Guard.BODY,
         why="A batch of encodes only skips the logits: nothing is sampled from them.",
         remove_when="SGLang computes no logits for batches that are prefill-only.",
         runs=Runs.START,
@@ -185,10 +176,8 @@ SEAMS = (
     Seam(
         target=f"{SCHEDULER}._add_request_to_queue",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.cached:answer_cached",
-        guard=Guard.BODY,
         why="Takes our keys out of custom_params; answers requests that only read cached rows without a forward.",
         remove_when="SGLang carries a plugin's parameters apart, and lets requests that sample nothing end at once.",
         callers=(f"{SCHEDULER}.handle_generate_request; <0.5.20", f"{SCHEDULER}._handle_generate_request; >=0.5.20"),
@@ -206,7 +195,6 @@ SEAMS = (
     Seam(
         target=f"{PROCESSOR}._maybe_collect_routed_experts",
         hook=Hook.BEFORE,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.results:note_finished",
         guard=Guard.PARAMETERS,
@@ -227,7 +215,6 @@ SEAMS = (
     Seam(
         target=f"{PROCESSOR}.process_batch_result_prefill",
         hook=Hook.BEFORE,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.results:note_prefilled",
         guard=Guard.PARAMETERS,
@@ -239,7 +226,6 @@ SEAMS = (
     Seam(
         target=f"{STREAMER}.stream_output",
         hook=Hook.BEFORE,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.results:read_rows",
         guard=Guard.PARAMETERS,
@@ -252,7 +238,6 @@ SEAMS = (
     Seam(
         target=f"{SCHEDULER}.process_batch_result",
         hook=Hook.BEFORE,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.results:send_arrived",
         guard=Guard.PARAMETERS,
@@ -272,7 +257,6 @@ SEAMS = (
     Seam(
         target=f"{SCHEDULER}.process_input_requests",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.results:send_waiting",
         guard=Guard.PARAMETERS,
@@ -304,10 +288,8 @@ SEAMS = (
     Seam(
         target=f"{SCHEDULER}.flush_cache",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.weights:flushed",
-        guard=Guard.BODY,
         why="With the prefix cache empty, who reads rows shares prefixes with everybody again.",
         remove_when="SGLang divides its prefix cache by the weights.",
         callers=(f"{UPDATER}.flush_cache_after_weight_update",),
@@ -315,7 +297,6 @@ SEAMS = (
     Seam(
         target=f"{UPDATER}.release_memory_occupation",
         hook=Hook.BEFORE,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.weights:release",
         guard=Guard.PARAMETERS,
@@ -325,7 +306,6 @@ SEAMS = (
     Seam(
         target=f"{UPDATER}.resume_memory_occupation",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.weights:resume",
         guard=Guard.PARAMETERS,
@@ -335,10 +315,8 @@ SEAMS = (
     Seam(
         target=f"{LOGITS}._get_hidden_states_to_store",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="rows",
         handler="tessera_patches.rows.speculative:keep_rows",
-        guard=Guard.BODY,
         why="Keeps the last layer's normed states beside others that SGLang wants of a target instead.",
         remove_when="SGLang returns both.",
         callers=(f"{LOGITS}.forward",),
@@ -347,10 +325,8 @@ SEAMS = (
     Seam(
         target="sglang.srt.speculative.spec_utils.move_accept_tokens_to_target_kvcache",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="speculative_rows",
         handler="tessera_patches.rows.speculative:move_rows",
-        guard=Guard.BODY,
         why="Moves the rows of accepted drafts of a tree as their KV is moved.",
         remove_when="SGLang keeps hidden states with the KV cache.",
         callers=(
@@ -361,10 +337,8 @@ SEAMS = (
     Seam(
         target=f"{_HOST_POOL}.backup_from_device_all_layer_physical",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="host_cache",
         handler="tessera_patches.rows.host:back_up",
-        guard=Guard.BODY,
         why="Copies rows to the host's memory when their KV is, before the event of that copy.",
         remove_when="SGLang keeps hidden states with the KV cache.",
         callers=(f"{_TRANSFERS}.submit_device_to_host",),
@@ -374,10 +348,8 @@ SEAMS = (
     Seam(
         target=f"{_HOST_POOL}.load_to_device_per_layer_physical",
         hook=Hook.BEFORE,
-        phase=Phase.SCHEDULER,
         feature="host_cache",
         handler="tessera_patches.rows.host:load",
-        guard=Guard.BODY,
         why="Copies rows back before the first layer of their KV: a forward waits for each layer's event.",
         remove_when="SGLang keeps hidden states with the KV cache.",
         callers=(f"{_TRANSFERS}.submit_host_to_device",),
@@ -391,7 +363,6 @@ SEAMS = (
     Seam(
         target=f"{SCHEDULER}.attach_hicache_storage_wrapped",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="host_cache",
         handler="tessera_patches.rows.host:refuse_storage",
         guard=Guard.PARAMETERS,

@@ -23,7 +23,6 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.spec_info.SpeculativeAlgorithm.create_worker",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.entry:adaptive_worker",
         guard=Guard.PARAMETERS,
@@ -37,10 +36,8 @@ SEAMS = (
         Seam(
             target=worker,
             hook=Hook.SUBCLASS,
-            phase=Phase.SCHEDULER,
             feature="tilespec",
             handler=f"tessera_patches.tilespec.workers:{handler}",
-            guard=Guard.BODY,
             why="The worker, with a number of drafted and of verified tokens that changes every step.",
             remove_when="SGLang lets plugins choose these numbers in its adaptive mode.",
             relied=(f"{SPECULATIVE}.adaptive_runtime_state.AdaptiveController",),
@@ -57,10 +54,8 @@ SEAMS = (
         Seam(
             target=drafts,
             hook=Hook.VALUE,
-            phase=Phase.SCHEDULER,
             feature="tilespec",
             handler=f"tessera_patches.tilespec.workers:{handler}",
-            guard=Guard.BODY,
             why="While a worker is made: it makes our draft worker, of a class that extends the one that it names.",
             remove_when="SGLang lets plugins choose the draft worker.",
             callers=(f"{worker}.__init__",),
@@ -74,10 +69,8 @@ SEAMS = (
         Seam(
             target=worker,
             hook=Hook.SUBCLASS,
-            phase=Phase.SCHEDULER,
             feature="tilespec",
             handler=f"tessera_patches.tilespec.workers:{handler}{kind.capitalize()}Drafts",
-            guard=Guard.BODY,
             why=f"The draft worker of {kind}s says how sure it is of each token.",
             remove_when="SGLang keeps the probabilities of drafted tokens.",
         )
@@ -90,7 +83,6 @@ SEAMS = (
     Seam(
         target=f"{WORKERS}.EAGLEWorkerV2.adaptive_controller",
         hook=Hook.VALUE,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.worker:AdaptiveWorker",
         guard=Guard.FIELD,
@@ -101,7 +93,6 @@ SEAMS = (
     Seam(
         target="sglang.srt.runtime_context.RuntimeContext._overrides_log",
         hook=Hook.OBJECT,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.worker:RuntimeStates",
         guard=Guard.FIELD,
@@ -113,10 +104,8 @@ SEAMS = (
     Seam(
         target=f"{WORKERS}.logger",
         hook=Hook.OBJECT,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.worker:AdaptiveWorker",
-        guard=Guard.BODY,
         why="Leaves out the line that SGLang logs whenever the number of drafted tokens changes.",
         remove_when="SGLang logs it for debugging alone.",
         relied=(f"{WORKERS}.EAGLEWorkerV2.apply_runtime_state",),
@@ -127,7 +116,6 @@ SEAMS = (
         phase=Phase.MAIN,
         feature="tilespec",
         handler="tessera_patches.tilespec.counts:count_drafts",
-        guard=Guard.BODY,
         why="Counts the drafts of each request that were verified: SGLang multiplies steps by the longest draft.",
         remove_when="SGLang counts them when drafts have different lengths.",
         callers=(f"{TOKENIZER}._handle_batch_output",),
@@ -135,10 +123,8 @@ SEAMS = (
     Seam(
         target=f"{MANAGERS}.overlap_utils.FutureMap.stash",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.relay:stash",
-        guard=Guard.BODY,
         why="Keeps drafts for the next step with one kernel instead of five.",
         remove_when="SGLang scatters them in one launch, as it gathers them.",
         callers=(f"{SCHEDULER}._relay_forward_payload",),
@@ -151,10 +137,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_verify",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.entry:prepare_verify",
-        guard=Guard.BODY,
         why="Gives the target's forward the chosen tokens of each request instead of all.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
@@ -173,10 +157,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_sample",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.entry:sample",
-        guard=Guard.BODY,
         why="Accepts chains from the rows that were verified, or gives SGLang full drafts again, cut where they ended.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
@@ -187,10 +169,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.spec_utils.commit_mamba_states_after_verify",
         hook=Hook.REPLACE,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.entry:commit_no_states",
-        guard=Guard.BODY,
         why="Looks for states like Mamba's in no step, as SGLang does: models that have them are refused.",
         remove_when="SGLang knows from the start whether a model has some.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
@@ -199,7 +179,6 @@ SEAMS = (
     Seam(
         target=f"{SCHEDULER}.init_model_worker",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.entry:profile",
         guard=Guard.PARAMETERS,

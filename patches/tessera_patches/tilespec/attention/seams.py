@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import TRITON
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Seam
 
 _REGISTRY = "sglang.srt.layers.attention.attention_registry"
 
@@ -11,7 +11,6 @@ SEAMS = (
     Seam(
         target="sglang.srt.layers.attention.flashattention_backend.FlashAttentionBackend",
         hook=Hook.CLASS,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.attention.flash:fuse_verify",
         guard=Guard.PARAMETERS,
@@ -28,10 +27,8 @@ SEAMS = (
     Seam(
         target=TRITON,
         hook=Hook.CLASS,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.attention.triton:make_ragged",
-        guard=Guard.BODY,
         why="Attention of verifications whose requests have different numbers of tokens.",
         remove_when="SGLang's Triton attention has ragged verification.",
         callers=(f"{_REGISTRY}.create_triton_backend",),

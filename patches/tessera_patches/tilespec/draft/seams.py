@@ -13,7 +13,7 @@ from tessera_patches.core.places import (
     VERIFY_INPUT,
     WORKERS,
 )
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Seam
 
 _EXTEND = f"{WORKERS}.EagleDraftWorker._draft_extend_for_decode"
 
@@ -21,10 +21,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.organize_draft_results",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.trees:order_by_path_score",
-        guard=Guard.BODY,
         why="Orders the nodes of a draft tree by the probability of their paths, so that it can be cut anywhere.",
         remove_when="SGLang returns the scores of the nodes that it keeps.",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
@@ -32,10 +30,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.spec_utils.select_top_k_tokens",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.chains:continue_chain",
-        guard=Guard.BODY,
         why="Continues a chain by its last token, instead of choosing it among one.",
         remove_when="SGLang does so for draft models with a map of tokens, and for sampled drafts.",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
@@ -44,10 +40,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.build_tree_kernel_efficient",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.chains:build_chain",
-        guard=Guard.BODY,
         why="Lays out a chain with one kernel, instead of a tree, its links and its mask.",
         remove_when="SGLang builds no trees for chains.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.build_eagle_verify_input",),
@@ -58,10 +52,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.per_step_draft_out_cache_loc",
         hook=Hook.AFTER,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.chains:contiguous_slots",
-        guard=Guard.BODY,
         why="Has draft forwards in a graph read its buffers: without copies of them, KV slots would not lie in a row.",
         remove_when="SGLang captures draft forwards without copying their inputs.",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
@@ -70,10 +62,8 @@ SEAMS = (
     Seam(
         target="sglang.kernels.ops.speculative.topk1.draft_topk1_postprocess",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.chains:argmax_with_confidence",
-        guard=Guard.BODY,
         why="Notes how sure the draft is of each token that it picks, from the same read of its logits.",
         remove_when="SGLang keeps the probability of a chain's tokens.",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
@@ -81,10 +71,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.spec_utils.sample_draft_proposal",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.proposals:sample_proposal",
-        guard=Guard.BODY,
         why="Samples drafts with two kernels instead of eight, and notes how sure the draft was.",
         remove_when="SGLang samples drafts in one kernel that returns the greatest probability.",
         callers=(
@@ -95,7 +83,6 @@ SEAMS = (
     Seam(
         target=f"{RUNNER}.forward",
         hook=Hook.METHOD,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.drafts:ChainDraftWorker",
         guard=Guard.PARAMETERS,
@@ -106,10 +93,8 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner.execute",
         hook=Hook.METHOD,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.drafts:TreeDraftWorker",
-        guard=Guard.BODY,
         why="While a tree is drafted: keeps its candidates, for nobody passes them on.",
         remove_when="SGLang returns the scores of the nodes that it keeps.",
         callers=(f"{WORKERS}.EagleDraftWorker.draft",),
@@ -117,7 +102,6 @@ SEAMS = (
     Seam(
         target=f"{RUNNER}.forward",
         hook=Hook.METHOD,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.first_tokens:LastRowsExtend",
         guard=Guard.PARAMETERS,
@@ -134,7 +118,6 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.eagle_draft_extend_cuda_graph_runner.EAGLEDraftExtendCudaGraphRunner.execute",
         hook=Hook.METHOD,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.first_tokens:LastRowsExtend",
         guard=Guard.PARAMETERS,
@@ -146,20 +129,16 @@ SEAMS = (
     Seam(
         target=_EXTEND,
         hook=Hook.TENSOR,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.first_tokens:GatheredRows",
-        guard=Guard.BODY,
         why="Its index of accepted rows gives rows that were picked already as they are.",
         remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
     ),
     Seam(
         target=_EXTEND,
         hook=Hook.TENSOR,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.first_tokens:ArgmaxedLogits",
-        guard=Guard.BODY,
         why="Its arg-max of logits that were read already gives what was found, without reading them again.",
         remove_when="SGLang keeps the probability of a chain's tokens.",
     ),
@@ -167,7 +146,6 @@ SEAMS = (
         Seam(
             target=field,
             hook=Hook.VALUE,
-            phase=Phase.SCHEDULER,
             feature="tilespec",
             handler="tessera_patches.tilespec.draft.chains:map_to_target_ids",
             guard=Guard.FIELD,
@@ -180,7 +158,6 @@ SEAMS = (
     Seam(
         target=f"{BATCH_SAMPLING}.temperatures",
         hook=Hook.VALUE,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.proposals:low_temperature_for_greedy",
         guard=Guard.FIELD,
@@ -191,7 +168,6 @@ SEAMS = (
     Seam(
         target="sglang.srt.configs.model_config.ModelConfig.vocab_size",
         hook=Hook.VALUE,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.engine.model:with_vocabulary",
         guard=Guard.FIELD,
@@ -203,7 +179,6 @@ SEAMS = (
     Seam(
         target=f"{SERVER_ARGS}.speculative_num_draft_tokens",
         hook=Hook.VALUE,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.engine.options:with_draft_tokens",
         guard=Guard.FIELD,
@@ -216,7 +191,6 @@ SEAMS = (
     Seam(
         target=f"{ENVIRONMENT}.SGLANG_EAGER_INPUT_NO_COPY",
         hook=Hook.VALUE,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.draft.drafts:AdaptiveDraftWorker",
         guard=Guard.FIELD,

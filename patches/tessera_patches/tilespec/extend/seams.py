@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import FORWARD_BATCH, LOGITS, LOGITS_OUTPUT, SPECULATIVE, TRITON, WORKERS
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Hook, Seam
 
 _LLAMA = "sglang.srt.models.llama"
 _REMOVE = "SGLang's draft-extends compute logits of last accepted rows alone."
@@ -13,10 +13,8 @@ def _forward(target: str, why: str, callers: tuple[str, ...], relied: tuple[str,
     return Seam(
         target=f"{target}.forward",
         hook=Hook.METHOD,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.extend.last_rows:compute_last_rows_only",
-        guard=Guard.BODY,
         why=why,
         remove_when=_REMOVE,
         callers=callers,
@@ -51,10 +49,8 @@ SEAMS = (
     Seam(
         target=TRITON,
         hook=Hook.CLASS,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.extend.offsets:fuse_extend",
-        guard=Guard.BODY,
         why="Offsets of draft-extends from one kernel instead of ten, and one query for each request.",
         remove_when=_REMOVE,
         callers=("sglang.srt.layers.attention.attention_registry.create_triton_backend",),

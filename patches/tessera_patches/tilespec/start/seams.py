@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera_patches.core.places import SPECULATIVE
-from tessera_patches.core.seam import Guard, Hook, Phase, Seam
+from tessera_patches.core.seam import Guard, Hook, Seam
 
 _OPS = "sglang.kernels.ops"
 _ATTENTION = "sglang.srt.layers.attention"
@@ -17,7 +17,6 @@ def _kernel(name: str, *callers: str, moved: str = "") -> Seam:
     return Seam(
         target=f"{_OPS}.{name}",
         hook=Hook.KERNEL,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.start.launches:cache_sglang_launches",
         guard=Guard.PARAMETERS,

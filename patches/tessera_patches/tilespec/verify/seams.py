@@ -14,16 +14,14 @@ from tessera_patches.core.places import (
     TARGET_GRAPHS,
     VERIFY_INPUT,
 )
-from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
+from tessera_patches.core.seam import Guard, Hook, Runs, Seam
 
 SEAMS = (
     Seam(
         target=f"{SAMPLING}.penaltylib.orchestrator.BatchedPenalizerOrchestrator.__init__",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.penalties:use_token_penalizer",
-        guard=Guard.BODY,
         why="Penalties count every token that a request has, whatever steps they came in.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
         relied=(
@@ -38,10 +36,8 @@ SEAMS = (
     Seam(
         target=f"{BATCH_SAMPLING}.copy_for_forward",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.penalties:attach_penalties",
-        guard=Guard.BODY,
         why="Gives a forward the counts, for each draft token has penalties of its own.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
         callers=(f"{SCHEDULER}._forward_isolation",),
@@ -52,10 +48,8 @@ SEAMS = (
     Seam(
         target=f"{BATCH_SAMPLING}.apply_logits_bias",
         hook=Hook.AROUND,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.penalties:penalize",
-        guard=Guard.BODY,
         why="The same penalties for the token after a prompt, also of a request that was retracted.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
         callers=(f"{RUNNER}._preprocess_logits",),
@@ -63,30 +57,24 @@ SEAMS = (
     Seam(
         target=f"{SAMPLING}.penaltylib.orchestrator._BatchedPenalizer",
         hook=Hook.SUBCLASS,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.penalties:TokenPenalizer",
-        guard=Guard.BODY,
         why="One penalizer, which counts every token, for SGLang's four.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
     ),
     Seam(
         target=TARGET_GRAPHS,
         hook=Hook.CLASS,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.single_load:load_batches_once",
-        guard=Guard.BODY,
         why="A verification's batch is loaded once before its graph is replayed.",
         remove_when="SGLang does not load a batch again that it has prepared.",
     ),
     Seam(
         target=TARGET_GRAPHS,
         hook=Hook.SUBCLASS,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.graphs:RaggedGraphs",
-        guard=Guard.BODY,
         why="Graphs of verifications whose requests have different numbers of tokens.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         relied=(f"{SPECULATIVE}.ragged_verify.build_capture_verify_lens",),
@@ -96,7 +84,6 @@ SEAMS = (
         Seam(
             target=f"{RUNNER}.{field}",
             hook=Hook.VALUE,
-            phase=Phase.SCHEDULER,
             feature="tilespec",
             handler="tessera_patches.engine.attention:with_graphs",
             guard=Guard.FIELD,
@@ -109,7 +96,6 @@ SEAMS = (
     Seam(
         target=f"{RUNNER}.init_new_workspace",
         hook=Hook.VALUE,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.graphs:capture",
         guard=Guard.FIELD,
@@ -119,20 +105,16 @@ SEAMS = (
     Seam(
         target=f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
         hook=Hook.SUBCLASS,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.layout:PlannedLayout",
-        guard=Guard.BODY,
         why="Which rows are whose, from the plan that says it already, instead of six kernels.",
         remove_when="SGLang does not rebuild the layout of a batch that fills its graph.",
     ),
     Seam(
         target=f"{LOGITS}._get_logits",
         hook=Hook.METHOD,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.logits:keep_logits_in_16_bits",
-        guard=Guard.BODY,
         why="The target's and the draft's logits that our kernels alone read stay in the type of the weights.",
         remove_when="SGLang lets its callers say that they take logits in 16 bits.",
         callers=(f"{LOGITS}.forward",),
@@ -146,7 +128,6 @@ SEAMS = (
     Seam(
         target=f"{BATCH}.sampling_info",
         hook=Hook.VALUE,
-        phase=Phase.SCHEDULER,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.accept:with_sampling_applied",
         guard=Guard.FIELD,
