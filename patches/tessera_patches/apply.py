@@ -1,7 +1,5 @@
 """Install seams: check them against the lock, register them with SGLang, and prove that they were applied."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

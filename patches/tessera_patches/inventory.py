@@ -1,7 +1,5 @@
 """The inventory: every seam, once. Lock file, checks, ``tessera seams`` and docs/reference/seams.md come from it."""
 
-from __future__ import annotations
-
 from tessera_patches import support
 from tessera_patches.core import seams as core
 from tessera_patches.core import versions

@@ -1,7 +1,5 @@
 """Which features each SGLang version has: what it does not have is refused at start, by name."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Counts are in memory that all processes of a server share, so that the main proc
 lock is taken: of two calls at once one may not be counted, but a seam that was called is never at 0 again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps

@@ -3,8 +3,6 @@
 No other code changes them in another way; `tests/contract/test_changes.py` compares each call with the inventory.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable

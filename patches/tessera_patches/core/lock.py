@@ -1,7 +1,5 @@
 """The lock file: what each seam's target looked like when somebody reviewed it, in every supported SGLang version."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

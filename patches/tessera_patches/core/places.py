@@ -1,7 +1,5 @@
 """Where in SGLang the seams lie: the dotted paths that several share."""
 
-from __future__ import annotations
-
 MANAGERS = "sglang.srt.managers"
 SCHEDULER = f"{MANAGERS}.scheduler.Scheduler"
 PROCESSOR = f"{MANAGERS}.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"

@@ -1,7 +1,5 @@
 """A callback after SGLang's hook registry has applied the hooks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tessera_patches.core.changes import replace_method

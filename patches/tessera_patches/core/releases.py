@@ -1,7 +1,5 @@
 """The source of SGLang's releases, as their wheels have it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

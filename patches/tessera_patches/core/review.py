@@ -1,7 +1,5 @@
 """What differs between SGLang's releases where seams lie, and the record of what somebody reviewed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from pathlib import Path

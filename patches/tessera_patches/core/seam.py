@@ -1,7 +1,5 @@
 """What a seam is: one place in SGLang that Tessera changes, how, why, and what must hold there."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self

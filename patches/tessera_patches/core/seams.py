@@ -1,7 +1,5 @@
 """The hook registry itself."""
 
-from __future__ import annotations
-
 from tessera_patches.core.seam import Hook, Phase, Seam
 
 SEAMS = (

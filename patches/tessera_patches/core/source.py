@@ -3,8 +3,6 @@
 Functions that take a dotted path read the installed packages, or those in the folder ``root``.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from functools import cache

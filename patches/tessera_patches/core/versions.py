@@ -1,7 +1,5 @@
 """Which SGLang is installed, and what of the inventory is in a version of it."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 
 from packaging.specifiers import SpecifierSet

@@ -1,7 +1,5 @@
 """Expert parallelism on the CPU engine. Scheduler process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

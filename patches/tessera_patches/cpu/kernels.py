@@ -1,7 +1,5 @@
 """What Triton kernels of SGLang's compute, in torch, for the CPU engine. Scheduler process."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.functional import rms_norm, silu
 

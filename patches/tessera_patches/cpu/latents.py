@@ -1,7 +1,5 @@
 """Latent attention (MLA) in prefills on the CPU engine. Scheduler process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SGLang's CPU engine: what it lacks beside the CUDA wheel of ``sgl_kernel``, and models that it computes wrongly."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import DRAFT_BACKENDS
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 

@@ -1,7 +1,5 @@
 """Attention of speculative decoding for SGLang's ``torch_native`` backend, on the CPU engine. Scheduler process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Verification: a claim is run whole."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import TOKENIZER, WORKER
 from tessera_patches.core.seam import Hook, Phase, Runs, Seam
 

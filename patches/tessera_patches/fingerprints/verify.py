@@ -1,7 +1,5 @@
 """``/v1/toploc/verify``: each claim is a request of the engine: they are batched, and one that fails fails alone."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How long a prompt may be: claims are run whole or not at all, and a refusal says which prompt, and its own length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The width of the rows of ``req_to_token``, with room for the slots that are reserved for drafts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode

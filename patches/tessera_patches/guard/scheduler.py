@@ -1,7 +1,5 @@
 """Guards in the scheduler process, against what cannot be checked earlier."""
 
-from __future__ import annotations
-
 import re
 import signal
 import threading

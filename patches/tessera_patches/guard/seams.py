@@ -1,7 +1,5 @@
 """Requests that would end the scheduler: installed with any feature."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import MANAGERS, PROCESSOR, REQ, SCHEDULER, SPECULATIVE
 from tessera_patches.core.seam import Guard, Hook, Runs, Seam
 

@@ -1,7 +1,5 @@
 """The end of an answer among several accepted tokens, where plain decoding would end it. Scheduler process."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The HTTP application: our routes, our errors as JSON, and a line that says what is on."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """``/server_info``: SGLang's answer without its secrets, and what an operator asks of ours."""
 
-from __future__ import annotations
-
 import platform
 import shlex
 from collections.abc import Awaitable, Callable

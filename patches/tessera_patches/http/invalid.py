@@ -1,7 +1,5 @@
 """Bodies that a route cannot read: 400 with the field, never a 500, and nothing of the server's files."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections.abc import Awaitable, Callable

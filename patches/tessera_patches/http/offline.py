@@ -1,7 +1,5 @@
 """`sgl.Engine`: our fields are keywords of its ``generate`` and ``async_generate``. Main process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """OpenAI's chat and text completions: our fields in, our results on the choices. Main process."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from typing import Any, Self

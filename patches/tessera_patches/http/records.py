@@ -1,7 +1,5 @@
 """SGLang's logs, records and dumps of requests: they show our fields, and not how these ride. Main process."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

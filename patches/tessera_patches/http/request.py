@@ -1,7 +1,5 @@
 """The request: SGLang's ``GenerateReqInput`` with our fields."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, make_dataclass

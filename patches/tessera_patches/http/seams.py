@@ -1,7 +1,5 @@
 """HTTP: what a request may say, our routes and errors, and logs, records and dumps of requests."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import CHAT, MANAGERS, REQUEST, TOKENIZER
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 

@@ -1,7 +1,5 @@
 """SGLang's routes that pass a client's values on unchecked: while a feature is on, these are checked first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

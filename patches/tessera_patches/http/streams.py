@@ -1,7 +1,5 @@
 """Streams begin with their first chunk: what SGLang refuses before it has a status, as without a stream."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any

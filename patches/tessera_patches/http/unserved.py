@@ -1,7 +1,5 @@
 """SGLang's routes that generate or score, and have no place for our fields. Main process."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SGLang's routes that change weights: while a feature is on, what would end the scheduler is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from http import HTTPStatus

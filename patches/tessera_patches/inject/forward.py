@@ -1,7 +1,5 @@
 """Injection: vectors take their places in the forward, and the prefix cache tells them apart. Scheduler process."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

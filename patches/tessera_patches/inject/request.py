@@ -1,7 +1,5 @@
 """Injection: positions are found once the prompt's tokens are known. Main process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

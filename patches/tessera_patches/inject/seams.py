@@ -1,7 +1,5 @@
 """Injection: from the request to the embedding layer, and the ids that others see meanwhile."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import (
     BATCH,
     FORWARD_BATCH,

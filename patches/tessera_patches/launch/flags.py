@@ -1,7 +1,5 @@
 """Our options on SGLang's command line and in the constructor of its ``ServerArgs``."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys

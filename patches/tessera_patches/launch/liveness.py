@@ -1,7 +1,5 @@
 """Proof that SGLang calls our hooks: a server in which it does not ends, instead of serving without a feature."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """The launcher: our options in SGLang's arguments, and on their way to schedulers. Installed always."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import ARG_GROUPS, ENVIRONMENT, SERVER_ARGS, TOKENIZER, WORKERS
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 

@@ -4,8 +4,6 @@ SGLang's arguments are made in many places, and not all of them are a server's. 
 are made, and switched on when a server is started with them.
 """
 
-from __future__ import annotations
-
 from multiprocessing import current_process
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers that are too large are refused, and raw rows wait for room, before a request is queued. Main process."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

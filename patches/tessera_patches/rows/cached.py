@@ -4,8 +4,6 @@ SGLang computes at least one token of every prompt, for it wants logits. Rows ne
 cached whole lie in the store.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ rows does the model compute from its embedding layer, and from nothing else.
 Logits are a function of the rows and need no comparison of their own. Every tensor-parallel rank does the same.
 """
 
-from __future__ import annotations
-
 import logging
 from array import array
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The forward: every token's hidden state goes to its KV slot, and a batch that samples nothing needs no logits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Memory: count one row for each token when the KV pool is sized, then allocate the row store beside it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

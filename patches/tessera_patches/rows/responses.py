@@ -1,7 +1,5 @@
 """Answers: what capabilities add to the ``meta_info`` of answers. Main process."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial

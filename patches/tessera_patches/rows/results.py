@@ -3,8 +3,6 @@
 Scheduler process.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

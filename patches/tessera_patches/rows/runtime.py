@@ -1,7 +1,5 @@
 """What the scheduler process keeps for its seams: one row store, what reads it and what sends that, or none."""
 
-from __future__ import annotations
-
 from typing import Any
 from weakref import WeakKeyDictionary
 

@@ -1,7 +1,5 @@
 """Rows: where they are counted, written, read, sent, answered and forgotten."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import (
     BATCH,
     FORWARD_BATCH,

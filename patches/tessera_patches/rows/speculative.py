@@ -1,7 +1,5 @@
 """Speculative decoding: rows of the target beside what its draft model wants, and rows that follow their KV."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a request of SGLang's carries for us. Scheduler process."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Scheduler process, every tensor-parallel rank: all must find the same prefixes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sglang.srt.constants import GPU_MEMORY_ALL_TYPES, GPU_MEMORY_TYPE_KV_CACHE

@@ -1,7 +1,5 @@
 """Counts of verified drafts in ``meta_info``. Main process. SGLang counts as if each draft had the full length."""
 
-from __future__ import annotations
-
 from typing import Any
 
 _PROPOSED = ("spec_num_proposed_drafts", "spec_proposed_drafts")

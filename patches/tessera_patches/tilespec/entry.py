@@ -1,7 +1,5 @@
 """Hooks on SGLang's speculative decoding: the worker, and verifications. Scheduler process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

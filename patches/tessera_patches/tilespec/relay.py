@@ -1,7 +1,5 @@
 """The drafts for the next step, which SGLang's ``FutureMap`` stores on the device: one kernel instead of five."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TileSpec: its worker, what is verified, what a step leaves for the next one, and counts for answers."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import (
     BATCH,
     DRAFT_INPUT,

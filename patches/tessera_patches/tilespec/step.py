@@ -1,7 +1,5 @@
 """What one step verifies: the one object that its draft, its verification and its acceptance share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 

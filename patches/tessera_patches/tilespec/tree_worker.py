@@ -1,7 +1,5 @@
 """The worker for trees, which are drafted as a whole or not at all, and verified up to any number of nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """SGLang's EAGLE and STANDALONE workers, with numbers of drafted and of verified tokens that change in each step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """One worker and one draft worker for each of SGLang's algorithms, with chains or trees: SGLang's, extended by ours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sglang.srt.speculative import eagle_worker_v2, standalone_worker_v2

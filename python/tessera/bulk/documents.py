@@ -1,7 +1,5 @@
 """Input files as parts: rows that are encoded together and become one output file."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

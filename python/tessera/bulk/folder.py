@@ -1,7 +1,5 @@
 """The output folder: it belongs to one run, which may be begun again, and to one process at a time."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

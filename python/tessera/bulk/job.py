@@ -1,7 +1,5 @@
 """One part through one server into one file. Ray's workers run this."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

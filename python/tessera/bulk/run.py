@@ -1,7 +1,5 @@
 """The whole run, as a Ray Data pipeline of one task per part."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``tessera doctor --url URL``: what a running server says of itself, judged."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

@@ -1,7 +1,5 @@
 """Verifications on SGLang's FlashAttention with offsets from one kernel, instead of up to fifteen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend

@@ -1,7 +1,5 @@
 """Attention of verifications."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import TRITON
 from tessera_patches.core.seam import Guard, Hook, Seam
 

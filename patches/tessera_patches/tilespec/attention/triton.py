@@ -3,8 +3,6 @@
 Its kernel supports any number of tokens for each request; the code that fills its offsets supports one number for all.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

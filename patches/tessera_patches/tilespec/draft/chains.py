@@ -1,7 +1,5 @@
 """Drafts without branches: each draft step continues the last token, and gives its confidence."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

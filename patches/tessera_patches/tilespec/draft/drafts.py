@@ -1,7 +1,5 @@
 """SGLang's draft workers, extended by the confidences of draft tokens and the path scores of trees."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The first token of each request's next draft, from the draft-extend over the verified tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

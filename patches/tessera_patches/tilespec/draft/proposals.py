@@ -1,7 +1,5 @@
 """Draft tokens that are sampled, for SGLang's rejection sampling, and the distributions that they are sampled from."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Drafting: chains and trees whose tokens can be ranked."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import (
     BATCH_SAMPLING,
     DRAFT_INPUT,

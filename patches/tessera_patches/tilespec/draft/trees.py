@@ -1,7 +1,5 @@
 """Draft trees with nodes in the order of their path scores, so that they can be pruned to any number of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

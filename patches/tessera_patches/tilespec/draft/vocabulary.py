@@ -4,8 +4,6 @@ Proposals have one probability for each token of the draft model. SGLang's accep
 target, and refuses such models; ours looks up the draft's ids.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

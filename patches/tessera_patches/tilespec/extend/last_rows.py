@@ -4,8 +4,6 @@ The draft model reads the rows of all verified tokens, so that its KV cache has 
 keys and values changes the cache, and the next draft only needs the row of the last accepted token.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple

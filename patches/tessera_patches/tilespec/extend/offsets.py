@@ -1,7 +1,5 @@
 """Draft-extends on SGLang's Triton attention: offsets from one kernel, and one query for each request."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

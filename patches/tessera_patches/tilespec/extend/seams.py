@@ -1,7 +1,5 @@
 """Draft-extends: the draft model reads all rows of what was verified, and computes one of each request."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import FORWARD_BATCH, LOGITS, LOGITS_OUTPUT, SPECULATIVE, TRITON, WORKERS
 from tessera_patches.core.seam import Hook, Seam
 

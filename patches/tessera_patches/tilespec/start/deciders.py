@@ -1,7 +1,5 @@
 """The decider of a worker: it knows what steps of this server cost."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Everything that changes what a step costs: a cost profile holds for a server with the same facts only."""
 
-from __future__ import annotations
-
 import hashlib
 from importlib import metadata
 from pathlib import Path

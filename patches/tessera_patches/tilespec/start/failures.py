@@ -1,7 +1,5 @@
 """Failures of the start, which end the process."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A warning when Triton compiles a kernel while requests are served, which all requests wait for."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Cached launches of SGLang's own Triton kernels between the graphs of a step."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import torch

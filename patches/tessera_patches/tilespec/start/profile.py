@@ -4,8 +4,6 @@ With tensor parallelism, graphs wait for those of the other ranks. All ranks rep
 and the profile is the first rank's.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

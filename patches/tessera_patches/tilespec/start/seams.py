@@ -1,7 +1,5 @@
 """SGLang's kernels that a step launches beside its graphs."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import SPECULATIVE
 from tessera_patches.core.seam import Guard, Hook, Seam
 

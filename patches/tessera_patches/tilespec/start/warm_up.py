@@ -5,8 +5,6 @@ contexts of several lengths. Their requests use rows and KV slots of the pools, 
 overwritten before it is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum

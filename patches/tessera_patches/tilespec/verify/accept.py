@@ -4,8 +4,6 @@ Chains, and trees of greedy requests, are accepted from packed rows. SGLang's ac
 accepts sampled trees, and trees with log-probabilities.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ They have their own attention backend: graphs of a backend share its buffers, an
 on offsets that ragged ones overwrite.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from typing import Any

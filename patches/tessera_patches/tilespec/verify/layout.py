@@ -1,7 +1,5 @@
 """SGLang's layout of a ragged batch, from the buffers of the plan."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

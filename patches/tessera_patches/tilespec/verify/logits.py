@@ -4,8 +4,6 @@ SGLang copies them to float32: for 512 rows and a vocabulary of 128k it reads 13
 instead of 131 MB later. Our kernels convert values when they read them, with the same results.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ SGLang has layouts, attention and graphs for it (``ragged_verify.py``), which it
 and after the forward in its EAGLE path needs padded rows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode

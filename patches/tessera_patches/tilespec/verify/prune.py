@@ -1,7 +1,5 @@
 """Draft trees that are verified in part."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

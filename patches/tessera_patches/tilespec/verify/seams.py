@@ -1,7 +1,5 @@
 """Verification: graphs and layouts of drafts of different sizes, logits, penalties that count tokens."""
 
-from __future__ import annotations
-
 from tessera_patches.core.places import (
     BATCH,
     BATCH_SAMPLING,

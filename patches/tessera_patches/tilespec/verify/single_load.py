@@ -4,8 +4,6 @@ SGLang loads it before it waits for its plan stream, and again, in part, before 
 stream, so the second load changes nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner

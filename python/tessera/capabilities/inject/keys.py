@@ -8,8 +8,6 @@ same. The key of the hash is drawn at each start, so nobody can search for two v
 bits suffice against chance (one in 10^7 for a million different vectors behind the same prefix).
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from array import array
