@@ -45,7 +45,7 @@ def test_another_process_is_seen() -> None:
     process = multiprocessing.get_context("spawn").Process(target=call_elsewhere, args=(calls.share(), index))
     assert calls.unreached([SEAMS[index]]) == [SEAMS[index].target]
     process.start()
-    process.join()
+    process.join(60)
     assert process.exitcode == 0
     assert calls.unreached([SEAMS[index]]) == []
     assert calls._counts[index] == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
@@ -11,6 +10,7 @@ import pytest
 from tessera.launching.server import Server
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.waiting import wait_until
 
 FLOAT32_ERROR = 1e-5
 
@@ -35,11 +35,16 @@ def test_canaries_beside_aborts(server: Server, hf: HuggingFace) -> None:
         body = {"input_ids": [9] * 30, "rid": rid, "sampling_params": sampling, "return_embedding": {"over": "all"}}
         return httpx.post(f"{server.url}/generate", json=body, timeout=240)
 
+    def abort(rid: str, request: Future[httpx.Response]) -> None:
+        def ends() -> bool:
+            httpx.post(f"{server.url}/abort_request", json={"rid": rid}, timeout=60).raise_for_status()
+            return request.done()
+
+        wait_until(ends, 240)  # it may not have arrived yet
+
     def abort_them(aborted: list[Future[httpx.Response]]) -> None:
         for rid, request in zip(rids, aborted, strict=True):
-            while not request.done():  # it may not have arrived yet
-                time.sleep(0.2)
-                httpx.post(f"{server.url}/abort_request", json={"rid": rid}, timeout=60).raise_for_status()
+            abort(rid, request)
 
     flock = canaries(120, vocabulary=1000, seed=6)
     with ThreadPoolExecutor(len(rids) + 1) as pool:

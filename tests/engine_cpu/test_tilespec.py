@@ -25,6 +25,7 @@ from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, cut, relative_error
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
 from tessera_testing.tiny import TINY
+from tessera_testing.waiting import wait_until
 
 HIDDEN = "--enable-return-hidden-states"
 GRAMMARS = ("--grammar-backend", "llguidance")  # the default one wants memory that a GPU can read
@@ -98,8 +99,12 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
         asked = [rows | {"return_logprob": place == 2} for place in range(len(prompts))]
         work = list(zip(prompts, tokens, asked, strict=True))
         answers = list(threads.map(lambda item: generate(dice, *item[:2], **item[2]), work))
-        while not cut_off.done():
+
+        def is_aborted() -> bool:
             httpx.post(f"{dice.url}/abort_request", json={"rid": "cut off"}, timeout=60).raise_for_status()
+            return cut_off.done()
+
+        wait_until(is_aborted)
     assert cut_off.result()["meta_info"]["finish_reason"]["type"] == "abort"
     begun = cut_off.result()["output_ids"]
     assert begun == hf.favourites([*prompts[0], *begun[:-1]])[len(prompts[0]) - 1 :]

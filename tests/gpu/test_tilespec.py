@@ -25,6 +25,7 @@ pytestmark = [
 
 DICE = {"TESSERA_TEST_FAULT": "dice"}
 STRAINED = retracting(7)
+SEED = ("--random-seed", "1")
 SHOWN = {"SGLANG_LOG_DECODE_GRAPH_KEY": "true"}
 LIMITS = (*SMALL, "--max-total-tokens", "20000", "--max-running-requests", "16")
 GRAPHS = ("--cuda-graph-bs-decode", "1", "2", "4", "8", "16")
@@ -125,7 +126,7 @@ def test_dice_do_not_change_what_is_sampled(
     """
     name, _, some = drafts.partition("-")
     drafting_options = (*drafting(DRAFTS[name], chain(5), few if some else None), *options, "--tile-spec")
-    server = server_pool.get(*LIMITS, *GRAPHS, *backend, *drafting_options, env=DICE | STRAINED | SHOWN)
+    server = server_pool.get(*LIMITS, *GRAPHS, *backend, *drafting_options, *SEED, env=DICE | STRAINED | SHOWN)
     kinds: list[dict[str, Any]] = [{"temperature": 0.9}, {"temperature": 1.1, "top_k": 8, "top_p": 0.5}]
     work = [(prompt, kinds[place % 2]) for place, prompt in enumerate(hf.tokenizer(CODE)["input_ids"] * 15)]
     with ThreadPoolExecutor(20) as threads:

@@ -27,7 +27,7 @@ code = "import os, sys; told(('wave' in sys.modules, os.getppid(), os.getsid(0),
 child = spawn.Process(target=exec, args=(code, {"told": theirs.send}))
 child.start()
 print(ours.recv() == (True, os.getpid(), os.getpid(), "now"))
-child.join()
+child.join(60)
 print(child.exitcode)
 """
 
