@@ -16,7 +16,7 @@ from tessera.refusal import spreads_attention
 
 if TYPE_CHECKING:
     from tessera.answer_bytes import AnswerBudget
-    from tessera.capabilities.fingerprints.room import Room
+    from tessera.capabilities.fingerprints.room import VerifyRoom
     from tessera.capabilities.inject.model import Model
     from tessera.delivery.inbox import Inbox
     from tessera.delivery.outcome import Vitals
@@ -143,7 +143,7 @@ results: str | None = None
 """In a scheduler, the address to which rows are sent."""
 injection: Model | None = None
 """What injection knows about the model; None until the server starts, and in other processes."""
-room: Room | None = None
+room: VerifyRoom | None = None
 """How many tokens the engine has room for; None until the server starts, and in other processes."""
 thresholds = Thresholds()
 """What a verifier accepts; in the main process those of ``--toploc-thresholds``."""

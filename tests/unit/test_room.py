@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.capabilities.fingerprints.room import Room
+from tessera.capabilities.fingerprints.room import VerifyRoom
 
 
 def responses(context: int, pool: int, page: int) -> list[tuple[int, int]]:
@@ -20,7 +20,7 @@ def responses(context: int, pool: int, page: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(("context", "pool", "page"), [(64, 8192, 1), (64, 8192, 16), (4096, 100, 1), (4096, 128, 16)])
 def test_every_response_can_be_verified(context: int, pool: int, page: int) -> None:
     """By a prefill and by being generated again; one token more than the longest cannot."""
-    room = Room.of({"max_req_input_len": min(context - 1, pool - 1) - 5, "max_total_num_tokens": pool}, page)
+    room = VerifyRoom.of({"max_req_input_len": min(context - 1, pool - 1) - 5, "max_total_num_tokens": pool}, page)
     found = responses(context, pool, page)
     for prompt, output in found:
         assert room.regeneration_refusal(prompt, output) == ""

@@ -13,7 +13,7 @@ from tessera import __version__, config
 from tessera.capabilities.embed import routes as embeddings
 from tessera.capabilities.embed.inputs import Prompts
 from tessera.capabilities.embed.routes import Embed, Model
-from tessera.capabilities.fingerprints.room import Room
+from tessera.capabilities.fingerprints.room import VerifyRoom
 from tessera.errors import (
     BadRequest,
     Described,
@@ -75,7 +75,7 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
         if config.inbox is not None:
             config.inbox.hide()  # every scheduler is connected
             config.inbox.on_vitals = info.note
-        config.room = Room.of(infos[0], options(manager).page_size)
+        config.room = VerifyRoom.of(infos[0], options(manager).page_size)
         config.injection = inject_request.model(manager)
 
 

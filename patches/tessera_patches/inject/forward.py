@@ -13,7 +13,7 @@ from tessera.capabilities.inject.injection import Injection
 from tessera.capabilities.inject.keys import KeyedIds
 from tessera.capabilities.inject.pending import NAME
 from tessera.capabilities.inject.place import Piece, place, plan
-from tessera.capabilities.inject.refusals import unproven
+from tessera.capabilities.inject.refusals import embeddings_ignored
 from tessera_patches.apply import start_error
 from tessera_patches.engine.batches import extend_lens, prefix_lens
 from tessera_patches.engine.requests import own_prompt_ids, prefilled_ids, prompt_ids
@@ -32,7 +32,7 @@ def check_model(result: None, runner: Any) -> None:
     if runner.is_draft_worker:
         return
     if "input_embeds" not in inspect.signature(runner.model.forward).parameters:
-        raise start_error(unproven(type(runner.model).__name__, "its forward takes no input_embeds"))
+        raise start_error(embeddings_ignored(type(runner.model).__name__, "its forward takes no input_embeds"))
 
 
 def attach(result: None, req: Any, *args: Any, **kwargs: Any) -> None:

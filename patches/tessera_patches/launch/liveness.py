@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 _TOKENS = {Runs.REQUEST: 1, Runs.DECODE: 2}
 """How many tokens a request has generated when it shows that these were called."""
-_JOINED = "sglang.srt.managers.scheduler.configure_scheduler_process"
+_SCHEDULER = "sglang.srt.managers.scheduler.configure_scheduler_process"
 """The first seam of a scheduler's process."""
 _unreached: set[Runs] = set()
 """What requests of this process's server have yet to show."""
@@ -86,7 +86,7 @@ def check(*stages: Runs) -> None:
         StartRefused: a seam of these stages was not.
     """
     if silent := calls.unreached(required(*stages)):
-        hint = "; code that starts schedulers itself must call load_plugins() in them" if _JOINED in silent else ""
+        hint = "; code that starts schedulers itself must call load_plugins() in them" if _SCHEDULER in silent else ""
         raise StartRefused(f"SGLang did not call our hooks on {', '.join(silent)}{hint}")
 
 

@@ -21,7 +21,7 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from tessera import config
 from tessera.capabilities.inject.place import Plan
-from tessera.capabilities.inject.refusals import unproven
+from tessera.capabilities.inject.refusals import embeddings_ignored
 from tessera.rows.forward_notes import ForwardNotes, distance, factor_of
 from tessera.rows.store import RowStore
 from tessera_patches.apply import start_error
@@ -84,7 +84,7 @@ def _note_scale(store: RowStore, notes: ForwardNotes, name: str) -> None:
 def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: ForwardNotes) -> None:
     name = type(model).__name__
     if notes.embedding is None or notes.embeds is None:
-        raise start_error(unproven(name, "no module of it gives one embedding for each token id"))
+        raise start_error(embeddings_ignored(name, "no module of it gives one embedding for each token id"))
     runtime.embedding = notes.embedding
     other = ids[::-1]
     plan = Plan(torch.arange(TOKENS, device=notes.embeds.device), notes.embeds, None)
@@ -92,10 +92,10 @@ def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: Forward
         with ForwardNotes(model, LogitsProcessor, other, hidden_size(scheduler)) as injected:
             _forward(scheduler, other, plan)
     except Exception as error:  # whatever a model's code raises where it is given embeddings
-        raise start_error(unproven(name, f"it fails with embeddings: {error!r}")) from error
+        raise start_error(embeddings_ignored(name, f"it fails with embeddings: {error!r}")) from error
     apart = distance(injected.rows, notes.rows)
     if not apart <= TOLERANCE.get(dtype(scheduler), TOLERANCE_16_BIT):  # NaN is not
-        raise start_error(unproven(name, f"rows of the same embeddings are {apart:.1e} apart"))
+        raise start_error(embeddings_ignored(name, f"rows of the same embeddings are {apart:.1e} apart"))
 
 
 @torch.no_grad()

@@ -6,6 +6,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+import numpy as np
+
 from tessera import carry, config
 from tessera.capabilities import registry
 from tessera.capabilities.registry import Requested
@@ -15,7 +17,6 @@ from tessera.delivery.outcome import Values
 from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
 from tessera.http.error_body import note
 from tessera.metrics import AWAIT_ROWS, timed
-from tessera.numbers import as_lists
 from tessera.rows.span import UNAVAILABLE
 
 Outputs = AsyncIterator[dict[str, Any]]
@@ -44,8 +45,17 @@ def with_fields(original: Callable[..., Outputs], manager: Any, obj: Any, reques
 async def _as_lists(outputs: Outputs) -> Outputs:
     """For a caller in this process, as SGLang has them; over HTTP, numbers stay arrays until they are JSON."""
     async for output in outputs:
-        output["meta_info"] = {name: as_lists(value) for name, value in output["meta_info"].items()}
+        output["meta_info"] = {name: _listed(value) for name, value in output["meta_info"].items()}
         yield output
+
+
+def _listed(value: Any) -> Any:
+    """An array, or a list of arrays, as nested lists of numbers; anything else as it is."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+        return [part.tolist() for part in value]
+    return value
 
 
 def _arrived(requested: Requested, values: Values) -> Values:

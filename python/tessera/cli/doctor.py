@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from tessera import __version__, config
 from tessera.cli import doctor_server
 from tessera.cli.connection import add_api_key
-from tessera.cli.doctor_server import FEATURES, Finding, safe_starlette
+from tessera.cli.doctor_server import FEATURES, Finding, package
 from tessera.installing import install
 
 PACKAGES = ("sglang", "torch", "triton", "sglang-kernel", "transformers", "starlette")
@@ -47,14 +47,9 @@ def _versions() -> Iterator[Finding]:
     yield Finding(True, "tessera", f"{__version__} on Python {platform.python_version()}")
     for name in PACKAGES:
         try:
-            found = version(name)
+            yield package(name, version(name))
         except PackageNotFoundError:
             yield Finding(False, name, f"not installed; {install('engine')}")
-            continue
-        if name == "starlette" and not safe_starlette(found):
-            yield Finding(False, name, f"{found}: CVE-2026-48710; run: pip install 'starlette>=1.0.1'")
-        else:
-            yield Finding(True, name, found)
 
 
 def _plugin() -> Iterator[Finding]:

@@ -54,9 +54,12 @@ def findings(url: str, api_key: str | None) -> Iterator[Finding]:
     yield from _memory(ours)
 
 
-def safe_starlette(version: str) -> bool:
-    """Whether SGLang's API-key check can be relied on."""
-    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) >= SAFE_STARLETTE
+def package(name: str, version: str) -> Finding:
+    """An installed package; BAD is a starlette with which SGLang's API-key check cannot be relied on."""
+    parts = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    if name == "starlette" and parts < SAFE_STARLETTE:
+        return Finding(False, name, f"{version}: CVE-2026-48710; run: pip install 'starlette>=1.0.1'")
+    return Finding(True, name, version)
 
 
 def _server_info(url: str, api_key: str | None) -> dict[str, Any]:
@@ -73,12 +76,10 @@ def _server_info(url: str, api_key: str | None) -> dict[str, Any]:
 
 def _versions(versions: Mapping[str, str]) -> Iterator[Finding]:
     for name, version in versions.items():
-        if name == "starlette" and not safe_starlette(version):
-            yield Finding(False, name, f"{version}: CVE-2026-48710; run: pip install 'starlette>=1.0.1'")
-        elif name == "tessera" and version != __version__:
+        if name == "tessera" and version != __version__:
             yield Finding(True, name, f"{version}; this command is of {__version__}")
         else:
-            yield Finding(True, name, version)
+            yield package(name, version)
 
 
 def _options(ours: Mapping[str, Any]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.cli.connection import add_api_key
+from tessera.flag import count
 from tessera.installing import install
 
 if TYPE_CHECKING:
@@ -47,11 +48,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--text-column", default="text", metavar="NAME", help="default: text")
     parser.add_argument("--pooling", choices=["mean", "last", "max", "first"], help="default: the server's, mean")
     parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
-    parser.add_argument("--dimensions", type=_positive, metavar="N", help="only the first N values")
+    parser.add_argument("--dimensions", type=count, metavar="N", help="only the first N values")
     parser.add_argument("--lora-path", metavar="NAME", help="an adapter that the servers have loaded")
-    parser.add_argument("--rows-per-file", type=_positive, default=1024, metavar="N", help="default: 1024")
+    parser.add_argument("--rows-per-file", type=count, default=1024, metavar="N", help="default: 1024")
     parser.add_argument(
-        "--at-once", type=_positive, default=2, metavar="N", help="files in the making for each server; default: 2"
+        "--at-once", type=count, default=2, metavar="N", help="files in the making for each server; default: 2"
     )
     parser.add_argument(
         "--patience", type=float, default=600, metavar="SECONDS", help="wait so long if no server works; default: 600"
@@ -109,10 +110,3 @@ def _options(options: argparse.Namespace) -> EncodeOptions:
 
 def _urls(text: str) -> list[str]:
     return [url.strip() for url in text.split(",") if url.strip()]
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value

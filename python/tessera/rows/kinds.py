@@ -151,11 +151,11 @@ class PromptIdsKind(Kind):
     read = PromptIds
 
     def note(self, read: Any) -> Any:
-        """The ids."""
+        """The prompt's token ids, which the scheduler has already."""
         return read
 
     def decode(self, frames: Iterator[Frame], notes: Sequence[Any], dtype: str, hidden_size: int) -> Iterator[Value]:
-        """The ids."""
+        """The token ids of each prompt; no frame is read."""
         yield from notes
 
 

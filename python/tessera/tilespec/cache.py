@@ -43,7 +43,7 @@ class Profile:
 
     @property
     def key(self) -> str:
-        """Its name."""
+        """The name of its file: a hash of the facts."""
         return key(self.facts)
 
 

@@ -7,7 +7,6 @@ from tessera.capabilities.fingerprints.builder import shared
 from tessera.capabilities.fingerprints.chunks import count
 from tessera.capabilities.fingerprints.codec import Fingerprint
 from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FingerprintOptions
-from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.errors import BadFingerprint, Described
 from tessera.limits import MAX_TOPK
 from tessera.rows.reads import Points
@@ -22,42 +21,32 @@ async def encoded(pending: Sequence[Awaitable[list[str]]]) -> list[str]:
 
 
 async def validate_claim(claim: str | tuple[str, ...], points: Sequence[Points], options: FingerprintOptions) -> str:
-    """``toploc_verification_fingerprint_validation_result``.
-
-    Raises:
-        BadFingerprint: a fingerprint proves another number of values than the rows have.
-    """
-    found = await measure_claim(claim, points, options)
-    return verifier.as_text(found, one=isinstance(claim, str))
-
-
-async def measure_claim(
-    claim: str | tuple[str, ...], points: Sequence[Points], options: FingerprintOptions, field: str = CLAIM_FIELD
-) -> list[Distance]:
-    """The distance of each claimed fingerprint.
+    """``toploc_verification_fingerprint_validation_result``: the distance of each claimed fingerprint.
 
     Args:
         claim: the last fingerprint, or all of them.
         points: the verifier's own values of each chunk; with ``either_end`` the last chunk of the shorter response
             follows.
         options: of the request.
-        field: the claim's name in the request.
 
     Raises:
         BadFingerprint: a fingerprint proves another number of values than the rows have.
     """
     texts = [claim] if isinstance(claim, str) else list(claim)
     own, shorter = (points[:-1], points[-1]) if options.either_end and options.tail else (points, None)
-    read = codec.parse_all(field, texts, MAX_TOPK)
+    read = codec.parse_all(CLAIM_FIELD, texts, MAX_TOPK)
     candidates = [own[-len(read) :]] if len(read) <= len(own) else []
     if shorter is not None:
         ends = _without_last_row(own, shorter, options.tail)
         candidates += [ends[-len(read) :]] if len(read) <= len(ends) else []
     fitting = [one for one in candidates if all(map(_fits, read, one))]
     if not fitting:
-        raise BadFingerprint(field, Described(_lengths(read)), f"fingerprints of {_wanted(own[-len(read) :])} values")
+        raise BadFingerprint(
+            CLAIM_FIELD, Described(_lengths(read)), f"fingerprints of {_wanted(own[-len(read) :])} values"
+        )
     measured = [await shared().verify(read, one) for one in fitting]
-    return min(measured, key=lambda found: sum(one.exp_mismatches for one in found))
+    nearest = min(measured, key=lambda found: sum(one.exp_mismatches for one in found))
+    return verifier.as_text(nearest, one=isinstance(claim, str))
 
 
 def _without_last_row(own: Sequence[Points], shorter: Points, tail: int) -> Sequence[Points]:

@@ -22,7 +22,7 @@ from tessera.limits import MAX_FINGERPRINTS, MAX_PLACES
 from tessera.rows.reads import Read, Top, Value
 from tessera.schema_parts import integer, operation
 
-_PROVEN_BYTES = 8
+_VALUE_BYTES = 8
 """One value of a fingerprint: its place and bits, in base64."""
 
 
@@ -87,12 +87,12 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
         return {FINGERPRINTS: await encoded(values)} if values else {}
 
     def without(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
-        """Null."""
+        """Null, for fingerprints or for the result of a claim."""
         return {FINGERPRINTS if options.claim is None else RESULT: None}
 
     def size(self, options: FingerprintOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
         """All of a response that ends at its limit."""
-        return (1 + count(new_tokens)) * options.topk * _PROVEN_BYTES
+        return (1 + count(new_tokens)) * options.topk * _VALUE_BYTES
 
     def sent(self, options: FingerprintOptions) -> dict[str, Any]:
         """The claim, or that there are to be some."""

@@ -6,11 +6,11 @@ claim has no answer to come, and one that is cut would prove other rows.
 
 from typing import NamedTuple, Self
 
-_KEPT = 5
+_RESERVED_TOKENS = 5
 """Tokens that SGLang keeps for an answer (``TpModelWorker.get_worker_info``)."""
 
 
-class Room(NamedTuple):
+class VerifyRoom(NamedTuple):
     """What the engine has room for.
 
     Attributes:
@@ -34,7 +34,7 @@ class Room(NamedTuple):
 
         A prefill of as many needs a page beside its own, or it would wait for ever.
         """
-        return min(self.prompt + _KEPT - 2, self.pool - self.page - 1)
+        return min(self.prompt + _RESERVED_TOKENS - 2, self.pool - self.page - 1)
 
     def refusal(self, rows: int) -> str:
         """Why a claim with so many rows cannot be run; "" where it can."""
@@ -48,7 +48,7 @@ class Room(NamedTuple):
         if prompt > longest:
             return f"the prompt has {prompt} tokens, and this server answers prompts of at most {longest}"
         pages = -(-prompt // self.page) * self.page
-        most = max(0, min(self.prompt + _KEPT - 1 - prompt, self.pool - self.page - 1 - pages))
+        most = max(0, min(self.prompt + _RESERVED_TOKENS - 1 - prompt, self.pool - self.page - 1 - pages))
         if output <= most:
             return ""
         return f"the response has {output} tokens, and the context of this server has room for {most} after its prompt"

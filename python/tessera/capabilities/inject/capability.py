@@ -40,11 +40,11 @@ class Inject(Capability[InjectFields, str]):
     hooked = True
 
     def to_wire(self, options: str) -> str:
-        """It is text."""
+        """The options as they are: a text already."""
         return options
 
     def from_wire(self, wire: str) -> str:
-        """It is text."""
+        """Inverse of `to_wire`."""
         return wire
 
     def admit(self, fields: InjectFields, request: IncomingRequest) -> Sequence[str | None]:

@@ -53,7 +53,7 @@ def refused_model(*, is_multimodal: bool) -> str | None:
     return None
 
 
-def unproven(name: str, why: str) -> str:
+def embeddings_ignored(name: str, why: str) -> str:
     """The line with which a model is refused that does not compute from the embeddings put into it.
 
     Args:

@@ -71,7 +71,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
         return {ANSWER: found}
 
     def without(self, options: RowHashOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
-        """Null."""
+        """Null: there are no rows to hash."""
         return {ANSWER: None}
 
     def size(self, options: RowHashOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
@@ -83,5 +83,5 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
         return True
 
     def sent(self, options: RowHashOptions) -> dict[str, Any]:
-        """True."""
+        """The field has no options."""
         return {FIELD: True}

@@ -61,11 +61,11 @@ class States(Capability[StateFields, StateOptions]):
             return {ANSWER: answered(rows.rows, rows.dtype, rows.shape, options, answer.meta["prompt_tokens"])}
 
     def without(self, options: StateOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
-        """Null."""
+        """Null: states are rows."""
         return {ANSWER: None}
 
     def size(self, options: StateOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
-        """Its rows."""
+        """Those of its rows, as the format encodes them."""
         each = LISTED_VALUE_BYTES if options.format is Format.LIST else shape.value_bytes
         return _count(options, prompt_tokens, new_tokens) * shape.hidden_size * each
 
