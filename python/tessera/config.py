@@ -6,11 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tessera import cpu
 from tessera.capabilities.fingerprints.thresholds import Thresholds
-from tessera.cpu import kernels as cpu_kernels
-from tessera.cpu import latents as cpu_latents
-from tessera.cpu import speculation as cpu_speculation
-from tessera.cpu import windows as cpu_windows
 from tessera.flags import Flags
 from tessera.refusal import spreads_attention
 
@@ -94,12 +91,12 @@ class Settings:
             rows=rows,
             speculative_rows=rows and bool(args.speculative_algorithm),
             speculative_stops=bool(args.speculative_algorithm) and (rows or flags.needs_injection or flags.tile_spec),
-            cpu_speculation=cpu_speculation.wanted(args),
+            cpu_speculation=cpu.speculates(args),
             cpu_experts=args.device == "cpu" and args.ep_size > 1,
-            cpu_latents=cpu_latents.wanted(args),
-            cpu_windows=cpu_windows.wanted(args),
+            cpu_latents=cpu.keeps_latents(args),
+            cpu_windows=cpu.has_windows(args),
             cpu_host_cache=host_cache and args.device == "cpu",
-            cpu_kernels=cpu_kernels.wanted(args),
+            cpu_kernels=cpu.calls_kernels(args),
             tilespec=flags.tile_spec,
             detokenizers=rows and args.detokenizer_worker_num > 1,
             dp_attention=(rows or flags.needs_injection) and spreads_attention(args),

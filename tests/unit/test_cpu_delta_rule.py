@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import conv1d, normalize, silu, softplus
 
-from tessera.cpu.kernels import wanted
+from tessera.cpu import calls_kernels
 from tessera_kernels.cpu import delta_rule
 from tessera_patches.cpu import kernels
 
@@ -106,9 +106,9 @@ def test_on_for_such_models_on_a_cpu() -> None:
         model: Any = SimpleNamespace(hf_text_config=SimpleNamespace(**config))
         return SimpleNamespace(device=device, model_config=model)
 
-    assert wanted(args(linear_num_value_heads=4))
-    assert wanted(args(shared_expert_intermediate_size=64))
-    assert not wanted(args(shared_expert_intermediate_size=0))
-    assert not wanted(args())
-    assert not wanted(args("cuda", linear_num_value_heads=4))
-    assert not wanted(SimpleNamespace(device="cpu", model_config=None))
+    assert calls_kernels(args(linear_num_value_heads=4))
+    assert calls_kernels(args(shared_expert_intermediate_size=64))
+    assert not calls_kernels(args(shared_expert_intermediate_size=0))
+    assert not calls_kernels(args())
+    assert not calls_kernels(args("cuda", linear_num_value_heads=4))
+    assert not calls_kernels(SimpleNamespace(device="cpu", model_config=None))

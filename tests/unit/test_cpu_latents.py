@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tessera.cpu.latents import wanted
+from tessera.cpu import keeps_latents
 
 
 def args(architecture: str | None = "MLA", device: str = "cpu", backend: str = "torch_native") -> SimpleNamespace:
@@ -16,8 +16,8 @@ def args(architecture: str | None = "MLA", device: str = "cpu", backend: str = "
 
 def test_off_without_latents_without_cpu_and_with_another_backend() -> None:
     """Then nothing of ours is installed."""
-    assert wanted(args())
-    assert not wanted(args("MHA"))
-    assert not wanted(args(None))
-    assert not wanted(args(device="cuda"))
-    assert not wanted(args(backend="intel_amx"))
+    assert keeps_latents(args())
+    assert not keeps_latents(args("MHA"))
+    assert not keeps_latents(args(None))
+    assert not keeps_latents(args(device="cuda"))
+    assert not keeps_latents(args(backend="intel_amx"))

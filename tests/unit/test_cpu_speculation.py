@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tessera.cpu.speculation import refused, refused_model, wanted
+from tessera.cpu import refused, refused_model, speculates
 
 DEFAULTS: dict[str, Any] = {
     "device": "cpu",
@@ -26,10 +26,10 @@ def args(backends: tuple[str, str] = ("torch_native", "torch_native"), **changed
 
 def test_off_without_drafts_without_cpu_and_with_another_backend() -> None:
     """Then nothing of ours is installed."""
-    assert wanted(args())
-    assert not wanted(args(speculative_algorithm=None))
-    assert not wanted(args(device="cuda"))
-    assert not wanted(args(("intel_amx", "intel_amx")))
+    assert speculates(args())
+    assert not speculates(args(speculative_algorithm=None))
+    assert not speculates(args(device="cuda"))
+    assert not speculates(args(("intel_amx", "intel_amx")))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from sglang.srt.layers.attention import torch_native_backend
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 
-from tessera.cpu.speculation import refused_model
+from tessera.cpu import refused_model
 from tessera_kernels.cpu.attention import PagedKV, Step, draft_attention, verify_attention
 from tessera_patches.apply import start_error
 from tessera_patches.engine.batches import rows_of, speculative_input

@@ -7,10 +7,9 @@ are made, and switched on when a server is started with them.
 from multiprocessing import current_process
 from typing import Any
 
-from tessera import config
+from tessera import config, cpu
 from tessera.capabilities.inject import refusals as injection
 from tessera.config import Settings
-from tessera.cpu import speculation as cpu_speculation
 from tessera.errors import StartRefused
 from tessera.flags import Flags
 from tessera.rows import refusals as rows
@@ -126,7 +125,7 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
         lines.append("--rows-on-host needs --enable-return-hidden-states or --toploc-verification: add one")
     if flags.about_embeddings and not settings.rows:
         lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
-    lines += cpu_speculation.refused(args) if settings.cpu_speculation else []
+    lines += cpu.refused(args) if settings.cpu_speculation else []
     lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if settings.tilespec else []
     return lines + tilespec.refused_flags(flags, args)
 

@@ -1,1 +1,0 @@
-"""What of SGLang the CPU engine serves with our additions: decided from the options, without SGLang."""
