@@ -15,7 +15,7 @@ from tessera_testing.drafts import TREE, chain, drafting
 from tessera_testing.marks import where_supported
 from tessera_testing.tiny import TINY
 
-# Imports the engine and reads its source once, which takes seconds, and forks for each line of arguments.
+# Imports the engine once, which takes seconds, and forks for each line of arguments.
 PROGRAM = """
 import json, os, sys, tempfile
 from sglang.srt.plugins import load_plugins
@@ -24,9 +24,7 @@ from sglang.srt.entrypoints.engine import Engine
 from sglang.srt.server_args import ServerArgs, prepare_server_args
 from tessera.config import Settings
 from tessera_patches.engine.options import resolved
-from tessera_testing.prepared.imports import import_engine
 
-import_engine()
 for line in sys.stdin:
     said = [tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")]
     child = os.fork()

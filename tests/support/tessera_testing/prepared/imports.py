@@ -55,7 +55,7 @@ class Imported(NamedTuple):
 
 
 def import_engine() -> None:
-    """Import SGLang as its processes do, without loading plugins, and read its source as each start does."""
+    """Import SGLang as its processes do, without loading plugins."""
     import tessera_kernels.cpu
 
     tessera_kernels.cpu.enable()  # without it, SGLang cannot be imported on a machine without a GPU
@@ -63,10 +63,6 @@ def import_engine() -> None:
         importlib.import_module(name)
     # The place of the process's title is sought when it is first asked for, and found only before `os.environ` changes.
     importlib.import_module("setproctitle").getproctitle()
-    from tessera_patches.core import lock
-
-    for path, guard in lock.guards().items():  # kept by `tessera_patches.core.source`: two seconds in each process
-        lock.entry_of(path, guard)
 
 
 def reread() -> None:
