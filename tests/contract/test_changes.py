@@ -39,12 +39,13 @@ CHANGES = {
     "filter_log": Hook.OBJECT,
     "truncate": Hook.OBJECT,
     "move_to_front": Hook.OBJECT,
+    "before_signal": Hook.OBJECT,
     "launch_directly": Hook.KERNEL,
 }
 """What makes changes: functions of `tessera_patches.core.changes`, and ``override`` of SGLang's options."""
 BY_HAND = {
     *("setattr", "delattr", "__setattr__", "MethodType", "globals", "cache_launches"),
-    *("addFilter", "setLevel", "register_forward_hook", "register_forward_pre_hook"),
+    *("getsignal", "addFilter", "setLevel", "register_forward_hook", "register_forward_pre_hook"),
 }
 """What could make some as well."""
 NAMESPACES = ("os.environ", "sys.modules", "vars(")

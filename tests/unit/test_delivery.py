@@ -203,8 +203,10 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, end: str) -> None:
     """By an error here, or where a scheduler sends SIGQUIT: SGLang's handler ends this process with SIGKILL."""
     code = (
         "import os, signal; from tessera.delivery.inbox import Inbox;"
+        "from tessera_patches.core.changes import before_signal;"
         "signal.signal(signal.SIGQUIT, lambda *_: os.kill(os.getpid(), signal.SIGKILL));"
-        f"print(Inbox().address, flush=True); {end}"
+        "inbox = Inbox(); before_signal(signal.SIGQUIT, inbox.hide);"
+        f"print(inbox.address, flush=True); {end}"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

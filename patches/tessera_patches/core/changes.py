@@ -5,7 +5,10 @@ No other code changes them in another way; `tests/contract/test_changes.py` comp
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Self
 
 Mixin: Any = object
@@ -124,6 +127,19 @@ def truncate(kept: list[Any], length: int) -> None:
 def move_to_front(kept: list[Any], since: int) -> None:
     """Move what was appended to a list after it had this length to the front (in place)."""
     kept[:] = kept[since:] + kept[:since]
+
+
+def before_signal(number: signal.Signals, act: Callable[[], None]) -> None:
+    """Act before this process's handler of a signal, if it has one. Does nothing outside the main thread."""
+    stock = signal.getsignal(number)
+    if not callable(stock) or threading.current_thread() is not threading.main_thread():
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        act()
+        stock(number, frame)
+
+    signal.signal(number, handle)
 
 
 def launch_directly(kernel: Any) -> None:

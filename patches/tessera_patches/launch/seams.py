@@ -137,4 +137,13 @@ SEAMS = (
         remove_when="SGLang makes this the default.",
         callers=(f"{WORKERS}.EAGLEWorkerV2.forward_batch_generation",),
     ),
+    Seam(
+        target="sglang.srt.entrypoints.engine._set_envs_and_config",
+        hook=Hook.OBJECT,
+        phase=Phase.MAIN,
+        feature="rows",
+        handler="tessera_patches.launch.server_args:switch_on",
+        why="Its handler of SIGQUIT ends the main process when a scheduler fails; our socket's folder goes first.",
+        remove_when="SGLang lets plugins clean up when a start fails.",
+    ),
 )

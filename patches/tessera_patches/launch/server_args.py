@@ -4,6 +4,7 @@ SGLang's arguments are made in many places, and not all of them are a server's. 
 are made, and switched on when a server is started with them.
 """
 
+import signal
 from multiprocessing import current_process
 from typing import Any
 
@@ -16,7 +17,7 @@ from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches import apply, support
 from tessera_patches.core import calls, lock
-from tessera_patches.core.changes import set_environment
+from tessera_patches.core.changes import before_signal, set_environment
 from tessera_patches.engine.model import facts
 from tessera_patches.engine.options import override, resolved
 from tessera_patches.launch import default_deny, liveness
@@ -60,6 +61,8 @@ def switch_on(args: Any) -> None:
             if tilespec.why_no_rejection_sampling(found, unwanted=flags.tile_spec_no_rejection_sampling) is None:
                 override(args, speculative_use_rejection_sampling=True)
         args._tessera_handed = config.switch_on(settings, flags, calls.share())
+        if config.inbox is not None:  # SGLang's handler, which a failed scheduler calls, ends this process at once
+            before_signal(signal.SIGQUIT, config.inbox.hide)
         apply.install_main()
         liveness.expect_answers()
 

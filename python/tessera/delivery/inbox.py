@@ -5,13 +5,10 @@ import atexit
 import logging
 import os
 import shutil
-import signal
 import tempfile
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 import zmq
@@ -51,7 +48,6 @@ class Inbox:
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.bind(self.address)
         atexit.register(self.hide)
-        _before_quitting(self.hide)
         self._expected: dict[str, _Expected] = {}
         self._receiver: asyncio.Task[None] | None = None
         self.on_vitals: Callable[[Vitals, str], None] = lambda *_: None
@@ -100,19 +96,6 @@ class Inbox:
                 expected = self._expected.get(delivered.outcome.key)
                 if expected is not None:
                     expected.arrived.put_nowait(delivered._replace(values=expected.prepare(delivered.values)))
-
-
-def _before_quitting(act: Callable[[], None]) -> None:
-    """Act before SGLang's handler of SIGQUIT, by which a scheduler says that it failed, ends this process."""
-    stock = signal.getsignal(signal.SIGQUIT)
-    if not callable(stock) or threading.current_thread() is not threading.main_thread():
-        return
-
-    def quit_(number: int, frame: FrameType | None) -> None:
-        act()
-        stock(number, frame)
-
-    signal.signal(signal.SIGQUIT, quit_)
 
 
 def _warn_elsewhere(folder: str) -> None:
