@@ -142,7 +142,7 @@ UV = $(shell command -v uv || echo .uv/bin/uv)
 package: lint-deploy ## build wheel and sdist into dist/, and check them (half a minute; needs the package index)
 	@rm -rf dist build
 	@$(UV) build --quiet --out-dir dist
-	@for folder in tests docs benchmarks examples; do tar tzf dist/*.tar.gz | grep -q "^[^/]*/$$folder/" || { echo "the sdist has no $$folder"; exit 1; }; done
+	@names=$$(tar tzf dist/*.tar.gz); for folder in tests docs benchmarks examples; do grep -q "^[^/]*/$$folder/" <<<"$$names" || { echo "the sdist has no $$folder"; exit 1; }; done
 	@$(UV) tool run --quiet twine@6.2.0 check --strict dist/*.whl dist/*.tar.gz
 	@ls -l dist
 	@[[ -z $$(find dist -name '*.whl' -size +1M) ]] || { echo "the wheel is above 1 MiB"; exit 1; }
