@@ -8,6 +8,8 @@ same. The key of the hash is drawn at each start, so nobody can search for two v
 bits suffice against chance (one in 10^7 for a million different vectors behind the same prefix).
 """
 
+from __future__ import annotations  # Python 3.11 has no array[int]
+
 import hashlib
 import secrets
 from array import array
