@@ -1,5 +1,7 @@
 """The end of an answer among several accepted tokens, where plain decoding would end it. Scheduler process."""
 
+from __future__ import annotations  # Python 3.11 has no array[int]
+
 from array import array
 from collections.abc import Callable
 from typing import Any
