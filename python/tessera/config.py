@@ -145,7 +145,7 @@ room: VerifyRoom | None = None
 thresholds = Thresholds()
 """What a verifier accepts; in the main process those of ``--toploc-thresholds``."""
 answers: AnswerBudget | None = None
-"""How large answers may be; None where no rows are kept, and before an engine's first call."""
+"""How large answers may be; None until the server or engine has started, and where no rows are kept."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
 stores: dict[int, Vitals] = {}

@@ -77,6 +77,9 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
             config.inbox.on_vitals = info.note
         config.room = VerifyRoom.of(infos[0], options(manager).page_size)
         config.injection = inject_request.model(manager)
+        config.answers = answers.budget(manager) if config.active.rows else None
+        if config.answers is not None and config.metrics is not None:
+            config.answers.room.on_change = config.metrics.held
 
 
 def _check_schedulers(reported: list[list[str] | None]) -> None:
@@ -109,7 +112,7 @@ def extend(http_server: Any, manager: Any) -> None:
     """Add limits, errors and routes to the app of SGLang's module ``http_server``."""
     app = http_server.app
     if config.active.rows or config.active.inject:
-        add_limits(app, manager)
+        add_limits(app)
     app.add_exception_handler(TesseraError, answer_error)
     stock = len(app.router.routes)
     add_generate(app, http_server.generate_request)
@@ -129,12 +132,9 @@ def extend(http_server: Any, manager: Any) -> None:
     move_to_front(app.router.routes, stock)
 
 
-def add_limits(app: FastAPI, manager: Any) -> None:
+def add_limits(app: FastAPI) -> None:
     """What comes in is bounded first, then what goes out."""
-    if config.active.rows:
-        config.answers = answers.budget(manager)
-        if config.metrics is not None:
-            config.answers.room.on_change = config.metrics.held
+    if config.answers is not None:
         app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
     names = schema.property_names()
     app.add_middleware(UniqueFields, paths=(*GENERATING, *unserved.TEXT, *unserved.SCORES), names=names)

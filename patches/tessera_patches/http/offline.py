@@ -8,9 +8,7 @@ from typing import Any
 
 from sglang.srt.entrypoints.engine import Engine
 
-from tessera import config
 from tessera.capabilities import registry
-from tessera_patches.rows import answers
 
 _STOCK = {*signature(Engine.generate).parameters}
 _OURS = {name for name, _ in registry.declared_fields(openai=False)} - _STOCK
@@ -19,7 +17,6 @@ _given: ContextVar[dict[str, Any]] = ContextVar("_given")
 
 def generate(original: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
     """AROUND ``Engine.generate``."""
-    _bound_answers(engine)
     with _without_ours(kwargs) as stock:
         return original(engine, *args, **stock)
 
@@ -28,7 +25,6 @@ async def async_generate(
     original: Callable[..., Coroutine[Any, Any, Any]], engine: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """AROUND ``Engine.async_generate``."""
-    _bound_answers(engine)
     with _without_ours(kwargs) as stock:
         return await original(engine, *args, **stock)
 
@@ -39,12 +35,6 @@ def take() -> dict[str, Any]:
     if given:
         _given.set({})
     return given
-
-
-def _bound_answers(engine: Any) -> None:
-    """A server's app has a budget of its own; an engine gets it with its first call."""
-    if config.active.rows and config.answers is None:
-        config.answers = answers.budget(engine.tokenizer_manager)
 
 
 @contextmanager
