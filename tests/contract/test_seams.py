@@ -19,7 +19,7 @@ from tessera.cli import main
 from tessera.errors import StartRefused
 from tessera.refusal import field_of
 from tessera.rows.refusals import REFUSALS
-from tessera_patches import apply
+from tessera_patches import apply, support
 from tessera_patches.core import lock, source
 from tessera_patches.core.seam import Guard, Phase, Runs, Seam
 from tessera_patches.inventory import DECLARED, SEAMS, at
@@ -128,7 +128,11 @@ def test_a_changed_function_is_refused() -> None:
 def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line says which versions are supported, and what to do."""
     monkeypatch.setattr(lock, "installed_version", lambda: "0.5.99")
-    with pytest.raises(StartRefused, match=r"SGLang 0\.5\.99 is not supported \(supported: 0\.5\.17, 0\.5\.23\)"):
+    versions = lock.supported_versions()
+    assert {support.OTHER, support.DEFAULT} <= {*versions}
+    with pytest.raises(
+        StartRefused, match=re.escape(f"SGLang 0.5.99 is not supported (supported: {', '.join(versions)})")
+    ):
         apply.check(list(SEAMS))
 
 

@@ -121,7 +121,7 @@ SEAMS = (
         "fused_gdn_gating_cpu",
         "GDNAttnBackend._prefill_gates",
         f"{_LINEAR}.gdn_backend",
-        f"{_LINEAR}.gdn_backend.GDNAttnBackend.forward_extend; <0.5.23",
+        f"{_LINEAR}.gdn_backend.GDNAttnBackend.forward_extend; <0.5.22",
     ),
     _operator("fused_sigmoid_gating_delta_rule_update_cpu", "TritonGDNKernel.decode", f"{_LINEAR}.kernels.gdn_triton"),
     Seam(

@@ -17,7 +17,7 @@ third one makes its start half as long."""
 TWO_RANKS = ("--tp-size", "2")
 """Options of a server whose model is split over two processes. Without a GPU, SGLang wants `RANKS_ON_CPUS` too."""
 RANKS_ON_CPUS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
-STAGES_ON_CPUS = RANKS_ON_CPUS if versions.within(versions.installed() or support.DEFAULT, ">=0.5.23") else {}
+STAGES_ON_CPUS = RANKS_ON_CPUS if versions.within(versions.installed() or support.DEFAULT, ">=0.5.22") else {}
 """The same for ``--pp-size 2`` and ``--dp-size 2``: 0.5.17 counts the ranks of one stage, and refuses more here."""
 
 
