@@ -36,9 +36,9 @@ from tessera.metrics import Metrics, timed
 from tessera.refusal import schedules_apart
 from tessera.rows.span import UNAVAILABLE
 from tessera_patches.core.changes import move_to_front, replace_method
-from tessera_patches.engine.model import hidden_size, vocabulary
+from tessera_patches.engine.model import context_length, hidden_size, vocabulary
 from tessera_patches.engine.options import options
-from tessera_patches.engine.tokenizer import tokenizer_of
+from tessera_patches.engine.tokenizer import longest_prompt, tokenizer_of
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.fingerprints.whole_claims import PromptRefused
 from tessera_patches.http import info, invalid, openai, stock_routes, unserved, weight_routes
@@ -69,7 +69,7 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
             return
         config.active.hidden_size = hidden_size(manager)
         config.active.vocabulary = vocabulary(manager)
-        config.active.context = manager.context_len
+        config.active.context = context_length(manager)
         if options(manager).enable_metrics:
             config.metrics = Metrics(manager.served_model_name, info.labels())
         if config.inbox is not None:
@@ -169,7 +169,7 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     if (flags.embeddings_dimensions or 0) > hidden:
         raise StartRefused(f"--embeddings-dimensions {flags.embeddings_dimensions} is above {hidden}, this model's")
     names = (manager.served_model_name, hidden, vocabulary(manager))
-    rest = (manager.lora_ref_cache, manager.max_req_input_len - 1, tokenizer_of(manager))
+    rest = (manager.lora_ref_cache, longest_prompt(manager) - 1, tokenizer_of(manager))
     model = Model(*names, flags.embed_options, flags.embeddings_text_only, *rest)
 
     async def v1_embeddings(request: Request) -> Response:

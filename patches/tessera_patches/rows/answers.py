@@ -12,13 +12,13 @@ from tessera.capabilities.registry import Requested
 from tessera.capability import Shape
 from tessera.http.openai import collector_of
 from tessera.room import lease
-from tessera_patches.engine.model import dtype, hidden_size
+from tessera_patches.engine.model import context_length, dtype, hidden_size
 from tessera_patches.engine.tokenizer import raise_if_aborted
 
 
 def budget(manager: Any) -> AnswerBudget:
     """How large the answers of the model that a ``TokenizerManager`` serves may be."""
-    shape = Shape(hidden_size(manager), dtype(manager).itemsize, manager.context_len)
+    shape = Shape(hidden_size(manager), dtype(manager).itemsize, context_length(manager))
     return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
 
 
@@ -73,7 +73,7 @@ async def _count(manager: Any, obj: Any, uses: Requested) -> int | None:
     if not any(capability.grows(options) for capability, options in uses.values()):
         return None
     if obj.contains_mm_input() or obj.session_params is not None or obj.session_id is not None:
-        return int(manager.context_len)
+        return context_length(manager)
     if obj.input_ids is None and obj.input_embeds is None:
         ids, _ = await manager._tokenize_texts(obj.text)
         return len(ids)
