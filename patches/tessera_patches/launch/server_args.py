@@ -129,6 +129,7 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
     if flags.about_embeddings and not settings.rows:
         lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
     lines += cpu.refused(args) if settings.cpu_speculation else []
+    lines += [cpu.MISSING] if on and args.device == "cpu" and not cpu.INSTALLED else []
     lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if settings.tilespec else []
     return lines + tilespec.refused_flags(flags, args)
 
