@@ -12,13 +12,10 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from tessera.errors import BadRequest, TesseraError
-
-if TYPE_CHECKING:
-    from tessera.http.openai import Collector
 
 KEY = "tessera"
 """The key in ``custom_params``. No client can write it: its object has a token that begins with a secret."""
@@ -42,21 +39,14 @@ class Live:
     Attributes:
         token: the request's.
         state: by capability, what cannot travel as text.
-        collector: where our fields of an answer on an OpenAI route are noted; None on other routes.
         error: what was found wrong with the request after SGLang had taken it.
     """
 
     def __init__(self) -> None:
         self.token = f"{_SECRET}{next(_numbers)} "
         self.state: dict[str, Any] = {}
-        self.collector: Collector | None = None
         self.error: TesseraError | None = None
         _live[self.token] = self
-
-    def collect(self, collector: Collector) -> Collector:
-        """Have our fields of the answer noted there."""
-        self.collector = collector
-        return collector
 
 
 _live: WeakValueDictionary[str, Live] = WeakValueDictionary()

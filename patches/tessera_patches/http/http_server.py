@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
-from tessera import __version__, config
+from tessera import __version__, answer_bytes, config
 from tessera.capabilities.embed import routes as embeddings
 from tessera.capabilities.embed.inputs import Prompts
 from tessera.capabilities.embed.routes import Embed, Model
@@ -32,9 +32,10 @@ from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
-from tessera.metrics import Metrics, timed
+from tessera.metrics import Metrics
 from tessera.refusal import schedules_apart
 from tessera.rows.span import UNAVAILABLE
+from tessera.timing import timed
 from tessera_patches.core.changes import move_to_front, replace_method
 from tessera_patches.engine.model import context_length, hidden_size, vocabulary
 from tessera_patches.engine.options import options
@@ -77,9 +78,9 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
             config.inbox.on_vitals = info.note
         config.room = VerifyRoom.of(infos[0], options(manager).page_size)
         config.injection = inject_request.model(manager)
-        config.answers = answers.budget(manager) if config.active.rows else None
-        if config.answers is not None and config.metrics is not None:
-            config.answers.room.on_change = config.metrics.held
+        answer_bytes.budget = answers.budget(manager) if config.active.rows else None
+        if answer_bytes.budget is not None and config.metrics is not None:
+            answer_bytes.budget.room.on_change = config.metrics.held
 
 
 def _check_schedulers(reported: list[list[str] | None]) -> None:
@@ -134,8 +135,8 @@ def extend(http_server: Any, manager: Any) -> None:
 
 def add_limits(app: FastAPI) -> None:
     """What comes in is bounded first, then what goes out."""
-    if config.answers is not None:
-        app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
+    if answer_bytes.budget is not None:
+        app.add_middleware(AnswerRoom, room=answer_bytes.budget.room, left=_left)
     names = schema.property_names()
     app.add_middleware(UniqueFields, paths=(*GENERATING, *unserved.TEXT, *unserved.SCORES), names=names)
     app.add_middleware(BodyLimit, most=body_sizes(), seconds=config.flags.body_max_seconds)

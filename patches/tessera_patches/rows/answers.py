@@ -5,7 +5,7 @@ from typing import Any
 
 from sglang.srt.managers import io_struct
 
-from tessera import carry, config
+from tessera import answer_bytes, carry, config
 from tessera.answer_bytes import AnswerBudget, PromptRequest
 from tessera.capabilities import registry
 from tessera.capabilities.registry import Requested
@@ -32,7 +32,7 @@ def check_at_edge(obj: Any) -> None:
     Raises:
         TooLarge: its answer would be.
     """
-    if config.answers is None or collector_of(obj.sampling_params) is not None:
+    if answer_bytes.budget is None or collector_of(obj.sampling_params) is not None:
         return
     prompts = _prompts(obj)
     given = obj.sampling_params or {}
@@ -41,13 +41,13 @@ def check_at_edge(obj: Any) -> None:
     if any(uses):
         each = uses if isinstance(given, list) else uses * len(prompts)
         tokens = map(_tokens, prompts)
-        config.answers.check([PromptRequest(*own) for own in zip(each, params, tokens, strict=False)])
+        answer_bytes.budget.check([PromptRequest(*own) for own in zip(each, params, tokens, strict=False)])
 
 
 async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, obj: Any) -> None:
     """AROUND ``TokenizerManager._validate_and_resolve_lora``: the request is known to SGLang, and not tokenized."""
-    if config.answers is not None and isinstance(obj, io_struct.GenerateReqInput):
-        amount = await _checked(config.answers, manager, obj)
+    if answer_bytes.budget is not None and isinstance(obj, io_struct.GenerateReqInput):
+        amount = await _checked(answer_bytes.budget, manager, obj)
         if amount and (own := lease.get()) is not None:  # an engine's own program waits for nobody
             await own.take(amount, lambda: raise_if_aborted(manager, obj))
     await original(manager, obj)

@@ -16,8 +16,9 @@ from tessera.delivery.mail import Mail
 from tessera.delivery.outcome import Values
 from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
 from tessera.http.error_body import note
-from tessera.metrics import AWAIT_ROWS, timed
+from tessera.metrics import AWAIT_ROWS
 from tessera.rows.span import UNAVAILABLE
+from tessera.timing import timed
 
 Outputs = AsyncIterator[dict[str, Any]]
 

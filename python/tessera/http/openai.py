@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -64,10 +65,14 @@ class Collector:
         return dict(self.pieces.pop(index, {}))
 
 
+collectors: WeakKeyDictionary[carry.Live, Collector] = WeakKeyDictionary()
+"""Where our fields of the answer to each request on an OpenAI route are noted, while it runs."""
+
+
 def collector_of(sampling_params: object) -> Collector | None:
     """Where the answer to the request with these sampling parameters belongs; None if it is not an OpenAI one."""
     live = carry.live(sampling_params)
-    return None if live is None else live.collector
+    return None if live is None else collectors.get(live)
 
 
 def put_on_choices(response: dict[str, Any], collector: Collector) -> dict[str, Any]:
