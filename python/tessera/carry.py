@@ -72,7 +72,7 @@ class Carried(NamedTuple):
 NOTHING = Carried()
 
 
-def take(sampling_params: object) -> Carried:
+def extract(sampling_params: object) -> Carried:
     """What rides in the sampling parameters of one prompt.
 
     Raises:
@@ -132,7 +132,7 @@ def each(sampling_params: object) -> Sequence[Any]:
 def live(sampling_params: object) -> Live | None:
     """What the main process keeps of the request with these sampling parameters; None where it keeps nothing."""
     listed = each(sampling_params)
-    return _live.get(take(listed[0]).token) if listed else None
+    return _live.get(extract(listed[0]).token) if listed else None
 
 
 def without(custom_params: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -142,7 +142,7 @@ def without(custom_params: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def uses(sampling_params: object, name: str) -> bool:
     """Whether one of these prompts uses a capability."""
-    return any(name in take(own).wires for own in each(sampling_params))
+    return any(name in extract(own).wires for own in each(sampling_params))
 
 
 def changed(params: SamplingParams, name: str, wire: str) -> SamplingParams:

@@ -170,7 +170,7 @@ def switch_on(settings: Settings, options: Flags, calls: str) -> Handed:
     return Handed(flags, tuple(active.features()), inbox.address if inbox else None, calls)
 
 
-def take(handed: Handed) -> None:
+def apply(handed: Handed) -> None:
     """Put in force, in a scheduler, what the main process decided."""
     global active, flags, results  # noqa: PLW0603 - one scheduler a process
     active = Settings(**{name: name in handed.features for name in FEATURES})

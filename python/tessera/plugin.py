@@ -27,8 +27,8 @@ def _install() -> None:
 
         apply.install(on_cpu=on_cpu)
 
-        from tessera_patches.launch.flags import take_keywords
+        from tessera_patches.launch.flags import accept_keywords
         from tessera_patches.launch.server_args import check_child
 
-        take_keywords()
+        accept_keywords()
         check_child()

@@ -58,10 +58,10 @@ OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
 logger = logging.getLogger(__name__)
 
 
-def take_sizes(manager: Any, started: Any, *_: Any) -> None:
+def set_sizes(manager: Any, started: Any, *_: Any) -> None:
     """BEFORE ``Engine._set_startup_time``: every scheduler is ready, and whoever launched them has nothing yet."""
     args = options(manager)
-    with liveness.or_end():
+    with liveness.end_on_error():
         liveness.check_ready()
         infos = started.scheduler_infos
         if not schedules_apart(args):  # of several, SGLang's controller passes on what it knows alone
@@ -99,7 +99,7 @@ def prepare(state: Any) -> None:
     manager = state.tokenizer_manager
     if options(manager).tokenizer_worker_num > 1:
         return
-    with liveness.or_end():
+    with liveness.end_on_error():
         extend(http_server, manager)
         if config.active.rows or config.active.inject:
             publish_schema(http_server.app, adapters=bool(options(manager).enable_lora))

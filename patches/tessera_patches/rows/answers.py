@@ -49,7 +49,7 @@ async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, 
     if answer_bytes.budget is not None and isinstance(obj, io_struct.GenerateReqInput):
         amount = await _checked(answer_bytes.budget, manager, obj)
         if amount and (own := lease.get()) is not None:  # an engine's own program waits for nobody
-            await own.take(amount, lambda: raise_if_aborted(manager, obj))
+            await own.acquire(amount, lambda: raise_if_aborted(manager, obj))
     await original(manager, obj)
 
 
@@ -65,7 +65,7 @@ async def _checked(budget: AnswerBudget, manager: Any, obj: Any) -> int:
 
 
 def _uses(sampling_params: Any) -> Requested:
-    return registry.requested(carry.take(sampling_params).wires)
+    return registry.requested(carry.extract(sampling_params).wires)
 
 
 async def _count(manager: Any, obj: Any, uses: Requested) -> int | None:

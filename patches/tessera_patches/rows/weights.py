@@ -96,7 +96,7 @@ def release(updater: Any, recv_req: Any) -> None:
 def resume(result: Any, updater: Any, recv_req: Any) -> None:
     """AFTER ``resume_memory_occupation``: it is back, with anything in it."""
     if runtime.rows is not None and _frees_rows(updater, recv_req):
-        runtime.rows.restore()
+        runtime.rows.resume()
 
 
 def _frees_rows(updater: Any, recv_req: Any) -> bool:
