@@ -67,10 +67,13 @@ def long_description() -> str:
 
 
 def packages() -> list[str]:
-    """Return every package below the three roots, by its import name."""
+    """Return the packages of the wheel by import names: all below the three roots but the CPU engine's.
+
+    An editable install has those, too, and the source distribution has their files (MANIFEST.in).
+    """
     names = []
     for name, path in ROOTS.items():
-        inner = find_packages(str(HERE / path))
+        inner = find_packages(str(HERE / path), exclude=["cpu", "cpu.*"])
         names += [name, *(f"{name}.{package}" for package in inner)]
     return names
 

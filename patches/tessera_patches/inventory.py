@@ -1,10 +1,12 @@
 """The inventory: every seam, once. Lock file, checks, ``tessera seams`` and docs/reference/seams.md come from it."""
 
+from importlib import import_module
+
+from tessera import cpu
 from tessera_patches import support
 from tessera_patches.core import seams as core
 from tessera_patches.core import versions
 from tessera_patches.core.seam import Phase, Seam
-from tessera_patches.cpu import seams as cpu
 from tessera_patches.fingerprints import seams as fingerprints
 from tessera_patches.guard import seams as guard
 from tessera_patches.http import seams as http
@@ -32,7 +34,7 @@ DECLARED = (
     *tilespec_attention.SEAMS,
     *tilespec_start.SEAMS,
     *inject.SEAMS,
-    *cpu.SEAMS,
+    *(import_module("tessera_patches.cpu.seams").SEAMS if cpu.INSTALLED else ()),
 )
 """Of all versions of SGLang."""
 

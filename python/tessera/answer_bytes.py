@@ -71,3 +71,7 @@ def _copies(params: Mapping[str, Any]) -> int:
 def _integer(value: object, otherwise: int) -> int:
     """What SGLang refuses later is not looked at here."""
     return max(value, 0) if isinstance(value, int) else otherwise
+
+
+budget: AnswerBudget | None = None
+"""That of this server or engine; None until it has started, and where no rows are kept."""

@@ -12,13 +12,10 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from tessera.errors import BadRequest, TesseraError
-
-if TYPE_CHECKING:
-    from tessera.http.openai import Collector
 
 KEY = "tessera"
 """The key in ``custom_params``. No client can write it: its object has a token that begins with a secret."""
@@ -42,21 +39,14 @@ class Live:
     Attributes:
         token: the request's.
         state: by capability, what cannot travel as text.
-        collector: where our fields of an answer on an OpenAI route are noted; None on other routes.
         error: what was found wrong with the request after SGLang had taken it.
     """
 
     def __init__(self) -> None:
         self.token = f"{_SECRET}{next(_numbers)} "
         self.state: dict[str, Any] = {}
-        self.collector: Collector | None = None
         self.error: TesseraError | None = None
         _live[self.token] = self
-
-    def collect(self, collector: Collector) -> Collector:
-        """Have our fields of the answer noted there."""
-        self.collector = collector
-        return collector
 
 
 _live: WeakValueDictionary[str, Live] = WeakValueDictionary()
@@ -82,7 +72,7 @@ class Carried(NamedTuple):
 NOTHING = Carried()
 
 
-def take(sampling_params: object) -> Carried:
+def extract(sampling_params: object) -> Carried:
     """What rides in the sampling parameters of one prompt.
 
     Raises:
@@ -142,7 +132,7 @@ def each(sampling_params: object) -> Sequence[Any]:
 def live(sampling_params: object) -> Live | None:
     """What the main process keeps of the request with these sampling parameters; None where it keeps nothing."""
     listed = each(sampling_params)
-    return _live.get(take(listed[0]).token) if listed else None
+    return _live.get(extract(listed[0]).token) if listed else None
 
 
 def without(custom_params: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -152,7 +142,7 @@ def without(custom_params: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def uses(sampling_params: object, name: str) -> bool:
     """Whether one of these prompts uses a capability."""
-    return any(name in take(own).wires for own in each(sampling_params))
+    return any(name in extract(own).wires for own in each(sampling_params))
 
 
 def changed(params: SamplingParams, name: str, wire: str) -> SamplingParams:

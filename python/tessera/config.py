@@ -12,7 +12,6 @@ from tessera.flags import Flags
 from tessera.refusal import spreads_attention
 
 if TYPE_CHECKING:
-    from tessera.answer_bytes import AnswerBudget
     from tessera.capabilities.fingerprints.room import VerifyRoom
     from tessera.capabilities.inject.model import Model
     from tessera.delivery.inbox import Inbox
@@ -144,8 +143,6 @@ room: VerifyRoom | None = None
 """How many tokens the engine has room for; None until the server starts, and in other processes."""
 thresholds = Thresholds()
 """What a verifier accepts; in the main process those of ``--toploc-thresholds``."""
-answers: AnswerBudget | None = None
-"""How large answers may be; None until the server or engine has started, and where no rows are kept."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
 stores: dict[int, Vitals] = {}
@@ -173,7 +170,7 @@ def switch_on(settings: Settings, options: Flags, calls: str) -> Handed:
     return Handed(flags, tuple(active.features()), inbox.address if inbox else None, calls)
 
 
-def take(handed: Handed) -> None:
+def apply(handed: Handed) -> None:
     """Put in force, in a scheduler, what the main process decided."""
     global active, flags, results  # noqa: PLW0603 - one scheduler a process
     active = Settings(**{name: name in handed.features for name in FEATURES})

@@ -1,14 +1,33 @@
 """What the CPU engine serves with our additions: decided from SGLang's ``ServerArgs`` (``args``), without SGLang.
 
-On another device every answer is no.
+On another device every answer is no. The additions are in a checkout, and not in the wheel.
 """
 
+from importlib.util import find_spec
 from typing import Any
+
+INSTALLED = find_spec("tessera_kernels.cpu") is not None
+"""Whether they are here."""
+MISSING = "the CPU engine is in a checkout of Tessera alone: run in it: pip install -e ."
+"""Why a server does not start without them, and what to do."""
 
 BACKEND = "torch_native"
 """The attention backend of a machine without a GPU."""
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM")
 """The algorithms whose drafts it verifies."""
+
+
+def enable() -> None:
+    """Make SGLang's CPU engine usable in this process and its children.
+
+    Raises:
+        RuntimeError: it cannot be. The message says what to do.
+    """
+    if not INSTALLED:
+        raise RuntimeError(MISSING)
+    import tessera_kernels.cpu
+
+    tessera_kernels.cpu.enable()
 
 
 def calls_kernels(args: Any) -> bool:

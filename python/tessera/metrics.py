@@ -1,14 +1,11 @@
 """What we count on SGLang's ``/metrics``. Main process only, so the scheduler's thread pays nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from time import perf_counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tessera import config
 from tessera.errors import ANSWERED, WITHOUT_ROWS
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # clients import the names of what is counted, and have no torch
     from tessera.delivery.outcome import Vitals
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -152,12 +149,3 @@ class Metrics:
         self._used.labels(*of).set(vitals.used_slots)
         self._kv_bytes.labels(*of).set(vitals.kv_bytes)
         self._host_bytes.labels(*of).set(vitals.host_bytes)
-
-
-@contextmanager
-def timed(what: str) -> Iterator[None]:
-    """Time a block, of `WORK` or `ROUTES`, that ends without an error."""
-    begin = perf_counter()
-    yield
-    if config.metrics is not None:
-        config.metrics.took(what, perf_counter() - begin)

@@ -16,18 +16,19 @@ def register() -> None:
 
 
 def _install() -> None:
-    import tessera_kernels.cpu
-    from tessera import config
+    from tessera import config, cpu
+    from tessera_kernels import driver
 
-    # Not a hook: without it SGLang does not even import on a machine without a GPU. Elsewhere it does nothing.
-    on_cpu = tessera_kernels.cpu.enable()
+    on_cpu = driver.is_missing()
+    if on_cpu:  # not a hook: without it SGLang does not even import on a machine without a GPU
+        cpu.enable()
     if not config.disabled():
         from tessera_patches import apply
 
         apply.install(on_cpu=on_cpu)
 
-        from tessera_patches.launch.flags import take_keywords
+        from tessera_patches.launch.flags import accept_keywords
         from tessera_patches.launch.server_args import check_child
 
-        take_keywords()
+        accept_keywords()
         check_child()

@@ -63,8 +63,8 @@ class Lease:
         """Whether it holds some, or waits for it."""
         return self._held is not None
 
-    async def take(self, amount: int, go_on: Callable[[], None]) -> None:
-        """Wait for so many bytes. A request takes once: who held some and waited for more could wait for itself.
+    async def acquire(self, amount: int, go_on: Callable[[], None]) -> None:
+        """Wait for so many bytes. A request acquires once: who held some and waited for more could wait for itself.
 
         Args:
             amount: bytes, no more than the room has.
@@ -82,7 +82,7 @@ class Lease:
                 raise RequestFailed(REQUEST_ABORTED, "the client left")
             go_on()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """All that it holds, or its place in line."""
         if self._held is not None:
             held, self._held = self._held, None

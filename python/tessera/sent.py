@@ -8,7 +8,7 @@ from tessera.capabilities import registry
 
 def carries(sampling_params: Any) -> bool:
     """Whether one of these sampling parameters carries something of ours."""
-    return any(carry.take(own) is not carry.NOTHING for own in carry.each(sampling_params))
+    return any(carry.extract(own) is not carry.NOTHING for own in carry.each(sampling_params))
 
 
 def plain(sampling_params: Any) -> Any:
@@ -32,6 +32,6 @@ def fields(sampling_params: Any) -> dict[str, Any]:
 
 def _fields(params: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for capability, options in registry.requested(carry.take(params).wires).values():
+    for capability, options in registry.requested(carry.extract(params).wires).values():
         found |= capability.sent(options)
     return found

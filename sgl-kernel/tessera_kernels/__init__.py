@@ -5,5 +5,6 @@
 - `triton`: their Triton kernels.
 - `private_cache`: files in a folder that no other user can write to.
 - `tree_links`: parents, children and ancestors of the nodes of draft trees.
-- `cpu`: the operators that the CUDA wheel of ``sgl_kernel`` lacks on a CPU.
+- `driver`: whether there is a CUDA driver.
+- `cpu`: the operators that the CUDA wheel of ``sgl_kernel`` lacks on a CPU; in no wheel of ours.
 """

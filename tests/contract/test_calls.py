@@ -35,7 +35,7 @@ def call(*seams: Seam) -> None:
 def call_elsewhere(path: str, index: int) -> None:
     """In another process, which counts before it joins and afterwards."""
     call(SEAMS[index])
-    calls.join(path)
+    calls.attach(path)
     call(SEAMS[index])
 
 

@@ -1,4 +1,4 @@
-"""The attributes that ``tessera_patches.engine`` touches are those of the installed SGLang."""
+"""What ``tessera_patches.engine`` touches, and our classes inherit, are attributes of the installed SGLang."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 
 from tessera_patches.engine.options import RESOLVES_LATER
 from tessera_patches.inventory import DECLARED, SEAMS
-from tessera_testing.engine_reads import Read, attributes, reads
+from tessera_testing.engine_reads import Read, attributes, inherited, reads
 
 # A view of the options has the model, and since 0.5.20 the options themselves do not.
 VIEWS = {"model.facts"} if RESOLVES_LATER else set()
 UNUSED = {seam.handler for seam in DECLARED} - {seam.handler for seam in SEAMS}
 """Handlers of other versions alone."""
 NOT_READ = VIEWS | {handler.removeprefix("tessera_patches.engine.").replace(":", ".") for handler in UNUSED}
-READS = [read for read in sorted(set(reads())) if read.function not in NOT_READ]
+READS = [read for read in sorted({*reads(), *inherited()}) if read.function not in NOT_READ]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
 
+from tessera import cpu
 from tessera.config import Settings
 from tessera.flags import Flags
 from tessera_patches import support
@@ -24,6 +26,17 @@ def test_what_a_version_lacks_is_refused_by_name(monkeypatch: pytest.MonkeyPatch
     settings = Settings(**dict.fromkeys(support.OPTIONS.keys() - {"fingerprints"}, True))
     lines = server_args._refused(None, Flags(toploc_verification=True), settings)
     assert lines == [f"{support.OPTIONS[feature]} needs SGLang {OLD}; 0.5.23 is installed"]
+
+
+@pytest.mark.parametrize(("device", "detokenizers"), [("cpu", True), ("cpu", False), ("cuda", True)])
+def test_a_wheel_serves_no_feature_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, device: str, detokenizers: bool
+) -> None:
+    """On a machine that has one, too: ``--device cpu``. A server with nothing on stays the stock one."""
+    monkeypatch.setattr(cpu, "INSTALLED", False)
+    monkeypatch.setattr(support, "VERSIONS", {})
+    lines = server_args._refused(SimpleNamespace(device=device), Flags(), Settings(detokenizers=detokenizers))
+    assert lines == ([cpu.MISSING] if device == "cpu" and detokenizers else [])
 
 
 def test_what_may_be_lacking_has_an_option() -> None:

@@ -32,7 +32,7 @@ def test_slots_are_used_again_at_once() -> None:
         reads.append(reader.start(wanted))
         rows.fill_(-1)
     for step, read in enumerate(reads):
-        fetched = read.take(wait=True)
+        fetched = read.result(wait=True)
         assert fetched is not None
         (vectors,), (raw,) = (tensors_of(fetched, read_of) for read_of in (Pool, Rows))
         assert not vectors.is_cuda

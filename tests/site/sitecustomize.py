@@ -144,7 +144,7 @@ def _pooling() -> None:
     planned: list[str] = []
 
     class BrokenRead(reader.Read):
-        def take(self, *, wait: bool = False) -> reader.Fetched | None:  # noqa: ARG002
+        def result(self, *, wait: bool = False) -> reader.Fetched | None:  # noqa: ARG002
             raise RuntimeError("planted")
 
     def faulty_reads_of(self: service.RowService, request: service.Finished) -> Any:

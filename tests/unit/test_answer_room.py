@@ -74,14 +74,14 @@ def test_a_request_that_ends_while_it_waits(end: str, monkeypatch: pytest.Monkey
         room = Room(10)
         holder = room.enter(10)
         waiting = Lease(room, left if end == "client left" else stays)
-        task = asyncio.ensure_future(waiting.take(5, aborted if end == "aborted" else nothing))
+        task = asyncio.ensure_future(waiting.acquire(5, aborted if end == "aborted" else nothing))
         await asyncio.sleep(0)
         if end == "cancelled":
             task.cancel()
         with pytest.raises((RequestFailed, ValueError, asyncio.CancelledError)):
             await task
         behind = room.enter(3)
-        waiting.give_back()
+        waiting.release()
         room.leave(10, holder)
         assert behind.done()
         room.leave(3, behind)
@@ -96,10 +96,10 @@ def test_a_request_takes_once() -> None:
     async def go() -> None:
         room = Room(10)
         own = Lease(room, stays)
-        await own.take(10, nothing)
-        await asyncio.wait_for(own.take(10, nothing), 1)
-        own.give_back()
-        own.give_back()
+        await own.acquire(10, nothing)
+        await asyncio.wait_for(own.acquire(10, nothing), 1)
+        own.release()
+        own.release()
         assert room.free == 10
 
     asyncio.run(go())
@@ -127,7 +127,7 @@ def test_an_answer_with_rows_goes_out_in_pieces() -> None:
     async def with_rows(_: Scope, __: Receive, send: Send) -> None:
         own = lease.get()
         assert own is not None
-        await own.take(4, nothing)
+        await own.acquire(4, nothing)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         free.append(room.free)
         await send({"type": "http.response.body", "body": body})
@@ -159,7 +159,7 @@ def test_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def app(_: Scope, __: Receive, send: Send) -> None:
         own = lease.get()
         assert own is not None
-        await own.take(10, nothing)
+        await own.acquire(10, nothing)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"rows"})
 

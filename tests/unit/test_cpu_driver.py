@@ -15,6 +15,7 @@ import pytest
 
 from tessera_kernels import cpu, private_cache
 from tessera_kernels.cpu import driver, elf
+from tessera_kernels.driver import SONAME
 
 KERNELS = str(Path(cpu.__file__).parents[2])
 linux_only = pytest.mark.skipif(
@@ -38,11 +39,12 @@ def test_installed_stand_in_serves_this_process_and_its_children(tmp_path: Path)
     code = f"""
 import ctypes, json, os, subprocess, sys
 from tessera_kernels.cpu import driver
+from tessera_kernels.driver import is_present
 driver.install()
 driver.install()
 here = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute()
 child = int(subprocess.check_output([sys.executable, "-c", {child!r}]))
-print(json.dumps([here, child, driver.real_driver_present(), os.environ["LD_LIBRARY_PATH"]]))
+print(json.dumps([here, child, is_present(), os.environ["LD_LIBRARY_PATH"]]))
 """
     for before, after in (("", ""), ("/some/where", ":/some/where")):
         here, child_got, real, path = run_python(code, XDG_CACHE_HOME=str(tmp_path), LD_LIBRARY_PATH=before)
@@ -53,7 +55,7 @@ print(json.dumps([here, child, driver.real_driver_present(), os.environ["LD_LIBR
 @linux_only
 def test_enable_changes_nothing_where_a_driver_is_installed(tmp_path: Path) -> None:
     """Another libcuda.so.1 on the search path: no file, no variable, no import of torch."""
-    (tmp_path / driver.SONAME).write_bytes(elf.shared_object(driver.SONAME, {"cuInit": 0}, platform.machine()))
+    (tmp_path / SONAME).write_bytes(elf.shared_object(SONAME, {"cuInit": 0}, platform.machine()))
     code = """
 import json, os, sys
 from tessera_kernels import cpu

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 import torch
 
+import tessera_kernels.driver
 from tessera_kernels import cpu
 from tessera_kernels.cpu import driver, ops
 
@@ -48,7 +49,7 @@ class TestRegistration:
 
     def test_enable_says_what_to_do_if_sgl_kernel_does_not_load(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The import error is the cause, not the message."""
-        monkeypatch.setattr(driver, "real_driver_present", lambda: False)
+        monkeypatch.setattr(tessera_kernels.driver, "is_present", lambda: False)
         monkeypatch.setattr(driver, "install", lambda: None)
         monkeypatch.setattr(torch.version, "cuda", "13.0")
         monkeypatch.setitem(sys.modules, "sgl_kernel", None)
@@ -57,7 +58,7 @@ class TestRegistration:
 
     def test_enable_sets_only_what_the_user_did_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A variable that is set already keeps its value."""
-        monkeypatch.setattr(driver, "real_driver_present", lambda: False)
+        monkeypatch.setattr(tessera_kernels.driver, "is_present", lambda: False)
         monkeypatch.setattr(driver, "install", lambda: None)
         monkeypatch.setattr(torch.version, "cuda", "13.0")
         monkeypatch.setitem(sys.modules, "sgl_kernel", SimpleNamespace())
@@ -76,7 +77,7 @@ class TestRegistration:
 
     def test_enable_changes_nothing_with_a_torch_without_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then sgl_kernel is not the CUDA wheel either."""
-        monkeypatch.setattr(driver, "real_driver_present", lambda: False)
+        monkeypatch.setattr(tessera_kernels.driver, "is_present", lambda: False)
         monkeypatch.setattr(torch.version, "cuda", None)
         with mock.patch.dict(os.environ):
             before = dict(os.environ)

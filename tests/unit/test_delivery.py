@@ -28,17 +28,17 @@ from tessera_testing.reads import fetched
 class Broken(Read):
     """A read whose copies never arrive."""
 
-    def take(self, *, wait: bool = False) -> Fetched | None:  # noqa: ARG002
-        """As `Read.take`."""
+    def result(self, *, wait: bool = False) -> Fetched | None:  # noqa: ARG002
+        """As `Read.result`."""
         raise RuntimeError("planted")
 
 
 class Late(Read):
     """A read that has not arrived until somebody waits."""
 
-    def take(self, *, wait: bool = False) -> Fetched | None:
-        """As `Read.take`."""
-        return super().take() if wait else None
+    def result(self, *, wait: bool = False) -> Fetched | None:
+        """As `Read.result`."""
+        return super().result() if wait else None
 
 
 def brought(vectors: list[list[float]], *rows: torch.Tensor, dtype: str = "float32") -> Fetched:

@@ -1,4 +1,8 @@
-"""Hooks reach attributes of SGLang's objects only through ``tessera_patches.engine``."""
+"""Hooks reach attributes of SGLang's objects only through ``tessera_patches.engine``.
+
+They are found by name, for objects have no types in hooks: by names listed here, by those that SGLang's source gives
+to a class of which the adapter alone knows objects, and by how hooks call such objects.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,50 @@ import ast
 from collections.abc import Iterator
 
 import pytest
+import torch
 
-from tessera_testing.patch_source import PATCHES
+from tessera_testing.engine_reads import attributes
+from tessera_testing.patch_source import PATCHES, is_sglangs, places
 
 PACKAGE = PATCHES / "tessera_patches"
 REQUEST = {
     *("req_pool_idx", "kv_committed_len", "kv_allocated_len", "origin_input_ids", "full_untruncated_fill_ids"),
-    *("output_ids", "output_ids_through_stop", "extra_key"),
+    *("output_ids", "output_ids_through_stop", "extra_key", "session"),
     *("is_retracted", "retraction_count", "inflight_middle_chunks"),
 }
-BATCH = {"req_pool_indices", "spec_info", "prefix_lens", "extend_lens"}
+BATCH = {"req_pool_indices", "spec_info", "prefix_lens", "extend_lens", "waiting_queue"}
 POOLS = {"req_to_token", "req_to_token_pool", "token_to_kv_pool", "token_to_kv_pool_allocator", "tree_cache"}
 RANKS = {"ps", "tp_rank", "dp_rank", "attn_tp_rank", "tp_group"}
-CONFIGURATION = {"model_config", "server_args", "_overrides_log"}
+CONFIGURATION = {"model_config", "server_args", "_overrides_log", "context_len", "max_req_input_len"}
 ATTENTION = {
     *("attn_backend", "draft_extend_attn_backend", "spec_v2_attn_backends", "decode_cuda_graph_runner"),
-    *("war_fastpath_runner", "war_fastpath_read_done_event", "_translate_kv_loc"),
+    *("war_fastpath_runner", "war_fastpath_read_done_event", "_translate_kv_loc", "_get_attention_backend"),
 }
 RELAY = {"_forward_buf_initialized", "need_topk", "need_hidden_states", "draft_probs_buf"}
 NAMES = REQUEST | BATCH | POOLS | RANKS | CONFIGURATION | ATTENTION | RELAY
+
+CLASSES = (
+    "managers.schedule_batch.ReqKvInfo",
+    "mem_cache.memory_pool.ReqToTokenPool",
+    "mem_cache.memory_pool.KVCache",
+    "mem_cache.allocator.BaseTokenToKVPoolAllocator",
+    "mem_cache.allocator.swa.SWATokenToKVPoolAllocator",
+    "mem_cache.radix_cache.RadixCache",
+    "distributed.parallel_state.GroupCoordinator",
+    "configs.model_config.ModelConfig",
+    "layers.attention.flashattention_backend.FlashAttentionBackend",
+    "layers.attention.triton_backend.TritonAttnBackend",
+    "layers.attention.torch_native_backend.TorchNativeAttnBackend",
+)
+"""All their attributes are the adapter's. A subclass has its own, which ``tests/contract/test_engine.py`` checks."""
+OTHERS = {*dir(torch), *dir(torch.Tensor), *dir(dict)} | {
+    *("page_size", "speculative_num_steps", "speculative_num_draft_tokens", "model_path"),  # options
+    *("forward", "scaling", "vocab_size", "is_generation", "qo_indptr"),
+    *("device_module", "memory_saver_adapter", "layer_num", "reset"),
+}
+"""Names that attributes of other objects have, too."""
+OBJECTS = {"backend", "pool", "allocator", "cache", "ranks"}
+"""How hooks call objects of these classes: no attribute of theirs is read."""
 
 FIELDS = {
     "fingerprints/verify.py": {"claim.response.output_ids"},
@@ -64,6 +93,21 @@ def accesses(tree: ast.Module) -> Iterator[ast.expr]:
             by_keyword = function in MAKERS and any(keyword.arg in NAMES for keyword in node.keywords)
             if by_text or by_keyword:
                 yield node
+
+
+def test_classes_of_sglang_are_known_to_engine_alone() -> None:
+    """The list says where another module reads one of their attributes."""
+    theirs = {name for path in CLASSES for name in attributes(f"sglang.srt.{path}")} - OTHERS
+    found = [
+        str(place)
+        for place in places()
+        if isinstance(place.node, ast.Attribute)
+        and not place.module.startswith("tessera_patches.engine.")
+        and (place.node.attr in theirs or ast.unparse(place.node.value) in OBJECTS)
+        and ast.unparse(place.node.value) != "super()"
+        and is_sglangs(place, place.node)
+    ]
+    assert "\n".join(found) == ""
 
 
 @pytest.mark.parametrize(("name", "tree"), [pytest.param(name, tree, id=name) for name, tree in sources()])

@@ -38,7 +38,7 @@ def outcome(key: str, *reads: Any) -> Outcome:
 def delivered(rows: torch.Tensor, *requests: tuple[int, tuple[Any, ...]]) -> list[list[Any]]:
     """The values of each request that is in a row of the map and reads this."""
     placed = [Placed(row, read) for row, reads in requests for read in reads if not isinstance(read, PromptIds)]
-    fetched = RowReader(rows, SLOTS, TOPK).start(grouped(*placed)).take() if placed else None
+    fetched = RowReader(rows, SLOTS, TOPK).start(grouped(*placed)).result() if placed else None
     outcomes = [outcome(str(i), *reads) for i, (_, reads) in enumerate(requests)]
     found, _ = unpack([bytes(frame) for frame in pack(outcomes, fetched)])
     assert [own.outcome for own in found] == outcomes

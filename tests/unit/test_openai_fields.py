@@ -12,8 +12,8 @@ def test_pieces_of_a_stream_add_up() -> None:
     collector = Collector()
     for piece in (["a"], ["b", "c"]):
         collector.note(0, {"id": "x", FINGERPRINTS: piece})
-    assert collector.take(0) == {FINGERPRINTS: ["a", "b", "c"]}
-    assert collector.take(0) == {}
+    assert collector.pop(0) == {FINGERPRINTS: ["a", "b", "c"]}
+    assert collector.pop(0) == {}
 
 
 def test_null_takes_back_what_was_not_sent() -> None:

@@ -25,7 +25,7 @@ def filled(slots: int = 32) -> tuple[RowStore, torch.Tensor]:
 
 def taken(read: Read) -> Fetched:
     """On the CPU a read is done when it began."""
-    fetched = read.take()
+    fetched = read.result()
     assert fetched is not None
     return fetched
 
@@ -63,7 +63,7 @@ def test_released_memory_is_not_written() -> None:
     store.release()
     store.invalidate()
     assert torch.equal(store.rows, states)
-    store.restore()
+    store.resume()
     assert store.rows.isnan().all()
     store.write(torch.arange(32), states)
     store.invalidate()

@@ -46,12 +46,12 @@ def share() -> str:
         file = os.memfd_create("tessera-calls")
         os.ftruncate(file, _SIZE)
         _shared = f"/proc/{os.getpid()}/fd/{file}"
-        join(_shared)
+        attach(_shared)
     forget(seam for seam in SEAMS if seam.phase is not Phase.LOAD)  # calls in a server that this process had before
     return _shared
 
 
-def join(path: str) -> None:
+def attach(path: str) -> None:
     """Count where the main process does, what was counted so far included."""
     global _counts  # noqa: PLW0603
     with Path(path).open("r+b") as file:

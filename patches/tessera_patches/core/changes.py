@@ -119,14 +119,14 @@ def filter_log(logger: str, text: str) -> None:
     logging.getLogger(logger).addFilter(lambda record: text not in record.getMessage())
 
 
-def truncate(kept: list[Any], length: int) -> None:
+def truncate(items: list[Any], length: int) -> None:
     """Remove what SGLang appended to a list after it had this length (in place)."""
-    del kept[length:]
+    del items[length:]
 
 
-def move_to_front(kept: list[Any], since: int) -> None:
+def move_to_front(items: list[Any], since: int) -> None:
     """Move what was appended to a list after it had this length to the front (in place)."""
-    kept[:] = kept[since:] + kept[:since]
+    items[:] = items[since:] + items[:since]
 
 
 def before_signal(number: signal.Signals, act: Callable[[], None]) -> None:

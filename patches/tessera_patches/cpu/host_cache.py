@@ -29,7 +29,7 @@ def without_reserve(original: Callable[..., int], *args: Any, **kwargs: Any) -> 
 
 
 def load_layer(
-    pool: MHATokenToKVPoolHost,
+    host: MHATokenToKVPoolHost,
     device_pool: Any,
     host_indices: torch.Tensor,
     device_indices: torch.Tensor,
@@ -39,25 +39,25 @@ def load_layer(
     is_draft: bool = False,
 ) -> None:
     """REPLACEs ``MHATokenToKVPoolHost.load_to_device_per_layer``: one layer, from the host's part."""
-    pool.device_k_buffers[layer_id][device_indices] = pool.k_data_refs[layer_id][host_indices]
-    pool.device_v_buffers[layer_id][device_indices] = pool.v_data_refs[layer_id][host_indices]
+    host.device_k_buffers[layer_id][device_indices] = host.k_data_refs[layer_id][host_indices]
+    host.device_v_buffers[layer_id][device_indices] = host.v_data_refs[layer_id][host_indices]
 
 
 def back_up_layers(
-    pool: MHATokenToKVPoolHost,
+    host: MHATokenToKVPoolHost,
     device_pool: Any,
     host_indices: torch.Tensor,
     device_indices: torch.Tensor,
     io_backend: str,
 ) -> None:
     """REPLACEs ``MHATokenToKVPoolHost.backup_from_device_all_layer``: all layers, to the host's part."""
-    for layer_id in range(pool.layer_num):
-        pool.k_data_refs[layer_id][host_indices] = pool.device_k_buffers[layer_id][device_indices]
-        pool.v_data_refs[layer_id][host_indices] = pool.device_v_buffers[layer_id][device_indices]
+    for layer_id in range(host.layer_num):
+        host.k_data_refs[layer_id][host_indices] = host.device_k_buffers[layer_id][device_indices]
+        host.v_data_refs[layer_id][host_indices] = host.device_v_buffers[layer_id][device_indices]
 
 
 def load_latents(
-    pool: MLATokenToKVPoolHost,
+    host: MLATokenToKVPoolHost,
     device_pool: Any,
     host_indices: torch.Tensor,
     device_indices: torch.Tensor,
@@ -67,16 +67,16 @@ def load_latents(
     is_draft: bool = False,
 ) -> None:
     """REPLACEs ``MLATokenToKVPoolHost.load_to_device_per_layer``: the same for latents."""
-    pool.device_kv_buffers[layer_id][device_indices] = pool.data_refs[layer_id][host_indices]
+    host.device_kv_buffers[layer_id][device_indices] = host.data_refs[layer_id][host_indices]
 
 
 def back_up_latents(
-    pool: MLATokenToKVPoolHost,
+    host: MLATokenToKVPoolHost,
     device_pool: Any,
     host_indices: torch.Tensor,
     device_indices: torch.Tensor,
     io_backend: str,
 ) -> None:
     """REPLACEs ``MLATokenToKVPoolHost.backup_from_device_all_layer``: the same for latents."""
-    for layer_id in range(pool.layer_num):
-        pool.data_refs[layer_id][host_indices] = pool.device_kv_buffers[layer_id][device_indices]
+    for layer_id in range(host.layer_num):
+        host.data_refs[layer_id][host_indices] = host.device_kv_buffers[layer_id][device_indices]

@@ -4,20 +4,20 @@ from typing import Any
 
 import torch
 from sglang.srt.layers.attention import torch_native_backend
-from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 
 from tessera.cpu import refused_model
 from tessera_kernels.cpu.attention import PagedKV, Step, draft_attention, verify_attention
 from tessera_patches.apply import start_error
 from tessera_patches.engine.batches import rows_of, speculative_input
-from tessera_patches.engine.cache import kv_pool, slot_map
+from tessera_patches.engine.cache import kv_pool, layer_kv, slot_map, write_kv
+from tessera_patches.engine.model import sliding_window
 
 
 class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
     """REPLACEs ``TorchNativeAttnBackend``: also verifies chains and trees, of equal and different lengths."""
 
     def __init__(self, runner: Any) -> None:
-        refusal = refused_model(runner.sliding_window_size)
+        refusal = refused_model(sliding_window(runner))
         if refusal is not None:
             raise start_error(refusal)
         super().__init__(runner)
@@ -39,14 +39,8 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
     def _cached(self, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool) -> PagedKV:
         pool = kv_pool(self)
         if save_kv_cache:
-            pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, None), k, v)
-        return PagedKV(
-            pool.get_key_buffer(layer.layer_id),
-            pool.get_value_buffer(layer.layer_id),
-            slot_map(self),
-            rows_of(forward_batch),
-            forward_batch.seq_lens,
-        )
+            write_kv(pool, layer, forward_batch.out_cache_loc, k, v)
+        return PagedKV(*layer_kv(pool, layer), slot_map(self), rows_of(forward_batch), forward_batch.seq_lens)
 
 
 class DraftStep(TorchNativeAttnBackend):

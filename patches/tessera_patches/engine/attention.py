@@ -13,6 +13,7 @@ from tessera_patches.core.changes import TemporaryFields
 if TYPE_CHECKING:
     from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
     from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend
+    from sglang.srt.layers.attention.verify_mask import VerifyMask
     from sglang.srt.mem_cache.kv_index_translator import KVIndexTranslator
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
@@ -43,6 +44,51 @@ def slot_map(backend: FlashAttentionBackend | TritonAttnBackend) -> torch.Tensor
     """``req_to_token``, ``[requests, context]`` int32."""
     slots: torch.Tensor = backend.req_to_token
     return slots
+
+
+def new_backend(runner: ModelRunner) -> AttentionBackend:
+    """Attention of a model with a workspace of its own, as that of graphs is made."""
+    with TemporaryFields(runner, init_new_workspace=runner.init_new_workspace):  # which the next line sets
+        return runner._get_attention_backend(init_new_workspace=True)
+
+
+def supports_ragged_graphs(backend: AttentionBackend) -> bool:
+    """Whether SGLang's own graphs verify drafts of different lengths."""
+    return bool(backend.supports_ragged_verify_graph)
+
+
+def mask_buffer(backend: AttentionBackend) -> torch.Tensor | None:
+    """Where the masks of a verification are written, uint8 ``[elements]``; None where each has a tensor of its own."""
+    mask: VerifyMask | None = backend.verify_mask
+    return None if mask is None else mask.buffer
+
+
+def attends_to_chains(backend: FlashAttentionBackend) -> bool:
+    """Whether drafts are chains, and no layer has a window."""
+    return backend.topk <= 1 and not backend.use_sliding_window_kv_pool
+
+
+def is_plain_triton(backend: TritonAttnBackend) -> bool:
+    """Whether it is plain Triton attention, without a window and without context parallelism."""
+    if type(backend) is not TritonAttnBackend or backend.dcp_size > 1:
+        return False
+    return backend.sliding_window_size is None or backend.sliding_window_size <= 0
+
+
+def splits_verification(backend: TritonAttnBackend) -> bool:
+    """Whether verifications split a request's cache among programs."""
+    return bool(backend.use_verify_splitkv)
+
+
+def attends_to_latents(backend: TritonAttnBackend) -> bool:
+    """Whether the KV are latents (MLA)."""
+    return bool(backend.use_mla)
+
+
+def is_on_cuda(backend: TritonAttnBackend) -> bool:
+    """Whether it computes on a GPU."""
+    device: torch.device = torch.device(backend.device)
+    return device.type == "cuda"
 
 
 _OF_DECODES = {"attn_logits", "attn_lse", "num_kv_splits", "lean_Mp", "lean_Lp", "lean_Op", "lean_locks"}

@@ -116,6 +116,12 @@ def synchronized(scheduler: Scheduler, batch: ScheduleBatch) -> ScheduleBatch:
     return found
 
 
+def waiting(scheduler: Scheduler) -> list[Req]:
+    """The requests that have yet to be prefilled, or were retracted."""
+    queue: list[Req] = scheduler.waiting_queue
+    return queue
+
+
 def nothing_runs(scheduler: Scheduler) -> bool:
     """Whether no forward is under way whose result is yet to be handled; with ``--pp-size``, in no stage."""
     batches: list[ScheduleBatch | None] = getattr(scheduler, "mbs", [scheduler.last_batch])

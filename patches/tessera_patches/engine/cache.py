@@ -12,16 +12,17 @@ from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
 from sglang.srt.mem_cache.common import release_kv_cache
-from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc, ReqToTokenPool
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.pool_configurator import HybridSWAPoolConfigurator
 
 from tessera_patches.core.changes import TemporaryFields
-from tessera_patches.engine.requests import cache_key, prompt_ids
+from tessera_patches.engine.requests import cache_key, prompt_ids, row_of
 
 if TYPE_CHECKING:
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+    from sglang.srt.layers.radix_attention import RadixAttention
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.mem_cache.allocator import BaseTokenToKVPoolAllocator
@@ -85,11 +86,21 @@ def request_pool(
 
 
 def take_row(pool: ReqToTokenPool, req: Req) -> bool:
-    """Give a request a row of the slot map; False where none is left. ``pool.free`` takes it back.
+    """Give a request a row of the slot map; False where none is left. `free_row` takes it back.
 
     The ``alloc`` of a pool with states beside the KV takes a slot of those, too, which ``free`` leaves.
     """
     return ReqToTokenPool.alloc(pool, [req]) is not None
+
+
+def free_row(pool: ReqToTokenPool, req: Req) -> None:
+    """Take it back."""
+    pool.free(req)
+
+
+def write_slots(pool: ReqToTokenPool, req: Req, slots: torch.Tensor) -> None:
+    """Write the KV slots ``[n]`` of a request's first tokens into its row."""
+    pool.write((row_of(req), slice(0, len(slots))), slots.to(torch.int32))
 
 
 def slot_allocator(owner: ModelRunner | EAGLEWorkerV2) -> BaseTokenToKVPoolAllocator:
@@ -100,6 +111,16 @@ def slot_allocator(owner: ModelRunner | EAGLEWorkerV2) -> BaseTokenToKVPoolAlloc
 def kv_pool(owner: ModelRunner | TorchNativeAttnBackend) -> KVCache:
     """The keys and values of all slots."""
     return owner.token_to_kv_pool
+
+
+def write_kv(pool: KVCache, layer: RadixAttention, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Write keys and values ``[n, H, D]`` of a layer to their slots ``[n]``."""
+    pool.set_kv_buffer(layer, KVWriteLoc(slots, None), k, v)
+
+
+def layer_kv(pool: KVCache, layer: RadixAttention) -> tuple[torch.Tensor, torch.Tensor]:
+    """A layer's keys and values of all slots, ``[slots, H, D]`` each."""
+    return pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id)
 
 
 class _WindowSlots:

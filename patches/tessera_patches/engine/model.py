@@ -72,11 +72,17 @@ def with_vocabulary(runner: ModelRunner, size: int) -> TemporaryFields:
     return TemporaryFields(configuration(runner), vocab_size=size)
 
 
-def context_length(runner: ModelRunner) -> int:
+def context_length(owner: ModelRunner | TokenizerManager) -> int:
     """How many positions its model has."""
-    model: ModelConfig = configuration(runner)
+    model: ModelConfig = configuration(owner)
     length: int = model.context_len
     return length
+
+
+def sliding_window(runner: ModelRunner) -> int | None:
+    """How many tokens its layers attend to, in tokens; None or -1 without a window."""
+    size: int | None = runner.sliding_window_size
+    return size
 
 
 def has_mrope(runner: ModelRunner) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from sglang.srt.distributed import get_tp_group
 from sglang.srt.model_executor.forward_batch_info import PPProxyTensors
 from sglang.srt.runtime_context import get_parallel
 
@@ -66,6 +67,30 @@ def forward_through_stages(runner: ModelRunner, forward_batch: ForwardBatch) -> 
     if not stages.is_last_rank:
         computed: PPProxyTensors = output.logits_output
         stages.send_tensor_dict(computed.tensors)
+
+
+def tp_rank() -> int:
+    """Which of the tensor-parallel ranks this is."""
+    group: GroupCoordinator = get_tp_group()
+    return int(group.rank_in_group)
+
+
+def tp_size() -> int:
+    """How many tensor-parallel ranks there are."""
+    group: GroupCoordinator = get_tp_group()
+    return int(group.world_size)
+
+
+def broadcast_object(value: Any = None) -> Any:
+    """What the first tensor-parallel rank calls this with; the others wait for it."""
+    group: GroupCoordinator = get_tp_group()
+    return group.broadcast_object(value)
+
+
+def broadcast(tensor: torch.Tensor) -> None:
+    """Copy the first tensor-parallel rank's tensor into that of each other."""
+    group: GroupCoordinator = get_tp_group()
+    group.broadcast(tensor, src=0)
 
 
 def on_any(found: bool) -> bool:

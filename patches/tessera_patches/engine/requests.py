@@ -75,6 +75,11 @@ def output_tokens(req: Req) -> int:
     return len(output_ids(req))
 
 
+def has_session(req: Req) -> bool:
+    """Whether it goes on with an earlier request's prompt and answer."""
+    return req.session is not None
+
+
 def keeping_session(req: Req) -> Session | None:
     """The session whose slots it goes on with, and leaves to the next turn: of ``--enable-streaming-session``."""
     session: Session | None = req.session

@@ -34,6 +34,12 @@ else:
         return aborted
 
 
+def longest_prompt(manager: TokenizerManager) -> int:
+    """To how many tokens SGLang truncates a prompt, or else refuses one; known once every scheduler is ready."""
+    tokens: int = manager.max_req_input_len
+    return tokens
+
+
 def tokenizer_of(manager: TokenizerManager) -> Tokenizer | None:
     """What makes token ids of texts and of chats as the engine does; None on a server without a tokenizer."""
     own: PreTrainedTokenizerBase | None = manager.tokenizer

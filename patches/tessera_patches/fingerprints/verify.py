@@ -14,8 +14,8 @@ from tessera.capabilities.fingerprints.claims import Claim, Run, Unverifiable
 from tessera.capabilities.fingerprints.sampling import CANDIDATES
 from tessera.errors import BadRequest, RequestFailed
 from tessera.http import adapters
-from tessera.metrics import timed
 from tessera.rows.span import UNAVAILABLE
+from tessera.timing import timed
 from tessera_patches.engine.model import hidden_size, vocabulary
 
 

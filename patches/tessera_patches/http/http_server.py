@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
-from tessera import __version__, config
+from tessera import __version__, answer_bytes, config
 from tessera.capabilities.embed import routes as embeddings
 from tessera.capabilities.embed.inputs import Prompts
 from tessera.capabilities.embed.routes import Embed, Model
@@ -32,13 +32,14 @@ from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge
 from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
-from tessera.metrics import Metrics, timed
+from tessera.metrics import Metrics
 from tessera.refusal import schedules_apart
 from tessera.rows.span import UNAVAILABLE
+from tessera.timing import timed
 from tessera_patches.core.changes import move_to_front, replace_method
-from tessera_patches.engine.model import hidden_size, vocabulary
+from tessera_patches.engine.model import context_length, hidden_size, vocabulary
 from tessera_patches.engine.options import options
-from tessera_patches.engine.tokenizer import tokenizer_of
+from tessera_patches.engine.tokenizer import longest_prompt, tokenizer_of
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.fingerprints.whole_claims import PromptRefused
 from tessera_patches.http import info, invalid, openai, stock_routes, unserved, weight_routes
@@ -57,10 +58,10 @@ OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
 logger = logging.getLogger(__name__)
 
 
-def take_sizes(manager: Any, started: Any, *_: Any) -> None:
+def set_sizes(manager: Any, started: Any, *_: Any) -> None:
     """BEFORE ``Engine._set_startup_time``: every scheduler is ready, and whoever launched them has nothing yet."""
     args = options(manager)
-    with liveness.or_end():
+    with liveness.end_on_error():
         liveness.check_ready()
         infos = started.scheduler_infos
         if not schedules_apart(args):  # of several, SGLang's controller passes on what it knows alone
@@ -69,7 +70,7 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
             return
         config.active.hidden_size = hidden_size(manager)
         config.active.vocabulary = vocabulary(manager)
-        config.active.context = manager.context_len
+        config.active.context = context_length(manager)
         if options(manager).enable_metrics:
             config.metrics = Metrics(manager.served_model_name, info.labels())
         if config.inbox is not None:
@@ -77,9 +78,9 @@ def take_sizes(manager: Any, started: Any, *_: Any) -> None:
             config.inbox.on_vitals = info.note
         config.room = VerifyRoom.of(infos[0], options(manager).page_size)
         config.injection = inject_request.model(manager)
-        config.answers = answers.budget(manager) if config.active.rows else None
-        if config.answers is not None and config.metrics is not None:
-            config.answers.room.on_change = config.metrics.held
+        answer_bytes.budget = answers.budget(manager) if config.active.rows else None
+        if answer_bytes.budget is not None and config.metrics is not None:
+            answer_bytes.budget.room.on_change = config.metrics.held
 
 
 def _check_schedulers(reported: list[list[str] | None]) -> None:
@@ -98,7 +99,7 @@ def prepare(state: Any) -> None:
     manager = state.tokenizer_manager
     if options(manager).tokenizer_worker_num > 1:
         return
-    with liveness.or_end():
+    with liveness.end_on_error():
         extend(http_server, manager)
         if config.active.rows or config.active.inject:
             publish_schema(http_server.app, adapters=bool(options(manager).enable_lora))
@@ -134,8 +135,8 @@ def extend(http_server: Any, manager: Any) -> None:
 
 def add_limits(app: FastAPI) -> None:
     """What comes in is bounded first, then what goes out."""
-    if config.answers is not None:
-        app.add_middleware(AnswerRoom, room=config.answers.room, left=_left)
+    if answer_bytes.budget is not None:
+        app.add_middleware(AnswerRoom, room=answer_bytes.budget.room, left=_left)
     names = schema.property_names()
     app.add_middleware(UniqueFields, paths=(*GENERATING, *unserved.TEXT, *unserved.SCORES), names=names)
     app.add_middleware(BodyLimit, most=body_sizes(), seconds=config.flags.body_max_seconds)
@@ -169,7 +170,7 @@ def add_embedding_routes(app: FastAPI, manager: Any) -> None:
     if (flags.embeddings_dimensions or 0) > hidden:
         raise StartRefused(f"--embeddings-dimensions {flags.embeddings_dimensions} is above {hidden}, this model's")
     names = (manager.served_model_name, hidden, vocabulary(manager))
-    rest = (manager.lora_ref_cache, manager.max_req_input_len - 1, tokenizer_of(manager))
+    rest = (manager.lora_ref_cache, longest_prompt(manager) - 1, tokenizer_of(manager))
     model = Model(*names, flags.embed_options, flags.embeddings_text_only, *rest)
 
     async def v1_embeddings(request: Request) -> Response:

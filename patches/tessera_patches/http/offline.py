@@ -29,7 +29,7 @@ async def async_generate(
         return await original(engine, *args, **stock)
 
 
-def take() -> dict[str, Any]:
+def pop_keywords() -> dict[str, Any]:
     """The keywords of the call that makes the first request since; requests that SGLang makes of it get none."""
     given = _given.get({})
     if given:
@@ -39,7 +39,7 @@ def take() -> dict[str, Any]:
 
 @contextmanager
 def _without_ours(kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """SGLang's keywords; ours wait for `take`. Each call has its own, also beside others in one event loop."""
+    """SGLang's keywords; ours wait for `pop_keywords`. Each call has its own, also beside others in one event loop."""
     token = _given.set({name: value for name, value in kwargs.items() if name in _OURS})
     try:
         yield {name: value for name, value in kwargs.items() if name not in _OURS}

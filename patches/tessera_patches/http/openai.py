@@ -19,7 +19,7 @@ from tessera.carry import Live
 from tessera.errors import BadRequest, TesseraError
 from tessera.fields import text
 from tessera.http.adapters import check_batch
-from tessera.http.openai import Collector, put_on_choices, with_fields
+from tessera.http.openai import Collector, collectors, put_on_choices, with_fields
 from tessera.prompts import check_prompts
 from tessera.request_fields import one_each
 
@@ -138,13 +138,13 @@ async def _handle(
     server = admission.server()
     params, live = admission.admit(fields, params, server, tail=tail, either_end=either_end)
     if (
-        carry.take(params) is carry.NOTHING and server.always
+        carry.extract(params) is carry.NOTHING and server.always
     ):  # or SGLang's request would be admitted as one that is silent
         params = carry.put(params, live, {})
-    if carry.take(params) is carry.NOTHING:
+    if carry.extract(params) is carry.NOTHING:
         return await serving.handle_request(request, raw_request)
     request.custom_params = params["custom_params"]
-    collector = live.collect(Collector(generates=max_new_tokens != 0))
+    collector = collectors[live] = Collector(generates=max_new_tokens != 0)
     if server.rows:
         request.return_hidden_states = False  # ours from here on
     answer = await serving.handle_request(request, raw_request)
@@ -169,7 +169,8 @@ def collected(original: Callable[..., Outputs], manager: Any, obj: Any, request:
     """AROUND ``TokenizerManager.generate_request``. Requests that are not OpenAI's or did not ask pass untouched."""
     live = carry.live(getattr(obj, "sampling_params", None))
     outputs = original(manager, obj, request)
-    return outputs if live is None or live.collector is None else _collected(outputs, live, live.collector)
+    collector = None if live is None else collectors.get(live)
+    return outputs if live is None or collector is None else _collected(outputs, live, collector)
 
 
 async def _collected(outputs: Outputs, live: Live, collector: Collector) -> Outputs:

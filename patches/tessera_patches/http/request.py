@@ -50,7 +50,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         return body
 
     def __post_init__(self) -> None:
-        for name, value in offline.take().items():
+        for name, value in offline.pop_keywords().items():
             setattr(self, name, value)
         settings = config.active
         ids: Any = self.input_ids  # type: ignore[has-type]
@@ -97,7 +97,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         append_output("text", self.text, None, claim)
         self.input_ids, tail = append_output("input_ids", ids, self.output_ids, claim)  # type: ignore[has-type]
         self.output_ids = None
-        if not any(carry.take(own) is not carry.NOTHING for own in carry.each(params)):  # else it was admitted before
+        if not any(carry.extract(own) is not carry.NOTHING for own in carry.each(params)):  # else admitted before
             fields = {name: getattr(self, name) for name, _, _ in _OURS}
             for name in registry.LISTED if settings.rows else ():
                 request_fields.one_each(name, fields[name], self._prompts())

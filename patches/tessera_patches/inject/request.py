@@ -9,7 +9,8 @@ from tessera.capabilities.inject.pending import NAME, Overrides, overrides_of
 from tessera.capabilities.inject.projections import Projections
 from tessera.capabilities.inject.resolve import Tokenize, resolve
 from tessera.errors import BadRequest
-from tessera_patches.engine.model import dtype, hidden_size, vocabulary
+from tessera_patches.engine.model import context_length, dtype, hidden_size, vocabulary
+from tessera_patches.engine.tokenizer import longest_prompt
 
 
 def resolve_positions(
@@ -17,12 +18,12 @@ def resolve_positions(
 ) -> Any:
     """AROUND ``TokenizerManager._create_tokenized_object``."""
     overrides: Overrides | None = overrides_of(obj.sampling_params)
-    carried = carry.take(obj.sampling_params)
+    carried = carry.extract(obj.sampling_params)
     if overrides is None:
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
     own = len(input_ids) - (carried.tail or 0)  # what was generated was never injected
     if carried.tail is None:  # the scheduler cuts a longer prompt, or refuses it
-        own = min(own, manager.max_req_input_len)
+        own = min(own, longest_prompt(manager))
     try:
         tokenize = _tokenize(manager.tokenizer)
         injection = resolve(overrides.each, input_ids[:own], vocabulary(manager), tokenize)
@@ -61,7 +62,7 @@ def model(manager: Any) -> Model:
     return Model(
         enabled=config.active.inject,
         dtype=dtype(manager),
-        context_length=manager.context_len,
+        context_length=context_length(manager),
         projections=projections,
         max_magnitude=flags.injection_max_magnitude,
         max_bytes=flags.injection_max_megabytes * 2**20,

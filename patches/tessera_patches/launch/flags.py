@@ -53,7 +53,7 @@ def construct(original: Callable[..., None], args: Any, *values: Any, **named: A
     server_args.refuse_unsupported(args)
 
 
-def take_keywords() -> None:
+def accept_keywords() -> None:
     """Let ``Engine`` make its options by `construct_for_engine`, where their constructor has no hook.
 
     Processes of a server do not start one, so it is not imported there.

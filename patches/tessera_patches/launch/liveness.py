@@ -91,7 +91,7 @@ def check(*stages: Runs) -> None:
 
 
 @contextlib.contextmanager
-def or_end() -> Iterator[None]:
+def end_on_error() -> Iterator[None]:
     """End the whole server with one line where the block fails, in whatever thread or task.
 
     At once: Python waits for children before it ends a process, and SGLang watches them, and ends this process by a
@@ -110,5 +110,5 @@ def or_end() -> Iterator[None]:
 
 def _end_unless(*stages: Runs) -> None:
     """End the whole server where `check` fails."""
-    with or_end():
+    with end_on_error():
         check(*stages)

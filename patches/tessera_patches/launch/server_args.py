@@ -76,13 +76,13 @@ def _attach_environment_flags(args: Any) -> None:
     refuse_unsupported(args)
 
 
-def take_settings(result: Any, args: Any, *_: Any, **__: Any) -> None:
+def apply_settings(result: Any, args: Any, *_: Any, **__: Any) -> None:
     """AFTER ``configure_scheduler_process``: the first moment at which a scheduler's process knows its arguments."""
     with apply.exit_on_error():
         handed = getattr(args, "_tessera_handed", None)
         if handed is not None:
-            config.take(handed)
-            calls.join(handed.calls)
+            config.apply(handed)
+            calls.attach(handed.calls)
             apply.install_scheduler()
         else:
             _refuse_undecided(args)
@@ -91,7 +91,7 @@ def take_settings(result: Any, args: Any, *_: Any, **__: Any) -> None:
 def check_child() -> None:
     """In a process of the engine: the main process must have decided what SGLang's arguments ask for.
 
-    `take_settings` asks the same if SGLang calls it. This needs no hook: multiprocessing knows a process's arguments.
+    `apply_settings` asks the same if SGLang calls it. This needs no hook: multiprocessing knows a process's arguments.
     The engine's processes get the ports, too; a server that a library starts in a process of its own has yet to decide.
 
     Raises:
@@ -129,6 +129,7 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
     if flags.about_embeddings and not settings.rows:
         lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
     lines += cpu.refused(args) if settings.cpu_speculation else []
+    lines += [cpu.MISSING] if on and args.device == "cpu" and not cpu.INSTALLED else []
     lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if settings.tilespec else []
     return lines + tilespec.refused_flags(flags, args)
 

@@ -5,20 +5,20 @@ from typing import Any
 
 from sglang.srt.managers import io_struct
 
-from tessera import carry, config
+from tessera import answer_bytes, carry, config
 from tessera.answer_bytes import AnswerBudget, PromptRequest
 from tessera.capabilities import registry
 from tessera.capabilities.registry import Requested
 from tessera.capability import Shape
 from tessera.http.openai import collector_of
 from tessera.room import lease
-from tessera_patches.engine.model import dtype, hidden_size
+from tessera_patches.engine.model import context_length, dtype, hidden_size
 from tessera_patches.engine.tokenizer import raise_if_aborted
 
 
 def budget(manager: Any) -> AnswerBudget:
     """How large the answers of the model that a ``TokenizerManager`` serves may be."""
-    shape = Shape(hidden_size(manager), dtype(manager).itemsize, manager.context_len)
+    shape = Shape(hidden_size(manager), dtype(manager).itemsize, context_length(manager))
     return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
 
 
@@ -32,7 +32,7 @@ def check_at_edge(obj: Any) -> None:
     Raises:
         TooLarge: its answer would be.
     """
-    if config.answers is None or collector_of(obj.sampling_params) is not None:
+    if answer_bytes.budget is None or collector_of(obj.sampling_params) is not None:
         return
     prompts = _prompts(obj)
     given = obj.sampling_params or {}
@@ -41,15 +41,15 @@ def check_at_edge(obj: Any) -> None:
     if any(uses):
         each = uses if isinstance(given, list) else uses * len(prompts)
         tokens = map(_tokens, prompts)
-        config.answers.check([PromptRequest(*own) for own in zip(each, params, tokens, strict=False)])
+        answer_bytes.budget.check([PromptRequest(*own) for own in zip(each, params, tokens, strict=False)])
 
 
 async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, obj: Any) -> None:
     """AROUND ``TokenizerManager._validate_and_resolve_lora``: the request is known to SGLang, and not tokenized."""
-    if config.answers is not None and isinstance(obj, io_struct.GenerateReqInput):
-        amount = await _checked(config.answers, manager, obj)
+    if answer_bytes.budget is not None and isinstance(obj, io_struct.GenerateReqInput):
+        amount = await _checked(answer_bytes.budget, manager, obj)
         if amount and (own := lease.get()) is not None:  # an engine's own program waits for nobody
-            await own.take(amount, lambda: raise_if_aborted(manager, obj))
+            await own.acquire(amount, lambda: raise_if_aborted(manager, obj))
     await original(manager, obj)
 
 
@@ -65,7 +65,7 @@ async def _checked(budget: AnswerBudget, manager: Any, obj: Any) -> int:
 
 
 def _uses(sampling_params: Any) -> Requested:
-    return registry.requested(carry.take(sampling_params).wires)
+    return registry.requested(carry.extract(sampling_params).wires)
 
 
 async def _count(manager: Any, obj: Any, uses: Requested) -> int | None:
@@ -73,7 +73,7 @@ async def _count(manager: Any, obj: Any, uses: Requested) -> int | None:
     if not any(capability.grows(options) for capability, options in uses.values()):
         return None
     if obj.contains_mm_input() or obj.session_params is not None or obj.session_id is not None:
-        return int(manager.context_len)
+        return context_length(manager)
     if obj.input_ids is None and obj.input_embeds is None:
         ids, _ = await manager._tokenize_texts(obj.text)
         return len(ids)

@@ -12,8 +12,8 @@ import torch
 
 from tessera import config
 from tessera_patches.engine import host_cache
-from tessera_patches.engine.cache import cached_slots, request_pool, take_row
-from tessera_patches.engine.requests import is_retracted, prompt_ids, row_of
+from tessera_patches.engine.cache import cached_slots, free_row, request_pool, take_row, write_slots
+from tessera_patches.engine.requests import is_retracted, prompt_ids
 from tessera_patches.rows import results, runtime, state, weights
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
         return
     # The tree knows tokens from the moment their forward is launched: rows are read when it is done.
     scheduler.device_module.current_stream().wait_stream(scheduler.forward_stream)
-    pool.write((row_of(req), slice(0, len(slots))), slots.to(torch.int32))
+    write_slots(pool, req, slots)
     if runtime.service is not None:
         runtime.service.settle()
     req.cached_tokens = len(slots)
@@ -59,7 +59,7 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
     req.time_stats.set_quick_finish_time()
     # Launches the read; whatever is launched later and could overwrite these slots waits for it.
     scheduler.output_streamer.stream_output([req], False)
-    pool.free(req)
+    free_row(pool, req)
 
 
 def _only_reads(req: Any) -> bool:

@@ -53,7 +53,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     runtime.target_logits = frozenset(id(part) for part in runner.model.modules() if isinstance(part, LogitsProcessor))
     # Compile the kernels now, not at the first request.
     compiled = (Pool(0, 1), Top(0, 1, ALL_ROWS, 1))
-    reader.start({BY_READ[type(read)]: [Placed(0, read)] for read in compiled}).take(wait=True)
+    reader.start({BY_READ[type(read)]: [Placed(0, read)] for read in compiled}).result(wait=True)
     runtime.outbox = outbox = Outbox(_results(), _vitals_of(store, runner))
     runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1])
     stride = options(runner).speculative_num_draft_tokens or 1

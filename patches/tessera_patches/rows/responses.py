@@ -16,15 +16,16 @@ from tessera.delivery.mail import Mail
 from tessera.delivery.outcome import Values
 from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
 from tessera.http.error_body import note
-from tessera.metrics import AWAIT_ROWS, timed
+from tessera.metrics import AWAIT_ROWS
 from tessera.rows.span import UNAVAILABLE
+from tessera.timing import timed
 
 Outputs = AsyncIterator[dict[str, Any]]
 
 
 def with_fields(original: Callable[..., Outputs], manager: Any, obj: Any, request: Any = None) -> Outputs:
     """AROUND ``TokenizerManager._wait_one_response``. Requests that did not ask get the original generator."""
-    carried = carry.take(getattr(obj, "sampling_params", None))
+    carried = carry.extract(getattr(obj, "sampling_params", None))
     if config.inbox is not None:
         config.inbox.open()
     if not carried.wires:

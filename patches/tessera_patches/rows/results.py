@@ -34,7 +34,7 @@ def note_finished(processor: Any, req: Any) -> None:
 
 def _finished(req: Any, own: State) -> Finished:
     ids = requests.prompt_ids(req)
-    prompt_ids = np.array(ids, np.int64) if req.session is not None else ()
+    prompt_ids = np.array(ids, np.int64) if requests.has_session(req) else ()
     tokens = len(ids), requests.answered_tokens(req)
     return Finished(_key(req, own), requests.row_of(req), *tokens, own.requested, own.done, prompt_ids=prompt_ids)  # type: ignore[arg-type]
 

@@ -52,10 +52,10 @@ def of(req: Any) -> State:
     The first time, it is taken out of its ``custom_params``, which custom logit processors read and may log.
     """
     found: State | None = getattr(req, _NAME, None)
-    return _taken(req) if found is None else found
+    return _extracted(req) if found is None else found
 
 
-def _taken(req: Any) -> State:
+def _extracted(req: Any) -> State:
     custom = req.sampling_params.custom_params
     state = NOTHING
     if isinstance(custom, dict) and carry.KEY in custom:

@@ -8,6 +8,7 @@ from typing import Any
 from sglang.srt.constants import GPU_MEMORY_ALL_TYPES, GPU_MEMORY_TYPE_KV_CACHE
 
 from tessera_patches.engine import requests
+from tessera_patches.engine.batches import waiting
 from tessera_patches.engine.ranks import has_stages, on_any
 from tessera_patches.engine.requests import cache_key, set_cache_key
 from tessera_patches.rows import runtime, state
@@ -41,7 +42,7 @@ def changed(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs:
         runtime.rows.invalidate()
     if runtime.host_rows is not None:
         runtime.host_rows.invalidate()
-    for req in [] if runtime.scheduler is None else runtime.scheduler.waiting_queue:
+    for req in [] if runtime.scheduler is None else waiting(runtime.scheduler):
         begin(req)
 
 
@@ -95,7 +96,7 @@ def release(updater: Any, recv_req: Any) -> None:
 def resume(result: Any, updater: Any, recv_req: Any) -> None:
     """AFTER ``resume_memory_occupation``: it is back, with anything in it."""
     if runtime.rows is not None and _frees_rows(updater, recv_req):
-        runtime.rows.restore()
+        runtime.rows.resume()
 
 
 def _frees_rows(updater: Any, recv_req: Any) -> bool:

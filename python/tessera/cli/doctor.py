@@ -8,11 +8,12 @@ import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
-from tessera import __version__, config
+from tessera import __version__, config, cpu
 from tessera.cli import doctor_server
 from tessera.cli.connection import add_api_key
 from tessera.cli.doctor_server import FEATURES, Finding, package
 from tessera.installing import install
+from tessera_kernels import driver
 
 PACKAGES = ("sglang", "torch", "triton", "sglang-kernel", "transformers", "starlette")
 
@@ -74,9 +75,8 @@ def _seams() -> Iterator[Finding]:
 
 
 def _device() -> Iterator[Finding]:
-    from tessera_kernels.cpu.driver import real_driver_present
-
-    yield Finding(True, "device", "CUDA driver found" if real_driver_present() else "no CUDA driver: CPU engine")
+    without = "no CUDA driver: " + ("CPU engine" if cpu.INSTALLED else cpu.MISSING)
+    yield Finding(True, "device", "CUDA driver found" if driver.is_present() else without)
 
 
 def _switches() -> Iterator[Finding]:

@@ -81,11 +81,11 @@ __all__ = [
     "connect",
 ]
 
-_WHEN_ASKED = {"AsyncClient": "tessera.client.aio", "LocalClient": "tessera.client.local"}
+_LAZY = {"AsyncClient": "tessera.client.aio", "LocalClient": "tessera.client.local"}
 """Not everybody needs them, and asyncio alone takes as long to import as numpy."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHEN_ASKED:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_WHEN_ASKED[name]), name)
+    return getattr(import_module(_LAZY[name]), name)

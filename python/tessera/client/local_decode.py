@@ -79,10 +79,10 @@ class Decoder:
         if sampling.greedy:
             tokens = logprobs.argmax(-1)
         else:
-            tokens = torch.multinomial(self._cut(logprobs.exp(), sampling), 1, generator=self._random)[:, 0]
+            tokens = torch.multinomial(self._filtered(logprobs.exp(), sampling), 1, generator=self._random)[:, 0]
         return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
-    def _cut(self, probabilities: Any, sampling: LocalSampling) -> Any:
+    def _filtered(self, probabilities: Any, sampling: LocalSampling) -> Any:
         """Zero for what top-k, top-p and min-p leave out; not normalized again."""
         torch = self._torch
         ordered, order = probabilities.sort(-1, descending=True)

@@ -11,7 +11,7 @@ from tessera.client.status import shown, status_error
 
 _PREFIX = "data:"
 _DONE = "[DONE]"
-_CUT = "the stream ended before the generation did; the text so far is not whole: send the request again"
+_TRUNCATED = "the stream ended before the generation did; the text so far is not whole: send the request again"
 
 
 class StreamReader:
@@ -57,7 +57,7 @@ class StreamReader:
             ConnectionFailed: the last piece never came.
         """
         if not self._finished:
-            raise ConnectionFailed(_CUT)
+            raise ConnectionFailed(_TRUNCATED)
 
     def _delta(self, event: dict[str, Any]) -> Delta:
         text, ids, meta = event["text"], event["output_ids"], event["meta_info"]

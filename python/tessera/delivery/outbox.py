@@ -73,7 +73,7 @@ class Outbox:
 
     def _frames(self, outcomes: Sequence[Outcome], read: Read | None, *, wait: bool) -> list[Frame] | None:
         try:
-            fetched = None if read is None else read.take(wait=wait)
+            fetched = None if read is None else read.result(wait=wait)
             if read is not None and fetched is None:
                 return None
             vitals = None if self.vitals is None else self.vitals(0.0 if read is None else read.seconds())

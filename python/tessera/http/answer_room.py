@@ -38,14 +38,14 @@ class AnswerRoom:
                 return
             await _in_pieces(message, send)
             if not message.get("more_body", False):
-                own.give_back()  # not at the end of the request: SGLang's streams have a task after it
+                own.release()  # not at the end of the request: SGLang's streams have a task after it
 
         token = lease.set(own)
         try:
             await self._app(scope, receive, sending)
         finally:
             lease.reset(token)
-            own.give_back()
+            own.release()
 
 
 async def _in_pieces(message: Message, send: Send) -> None:

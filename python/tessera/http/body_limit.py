@@ -45,20 +45,20 @@ class BodyLimit:
 
     async def _answered(self, scope: Scope, body: _Body, send: Send) -> None:
         """The app sees a client whose body is refused leave; what it says to that is not sent."""
-        begun = False
+        started = False
 
         async def sending(message: Message) -> None:
-            nonlocal begun
-            if begun or body.refusal is None:
-                begun = True
+            nonlocal started
+            if started or body.refusal is None:
+                started = True
                 await send(message)
 
         try:
             await self._app(scope, body.receive, sending)
         except Exception:  # what the app makes of a client that left
-            if body.refusal is None or begun:
+            if body.refusal is None or started:
                 raise
-        if begun:
+        if started:
             body.refusal = None
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -55,25 +56,29 @@ class Collector:
         if fields:
             self.choices[index] = fields
 
-    def take(self, index: int) -> dict[str, Any]:
+    def pop(self, index: int) -> dict[str, Any]:
         """All of one choice that was not sent yet."""
-        return self.choices.pop(index, {}) | self.take_pieces(index)
+        return self.choices.pop(index, {}) | self.pop_pieces(index)
 
-    def take_pieces(self, index: int) -> dict[str, Any]:
+    def pop_pieces(self, index: int) -> dict[str, Any]:
         """Pieces of one choice that were not sent yet."""
         return dict(self.pieces.pop(index, {}))
+
+
+collectors: WeakKeyDictionary[carry.Live, Collector] = WeakKeyDictionary()
+"""Where our fields of the answer to each request on an OpenAI route are noted, while it runs."""
 
 
 def collector_of(sampling_params: object) -> Collector | None:
     """Where the answer to the request with these sampling parameters belongs; None if it is not an OpenAI one."""
     live = carry.live(sampling_params)
-    return None if live is None else live.collector
+    return None if live is None else collectors.get(live)
 
 
 def put_on_choices(response: dict[str, Any], collector: Collector) -> dict[str, Any]:
     """Our fields beside OpenAI's, in place."""
     for choice in response["choices"]:
-        _put(choice, collector.take(choice["index"]), "message")
+        _put(choice, collector.pop(choice["index"]), "message")
     return response
 
 
@@ -118,7 +123,7 @@ async def with_fields(events: AsyncIterable[str], collector: Collector, model: s
 def _fields_of(choice: dict[str, Any], collector: Collector) -> dict[str, Any]:
     """What belongs on this chunk of a choice."""
     index = choice["index"]
-    return collector.take_pieces(index) if choice.get("finish_reason") is None else collector.take(index)
+    return collector.pop_pieces(index) if choice.get("finish_reason") is None else collector.pop(index)
 
 
 def _last_chunk(chunk_id: str, index: int, fields: dict[str, Any], model: str, kind: str) -> dict[str, Any]:

@@ -30,13 +30,13 @@ class Copies(NamedTuple):
     Attributes:
         source: what is copied, or filled: tensors of our own, whatever becomes of the slots. They stay until all of it
             arrived.
-        begun: recorded before the read; None where nobody wants to know how long it took.
+        started: recorded before the read; None where nobody wants to know how long it took.
         gathered: recorded once the source is filled.
         arrived: recorded once all of it is on the host.
     """
 
     source: Fetched
-    begun: torch.cuda.Event | None
+    started: torch.cuda.Event | None
     gathered: torch.cuda.Event
     arrived: torch.cuda.Event
 
@@ -55,7 +55,7 @@ class Read:
         self._copies = copies
         self._seconds = seconds
 
-    def take(self, *, wait: bool = False) -> Fetched | None:
+    def result(self, *, wait: bool = False) -> Fetched | None:
         """All of it; None where it has not arrived and nobody waits."""
         if self._copies is not None and not self._copies.arrived.query():
             if not wait:
@@ -65,9 +65,9 @@ class Read:
 
     def seconds(self) -> float:
         """How long pooling and gathering took. Call it once all has arrived."""
-        if self._copies is None or self._copies.begun is None:
+        if self._copies is None or self._copies.started is None:
             return self._seconds
-        milliseconds: float = self._copies.begun.elapsed_time(self._copies.gathered)
+        milliseconds: float = self._copies.started.elapsed_time(self._copies.gathered)
         return milliseconds / 1000
 
 
@@ -119,16 +119,16 @@ class RowReader:
             begin = time.perf_counter()
             fetched = self._fetch(reads)
             return Read(fetched, seconds=time.perf_counter() - begin)
-        begun = torch.cuda.Event(enable_timing=True) if self._timed else None
+        started = torch.cuda.Event(enable_timing=True) if self._timed else None
         gathered = torch.cuda.Event(enable_timing=self._timed)
         self._stream.wait_event(self._settled)
-        if begun is not None:
-            begun.record(self._stream)
+        if started is not None:
+            started.record(self._stream)
         fetched = self._fetch(reads)
         gathered.record(self._stream)
         torch.cuda.current_stream().wait_event(gathered)
         if all(kind.on_host for kind in reads):
-            return Read(fetched, Copies(fetched, begun, gathered, gathered))
+            return Read(fetched, Copies(fetched, started, gathered, gathered))
         arrived = torch.cuda.Event()
         with torch.cuda.stream(self._copying):  # not on the stream of reads: the next forward waits for the next read
             self._copying.wait_event(gathered)
@@ -137,7 +137,7 @@ class RowReader:
                 for kind, own in zip(KINDS, fetched.tensors, strict=True)
             )
             arrived.record(self._copying)
-        return Read(fetched._replace(tensors=copied), Copies(fetched, begun, gathered, arrived))
+        return Read(fetched._replace(tensors=copied), Copies(fetched, started, gathered, arrived))
 
     def _fetch(self, reads: Mapping[Kind, Sequence[Placed]]) -> Fetched:
         rows = self._store.rows

@@ -97,7 +97,7 @@ class RowStore:
         self._synchronize()
         self._released = True
 
-    def restore(self) -> None:
+    def resume(self) -> None:
         """The memory behind the rows is there again, with anything in it."""
         self._released = False
         self.invalidate()

@@ -141,13 +141,13 @@ def replay(trace: Trace, requests: int | None = None) -> Replay:
         ValueError: the trace is damaged.
     """
     # One looks in every step, the other decides, which looks when it likes: what came in between counts as one.
-    watching, deciding = both = [ReplayedPolicy(trace) for _ in range(2)]
+    evaluating, deciding = both = [ReplayedPolicy(trace) for _ in range(2)]
     table, agreement = _Table(trace.costs.steps), Agreement()
     count, expected = 0, 0.0
     for record in trace.records():
         for one in both:
             one.learn(record)
-        _, outlook = watching.policy.evaluate(record.bs, record.kv_tokens)
+        _, outlook = evaluating.policy.evaluate(record.bs, record.kv_tokens)
         again = deciding.policy.choose(record.bs, record.kv_tokens)
         if requests in (None, record.bs):
             count += 1

@@ -3,8 +3,9 @@
 import functools
 import importlib
 import os
-import sys
 from types import ModuleType
+
+from tessera_kernels.driver import is_missing
 
 __all__ = ["enable"]
 
@@ -29,17 +30,10 @@ def enable() -> bool:
         RuntimeError: the processor is not supported, no folder can hold the stand-in for the driver, or ``sgl_kernel``
             does not load with it. The message says what to do.
     """
-    if sys.platform != "linux":
+    if not is_missing():
         return False
     from . import driver
 
-    if driver.real_driver_present():
-        return False
-    # Here, because torch is heavy; SGLang has imported it already.
-    import torch
-
-    if torch.version.cuda is None:
-        return False
     driver.install()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

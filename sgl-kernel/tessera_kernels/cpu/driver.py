@@ -10,28 +10,14 @@ import os
 import platform
 
 from tessera_kernels import private_cache
+from tessera_kernels.driver import MARKER, SONAME
 
 from . import elf
 
-SONAME = "libcuda.so.1"
 _SEARCH_PATH = "LD_LIBRARY_PATH"
-# Tells our library from a real driver in a child process, which finds ours through LD_LIBRARY_PATH.
-_MARKER = "tessera_stand_in_driver"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 # With cuInit missing, the CUDA runtime reports that there is no driver, as it does without any library.
-_FUNCTIONS = {"cuPointerGetAttribute": _NO_DEVICE, _MARKER: 1}
-
-
-def real_driver_present() -> bool:
-    """Return whether the dynamic linker finds a CUDA driver library that is not our stand-in.
-
-    The library is loaded but not called, so CUDA is not initialised.
-    """
-    try:
-        library = ctypes.CDLL(SONAME)
-    except OSError:
-        return False
-    return not hasattr(library, _MARKER)
+_FUNCTIONS = {"cuPointerGetAttribute": _NO_DEVICE, MARKER: 1}
 
 
 def install() -> None:

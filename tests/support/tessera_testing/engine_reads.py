@@ -19,7 +19,7 @@ from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 from tessera_patches.core.source import Function
-from tessera_testing.patch_source import PATCHES, root
+from tessera_testing.patch_source import PATCHES, modules, root
 
 ENGINE = PATCHES / "tessera_patches/engine"
 
@@ -47,6 +47,38 @@ def reads(folder: Path = ENGINE) -> Iterator[Read]:
             tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
             for owner, attribute in _accesses(tree, imported):
                 yield Read(f"{path.stem}.{function.__name__}", owner, attribute)
+
+
+def inherited() -> Iterator[Read]:
+    """Every attribute that a class of the patches has from one of SGLang's, and every method of that which it calls."""
+    for module, tree in modules().items():
+        imported = _imported(tree)
+        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        for name, node in classes.items():
+            own, bases = _with_bases(node, classes, imported)
+            names = _attributes_of("self", node) - own | _attributes_of("super()", node) - {"__init__"}
+            yield from (Read(f"{module}.{name}", path, attribute) for path in bases for attribute in names)
+
+
+def _attributes_of(name: str, node: ast.AST) -> set[str]:
+    found = (one for one in ast.walk(node) if isinstance(one, ast.Attribute))
+    return {one.attr for one in found if ast.unparse(one.value) == name}
+
+
+def _with_bases(
+    node: ast.ClassDef, classes: dict[str, ast.ClassDef], imported: dict[str, str]
+) -> tuple[set[str], list[str]]:
+    """What a class defines, with those of its module that it extends; SGLang's classes that these extend."""
+    own, paths = _members(node), []
+    for base in node.bases:
+        text = ast.unparse(base)
+        if text in classes:
+            more, above = _with_bases(classes[text], classes, imported)
+            own, paths = own | more, paths + above
+        else:
+            first, _, rest = text.partition(".")
+            paths += [".".join(filter(None, (imported.get(first, ""), rest)))]
+    return own, [path for path in paths if path.startswith("sglang.")]
 
 
 def _functions(module: ModuleType) -> list[FunctionType]:
@@ -110,6 +142,17 @@ def attributes(path: str) -> frozenset[str]:
         if name not in imported:
             raise LookupError(f"no class {path}")
         return attributes(imported[name])
+    names = _members(found)
+    names |= _computed(tree) if "__getattr__" in names else set()
+    for base in found.bases:
+        first, _, rest = ast.unparse(base).partition(".")
+        above = ".".join(filter(None, (imported.get(first, f"{module}.{first}"), rest)))
+        names |= attributes(above) if above.startswith("sglang.") and _is_defined(above) else frozenset()
+    return frozenset(names)
+
+
+def _members(found: ast.ClassDef) -> set[str]:
+    """Fields, methods and properties that a class defines."""
     names = {node.name for node in found.body if isinstance(node, Function)}
     for node in ast.walk(found):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
@@ -118,12 +161,7 @@ def attributes(path: str) -> frozenset[str]:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}
-    names |= _computed(tree) if "__getattr__" in names else set()
-    for base in found.bases:
-        first, _, rest = ast.unparse(base).partition(".")
-        above = ".".join(filter(None, (imported.get(first, f"{module}.{first}"), rest)))
-        names |= attributes(above) if above.startswith("sglang.") and _is_defined(above) else frozenset()
-    return frozenset(names)
+    return names
 
 
 def _computed(tree: ast.Module) -> set[str]:

@@ -1,4 +1,4 @@
-"""Which of our modules imports which, from their source: also inside functions, but not under ``TYPE_CHECKING``."""
+"""Which of our modules imports which, from their source: also inside functions, and under ``TYPE_CHECKING``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def imports() -> dict[str, set[str]]:
 
 def _imports(name: str, path: Path, paths: Mapping[str, Path]) -> Iterator[str]:
     package = name if path.stem == "__init__" else name.rpartition(".")[0]
-    for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in paths)
         elif isinstance(node, ast.ImportFrom):
@@ -44,15 +44,3 @@ def _imports(name: str, path: Path, paths: Mapping[str, Path]) -> Iterator[str]:
                 target = f"{base}.{alias.name}"
                 if target in paths or base in paths:
                     yield target if target in paths else base
-
-
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that only type checkers see."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            for other in child.orelse:
-                yield other
-                yield from _statements(other)
-        else:
-            yield child
-            yield from _statements(child)

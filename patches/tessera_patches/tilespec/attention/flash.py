@@ -6,7 +6,7 @@ from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBac
 
 from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets, verify_offsets
 from tessera_patches.core.changes import change_class
-from tessera_patches.engine.attention import fuses_pages, slot_map, translates_slots
+from tessera_patches.engine.attention import attends_to_chains, fuses_pages, slot_map, translates_slots
 from tessera_patches.engine.page_table import build_trtllm_mha_page_table
 
 
@@ -45,7 +45,6 @@ class FusedFlash(FlashAttentionBackend):
 
 def fuse_verify(backend: Any) -> None:
     """Make a target's backend a `FusedFlash` (in place), if it is plain FlashAttention for chains."""
-    if type(backend) is not FlashAttentionBackend or backend.topk > 1 or backend.use_sliding_window_kv_pool:
-        return
-    if not (fuses_pages(backend) and translates_slots(backend)):
+    plain = type(backend) is FlashAttentionBackend and attends_to_chains(backend)
+    if plain and not (fuses_pages(backend) and translates_slots(backend)):
         change_class(backend, FusedFlash)

@@ -11,7 +11,7 @@ import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
 from tessera_patches.core.changes import change_class
-from tessera_patches.engine.attention import fill_slots, verify_batch
+from tessera_patches.engine.attention import fill_slots, is_plain_triton, splits_verification, verify_batch
 from tessera_patches.tilespec.step import Step
 
 
@@ -56,8 +56,7 @@ class RaggedTriton(TritonAttnBackend):
 
 def can_be_ragged(backend: Any) -> bool:
     """Whether `make_ragged` supports a backend: plain Triton attention without a window, on an NVIDIA GPU."""
-    plain = type(backend) is TritonAttnBackend and not backend.use_verify_splitkv and backend.dcp_size == 1
-    return plain and (backend.sliding_window_size is None or backend.sliding_window_size <= 0)
+    return is_plain_triton(backend) and not splits_verification(backend)
 
 
 def make_ragged(backend: Any) -> None:

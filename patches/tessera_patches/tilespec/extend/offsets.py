@@ -9,7 +9,15 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_patches.core.changes import change_class
-from tessera_patches.engine.attention import DECODE_FIELDS, extend_batch, slot_map, translates_slots
+from tessera_patches.engine.attention import (
+    DECODE_FIELDS,
+    attends_to_latents,
+    extend_batch,
+    is_on_cuda,
+    is_plain_triton,
+    slot_map,
+    translates_slots,
+)
 from tessera_patches.engine.batches import speculative_input
 from tessera_patches.tilespec.extend.last_rows import attends_in_one_layer
 
@@ -70,10 +78,7 @@ def fuse_extend(backend: Any, model: Any) -> None:
 
     Only plain Triton attention on a GPU is changed, without a window.
     """
-    if type(backend) is not TritonAttnBackend or torch.device(backend.device).type != "cuda":
+    if not is_plain_triton(backend) or not is_on_cuda(backend) or translates_slots(backend):
         return
-    if translates_slots(backend) or backend.sliding_window_size is not None:
-        return
-    plain = backend.dcp_size == 1 and not backend.use_mla
-    once = plain and attends_in_one_layer(model)
+    once = not attends_to_latents(backend) and attends_in_one_layer(model)
     change_class(backend, LastQueryTriton if once else FusedExtendTriton)

@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 import torch
-from sglang.srt.distributed import get_tp_group
 
 from tessera import config
 from tessera.tilespec.calibration import Traffic
@@ -14,6 +13,7 @@ from tessera.tilespec.follower import Follower
 from tessera.tilespec.refusals import why_no_rejection_sampling
 from tessera.tilespec.tally import Tally
 from tessera_patches.engine.options import options
+from tessera_patches.engine.ranks import broadcast_object, tp_rank, tp_size
 from tessera_patches.tilespec.start import late_compiles
 from tessera_patches.tilespec.start import profile as tilespec_profile
 from tessera_patches.tilespec.start.failures import exit_with_traceback
@@ -31,8 +31,8 @@ def measured_decider(worker: Any) -> Decider | Follower:
     Returns:
         what decides for the worker: on the first rank of several a `Decider`, on the others its `Follower`.
     """
-    args, ranks = options(worker), get_tp_group()
-    if ranks.rank_in_group == 0:
+    args = options(worker)
+    if tp_rank() == 0:
         _log_draft_sampling(args)
     with exit_with_traceback("measuring steps"), on_forward_stream(worker):
         unknown = worker.new_calibration(), worker.new_calibration()
@@ -40,12 +40,12 @@ def measured_decider(worker: Any) -> Decider | Follower:
     for traffic, calibration in zip(Traffic, known.calibrations, strict=True):
         worker.scores.refit(traffic, calibration.logits())
     late_compiles.warn()
-    if ranks.rank_in_group > 0:
-        return Follower(worker.scores, ranks.broadcast_object)
+    if tp_rank() > 0:
+        return Follower(worker.scores, broadcast_object)
     device, trace = torch.device(worker.device).type, config.flags.tile_spec_trace
     tally = Tally(args.served_model_name, known.costs) if args.enable_metrics else None
     save = CalibrationSaver(known).save if known.facts else None  # nominal costs are not cached
-    broadcast = None if ranks.world_size == 1 else ranks.broadcast_object
+    broadcast = None if tp_size() == 1 else broadcast_object
     return Decider(known.costs, worker.scores, known.calibrations, device, trace, tally, save, broadcast)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sglang.srt.distributed import get_tp_group
 from sglang.srt.model_executor.runner_backend.full_cuda_graph_backend import FullCudaGraphBackend
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 from tqdm import tqdm
@@ -29,6 +28,7 @@ from tessera_patches.apply import start_error
 from tessera_patches.engine.cache import request_limit, slot_map
 from tessera_patches.engine.model import vocabulary
 from tessera_patches.engine.options import options
+from tessera_patches.engine.ranks import broadcast_object, tp_rank
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 from tessera_patches.tilespec.start import facts as tilespec_facts
 from tessera_patches.tilespec.start.warm_up import (
@@ -75,9 +75,8 @@ def profile(worker: Any, states: dict[int, Any], ragged: Any, calibrations: Cali
     sizes = sorted(_full_graphs(states[0].target_graph_runner, "--disable-cuda-graph").capture_bs)
     tiers = [] if ragged is None else ragged.capture_num_tokens
     facts = tilespec_facts.facts(options(worker), sorted(states), sizes, tiers)
-    ranks = get_tp_group()
-    first = ranks.rank_in_group == 0
-    known = ranks.broadcast_object(_cached(facts) if first else None)
+    first = tp_rank() == 0
+    known = broadcast_object(_cached(facts) if first else None)
     calibrations = calibrations if known is None else known.calibrations
     found = None if known is None or _stale(known, states, sizes) else known
     if found is None:
@@ -109,9 +108,8 @@ def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
     _fill(runner, vocabulary(runner.model_runner))  # as when it was measured
     _raise_clock(runner)
     profiled = [float(known.costs.uniform[1].at(size)) for size in ends]
-    ranks = get_tp_group()
-    stale = ranks.broadcast_object(cache.spot_check(profiled, [_replayed(runner, size) for size in ends]))
-    if stale and ranks.rank_in_group == 0:
+    stale = broadcast_object(cache.spot_check(profiled, [_replayed(runner, size) for size in ends]))
+    if stale and tp_rank() == 0:
         logger.warning("tessera: the cost profile is measured again: %s", stale)
     return bool(stale)
 
@@ -222,7 +220,7 @@ def _kinds_of_tiers(tiers: list[int], ragged: Any) -> list[int]:
 
 def _bar(items: Sequence[Any], doing: str, unit: str) -> Any:
     """A progress bar on the first rank, if there is more than one item."""
-    hidden = len(items) <= 1 or get_tp_group().rank_in_group > 0
+    hidden = len(items) <= 1 or tp_rank() > 0
     return tqdm(items, desc=f"tessera: {doing}", unit=unit, disable=hidden)
 
 
@@ -254,8 +252,8 @@ def _fill(runner: Any, tokens: int) -> None:
 
 def _raise_clock(runner: Any) -> None:
     """Replay a graph until the clock of an idle GPU has risen."""
-    end, share = time.perf_counter() + _CLOCK_SECONDS, get_tp_group().broadcast_object
-    while share(time.perf_counter() < end):
+    end = time.perf_counter() + _CLOCK_SECONDS
+    while broadcast_object(time.perf_counter() < end):
         runner.backend.replay(runner._make_graph_key(runner.max_bs), None)
         torch.cuda.synchronize()
 

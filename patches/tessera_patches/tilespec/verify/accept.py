@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from sglang.srt.distributed import get_tp_group
 from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative import eagle_utils
 from sglang.srt.utils.async_probe import sanitize_nan_logits
@@ -21,6 +20,7 @@ from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.engine.batches import rows_of
+from tessera_patches.engine.ranks import broadcast, tp_size
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify import penalties as tilespec_penalties
 
@@ -41,13 +41,13 @@ def accept(
     greedy = batch.sampling_info.is_all_greedy
     sampling = None if greedy else _sampling(batch, tokens, verify_input.draft_probs, logits, step)
     accepted = AcceptedChains.create(bs, width, logits.device)
-    if sampling is None or get_tp_group().world_size == 1:
+    if sampling is None or tp_size() == 1:
         accept_chains(logits, step.qo_indptr, tokens, sampling, accepted, step.observation)
         step.observation = None
     else:
         accept_chains(logits, step.qo_indptr, tokens, sampling, accepted)
         for output in accepted:
-            get_tp_group().broadcast(output, src=0)
+            broadcast(output)
     if step.recent is not None and tilespec_penalties.of(batch.sampling_info) is not None:
         step.recent.update(rows_of(batch), accepted.tokens.view(bs, width), accepted.accept_lens)
     if batch.return_logprob:

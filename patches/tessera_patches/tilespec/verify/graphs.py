@@ -13,7 +13,13 @@ from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_captu
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.tiers import tiers
 from tessera_patches.core.changes import TemporaryFields
-from tessera_patches.engine.attention import backend_of, decode_graphs, with_graphs
+from tessera_patches.engine.attention import (
+    backend_of,
+    decode_graphs,
+    new_backend,
+    supports_ragged_graphs,
+    with_graphs,
+)
 from tessera_patches.engine.model import has_mrope
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.attention.triton import can_be_ragged, make_ragged
@@ -95,8 +101,7 @@ def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
         what = "whole trees or none" if shape.trees else "chains of one length, which it chooses"
         logger.warning("tessera: %s: --tile-spec verifies %s", reason, what)
         return None
-    with TemporaryFields(model_runner, init_new_workspace=model_runner.init_new_workspace):  # which the next line sets
-        backend = model_runner._get_attention_backend(init_new_workspace=True)
+    backend = new_backend(model_runner)
     make_ragged(backend)
     fuse_verify(backend)
     return RaggedGraphs(model_runner, backend, shape)
@@ -108,7 +113,7 @@ def check_eager(model_runner: Any, shape: DraftShape) -> None:
     Raises:
         RuntimeError: the attention backend would silently verify drafts of one size.
     """
-    ragged = backend_of(model_runner).supports_ragged_verify_graph and not shape.trees
+    ragged = supports_ragged_graphs(backend_of(model_runner)) and not shape.trees
     if not ragged and model_runner.device != "cpu":
         name = type(backend_of(model_runner)).__name__
         raise RuntimeError(f"tessera: a verification in part on {name}, which has none; this is a bug of --tile-spec")
@@ -116,7 +121,7 @@ def check_eager(model_runner: Any, shape: DraftShape) -> None:
 
 def _unsupported_reason(model_runner: Any, shape: DraftShape) -> str | None:
     backend = backend_of(model_runner)
-    chains = backend.supports_ragged_verify_graph and not shape.trees
+    chains = supports_ragged_graphs(backend) and not shape.trees
     if not chains and not can_be_ragged(backend):
         return f"{type(backend).__name__} has no ragged graphs{' of trees' if shape.trees else ''}"
     if has_mrope(model_runner):

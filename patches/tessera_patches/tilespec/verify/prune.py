@@ -6,6 +6,7 @@ import torch
 
 from tessera_kernels.ops.draft.ragged_tree import RaggedTree, ragged_tree
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+from tessera_patches.engine.attention import mask_buffer
 
 
 def prune_trees(
@@ -28,13 +29,13 @@ def prune_trees(
         the begin of each request's mask, int64 ``[bs]``.
     """
     bs, nodes = verify_input.retrieve_index.shape
-    lens, buffer = plan.verify_lens[:bs], backend.verify_mask
+    lens, buffer = plan.verify_lens[:bs], mask_buffer(backend)
     sizes = lens * lens if buffer is None else lens * (seq_lens + lens)
     mask_indptr: torch.Tensor = sizes.cumsum(0) - sizes
     if buffer is None:
         verify_input.custom_mask = torch.empty(bs * nodes * nodes, dtype=torch.bool, device=lens.device)
     else:
-        verify_input.custom_mask = buffer.buffer.view(torch.bool)
+        verify_input.custom_mask = buffer.view(torch.bool)
     links = verify_input.retrieve_index, verify_input.retrieve_next_token, verify_input.retrieve_next_sibling
     ragged_tree(
         *candidates,

@@ -12,9 +12,10 @@ from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, Embe
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
-from tessera.metrics import ENCODE_EMBEDDING, timed
+from tessera.metrics import ENCODE_EMBEDDING
 from tessera.rows.reads import Pool, Pooled, Read
 from tessera.rows.span import Over, bounds
+from tessera.timing import timed
 
 
 class Embed(Capability[EmbedFields, EmbedOptions]):

@@ -11,8 +11,9 @@ from tessera import config
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.codec import Fingerprint
 from tessera.capabilities.fingerprints.verifier import Distance, distances
-from tessera.metrics import BUILD_FINGERPRINTS, COMPARE_FINGERPRINTS, timed
+from tessera.metrics import BUILD_FINGERPRINTS, COMPARE_FINGERPRINTS
 from tessera.rows.reads import Points
+from tessera.timing import timed
 
 
 class _Job(NamedTuple):

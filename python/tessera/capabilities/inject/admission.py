@@ -18,20 +18,20 @@ class Budget:
 
     def __init__(self, model: Model) -> None:
         self._most = MAX_VECTOR_COPIES * model.max_bytes
-        self._taken = 0
+        self._used = 0
 
-    def take(self, field: str, size: int) -> None:
+    def charge(self, field: str, size: int) -> None:
         """Count some more.
 
         Raises:
             TooLarge: together they are too many.
         """
-        self._taken += size
-        if self._taken > self._most:
+        self._used += size
+        if self._used > self._most:
             allowed = (
                 f"up to {self._most} for all prompts and samples ({MAX_VECTOR_COPIES} x --injection-max-megabytes)"
             )
-            raise TooLarge(field, Described(f"{self._taken} bytes of vectors"), allowed)
+            raise TooLarge(field, Described(f"{self._used} bytes of vectors"), allowed)
 
 
 def parse(value: object, model: Model, field: str = FIELD) -> Overrides | PerPrompt | None:
@@ -92,7 +92,7 @@ def check_copies(prompts: Prompts, params: Any, model: Model) -> None:
         if overrides is not None:
             samples = own.get("n")
             copies = prompts_of_each * (max(samples, 1) if isinstance(samples, int) else 1)
-            budget.take(FIELD, copies * sum(one.vectors.nbytes for one in overrides.each))
+            budget.charge(FIELD, copies * sum(one.vectors.nbytes for one in overrides.each))
 
 
 def without_injection(prompts: Prompts, model: Model) -> Prompts:
@@ -148,5 +148,5 @@ def _of_prompt(field: str, value: object, model: Model, budget: Budget) -> Overr
 
 def _parse(field: str, value: object, model: Model, budget: Budget) -> Override:
     found = options.parse(field, value, model.bounds(projected=True), model.dtype, model.projections)
-    budget.take(f"{field}.embeds", found.vectors.nbytes)
+    budget.charge(f"{field}.embeds", found.vectors.nbytes)
     return found

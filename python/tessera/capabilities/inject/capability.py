@@ -15,7 +15,8 @@ from tessera.capabilities.inject.pending import INJECTED, NAME, Pending, Prompts
 from tessera.capabilities.inject.schema import components, matrices_field, overrides_field
 from tessera.capability import Answer, Capability, IncomingRequest, Place
 from tessera.errors import BadRequest
-from tessera.metrics import DECODE_VECTORS, timed
+from tessera.metrics import DECODE_VECTORS
+from tessera.timing import timed
 
 
 class InjectFields(msgspec.Struct, frozen=True):

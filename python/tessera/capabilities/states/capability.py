@@ -9,9 +9,10 @@ from tessera.capabilities.states.options import FIELD, FORMAT_FIELD, Format, Sta
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
-from tessera.metrics import ENCODE_STATES, timed
+from tessera.metrics import ENCODE_STATES
 from tessera.rows.reads import RawRows, Read, Rows
 from tessera.rows.span import Over, bounds
+from tessera.timing import timed
 
 ANSWER = "hidden_states"
 

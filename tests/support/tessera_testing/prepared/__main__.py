@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tessera_testing.prepared.command import Command, receive
 from tessera_testing.prepared.imports import import_engine, reread, watched
-from tessera_testing.prepared.order import Order, receive
 from tessera_testing.prepared.parent import Parent
 
 _POLL_SECONDS = 0.001
@@ -27,19 +27,19 @@ _POLL_SECONDS = 0.001
 
 def main(number: int) -> None:
     """Import, say so, and become what is asked for."""
-    asked = socket.socket(fileno=number)
+    commands = socket.socket(fileno=number)
     imported = watched(import_engine)
     if len([*Path("/proc/self/task").iterdir()]) > 1:
         raise RuntimeError(f"threads run after the imports, and a fork would lose them: {threading.enumerate()}")
     gc.collect()
     gc.freeze()  # else every process would soon copy every page, for the marks that looking for garbage leaves
-    asked.send(pickle.dumps(imported))
-    become(asked, imported.written)
+    commands.send(pickle.dumps(imported))
+    become(commands, imported.written)
 
 
-def become(asked: socket.socket, written: Mapping[str, str]) -> None:
+def become(commands: socket.socket, written: Mapping[str, str]) -> None:
     """Make processes as they are asked for. It returns in them, when each has done its work."""
-    order = serve(asked, written)
+    command = serve(commands, written)
     own, of_children = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:  # a copy that stays as it is, and becomes what this process starts
         own.close()
@@ -47,26 +47,26 @@ def become(asked: socket.socket, written: Mapping[str, str]) -> None:
         return
     of_children.close()
     multiprocessing.util.spawnv_passfds = Parent(own).spawn  # type: ignore[assignment]
-    run(order)
+    run(command)
 
 
-def serve(asked: socket.socket, written: Mapping[str, str]) -> Order:
-    """Fork a process for each order, and return in that process only; end when nobody is left who could ask.
+def serve(commands: socket.socket, written: Mapping[str, str]) -> Command:
+    """Fork a process for each command, and return in that process only; end when nobody is left who could ask.
 
     Leaders of sessions that were asked for end then, too: tests that were killed have not stopped their servers.
     """
     leaders: list[int] = []
-    while received := receive(asked):
-        order, descriptors = received
+    while received := receive(commands):
+        command, descriptors = received
         if (made := fork_for_adoption()) == 0:
             for one in leaders:
                 os.close(one)
-            asked.close()
-            order.take_effect(descriptors, written)
-            return order
-        if order.own_session:
+            commands.close()
+            command.apply(descriptors, written)
+            return command
+        if command.own_session:
             leaders.append(os.pidfd_open(made))
-        asked.send(b"%d" % made)
+        commands.send(b"%d" % made)
         for one in descriptors:
             os.close(one)
     for one in leaders:
@@ -93,7 +93,7 @@ def fork_for_adoption() -> int:
     return made
 
 
-def run(order: Order) -> None:
+def run(command: Command) -> None:
     """Do what Python does with these arguments."""
     reread()
     if "numpy" in sys.modules:
@@ -101,14 +101,14 @@ def run(order: Order) -> None:
     if "sitecustomize" in sys.modules:
         importlib.reload(sys.modules["sitecustomize"])
     sys.modules["__main__"] = types.ModuleType("__main__")
-    kind, what, *rest = order.args
+    kind, what, *rest = command.args
     sys.argv = [what if kind == "-m" else kind, *rest]
     if kind == "-m":
         runpy._run_module_as_main(what)  # type: ignore[attr-defined]
     elif kind == "-c":
         exec(compile(what, "<string>", "exec"), sys.modules["__main__"].__dict__)  # noqa: S102 - as Python does
     else:
-        raise ValueError(f"cannot run {order.args}: only -m and -c")
+        raise ValueError(f"cannot run {command.args}: only -m and -c")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import IO, NamedTuple, Self
 
 from tessera.launching.command import environment
+from tessera_testing.prepared.command import Command
 from tessera_testing.prepared.imports import Imported
-from tessera_testing.prepared.order import Order
 from tessera_testing.prepared.parent import Parent
 
 PROGRAM = ("-m", "tessera_testing.prepared")
@@ -62,15 +62,15 @@ class Interpreter:
     def __init__(self, program: tuple[str, ...] = PROGRAM) -> None:
         self._program = program
         self._lock = threading.Lock()
-        self._begun: _Begun | None = None
+        self._started: _Started | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._begun is not None:
-            self._begun.socket.close()
-            self._begun.process.wait()
+        if self._started is not None:
+            self._started.socket.close()
+            self._started.process.wait()
 
     def differing(self, env: Mapping[str, str]) -> set[str]:
         """Return the variables for which a process with this environment might have imported something else."""
@@ -82,25 +82,25 @@ class Interpreter:
         Raises:
             RuntimeError: the process that has imported the engine is gone.
         """
-        order = Order(tuple(args), dict(env), str(Path.cwd()), (0, 1, 2), own_session=True)
+        command = Command(tuple(args), dict(env), str(Path.cwd()), (0, 1, 2), own_session=True)
         with Path(os.devnull).open("rb") as nothing:
-            return Forked(self._begin().parent.make(order, [nothing.fileno(), out.fileno(), out.fileno()]))
+            return Forked(self._begin().parent.make(command, [nothing.fileno(), out.fileno(), out.fileno()]))
 
-    def _begin(self) -> _Begun:
+    def _begin(self) -> _Started:
         with self._lock:
-            if self._begun is None:
-                self._begun = _start(self._program)
-            return self._begun
+            if self._started is None:
+                self._started = _start(self._program)
+            return self._started
 
 
-class _Begun(NamedTuple):
+class _Started(NamedTuple):
     process: subprocess.Popen[bytes]
     socket: socket.socket
     parent: Parent
     imported: Imported
 
 
-def _start(program: tuple[str, ...]) -> _Begun:
+def _start(program: tuple[str, ...]) -> _Started:
     """Start it, and wait for its imports.
 
     Raises:
@@ -122,4 +122,4 @@ def _start(program: tuple[str, ...]) -> _Begun:
         if not told:
             log.seek(0)
             raise RuntimeError(f"the engine was not imported:\n{log.read()[-4000:].decode(errors='replace')}")
-    return _Begun(process, ours, Parent(ours), pickle.loads(told))  # noqa: S301 - of a process of ours
+    return _Started(process, ours, Parent(ours), pickle.loads(told))  # noqa: S301 - of a process of ours

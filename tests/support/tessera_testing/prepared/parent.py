@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tessera_testing.prepared.order import Order
+from tessera_testing.prepared.command import Command
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -32,14 +32,14 @@ class Parent:
         self._prepared = prepared
         self._lock = threading.Lock()
 
-    def make(self, order: Order, descriptors: Sequence[int]) -> int:
+    def make(self, command: Command, descriptors: Sequence[int]) -> int:
         """Return the id of a new process.
 
         Raises:
             RuntimeError: the prepared process has ended.
         """
         with self._lock, _adopting():
-            order.send(self._prepared, list(descriptors))
+            command.send(self._prepared, list(descriptors))
             answer = self._prepared.recv(64)
         if not answer:
             raise RuntimeError("the process that has imported the engine is gone")
@@ -52,7 +52,7 @@ class Parent:
             return _exec(path, args, descriptors)
         numbers = tuple(sorted(map(int, descriptors)))
         python = tuple(words[words.index("-c") :])
-        return self.make(Order(python, dict(os.environ), str(Path.cwd()), numbers, own_session=False), numbers)
+        return self.make(Command(python, dict(os.environ), str(Path.cwd()), numbers, own_session=False), numbers)
 
 
 @contextmanager

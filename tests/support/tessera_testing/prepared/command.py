@@ -15,7 +15,7 @@ _OUT_OF_THE_WAY = 512
 """Descriptors are moved there before they get their numbers, so that none is written over."""
 
 
-class Order(NamedTuple):
+class Command(NamedTuple):
     """A process that runs Python.
 
     Attributes:
@@ -36,7 +36,7 @@ class Order(NamedTuple):
         """Send it, with as many descriptors as there are numbers, over a socket that keeps messages apart."""
         socket.send_fds(to, [pickle.dumps(self)], descriptors)
 
-    def take_effect(self, descriptors: list[int], written: Mapping[str, str]) -> None:
+    def apply(self, descriptors: list[int], written: Mapping[str, str]) -> None:
         """Give this process what ``exec`` would have given it, and the variables that imports have set."""
         held = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for one in descriptors]
         for one in descriptors:
@@ -51,10 +51,10 @@ class Order(NamedTuple):
         os.environ.update({**written, **self.env})
 
 
-def receive(source: socket.socket) -> tuple[Order, list[int]] | None:
-    """Wait for the next order and its descriptors; None once nobody is left who could send one."""
+def receive(source: socket.socket) -> tuple[Command, list[int]] | None:
+    """Wait for the next command and its descriptors; None once nobody is left who could send one."""
     content, descriptors, _, _ = socket.recv_fds(source, _MOST_BYTES, _MOST_DESCRIPTORS)
     if not content:
         return None
-    order: Order = pickle.loads(content)  # noqa: S301 - of the process that this one was forked for
-    return order, descriptors
+    command: Command = pickle.loads(content)  # noqa: S301 - of the process that this one was forked for
+    return command, descriptors
