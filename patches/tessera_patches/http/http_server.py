@@ -6,19 +6,14 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from sglang.srt.managers import io_struct
 from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, answer_bytes, config
-from tessera.capabilities.embed import routes as embeddings
-from tessera.capabilities.embed.inputs import Prompts
-from tessera.capabilities.embed.routes import Embed, Model
 from tessera.capabilities.fingerprints.room import VerifyRoom
+from tessera.capabilities.registry import CAPABILITIES
 from tessera.errors import (
     BadRequest,
     Described,
-    EngineRefused,
-    RequestFailed,
     StartRefused,
     TesseraError,
 )
@@ -30,19 +25,14 @@ from tessera.http.error_body import error_body, note
 from tessera.http.playground import Playground
 from tessera.http.repeated_keys import UniqueFields
 from tessera.http.schema import document, merge
-from tessera.http.vectors import Body
 from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.refusal import schedules_apart
-from tessera.rows.span import UNAVAILABLE
-from tessera.timing import timed
 from tessera_patches.core.changes import move_to_front, replace_method
 from tessera_patches.engine.model import context_length, hidden_size, vocabulary
 from tessera_patches.engine.options import options
-from tessera_patches.engine.tokenizer import longest_prompt, tokenizer_of
 from tessera_patches.fingerprints import verify as toploc
-from tessera_patches.fingerprints.whole_claims import PromptRefused
-from tessera_patches.http import info, invalid, openai, stock_routes, unserved, weight_routes
+from tessera_patches.http import embeddings, info, invalid, openai, stock_routes, unserved, weight_routes
 from tessera_patches.http.request import GenerateReqInput
 from tessera_patches.http.streams import with_first_chunk
 from tessera_patches.inject import request as inject_request
@@ -52,7 +42,7 @@ from tessera_patches.rows import answers
 GENERATING = ("/generate", "/v1/chat/completions", "/v1/completions", "/invocations", unserved.VERTEX)
 """SGLang's routes that take our fields."""
 
-OURS = ("/v1/embeddings", "/encode", "/v1/toploc/verify")
+OURS = tuple(path for capability in CAPABILITIES for path in capability.paths())
 """Routes that we answer ourselves."""
 
 logger = logging.getLogger(__name__)
@@ -125,7 +115,7 @@ def extend(http_server: Any, manager: Any) -> None:
     unserved.guard(app)
     openai.add_routes(app, http_server.validate_json_request)
     if config.active.rows:
-        add_embedding_routes(app, manager)
+        embeddings.add_routes(app, manager)
         toploc.add_routes(app, manager)
     elif manager.is_generation:
         add_refusals(app)
@@ -164,27 +154,6 @@ def add_generate(app: FastAPI, stock: Callable[..., Awaitable[Any]]) -> None:
     app.add_api_route("/generate", generate, methods=["POST", "PUT"], include_in_schema=False)
 
 
-def add_embedding_routes(app: FastAPI, manager: Any) -> None:
-    """``/v1/embeddings`` and ``/encode``; SGLang's own can be answered by servers of embedding models only."""
-    flags, hidden = config.flags, hidden_size(manager)
-    if (flags.embeddings_dimensions or 0) > hidden:
-        raise StartRefused(f"--embeddings-dimensions {flags.embeddings_dimensions} is above {hidden}, this model's")
-    names = (manager.served_model_name, hidden, vocabulary(manager))
-    rest = (manager.lora_ref_cache, longest_prompt(manager) - 1, tokenizer_of(manager))
-    model = Model(*names, flags.embed_options, flags.embeddings_text_only, *rest)
-
-    async def v1_embeddings(request: Request) -> Response:
-        with timed("/v1/embeddings"):
-            return _respond(await embeddings.openai(request, _embed(manager, request, "input"), model))
-
-    async def encode(request: Request) -> Response:
-        with timed("/encode"):
-            return _respond(await embeddings.encode(request, _embed(manager, request, "text"), model))
-
-    app.add_api_route("/v1/embeddings", v1_embeddings, methods=["POST"], include_in_schema=False)
-    app.add_api_route("/encode", encode, methods=["POST", "PUT"], include_in_schema=False)
-
-
 def add_refusals(app: FastAPI) -> None:
     """On a server without rows our routes name the flag; SGLang's own name one for models of another kind."""
 
@@ -192,7 +161,7 @@ def add_refusals(app: FastAPI) -> None:
         flags = "only on a server started with --enable-return-hidden-states or --toploc-verification"
         raise BadRequest(request.url.path, Described("a request"), flags)
 
-    for path in ("/v1/embeddings", "/encode", "/v1/toploc/verify"):
+    for path in OURS:
         app.add_api_route(path, refuse, methods=["POST", "PUT"], include_in_schema=False)
 
 
@@ -213,43 +182,6 @@ def publish_schema(app: FastAPI, *, adapters: bool) -> None:
         return app.openapi_schema
 
     replace_method(app, "openapi", openapi)  # FastAPI's documented way
-
-
-def _embed(manager: Any, request: Request, field: str) -> Embed:
-    async def embed(prompts: Prompts, options: dict[str, Any]) -> list[dict[str, Any]]:
-        obj = io_struct.GenerateReqInput(
-            **prompts,
-            sampling_params={"max_new_tokens": 0},
-            return_embedding=options or True,
-            return_toploc_fingerprints=False,
-        )
-        try:
-            answers = await anext(manager.generate_request(obj, request))
-        except ValueError as error:
-            at = _place(error, prompts)
-            raise EngineRefused(str(error), None if at is None else f"{field}[{at}]") from error
-        metas = [answer["meta_info"] for answer in answers]
-        for meta in metas:
-            if UNAVAILABLE in meta:
-                raise RequestFailed(*meta[UNAVAILABLE].split(": ", 1))
-        return metas
-
-    return embed
-
-
-def _place(error: ValueError, prompts: Prompts) -> int | None:
-    """Which of the prompts SGLang refused: it does not say."""
-    if not isinstance(error, PromptRefused):
-        return None
-    each = prompts.get("input_ids") or prompts["text"]
-    return next((i for i, prompt in enumerate(each) if prompt is error.prompt), None)
-
-
-def _respond(answer: dict[str, Any] | Body) -> Response:
-    if isinstance(answer, Body):
-        return Response(answer.content, media_type=answer.media_type, headers=answer.headers)
-    response: Response = orjson_response(answer)
-    return response
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
