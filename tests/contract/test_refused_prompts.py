@@ -14,7 +14,7 @@ from sglang.srt.runtime_context import get_context
 
 from tessera.errors import EngineRefused
 from tessera_patches.fingerprints.whole_claims import check_claim
-from tessera_patches.http import http_server
+from tessera_patches.http import embeddings
 
 CONTEXT = 4096
 
@@ -67,7 +67,7 @@ def test_a_refusal_has_the_prompts_own_length(reserved: int, length: int, new: i
 def test_the_item_is_named(monkeypatch: pytest.MonkeyPatch, reserved: int) -> None:
     """The first that is too long, with what is reserved for drafts."""
     monkeypatch.setattr(io_struct, "GenerateReqInput", SimpleNamespace)
-    embed = http_server._embed(manager(reserved), None, "text")  # type: ignore[arg-type]
+    embed = embeddings._embed(manager(reserved), None, "text")  # type: ignore[arg-type]
 
     async def embedded() -> object:
         return await embed({"text": ["a", "b" * (CONTEXT - reserved), "c" * CONTEXT]}, {})
