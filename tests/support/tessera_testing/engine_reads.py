@@ -69,7 +69,8 @@ def _with_bases(
     node: ast.ClassDef, classes: dict[str, ast.ClassDef], imported: dict[str, str]
 ) -> tuple[set[str], list[str]]:
     """What a class defines, with those of its module that it extends; SGLang's classes that these extend."""
-    own, paths = _members(node), []
+    own = _members(node)
+    paths: list[str] = []
     for base in node.bases:
         text = ast.unparse(base)
         if text in classes:
