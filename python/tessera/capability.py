@@ -207,7 +207,7 @@ class Capability(Generic[F, O]):
             and self.name not in request.server.always
         ):
             return []
-        fields: F = read(request.fields, self.fields)  # type: ignore[assignment]
+        fields: F = read(request.fields, self.fields, request.where)  # type: ignore[assignment]
         if self.needs and not request.server.rows:
             self.refuse(request.fields)
             return []

@@ -5,6 +5,7 @@ the same declaration (`tessera.http.schema`).
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
@@ -19,18 +20,19 @@ E = TypeVar("E", bound=Enum)
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def read(given: Mapping[str, object], fields: type[S]) -> S:
+def read(given: Mapping[str, object], fields: type[S], where: str = "") -> S:
     """Check the top-level fields of a request.
 
     Args:
         given: values by name; a field that is missing or None has its default.
         fields: their declaration.
+        where: what stands before their names in messages.
 
     Raises:
         BadRequest: a value is not allowed.
     """
     own = {name: value for name, value in given.items() if value is not None and name in fields.__struct_fields__}
-    return _struct("", own, _declared(fields))  # type: ignore[no-any-return]
+    return _struct(where, own, _declared(fields))  # type: ignore[no-any-return]
 
 
 def choice(field: str, enum: type[E], value: object) -> E:
@@ -94,9 +96,8 @@ def _declared(struct: type[msgspec.Struct]) -> kinds.StructType:
     return found
 
 
-def _struct(field: str, value: Mapping[str, object], kind: kinds.StructType) -> Any:
-    known_keys(field, value, [own.name for own in kind.fields])
-    prefix = f"{field}." if field else ""
+def _struct(prefix: str, value: Mapping[str, object], kind: kinds.StructType) -> Any:
+    known_keys(prefix.removesuffix("."), value, kind.cls.__struct_fields__)
     found = {
         own.name: _read(f"{prefix}{own.name}", value.get(own.name), own.type)
         for own in kind.fields
@@ -120,12 +121,14 @@ def _read(field: str, value: object, kind: kinds.Type) -> Any:  # noqa: C901, PL
                 if _is(value, one):
                     return _read(field, value, one)
         case kinds.StructType() if isinstance(value, dict):
-            return _struct(field, value, kind)
+            return _struct(f"{field}.", value, kind)
         case kinds.EnumType(cls=enum):
             return choice(field, enum, value)
-        case kinds.IntType(ge=least, le=most):
-            return integer(field, value, least or 0, most)
+        case kinds.LiteralType(values=values) if _is(value, kind):
+            return values[values.index(value)]
         case kinds.VarTupleType(item_type=item) if isinstance(value, list) and _is(value, kind):
+            if isinstance(item, kinds.IntType) and _are(value, item):
+                return tuple(value)
             return tuple(_read(f"{field}[{i}]", own, item) for i, own in enumerate(value))
         case kinds.StrType() if isinstance(value, str) and _is(value, kind):
             return text(field, value)
@@ -134,9 +137,16 @@ def _read(field: str, value: object, kind: kinds.Type) -> Any:  # noqa: C901, PL
     raise BadRequest(field, value, _allowed(kind))
 
 
+def _are(values: list[Any], kind: kinds.IntType) -> bool:
+    """Whether all are such integers, in few passes of C: there may be many."""
+    return {*map(type, values)} == {int} and _is(min(values), kind) and _is(max(values), kind)
+
+
 def _is(value: object, kind: kinds.Type) -> bool:  # noqa: C901, PLR0911 - a case for each kind of type
     """Whether it is the kind of JSON value that is declared; whether an object's or a list's own values are is open."""
     match kind:
+        case kinds.Metadata(extra_json_schema={"minProperties": least}):
+            return isinstance(value, dict) and len(value) >= least
         case kinds.Metadata(type=inner):
             return _is(value, inner)
         case kinds.UnionType(types=each):
@@ -145,10 +155,13 @@ def _is(value: object, kind: kinds.Type) -> bool:  # noqa: C901, PLR0911 - a cas
             return value is None
         case kinds.BoolType():
             return isinstance(value, bool)
-        case kinds.IntType():
-            return isinstance(value, int) and not isinstance(value, bool)
+        case kinds.IntType(ge=least, le=most):
+            return type(value) is int and (least or 0) <= value <= (value if most is None else most)
+        case kinds.FloatType(ge=least, le=most):
+            finite = type(value) in {int, float} and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+            return finite and (least is None or least <= value) and (most is None or value <= most)  # type: ignore[operator]
         case kinds.LiteralType(values=values):
-            return isinstance(value, str) and value in values
+            return not isinstance(value, bool) and value in values
         case kinds.StrType(min_length=least, max_length=most) | kinds.VarTupleType(min_length=least, max_length=most):
             of_kind = isinstance(value, str if isinstance(kind, kinds.StrType) else list)
             return of_kind and (least or 0) <= len(value) <= (len(value) if most is None else most)  # type: ignore[arg-type]
@@ -165,6 +178,10 @@ def _allowed(kind: kinds.Type) -> str:  # noqa: C901, PLR0911 - a case for each 
             return "true | false"
         case kinds.IntType(ge=least, le=most):
             return _bounded("an integer,", least or 0, most)
+        case kinds.FloatType(ge=least, le=most):
+            return f"a number, {least:g} to {most:g}"
+        case kinds.LiteralType(values=values):
+            return " | ".join(map(json.dumps, values))
         case kinds.StrType(min_length=least, max_length=most):
             return _bounded("a text of", least or 0, most, " characters")
         case kinds.StructType(fields=fields):
@@ -190,8 +207,6 @@ def _either(each: Sequence[kinds.Type]) -> str:
         match one:
             case kinds.BoolType():
                 shown[:0] = ["true", "false"]
-            case kinds.LiteralType(values=values):
-                shown += map(json.dumps, values)
             case _:
                 shown.append(_allowed(one))
     return f"{', '.join(shown[:-1])}, or {shown[-1]}"

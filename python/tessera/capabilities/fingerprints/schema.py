@@ -1,9 +1,11 @@
 """The OpenAPI of fingerprints: fields of requests, and ``/v1/toploc/verify``."""
 
+import msgspec
+
 from tessera.capabilities.fingerprints.sampling import SamplingStatistics
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
-from tessera.capabilities.inject.schema import overrides_field
+from tessera.capabilities.inject.options import InjectFields
 from tessera.http.adapters import FIELD as ADAPTER_FIELD
 from tessera.limits import MAX_CLAIMS, MAX_FINGERPRINTS, MAX_NONCE_CHARACTERS
 from tessera.schema_parts import ADAPTER, TEXT, Schema, integer, obj, or_null, ref, with_meanings
@@ -11,6 +13,8 @@ from tessera.schema_parts import ADAPTER, TEXT, Schema, integer, obj, or_null, r
 _TEXTS: Schema = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": MAX_FINGERPRINTS}
 _NONCE: Schema = or_null({**TEXT, "minLength": 1, "maxLength": MAX_NONCE_CHARACTERS})
 _NUMBER: Schema = {"type": "number"}
+_INJECT = msgspec.json.schema_components([InjectFields], ref_template="#/components/schemas/Tessera{name}")[1]
+_OVERRIDES: Schema = _INJECT["InjectFields"]["properties"][OVERRIDES_FIELD]
 _LARGEST_SEED = 2**63 - 1
 _MEANINGS = {
     "input_ids": "token ids of the prompt",
@@ -72,6 +76,6 @@ def _claim(ids: Schema, own: Schema, required: list[str]) -> Schema:
         "output_ids": {**ids, "minItems": 0},
         "sampling": or_null(obj(sampling, [])),
         ADAPTER_FIELD: ADAPTER,
-        OVERRIDES_FIELD: overrides_field(),
+        OVERRIDES_FIELD: _OVERRIDES,
     }
     return obj(with_meanings(common | own, _MEANINGS), ["input_ids", "output_ids", *required])
