@@ -5,8 +5,9 @@ the same declaration (`tessera.http.schema`).
 """
 
 import json
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
@@ -18,6 +19,10 @@ from tessera.errors import BadRequest
 
 E = TypeVar("E", bound=Enum)
 S = TypeVar("S", bound=msgspec.Struct)
+_Fits = Callable[[Any], bool]
+_Read = Callable[[str, Any], Any]
+"""From a field's name and its value."""
+_LARGEST = sys.float_info.max
 
 
 def read(given: Mapping[str, object], fields: type[S], where: str = "") -> S:
@@ -32,7 +37,7 @@ def read(given: Mapping[str, object], fields: type[S], where: str = "") -> S:
         BadRequest: a value is not allowed.
     """
     own = {name: value for name, value in given.items() if value is not None and name in fields.__struct_fields__}
-    return _struct(where, own, _declared(fields))  # type: ignore[no-any-return]
+    return _declared(fields)(where.removesuffix("."), own)  # type: ignore[no-any-return]
 
 
 def choice(field: str, enum: type[E], value: object) -> E:
@@ -89,87 +94,99 @@ def known_keys(field: str, value: Mapping[str, object], keys: Sequence[str]) -> 
 
 
 @cache
-def _declared(struct: type[msgspec.Struct]) -> kinds.StructType:
+def _declared(struct: type[msgspec.Struct]) -> _Read:
     found = kinds.type_info(struct)
     if not isinstance(found, kinds.StructType):
         raise TypeError(f"{struct} is not a declaration of fields")
-    return found
+    return _object(found)
 
 
-def _struct(prefix: str, value: Mapping[str, object], kind: kinds.StructType) -> Any:
-    known_keys(prefix.removesuffix("."), value, kind.cls.__struct_fields__)
-    found = {
-        own.name: _read(f"{prefix}{own.name}", value.get(own.name), own.type)
-        for own in kind.fields
-        if own.name in value or own.required
-    }
-    return kind.cls(**found)
+def _object(kind: kinds.StructType) -> _Read:
+    fields = [(own.name, own.required, _reader(own.type)[1]) for own in kind.fields]
+
+    def read_object(field: str, value: dict[str, Any]) -> Any:
+        known_keys(field, value, kind.cls.__struct_fields__)
+        prefix = f"{field}." if field else ""
+        given = ((name, own) for name, required, own in fields if required or name in value)
+        return kind.cls(**{name: own(f"{prefix}{name}", value.get(name)) for name, own in given})
+
+    return read_object
 
 
-def _read(field: str, value: object, kind: kinds.Type) -> Any:  # noqa: C901, PLR0911, PLR0912 - a case for each kind of type
+def _reader(kind: kinds.Type) -> tuple[_Fits, _Read]:  # noqa: C901, PLR0911 - a case for each kind of type
+    """Whether a value is of this kind, but for what an object or a list holds; and what reads it, or refuses it."""
     match kind:
-        case kinds.AnyType():
-            return value
-        case kinds.Metadata(type=inner, extra={"allowed": allowed}):
-            if _is(value, inner):
-                return _read(field, value, inner)
-            raise BadRequest(field, value, str(allowed))
         case kinds.Metadata(type=inner):
-            return _read(field, value, inner)
-        case kinds.UnionType(types=each):
-            for one in each:
-                if _is(value, one):
-                    return _read(field, value, one)
-        case kinds.StructType() if isinstance(value, dict):
-            return _struct(f"{field}.", value, kind)
-        case kinds.EnumType(cls=enum):
-            return choice(field, enum, value)
-        case kinds.LiteralType(values=values) if _is(value, kind):
-            return values[values.index(value)]
-        case kinds.VarTupleType(item_type=item) if isinstance(value, list) and _is(value, kind):
-            if isinstance(item, kinds.IntType) and _are(value, item):
-                return tuple(value)
-            return tuple(_read(f"{field}[{i}]", own, item) for i, own in enumerate(value))
-        case kinds.StrType() if isinstance(value, str) and _is(value, kind):
-            return text(field, value)
-        case _ if _is(value, kind):
-            return value
-    raise BadRequest(field, value, _allowed(kind))
-
-
-def _are(values: list[Any], kind: kinds.IntType) -> bool:
-    """Whether all are such integers, in few passes of C: there may be many."""
-    return {*map(type, values)} == {int} and _is(min(values), kind) and _is(max(values), kind)
-
-
-def _is(value: object, kind: kinds.Type) -> bool:  # noqa: C901, PLR0911 - a case for each kind of type
-    """Whether it is the kind of JSON value that is declared; whether an object's or a list's own values are is open."""
-    match kind:
-        case kinds.Metadata(extra_json_schema={"minProperties": least}):
-            return isinstance(value, dict) and len(value) >= least
-        case kinds.Metadata(type=inner):
-            return _is(value, inner)
-        case kinds.UnionType(types=each):
-            return any(_is(value, one) for one in each)
-        case kinds.NoneType():
-            return value is None
-        case kinds.BoolType():
-            return isinstance(value, bool)
-        case kinds.IntType(ge=least, le=most):
-            return type(value) is int and (least or 0) <= value <= (value if most is None else most)
-        case kinds.FloatType(ge=least, le=most):
-            finite = type(value) in {int, float} and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
-            return finite and (least is None or least <= value) and (most is None or value <= most)  # type: ignore[operator]
-        case kinds.LiteralType(values=values):
-            return not isinstance(value, bool) and value in values
-        case kinds.StrType(min_length=least, max_length=most) | kinds.VarTupleType(min_length=least, max_length=most):
-            of_kind = isinstance(value, str if isinstance(kind, kinds.StrType) else list)
-            return of_kind and (least or 0) <= len(value) <= (len(value) if most is None else most)  # type: ignore[arg-type]
-        case kinds.EnumType():
-            return isinstance(value, str)
+            fits, then = _reader(inner)
+            if least := (kind.extra_json_schema or {}).get("minProperties"):
+                return _refusing(kind, lambda value: isinstance(value, dict) and len(value) >= least, then)
+            return _refusing(kind, fits, then) if "allowed" in (kind.extra or {}) else (fits, then)
+        case kinds.UnionType(types=types):
+            return _either_of([_reader(one) for one in types], _allowed(kind))
         case kinds.StructType():
-            return isinstance(value, dict)
-    return isinstance(kind, kinds.AnyType)
+            return _refusing(kind, lambda value: isinstance(value, dict), _object(kind))
+        case kinds.EnumType(cls=enum):
+            members = {member.value: member for member in enum}
+            return _refusing(kind, lambda value: isinstance(value, str) and value in members, lambda _, v: members[v])
+        case kinds.LiteralType(values=values):
+            fits = lambda value: not isinstance(value, bool) and value in values  # noqa: E731
+            return _refusing(kind, fits, lambda _, value: values[values.index(value)])
+        case kinds.VarTupleType(item_type=item):
+            return _refusing(kind, _sized(list, kind), _several(item))
+        case kinds.StrType():
+            return _refusing(kind, _sized(str, kind), text)
+        case kinds.IntType(ge=least, le=most):
+            return _refusing(kind, _between({int}, least or 0, math.inf if most is None else most))
+        case kinds.FloatType(ge=least, le=most):
+            return _refusing(
+                kind, _between({int, float}, -_LARGEST if least is None else least, _LARGEST if most is None else most)
+            )
+        case kinds.BoolType():
+            return _refusing(kind, lambda value: isinstance(value, bool))
+        case kinds.NoneType():
+            return _refusing(kind, lambda value: value is None)
+    return lambda _: True, lambda _, value: value
+
+
+def _refusing(kind: kinds.Type, fits: _Fits, then: _Read = lambda _, value: value) -> tuple[_Fits, _Read]:
+    allowed = _allowed(kind)
+
+    def read_value(field: str, value: Any) -> Any:
+        if fits(value):
+            return then(field, value)
+        raise BadRequest(field, value, allowed)
+
+    return fits, read_value
+
+
+def _either_of(each: Sequence[tuple[_Fits, _Read]], allowed: str) -> tuple[_Fits, _Read]:
+    def read_first(field: str, value: Any) -> Any:
+        for fits, own in each:
+            if fits(value):
+                return own(field, value)
+        raise BadRequest(field, value, allowed)
+
+    return lambda value: any(fits(value) for fits, _ in each), read_first
+
+
+def _several(item: kinds.Type) -> _Read:
+    fits, own = _reader(item)
+
+    def read_list(field: str, value: list[Any]) -> tuple[Any, ...]:
+        if isinstance(item, kinds.IntType) and {*map(type, value)} == {int} and fits(min(value)) and fits(max(value)):
+            return tuple(value)  # there may be many
+        return tuple(own(f"{field}[{i}]", one) for i, one in enumerate(value))
+
+    return read_list
+
+
+def _between(types: set[type], least: float, most: float) -> _Fits:
+    return lambda value: type(value) in types and least <= value <= most  # NaN is nowhere
+
+
+def _sized(of: type, kind: kinds.StrType | kinds.VarTupleType) -> _Fits:
+    least, most = kind.min_length or 0, math.inf if kind.max_length is None else kind.max_length
+    return lambda value: isinstance(value, of) and least <= len(value) <= most
 
 
 def _allowed(kind: kinds.Type) -> str:  # noqa: C901, PLR0911 - a case for each kind of type
@@ -178,6 +195,8 @@ def _allowed(kind: kinds.Type) -> str:  # noqa: C901, PLR0911 - a case for each 
             return "true | false"
         case kinds.IntType(ge=least, le=most):
             return _bounded("an integer,", least or 0, most)
+        case kinds.FloatType(ge=None):
+            return "a finite number"
         case kinds.FloatType(ge=least, le=most):
             return f"a number, {least:g} to {most:g}"
         case kinds.LiteralType(values=values):

@@ -10,7 +10,6 @@ from sglang.srt.entrypoints import http_server
 from sglang.srt.entrypoints.openai import protocol
 from sglang.srt.managers import io_struct
 
-from tessera.capabilities.fingerprints import claims, sampling
 from tessera.http.schema import INFORMING, STOCK_REQUESTS, document, merge, request_fields
 from tessera_patches.http import openai, request
 from tessera_patches.http.http_server import GENERATING
@@ -35,15 +34,6 @@ def names(of: Any) -> set[str]:
 def test_fields(ours: Any, stock: Any) -> None:
     """Of the three requests that we extend."""
     assert set(request_fields(stock.__name__)) == (names(ours) - names(stock)) | CHANGED
-
-
-def test_keys() -> None:
-    """Of claims."""
-    schemas = document()["components"]["schemas"]
-    claim = [set(one["properties"]) for one in schemas["ToplocClaim"]["anyOf"]]
-    assert claim[0] | claim[1] == set(claims.KEYS)
-    told = schemas["ToplocClaim"]["anyOf"][0]["properties"]["sampling"]["anyOf"][0]
-    assert set(told["properties"]) == set(sampling.KEYS)
 
 
 def test_each_field_has_a_meaning() -> None:

@@ -71,7 +71,7 @@ EXCEEDED: dict[str, Callable[[], object]] = {
     "MAX_CLAIMS": lambda: asyncio.run(claims.verify(Claims(), _no_engine, 8, 32)),
     "MAX_FINGERPRINTS": lambda: fingerprint_options.parse_claim("f", ["x"] * 32_769, 128, limits.MAX_FINGERPRINTS),
     "MAX_INPUTS": lambda: body.strings("input", ["x"] * (limits.MAX_INPUTS + 1)),
-    "MAX_NONCE_CHARACTERS": lambda: fingerprint_options.nonce("x" * (limits.MAX_NONCE_CHARACTERS + 1)),
+    "MAX_NONCE_CHARACTERS": lambda: read({"toploc_nonce": "x" * 129}, fingerprint_options.FingerprintFields),
     "MAX_OVERRIDES": lambda: read({OVERRIDES: [VECTOR] * (limits.MAX_OVERRIDES + 1)}, InjectFields),
     "MAX_POSITIONS": lambda: read(TOO_MANY, StateFields),
     "MAX_SAMPLES": lambda: request_fields._check_samples({"n": 2}, limits.MAX_SAMPLES // 2 + 1),

@@ -1,11 +1,23 @@
 """Which adapter (LoRA) a request names: as SGLang's routes take it, and 400 where the answer would be another's."""
 
 from collections.abc import Collection
+from typing import Annotated
+
+from msgspec import Meta
 
 from tessera.errors import BadRequest
 
 FIELD = "lora_path"
 MODEL = "model"
+
+Adapter = Annotated[
+    str | None,
+    Meta(
+        description="name of an adapter (LoRA) that the server has loaded",
+        extra={"allowed": "the name of a loaded adapter"},
+    ),
+]
+"""None is the model without any, and so is an empty text on SGLang's routes."""
 
 
 def named(field: str, value: object) -> str | None:

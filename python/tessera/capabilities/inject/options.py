@@ -72,10 +72,7 @@ class Override(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mode: Annotated[Mode, Meta(description="put in place of the token's embedding, or added to it")] = Mode.REPLACE
     scale: Annotated[
         float | Literal["norm-matched"] | None,
-        Meta(
-            description="a factor, or norm-matched: each vector gets the length of the embedding that it meets",
-            extra={"allowed": "a finite number, or norm-matched"},
-        ),
+        Meta(description="a factor, or norm-matched: each vector gets the length of the embedding that it meets"),
     ] = None
     expect_neighbours: Annotated[
         Annotated[Neighbours, Meta(extra_json_schema={"minProperties": 1})] | None,
