@@ -7,7 +7,7 @@ the same declaration (`tessera.http.schema`).
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
@@ -118,8 +118,8 @@ def _reader(kind: kinds.Type) -> tuple[_Fits, _Read]:  # noqa: C901, PLR0911 - a
     match kind:
         case kinds.Metadata(type=inner):
             fits, then = _reader(inner)
-            if least := (kind.extra_json_schema or {}).get("minProperties"):
-                return _refusing(kind, lambda value: isinstance(value, dict) and len(value) >= least, then)
+            if fewest := (kind.extra_json_schema or {}).get("minProperties", 0):
+                return _refusing(kind, lambda value: isinstance(value, dict) and len(value) >= fewest, then)
             return _refusing(kind, fits, then) if "allowed" in (kind.extra or {}) else (fits, then)
         case kinds.UnionType(types=types):
             return _either_of([_reader(one) for one in types], _allowed(kind))
@@ -184,7 +184,7 @@ def _between(types: set[type], least: float, most: float) -> _Fits:
     return lambda value: type(value) in types and least <= value <= most  # NaN is nowhere
 
 
-def _sized(of: type, kind: kinds.StrType | kinds.VarTupleType) -> _Fits:
+def _sized(of: type[Sized], kind: kinds.StrType | kinds.VarTupleType) -> _Fits:
     least, most = kind.min_length or 0, math.inf if kind.max_length is None else kind.max_length
     return lambda value: isinstance(value, of) and least <= len(value) <= most
 
