@@ -46,12 +46,6 @@ def values(enum: type[Any]) -> list[str]:
     return [member.value for member in enum]
 
 
-ADAPTER: Schema = {
-    **or_null({**TEXT, "minLength": 1}),
-    "description": "name of an adapter (LoRA) that the server has loaded",
-}
-
-
 def ref(name: str) -> Schema:
     """A reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}

@@ -10,13 +10,9 @@ from tessera.errors import BadRequest
 FIELD = "lora_path"
 MODEL = "model"
 
-Adapter = Annotated[
-    str | None,
-    Meta(
-        description="name of an adapter (LoRA) that the server has loaded",
-        extra={"allowed": "the name of a loaded adapter"},
-    ),
-]
+MEANING = "name of an adapter (LoRA) that the server has loaded"
+
+Adapter = Annotated[str | None, Meta(description=MEANING, extra={"allowed": "the name of a loaded adapter"})]
 """None is the model without any, and so is an empty text on SGLang's routes."""
 
 

@@ -4,21 +4,9 @@ from tessera.capabilities.embed.inputs import GENERATION_PROMPT, MESSAGES, TRUNC
 from tessera.capabilities.embed.options import APPLIED, Encoding, Pooling
 from tessera.capabilities.embed.routes import ON_ERROR
 from tessera.http.adapters import FIELD as ADAPTER_FIELD
-from tessera.http.adapters import MODEL
+from tessera.http.adapters import MEANING, MODEL
 from tessera.limits import MAX_INPUTS
-from tessera.schema_parts import (
-    ADAPTER,
-    TEXT,
-    Schema,
-    integer,
-    obj,
-    only,
-    operation,
-    or_null,
-    ref,
-    values,
-    with_meanings,
-)
+from tessera.schema_parts import Schema, integer, obj, only, operation, or_null, ref, values, with_meanings
 
 TAG = "embeddings"
 
@@ -105,8 +93,9 @@ def _adapter_fields(*, named: bool) -> dict[str, Schema]:
     """What names an adapter; on a server that has none nothing may."""
     model = {"description": "name:adapter names an adapter (LoRA) that is loaded; any other name is not looked at"}
     if named:
-        return {MODEL: model, ADAPTER_FIELD: ADAPTER}
-    return {MODEL: {**model, "not": {**TEXT, "pattern": r":.*\S"}}, ADAPTER_FIELD: {"type": "null"}}
+        name = {"type": "string", "minLength": 1}
+        return {MODEL: model, ADAPTER_FIELD: {**or_null(name), "description": MEANING}}
+    return {MODEL: {**model, "not": {"type": "string", "pattern": r":.*\S"}}, ADAPTER_FIELD: {"type": "null"}}
 
 
 def _embeddings() -> Schema:
