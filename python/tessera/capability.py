@@ -147,6 +147,7 @@ class Capability(Generic[F, O]):
         name: of its folder.
         fields: the request's fields. ``extra={"generate": True}`` of one keeps it off OpenAI's routes,
             ``extra={"stock": True}`` says that SGLang has it too.
+        bodies: the bodies of its own routes, and what of them has a name of its own in the OpenAPI.
         listed: those fields that may be a list, with one value for each prompt.
         options: what of them goes to the scheduler, as text.
         answers: the fields of the answer, and where they go on OpenAI's routes.
@@ -160,6 +161,7 @@ class Capability(Generic[F, O]):
 
     name: ClassVar[str]
     fields: ClassVar[type[msgspec.Struct]]
+    bodies: ClassVar[tuple[type[msgspec.Struct], ...]] = ()
     listed: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[type[Any]]
     answers: ClassVar[Mapping[str, Place]] = {}
@@ -207,7 +209,7 @@ class Capability(Generic[F, O]):
             and self.name not in request.server.always
         ):
             return []
-        fields: F = read(request.fields, self.fields)  # type: ignore[assignment]
+        fields: F = read(request.fields, self.fields, request.where)  # type: ignore[assignment]
         if self.needs and not request.server.rows:
             self.refuse(request.fields)
             return []
@@ -316,7 +318,7 @@ class Capability(Generic[F, O]):
         """Complete the OpenAPI components of its fields, in place: a model's limits, and what its routes need.
 
         Args:
-            schemas: by name, those of `fields` among them, which begin with "Tessera".
+            schemas: by name, those of `fields` among them, which begin with "Tessera", and those of `bodies`.
             hidden_size: H; None leaves out what depends on it.
             vocabulary: how many token ids there are; likewise.
             adapters: whether the server may have some loaded.

@@ -5,7 +5,9 @@ the same declaration (`tessera.http.schema`).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence, Sized
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
@@ -17,20 +19,25 @@ from tessera.errors import BadRequest
 
 E = TypeVar("E", bound=Enum)
 S = TypeVar("S", bound=msgspec.Struct)
+_Fits = Callable[[Any], bool]
+_Read = Callable[[str, Any], Any]
+"""From a field's name and its value."""
+_LARGEST = sys.float_info.max
 
 
-def read(given: Mapping[str, object], fields: type[S]) -> S:
+def read(given: Mapping[str, object], fields: type[S], where: str = "") -> S:
     """Check the top-level fields of a request.
 
     Args:
         given: values by name; a field that is missing or None has its default.
         fields: their declaration.
+        where: what stands before their names in messages.
 
     Raises:
         BadRequest: a value is not allowed.
     """
     own = {name: value for name, value in given.items() if value is not None and name in fields.__struct_fields__}
-    return _struct("", own, _declared(fields))  # type: ignore[no-any-return]
+    return _declared(fields)(where.removesuffix("."), own)  # type: ignore[no-any-return]
 
 
 def choice(field: str, enum: type[E], value: object) -> E:
@@ -87,76 +94,99 @@ def known_keys(field: str, value: Mapping[str, object], keys: Sequence[str]) -> 
 
 
 @cache
-def _declared(struct: type[msgspec.Struct]) -> kinds.StructType:
+def _declared(struct: type[msgspec.Struct]) -> _Read:
     found = kinds.type_info(struct)
     if not isinstance(found, kinds.StructType):
         raise TypeError(f"{struct} is not a declaration of fields")
-    return found
+    return _object(found)
 
 
-def _struct(field: str, value: Mapping[str, object], kind: kinds.StructType) -> Any:
-    known_keys(field, value, [own.name for own in kind.fields])
-    prefix = f"{field}." if field else ""
-    found = {
-        own.name: _read(f"{prefix}{own.name}", value.get(own.name), own.type)
-        for own in kind.fields
-        if own.name in value or own.required
-    }
-    return kind.cls(**found)
+def _object(kind: kinds.StructType) -> _Read:
+    fields = [(own.name, own.required, _reader(own.type)[1]) for own in kind.fields]
+
+    def read_object(field: str, value: dict[str, Any]) -> Any:
+        known_keys(field, value, kind.cls.__struct_fields__)
+        prefix = f"{field}." if field else ""
+        given = ((name, own) for name, required, own in fields if required or name in value)
+        return kind.cls(**{name: own(f"{prefix}{name}", value.get(name)) for name, own in given})
+
+    return read_object
 
 
-def _read(field: str, value: object, kind: kinds.Type) -> Any:  # noqa: C901, PLR0911, PLR0912 - a case for each kind of type
-    match kind:
-        case kinds.AnyType():
-            return value
-        case kinds.Metadata(type=inner, extra={"allowed": allowed}):
-            if _is(value, inner):
-                return _read(field, value, inner)
-            raise BadRequest(field, value, str(allowed))
-        case kinds.Metadata(type=inner):
-            return _read(field, value, inner)
-        case kinds.UnionType(types=each):
-            for one in each:
-                if _is(value, one):
-                    return _read(field, value, one)
-        case kinds.StructType() if isinstance(value, dict):
-            return _struct(field, value, kind)
-        case kinds.EnumType(cls=enum):
-            return choice(field, enum, value)
-        case kinds.IntType(ge=least, le=most):
-            return integer(field, value, least or 0, most)
-        case kinds.VarTupleType(item_type=item) if isinstance(value, list) and _is(value, kind):
-            return tuple(_read(f"{field}[{i}]", own, item) for i, own in enumerate(value))
-        case kinds.StrType() if isinstance(value, str) and _is(value, kind):
-            return text(field, value)
-        case _ if _is(value, kind):
-            return value
-    raise BadRequest(field, value, _allowed(kind))
-
-
-def _is(value: object, kind: kinds.Type) -> bool:  # noqa: C901, PLR0911 - a case for each kind of type
-    """Whether it is the kind of JSON value that is declared; whether an object's or a list's own values are is open."""
+def _reader(kind: kinds.Type) -> tuple[_Fits, _Read]:  # noqa: C901, PLR0911 - a case for each kind of type
+    """Whether a value is of this kind, but for what an object or a list holds; and what reads it, or refuses it."""
     match kind:
         case kinds.Metadata(type=inner):
-            return _is(value, inner)
-        case kinds.UnionType(types=each):
-            return any(_is(value, one) for one in each)
-        case kinds.NoneType():
-            return value is None
-        case kinds.BoolType():
-            return isinstance(value, bool)
-        case kinds.IntType():
-            return isinstance(value, int) and not isinstance(value, bool)
-        case kinds.LiteralType(values=values):
-            return isinstance(value, str) and value in values
-        case kinds.StrType(min_length=least, max_length=most) | kinds.VarTupleType(min_length=least, max_length=most):
-            of_kind = isinstance(value, str if isinstance(kind, kinds.StrType) else list)
-            return of_kind and (least or 0) <= len(value) <= (len(value) if most is None else most)  # type: ignore[arg-type]
-        case kinds.EnumType():
-            return isinstance(value, str)
+            fits, then = _reader(inner)
+            if fewest := (kind.extra_json_schema or {}).get("minProperties", 0):
+                return _refusing(kind, lambda value: isinstance(value, dict) and len(value) >= fewest, then)
+            return _refusing(kind, fits, then) if "allowed" in (kind.extra or {}) else (fits, then)
+        case kinds.UnionType(types=types):
+            return _either_of([_reader(one) for one in types], _allowed(kind))
         case kinds.StructType():
-            return isinstance(value, dict)
-    return isinstance(kind, kinds.AnyType)
+            return _refusing(kind, lambda value: isinstance(value, dict), _object(kind))
+        case kinds.EnumType(cls=enum):
+            members = {member.value: member for member in enum}
+            return _refusing(kind, lambda value: isinstance(value, str) and value in members, lambda _, v: members[v])
+        case kinds.LiteralType(values=values):
+            fits = lambda value: not isinstance(value, bool) and value in values  # noqa: E731
+            return _refusing(kind, fits, lambda _, value: values[values.index(value)])
+        case kinds.VarTupleType(item_type=item):
+            return _refusing(kind, _sized(list, kind), _several(item))
+        case kinds.StrType():
+            return _refusing(kind, _sized(str, kind), text)
+        case kinds.IntType(ge=least, le=most):
+            return _refusing(kind, _between({int}, least or 0, math.inf if most is None else most))
+        case kinds.FloatType(ge=least, le=most):
+            return _refusing(
+                kind, _between({int, float}, -_LARGEST if least is None else least, _LARGEST if most is None else most)
+            )
+        case kinds.BoolType():
+            return _refusing(kind, lambda value: isinstance(value, bool))
+        case kinds.NoneType():
+            return _refusing(kind, lambda value: value is None)
+    return lambda _: True, lambda _, value: value
+
+
+def _refusing(kind: kinds.Type, fits: _Fits, then: _Read = lambda _, value: value) -> tuple[_Fits, _Read]:
+    allowed = _allowed(kind)
+
+    def read_value(field: str, value: Any) -> Any:
+        if fits(value):
+            return then(field, value)
+        raise BadRequest(field, value, allowed)
+
+    return fits, read_value
+
+
+def _either_of(each: Sequence[tuple[_Fits, _Read]], allowed: str) -> tuple[_Fits, _Read]:
+    def read_first(field: str, value: Any) -> Any:
+        for fits, own in each:
+            if fits(value):
+                return own(field, value)
+        raise BadRequest(field, value, allowed)
+
+    return lambda value: any(fits(value) for fits, _ in each), read_first
+
+
+def _several(item: kinds.Type) -> _Read:
+    fits, own = _reader(item)
+
+    def read_list(field: str, value: list[Any]) -> tuple[Any, ...]:
+        if isinstance(item, kinds.IntType) and {*map(type, value)} == {int} and fits(min(value)) and fits(max(value)):
+            return tuple(value)  # there may be many
+        return tuple(own(f"{field}[{i}]", one) for i, one in enumerate(value))
+
+    return read_list
+
+
+def _between(types: set[type], least: float, most: float) -> _Fits:
+    return lambda value: type(value) in types and least <= value <= most  # NaN is nowhere
+
+
+def _sized(of: type[Sized], kind: kinds.StrType | kinds.VarTupleType) -> _Fits:
+    least, most = kind.min_length or 0, math.inf if kind.max_length is None else kind.max_length
+    return lambda value: isinstance(value, of) and least <= len(value) <= most
 
 
 def _allowed(kind: kinds.Type) -> str:  # noqa: C901, PLR0911 - a case for each kind of type
@@ -165,6 +195,12 @@ def _allowed(kind: kinds.Type) -> str:  # noqa: C901, PLR0911 - a case for each 
             return "true | false"
         case kinds.IntType(ge=least, le=most):
             return _bounded("an integer,", least or 0, most)
+        case kinds.FloatType(ge=None):
+            return "a finite number"
+        case kinds.FloatType(ge=least, le=most):
+            return f"a number, {least:g} to {most:g}"
+        case kinds.LiteralType(values=values):
+            return " | ".join(map(json.dumps, values))
         case kinds.StrType(min_length=least, max_length=most):
             return _bounded("a text of", least or 0, most, " characters")
         case kinds.StructType(fields=fields):
@@ -190,8 +226,6 @@ def _either(each: Sequence[kinds.Type]) -> str:
         match one:
             case kinds.BoolType():
                 shown[:0] = ["true", "false"]
-            case kinds.LiteralType(values=values):
-                shown += map(json.dumps, values)
             case _:
                 shown.append(_allowed(one))
     return f"{', '.join(shown[:-1])}, or {shown[-1]}"

@@ -25,6 +25,12 @@ def with_meanings(properties: Schema, meanings: Mapping[str, str]) -> Schema:
     }
 
 
+def only(field: str, *others: str) -> Schema:
+    """An object with a field, and none of the others."""
+    given: Schema = {field: {"type": ["array", "string"]}}
+    return {"required": [field], "properties": given | {name: {"type": "null"} for name in others}}
+
+
 def integer(least: int, most: int | None) -> Schema:
     """An integer in this range; None is no end."""
     return {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
@@ -38,12 +44,6 @@ def or_null(schema: Schema) -> Schema:
 def values(enum: type[Any]) -> list[str]:
     """Of an enumeration."""
     return [member.value for member in enum]
-
-
-ADAPTER: Schema = {
-    **or_null({**TEXT, "minLength": 1}),
-    "description": "name of an adapter (LoRA) that the server has loaded",
-}
 
 
 def ref(name: str) -> Schema:

@@ -11,8 +11,10 @@ import pytest
 
 from tessera import config
 from tessera.capabilities.fingerprints import claims, codec
+from tessera.capabilities.fingerprints.options import ToplocVerifyRequest
 from tessera.capabilities.fingerprints.verifier import distances
 from tessera.errors import BadRequest
+from tessera.fields import read
 from tessera.rows.reads import Points
 from tessera_testing.hostile_claims import JUNK, fingerprint, known_claims, mutated, random_claim
 
@@ -65,7 +67,7 @@ def test_claims() -> None:
     accepted = 0
     for body in bodies(random.Random(4)):
         try:
-            claims.read_claim("claims[0]", body, 256, 1024)
+            claims.read_claim("claims[0]", read({"claims": [body]}, ToplocVerifyRequest).claims[0], 256, 1024)
             accepted += 1
         except BadRequest as error:
             assert error.field.startswith("claims[0]")  # noqa: PT017 - either outcome is fine

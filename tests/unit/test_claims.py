@@ -11,7 +11,9 @@ import pytest
 
 from tessera import config
 from tessera.capabilities.fingerprints import claims
+from tessera.capabilities.fingerprints.options import ToplocVerifyRequest
 from tessera.errors import BadRequest
+from tessera.fields import read
 from tessera.limits import MAX_SAMPLED_TOKENS
 
 CLAIM = {"input_ids": [1], "output_ids": [2] * 8192, "row_hashes": ["0" * 64] * 257, "sampling": {"seed": 3}}
@@ -62,7 +64,8 @@ def test_what_cannot_be_generated_again_is_no_exact_claim(sampling: Any) -> None
 
 def test_how_a_response_is_generated_again() -> None:
     """As its prover says, as many tokens, whatever ends a response."""
-    found = [claims.read_claim("c", {**CLAIM, "sampling": one}, 256, 1024) for one in SAMPLINGS]
+    asked = read({"claims": [{**CLAIM, "sampling": one} for one in SAMPLINGS]}, ToplocVerifyRequest)
+    found = [claims.read_claim("c", one, 256, 1024) for one in asked.claims]
     assert [claim.tokens for claim in found] == [[1], [1]]
     greedy, seeded = ({**claim.params, "custom_params": None} for claim in found)
     common = {"max_new_tokens": 8192, "ignore_eos": True, "custom_params": None}

@@ -9,17 +9,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 import tessera
 import tessera_patches
 from tessera import errors, limits, request_fields, sampling
 from tessera.capabilities.fingerprints import claims
 from tessera.capabilities.fingerprints import options as fingerprint_options
-from tessera.capabilities.inject import admission
-from tessera.capabilities.inject import options as inject_options
-from tessera.capabilities.inject.model import Model
-from tessera.capabilities.inject.projections import Projections
+from tessera.capabilities.inject.options import FIELD as OVERRIDES
+from tessera.capabilities.inject.options import InjectFields
 from tessera.capabilities.states.options import StateFields
 from tessera.errors import BadRequest, Described
 from tessera.fields import read
@@ -53,7 +50,6 @@ def _written_values(path: Path) -> Iterator[str]:
             yield f"{path.name}:{value.lineno}: {ast.unparse(value)}"
 
 
-MODEL = Model(True, torch.float32, 32, Projections(8), 1e4, 2**20)
 VECTOR = {"positions": [0], "embeds": [[1.0] * 8]}
 
 
@@ -75,15 +71,15 @@ EXCEEDED: dict[str, Callable[[], object]] = {
     "MAX_CLAIMS": lambda: asyncio.run(claims.verify(Claims(), _no_engine, 8, 32)),
     "MAX_FINGERPRINTS": lambda: fingerprint_options.parse_claim("f", ["x"] * 32_769, 128, limits.MAX_FINGERPRINTS),
     "MAX_INPUTS": lambda: body.strings("input", ["x"] * (limits.MAX_INPUTS + 1)),
-    "MAX_NONCE_CHARACTERS": lambda: fingerprint_options.nonce("x" * (limits.MAX_NONCE_CHARACTERS + 1)),
-    "MAX_OVERRIDES": lambda: admission.parse([VECTOR] * (limits.MAX_OVERRIDES + 1), MODEL),
+    "MAX_NONCE_CHARACTERS": lambda: read({"toploc_nonce": "x" * 129}, fingerprint_options.FingerprintFields),
+    "MAX_OVERRIDES": lambda: read({OVERRIDES: [VECTOR] * (limits.MAX_OVERRIDES + 1)}, InjectFields),
     "MAX_POSITIONS": lambda: read(TOO_MANY, StateFields),
     "MAX_SAMPLES": lambda: request_fields._check_samples({"n": 2}, limits.MAX_SAMPLES // 2 + 1),
     "MAX_PATTERN_CHARACTERS": lambda: sampling.check({"stop_regex": "x" * (limits.MAX_PATTERN_CHARACTERS + 1)}, 32),
     "MAX_STOPS": lambda: sampling.check({"stop": ["x"] * (limits.MAX_STOPS + 1)}, 32),
     "MAX_STOP_CHARACTERS": lambda: sampling.check({"stop": "x" * (limits.MAX_STOP_CHARACTERS + 1)}, 32),
     "an `n`": lambda: sampling.check({"n": limits.MAX_SAMPLES + 1}, 32),
-    "MAX_TOKEN_CHARACTERS": lambda: inject_options._token("token", "x" * (limits.MAX_TOKEN_CHARACTERS + 1)),
+    "MAX_TOKEN_CHARACTERS": lambda: read({OVERRIDES: VECTOR | {"token": "x" * 257}}, InjectFields),
 }
 """By what the page calls each limit: something that exceeds it by one."""
 

@@ -40,6 +40,12 @@ class Fields(msgspec.Struct, frozen=True):
     few: Annotated[tuple[bool, ...], Meta(max_length=2, extra={"allowed": "up to two flags"})] | None = None
     any: Annotated[Any, Meta(extra_json_schema={"type": "string"})] = None
     either: bool | Literal["last"] | Inner | None = None
+    share: Annotated[float, Meta(ge=0, le=1)] | None = None
+    factor: float | None = None
+    some: Literal[-1] | Annotated[int, Meta(ge=1)] = 1
+    filled: Annotated[
+        Annotated[Inner, Meta(extra_json_schema={"minProperties": 1})] | None, Meta(extra={"allowed": "not {}"})
+    ] = None
     each: bool | Inner | tuple[bool | Inner | None, ...] = False
 
 
@@ -63,13 +69,23 @@ class Fields(msgspec.Struct, frozen=True):
         ("either", "last", "last"),
         ("either", False, False),
         ("either", {"size": 5}, Inner(size=5)),
+        ("several", [0] * 9 + [10**30], (*[0] * 9, 10**30)),
+        ("share", 0.5, 0.5),
+        ("share", 1, 1),
+        ("factor", -1e308, -1e308),
+        ("some", -1, -1),
+        ("some", -1.0, -1),
+        ("some", 7, 7),
+        ("filled", {"size": None}, Inner()),
         ("each", [True, None, {}], (True, None, Inner())),
         ("each", {"color": "blue"}, Inner(Color.BLUE)),
     ],
 )
 def test_right(name: str, value: object, found: Any) -> None:
     """Read as what it is declared; other fields have their defaults, and what is not declared is not looked at."""
-    assert read({name: value, "another": object()}, Fields) == Fields(**{name: found})
+    own = read({name: value, "another": object()}, Fields)
+    assert own == Fields(**{name: found})
+    assert type(getattr(own, name)) is type(found)  # -1 and -1.0 are equal
 
 
 def test_nothing_is_the_default() -> None:
@@ -107,6 +123,19 @@ def test_nothing_is_the_default() -> None:
         ("either", 1, "either", 'true, false, "last", or an object with color, size'),
         ("either", "first", "either", 'true, false, "last", or an object with color, size'),
         ("either", {"size": 1}, "either.size", "an integer, 2 to 5"),
+        ("several", [3, 2, -1, 4], "several[2]", "an integer, 0 or more"),
+        ("several", [3, True], "several[1]", "an integer, 0 or more"),
+        ("share", -0.1, "share", "a number, 0 to 1"),
+        ("share", float("nan"), "share", "a number, 0 to 1"),
+        ("share", True, "share", "a number, 0 to 1"),
+        ("factor", float("inf"), "factor", "a finite number"),
+        ("factor", 10**400, "factor", "a finite number"),
+        ("some", 0, "some", "-1, or an integer, 1 or more"),
+        ("some", True, "some", "-1, or an integer, 1 or more"),
+        ("some", 1.0, "some", "-1, or an integer, 1 or more"),
+        ("text", "\ud800", "text", "a text without halves of surrogate pairs"),
+        ("filled", {}, "filled", "not {}"),
+        ("filled", {"hue": 1}, "filled.hue", "no such key; the keys are color, size"),
         ("each", [0], "each[0]", "true, false, or an object with color, size"),
         ("each", [{}, {"hue": 1}], "each[1].hue", "no such key; the keys are color, size"),
         ("each", 5, "each", "true, false, an object with color, size, or a list of 0 or more values"),
@@ -117,3 +146,11 @@ def test_wrong(name: str, value: object, field: str, allowed: str) -> None:
     with pytest.raises(BadRequest) as refused:
         read({name: value}, Fields)
     assert (refused.value.field, refused.value.allowed) == (field, allowed)
+
+
+def test_where() -> None:
+    """What stands before the names."""
+    for given, field in (({"flag": 1}, "claims[2].flag"), ({"inner": {"size": 0}}, "claims[2].inner.size")):
+        with pytest.raises(BadRequest) as refused:
+            read(given, Fields, "claims[2].")
+        assert refused.value.field == field

@@ -12,7 +12,7 @@ import torch
 
 from tessera import admission, carry, config
 from tessera.capabilities.fingerprints.claims import append_output, read_claim
-from tessera.capabilities.fingerprints.options import CLAIM_FIELD, NONCE_FIELD, FingerprintOptions
+from tessera.capabilities.fingerprints.options import CLAIM_FIELD, NONCE_FIELD, FingerprintOptions, ToplocVerifyRequest
 from tessera.capabilities.inject.model import Model
 from tessera.capabilities.inject.projections import Projections
 from tessera.capabilities.row_hashes.capability import RowHashOptions
@@ -20,6 +20,7 @@ from tessera.capabilities.row_hashes.chain import row_hashes
 from tessera.capabilities.token_ids.capability import TokenIdOptions
 from tessera.capability import Server
 from tessera.errors import BadFingerprint, BadRequest
+from tessera.fields import read
 from tessera_testing.carried import options
 
 ROWS = Server(rows=True, topk=4)
@@ -181,7 +182,8 @@ def test_one_claim_of_many_carries_what_its_fields_would(
     monkeypatch.setattr(config, "injection", Model(True, torch.float32, 8, Projections(1, {}), 1e4, 2**20))
     each = [base64.b64encode(b"\xff\xd9\0\1").decode()] * 2
     body = {"input_ids": [1, 2], "output_ids": [3, 4, 5], "fingerprints": each, "nonce": nonce}
-    claim = read_claim("c", body | {"input_embed_overrides": overrides}, 1, 9)
+    asked = read({"claims": [body | {"input_embed_overrides": overrides}]}, ToplocVerifyRequest)
+    claim = read_claim("c", asked.claims[0], 1, 9)
     fields = {CLAIM_FIELD: each, NONCE_FIELD: nonce, "input_embed_overrides": overrides}
     params, _ = admission.admit(fields, PREFILL, admission.server(), tail=2)
     own, other = carry.extract(claim.params), carry.extract(params)

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.capabilities.fingerprints.options import ToplocClaim
 from tessera.capabilities.fingerprints.sampling import CANDIDATES, Place, Sampling, gumbel, places
 from tessera.errors import BadRequest
+from tessera.fields import read
 
 VOCABULARY = 500
 
@@ -104,32 +106,39 @@ def test_places() -> None:
     assert (second.token, second.logprobs.tolist(), second.position) == (7, [-0.1, -2.0], 10)
 
 
+def parsed(value: Any) -> Sampling | None:
+    """What a claim says of its sampling."""
+    return read({"sampling": value, "input_ids": [], "output_ids": []}, ToplocClaim).sampling
+
+
 def test_schema() -> None:
     """None is nothing, and what is not said is SGLang's default."""
-    assert Sampling.parse("s", None) is None
-    assert Sampling.parse("s", {}) == Sampling()
+    assert parsed(None) is None
+    assert parsed({}) == Sampling()
+    assert parsed({"temperature": 0.0, "top_p": 1, "top_k": -1.0}) == Sampling(0, 1, -1)
     value = {"temperature": 0.5, "top_p": 0.9, "top_k": -1, "seed": 3}
-    assert Sampling.parse("s", value) == Sampling(0.5, 0.9, -1, 3)
+    assert parsed(value) == Sampling(0.5, 0.9, -1, 3)
 
 
 @pytest.mark.parametrize(
     ("value", "field"),
     [
-        (1, "s"),
-        ([], "s"),
-        ({"min_p": 0.1}, "s.min_p"),
-        ({"temperature": -1}, "s.temperature"),
-        ({"temperature": float("nan")}, "s.temperature"),
-        ({"temperature": True}, "s.temperature"),
-        ({"top_p": 2}, "s.top_p"),
-        ({"top_k": 0}, "s.top_k"),
-        ({"top_k": 1.5}, "s.top_k"),
-        ({"seed": -1}, "s.seed"),
-        ({"seed": 2**64}, "s.seed"),
+        (1, "sampling"),
+        ([], "sampling"),
+        ({"min_p": 0.1}, "sampling.min_p"),
+        ({"temperature": -1}, "sampling.temperature"),
+        ({"temperature": False}, "sampling.temperature"),
+        ({"temperature": float("nan")}, "sampling.temperature"),
+        ({"temperature": True}, "sampling.temperature"),
+        ({"top_p": 2}, "sampling.top_p"),
+        ({"top_k": 0}, "sampling.top_k"),
+        ({"top_k": 1.5}, "sampling.top_k"),
+        ({"seed": -1}, "sampling.seed"),
+        ({"seed": 2**64}, "sampling.seed"),
     ],
 )
 def test_bad_schema(value: Any, field: str) -> None:
     """Each refusal names its field."""
     with pytest.raises(BadRequest) as refused:
-        Sampling.parse("s", value)
+        parsed(value)
     assert refused.value.field == field

@@ -12,7 +12,7 @@ import torch
 
 from tessera.capabilities.inject.injection import ADD, MATCHED, Injection
 from tessera.capabilities.inject.keys import FIRST_KEY, KeyedIds, keys_of
-from tessera.capabilities.inject.options import Neighbours, Override
+from tessera.capabilities.inject.options import Decoded, Neighbours
 from tessera.capabilities.inject.place import Piece, place, plan
 from tessera.capabilities.inject.resolve import resolve
 from tessera.errors import BadRequest
@@ -28,15 +28,15 @@ def vectors_of(rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.arange(1, rows * H + 1).reshape(rows, H).to(dtype)
 
 
-def found(*overrides: Override, ids: Sequence[int] = IDS) -> Injection:
+def found(*overrides: Decoded, ids: Sequence[int] = IDS) -> Injection:
     """Resolved against the ids, with a tokenizer that knows two texts."""
     return resolve(overrides, ids, 100, WORDS.__getitem__)
 
 
 def test_ordered_by_position() -> None:
     """Each vector keeps its position."""
-    one = Override("a", vectors_of(2), positions=(5, 0))
-    two = Override("b", vectors_of(1) * 10, add=True, matched=True, positions=(2,))
+    one = Decoded("a", vectors_of(2), positions=(5, 0))
+    two = Decoded("b", vectors_of(1) * 10, add=True, matched=True, positions=(2,))
     injection = found(one, two)
     assert injection.positions.tolist() == [0, 2, 5]
     assert injection.flags.tolist() == [0, ADD | MATCHED, 0]
@@ -45,10 +45,10 @@ def test_ordered_by_position() -> None:
 
 def test_found_by_a_token() -> None:
     """By id and by text, in the order of the prompt."""
-    assert found(Override("a", vectors_of(2), token=6)).positions.tolist() == [1, 3]
-    assert found(Override("a", vectors_of(1), token=SEVEN)).positions.tolist() == [2]
+    assert found(Decoded("a", vectors_of(2), token=6)).positions.tolist() == [1, 3]
+    assert found(Decoded("a", vectors_of(1), token=SEVEN)).positions.tolist() == [2]
     beside = Neighbours(left=6, right=6)
-    assert found(Override("a", vectors_of(1), token=7, neighbours=beside)).positions.tolist() == [2]
+    assert found(Decoded("a", vectors_of(1), token=7, neighbours=beside)).positions.tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_found_by_a_token() -> None:
 def test_places_that_are_refused(fields: dict[str, Any], message: str) -> None:
     """What stands there instead is told."""
     with pytest.raises(BadRequest) as caught:
-        found(Override("a", vectors_of(1), **fields))
+        found(Decoded("a", vectors_of(1), **fields))
     assert message in str(caught.value)
 
 
 def test_a_position_twice() -> None:
     """Also in two objects."""
     for overrides in (
-        [Override("a", vectors_of(2), positions=(1, 1))],
-        [Override("a", vectors_of(1), positions=(1,)), Override("a", vectors_of(1), token=6, positions=(1,))],
+        [Decoded("a", vectors_of(2), positions=(1, 1))],
+        [Decoded("a", vectors_of(1), positions=(1,)), Decoded("a", vectors_of(1), token=6, positions=(1,))],
     ):
         with pytest.raises(BadRequest, match="each position once"):
             found(*overrides)
@@ -84,19 +84,19 @@ def test_a_position_twice() -> None:
 def test_ids_that_would_end_the_scheduler(ids: list[int]) -> None:
     """None may get there."""
     with pytest.raises(BadRequest):
-        found(Override("a", vectors_of(1), positions=(0,)), ids=ids)
+        found(Decoded("a", vectors_of(1), positions=(0,)), ids=ids)
 
 
 def test_a_text_on_a_server_without_a_tokenizer() -> None:
     """It needs an id."""
     with pytest.raises(BadRequest, match="no tokenizer"):
-        resolve([Override("a", vectors_of(1), token=SEVEN)], IDS, 100, None)
+        resolve([Decoded("a", vectors_of(1), token=SEVEN)], IDS, 100, None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_wire(dtype: torch.dtype) -> None:
     """What comes out is what went in."""
-    sent = found(Override("a", vectors_of(3, dtype), add=True, positions=(4, 0, 1)))
+    sent = found(Decoded("a", vectors_of(3, dtype), add=True, positions=(4, 0, 1)))
     got = Injection.from_wire(sent.to_wire())
     for name in ("positions", "keys", "flags"):
         assert np.array_equal(getattr(got, name), getattr(sent, name))
@@ -130,7 +130,7 @@ def test_keys_tell_apart_what_gives_other_kv() -> None:
 
 def test_ids_hidden_and_shown() -> None:
     """In place; what lies beyond the end of a cut prompt is left out."""
-    injection = found(Override("a", vectors_of(2), positions=(1, 5)))
+    injection = found(Decoded("a", vectors_of(2), positions=(1, 5)))
     plain = array("q", IDS)
     keyed = KeyedIds(injection, plain)
     ids = plain + array("q", [1, 2])
@@ -147,7 +147,7 @@ def test_ids_hidden_and_shown() -> None:
 
 def test_a_forward_gets_its_part() -> None:
     """A chunk of one request behind the tokens of another."""
-    injection = found(Override("a", vectors_of(4), positions=(0, 2, 3, 5)))
+    injection = found(Decoded("a", vectors_of(4), positions=(0, 2, 3, 5)))
     assert plan([Piece(injection, 4, 5, 0)], "cpu") is None
     made = plan([Piece(injection, 2, 4, 10), Piece(injection, 0, 6, 12)], "cpu")
     assert made is not None

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from tessera import admission, carry, config
 from tessera.capabilities.inject.model import Model
-from tessera.capabilities.inject.options import Override
+from tessera.capabilities.inject.options import Decoded
 from tessera.capabilities.inject.pending import PerPrompt, Prompts, overrides_of
 from tessera.capabilities.inject.projections import Projection, Projections
 from tessera.capabilities.registry import BY_NAME
@@ -46,13 +46,13 @@ def overriding(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in (good | fields).items() if value is not None}
 
 
-def one(value: Any, served: Model | None = None) -> Override:
+def one(value: Any, served: Model | None = None) -> Decoded:
     """The override of a request with one prompt and one object."""
     _, params, _live = admit(Prompts(input_ids=[1] * 9), {}, served or model(), value)
     return each(params)[0]
 
 
-def each(params: Any) -> tuple[Override, ...]:
+def each(params: Any) -> tuple[Decoded, ...]:
     """What the prompt with these sampling parameters injects."""
     found = overrides_of(params)
     return () if found is None else found.each
@@ -249,7 +249,9 @@ def test_matrices_become_overrides_of_every_position() -> None:
 @pytest.mark.parametrize("beside", ["text", "input_ids", "input_embeds_b64", "overrides"])
 def test_a_matrix_stands_alone(beside: str) -> None:
     """SGLang ignores it beside a text."""
-    others, overrides = ({}, overriding()) if beside == "overrides" else ({beside: "x"}, None)
+    matrix = {"data": b64(ROWS), "shape": [2, H], "dtype": "float32"}
+    given = matrix if beside == "input_embeds_b64" else "x"
+    others, overrides = ({}, overriding()) if beside == "overrides" else ({beside: given}, None)
     with pytest.raises(BadRequest, match="alone"):
         admit(Prompts(**{"input_embeds": ROWS.tolist()} | others), {}, model(), overrides)
 

@@ -1,11 +1,19 @@
 """Which adapter (LoRA) a request names: as SGLang's routes take it, and 400 where the answer would be another's."""
 
 from collections.abc import Collection
+from typing import Annotated
+
+from msgspec import Meta
 
 from tessera.errors import BadRequest
 
 FIELD = "lora_path"
 MODEL = "model"
+
+MEANING = "name of an adapter (LoRA) that the server has loaded"
+
+Adapter = Annotated[str | None, Meta(description=MEANING, extra={"allowed": "the name of a loaded adapter"})]
+"""None is the model without any, and so is an empty text on SGLang's routes."""
 
 
 def named(field: str, value: object) -> str | None:

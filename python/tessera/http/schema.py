@@ -4,7 +4,7 @@ Derived from the declarations of capabilities. ``docs/reference/openapi.json`` i
 limits; a server has it, with them, in its ``/openapi.json``.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from tessera import __version__
 from tessera.capabilities.registry import CAPABILITIES
 from tessera.capability import Capability
 from tessera.errors import ANSWERED
-from tessera.schema_parts import SECURITY, SECURITY_SCHEME, Schema, errors, obj
+from tessera.schema_parts import SECURITY, SECURITY_SCHEME, Schema, errors, obj, ref
 
 STOCK_REQUESTS = ("GenerateReqInput", "ChatCompletionRequest", "CompletionRequest")
 """SGLang's request bodies that take our fields, by their names in its own OpenAPI."""
@@ -41,7 +41,7 @@ def document(hidden_size: int | None = None, vocabulary: int | None = None, *, a
     schemas: Schema = {"TesseraError": _error()}
     paths: Schema = {}
     for capability in CAPABILITIES:
-        _, own = _declared(capability)
+        _, own = _declared(capability, capability.bodies)
         schemas |= own
         capability.complete_schema(schemas, hidden_size, vocabulary, adapters=adapters)
         paths |= capability.paths()
@@ -105,25 +105,25 @@ def property_names() -> frozenset[str]:
     return frozenset(name for capability in CAPABILITIES for part in _declared(capability) for name in _names(part))
 
 
-def _declared(capability: Capability[Any, Any]) -> tuple[Schema, Schema]:
-    """The properties of its fields, and the components that they refer to."""
-    template = f"#/components/schemas/{_PREFIX}{{name}}"
-    _, found = msgspec.json.schema_components([capability.fields], ref_template=template)
-    enums = {template.format(name=name): schema["enum"] for name, schema in found.items() if "enum" in schema}
-    objects = {name: _inlined(schema, enums) for name, schema in found.items() if "enum" not in schema}
-    properties: Schema = objects.pop(capability.fields.__name__)["properties"]
-    return properties, {f"{_PREFIX}{name}": schema for name, schema in objects.items()}
+def _declared(capability: Capability[Any, Any], bodies: Sequence[type[msgspec.Struct]] = ()) -> tuple[Schema, Schema]:
+    """The properties of its fields; and the components that they and ``bodies`` refer to, with these, by name."""
+    _, found = msgspec.json.schema_components([capability.fields, *bodies], ref_template="{name}")
+    own = {body.__name__ for body in bodies}
+    full = {name: name if name in own else f"{_PREFIX}{name}" for name in found}
+    shown = {name: {"enum": one["enum"]} if "enum" in one else ref(full[name]) for name, one in found.items()}
+    properties: Schema = _shown(found.pop(capability.fields.__name__), shown)["properties"]
+    return properties, {full[name]: _shown(one, shown) for name, one in found.items() if "enum" not in one}
 
 
-def _inlined(schema: Any, enums: Mapping[str, list[str]]) -> Any:
-    """The values of enumerations where they are allowed, instead of references to them."""
+def _shown(schema: Any, names: Mapping[str, Schema]) -> Any:
+    """With the values of enumerations where they are allowed, and references to the components of our document."""
     if isinstance(schema, list):
-        return [_inlined(own, enums) for own in schema]
+        return [_shown(own, names) for own in schema]
     if not isinstance(schema, dict):
         return schema
-    if schema.get("$ref") in enums:
-        return {"enum": enums[schema["$ref"]], **{key: own for key, own in schema.items() if key != "$ref"}}
-    return {key: _inlined(own, enums) for key, own in schema.items()}
+    if schema.get("$ref") in names:
+        return names[schema["$ref"]] | {key: own for key, own in schema.items() if key != "$ref"}
+    return {key: _shown(own, names) for key, own in schema.items()}
 
 
 def _names(part: Any) -> Iterator[str]:

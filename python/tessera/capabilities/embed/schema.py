@@ -4,9 +4,9 @@ from tessera.capabilities.embed.inputs import GENERATION_PROMPT, MESSAGES, TRUNC
 from tessera.capabilities.embed.options import APPLIED, Encoding, Pooling
 from tessera.capabilities.embed.routes import ON_ERROR
 from tessera.http.adapters import FIELD as ADAPTER_FIELD
-from tessera.http.adapters import MODEL
+from tessera.http.adapters import MEANING, MODEL
 from tessera.limits import MAX_INPUTS
-from tessera.schema_parts import ADAPTER, TEXT, Schema, integer, obj, operation, or_null, ref, values, with_meanings
+from tessera.schema_parts import Schema, integer, obj, only, operation, or_null, ref, values, with_meanings
 
 TAG = "embeddings"
 
@@ -57,7 +57,7 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
         | {"description": "how many tokens at the end of each prompt count; -1: as many as the context has"},
         ON_ERROR: {"enum": ["null", None], "description": "a prompt that fails is null, and the others are answered"},
     }
-    either = [_only("input", MESSAGES), _only(MESSAGES, "input", ON_ERROR)]
+    either = [only("input", MESSAGES), only(MESSAGES, "input", ON_ERROR)]
     message = obj({"role": text, "content": text}, ["role", "content"])
     openai = {
         "input": or_null({"anyOf": [text, texts, ids, several]})
@@ -89,18 +89,13 @@ def components(schemas: Schema, hidden_size: int | None, vocabulary: int | None,
     }
 
 
-def _only(field: str, *others: str) -> Schema:
-    """An object with a field, and none of the others."""
-    given: Schema = {field: {"type": ["array", "string"]}}
-    return {"required": [field], "properties": given | {name: {"type": "null"} for name in others}}
-
-
 def _adapter_fields(*, named: bool) -> dict[str, Schema]:
     """What names an adapter; on a server that has none nothing may."""
     model = {"description": "name:adapter names an adapter (LoRA) that is loaded; any other name is not looked at"}
     if named:
-        return {MODEL: model, ADAPTER_FIELD: ADAPTER}
-    return {MODEL: {**model, "not": {**TEXT, "pattern": r":.*\S"}}, ADAPTER_FIELD: {"type": "null"}}
+        name = {"type": "string", "minLength": 1}
+        return {MODEL: model, ADAPTER_FIELD: {**or_null(name), "description": MEANING}}
+    return {MODEL: {**model, "not": {"type": "string", "pattern": r":.*\S"}}, ADAPTER_FIELD: {"type": "null"}}
 
 
 def _embeddings() -> Schema:

@@ -14,13 +14,15 @@ from tessera.capabilities.fingerprints.options import (
     NONCE_FIELD,
     FingerprintFields,
     FingerprintOptions,
+    ToplocClaim,
+    ToplocVerifyRequest,
     parse_claim,
 )
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.limits import MAX_FINGERPRINTS, MAX_PLACES
 from tessera.rows.reads import Read, Top, Value
-from tessera.schema_parts import integer, operation
+from tessera.schema_parts import operation
 
 _VALUE_BYTES = 8
 """One value of a fingerprint: its place and bits, in base64."""
@@ -31,6 +33,7 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
 
     name = NAME
     fields = FingerprintFields
+    bodies = (ToplocVerifyRequest, ToplocClaim)
     options = FingerprintOptions
     without_tokens = (CLAIM_FIELD,)
     answers = dict.fromkeys((FINGERPRINTS, RESULT, NONCE_FIELD), Place.MESSAGE)
@@ -103,9 +106,8 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     def complete_schema(
         self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
     ) -> None:
-        """The body of its route."""
-        ids = integer(0, None if vocabulary is None else vocabulary - 1)
-        schemas |= schema.components({"type": "array", "items": ids, "minItems": 1})
+        """What the types of its route's body do not say."""
+        schema.complete(schemas[ToplocClaim.__name__], vocabulary)
 
     def paths(self) -> dict[str, Any]:
         """``/v1/toploc/verify``."""

@@ -11,10 +11,12 @@ import msgspec
 import orjson
 
 from tessera import admission, carry, config
-from tessera.capabilities.fingerprints import codec, options
+from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.answer import RESULT
 from tessera.capabilities.fingerprints.chunks import count, layout, row_mask, value_count
-from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FIELD, NAME, FingerprintOptions
+from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FIELD, HASH_DIGITS, NAME, FingerprintOptions
+from tessera.capabilities.fingerprints.options import ToplocClaim as Asked
+from tessera.capabilities.fingerprints.options import ToplocVerifyRequest as Body
 from tessera.capabilities.fingerprints.sampling import Sampling, places
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
@@ -22,17 +24,9 @@ from tessera.capabilities.inject.pending import NAME as INJECT
 from tessera.capabilities.row_hashes import chain
 from tessera.carry import Live, SamplingParams
 from tessera.errors import BadFingerprint, BadRequest, Described
-from tessera.fields import known_keys
-from tessera.http import adapters
+from tessera.fields import read
 from tessera.http.body import Streamed, read_object, token_ids
-from tessera.limits import MAX_CLAIMS, MAX_SAMPLED_TOKENS
-
-KEYS = [
-    *("input_ids", "output_ids", "fingerprints", "nonce", "sampling", "row_hashes"),
-    *(adapters.FIELD, OVERRIDES_FIELD),
-]
-
-_HASH_DIGITS = 64
+from tessera.limits import MAX_SAMPLED_TOKENS
 
 
 class Response(NamedTuple):
@@ -99,7 +93,7 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     """Answer ``/v1/toploc/verify``.
 
     Args:
-        request: its body has ``claims``, objects with the keys `KEYS`.
+        request: its body is a `ToplocVerifyRequest`.
         run: runs them.
         hidden_size: H.
         vocabulary: how many token ids the model has.
@@ -107,11 +101,8 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     Raises:
         BadRequest: a field is wrong; its name says which.
     """
-    body = await read_object(request, ("claims",))
-    values = body.get("claims")
-    if not isinstance(values, list) or not 1 <= len(values) <= MAX_CLAIMS:
-        raise BadRequest("claims", values, f"a list of 1 to {MAX_CLAIMS} claims")
-    claims = [read_claim(f"claims[{i}]", value, hidden_size, vocabulary) for i, value in enumerate(values)]
+    asked = read(await read_object(request, Body.__struct_fields__), Body)
+    claims = [read_claim(f"claims[{i}]", own, hidden_size, vocabulary) for i, own in enumerate(asked.claims)]
     slow = sum(claim.slow_tokens for claim in claims)
     if slow > MAX_SAMPLED_TOKENS:
         raise BadRequest(
@@ -154,79 +145,72 @@ def append_output(field: str, prompt: Any, output_ids: Any, claim: object) -> tu
     return token_ids(field, prompt, vocabulary) + generated, len(generated)
 
 
-def read_claim(name: str, value: Any, hidden_size: int, vocabulary: int) -> Claim:
-    """Check one claim.
+def read_claim(name: str, asked: Asked, hidden_size: int, vocabulary: int) -> Claim:
+    """Check the lists of a claim, and what its fields say together.
 
     Args:
         name: its place in the request, for the message.
-        value: what came.
+        asked: what came.
         hidden_size: H.
         vocabulary: how many token ids the model has.
 
     Raises:
         BadRequest: a field is wrong; its name says which.
     """
-    if not isinstance(value, dict):
-        raise BadRequest(name, value, f"an object with {', '.join(KEYS)}")
-    known_keys(name, value, KEYS)
-    prompt = token_ids(f"{name}.input_ids", value.get("input_ids"), vocabulary)
-    output = token_ids(f"{name}.output_ids", value.get("output_ids"), vocabulary, least=0)
+    prompt = token_ids(f"{name}.input_ids", asked.input_ids, vocabulary)
+    output = token_ids(f"{name}.output_ids", asked.output_ids, vocabulary, least=0)
     generated = output[:-1]
-    nonce = options.nonce(value.get("nonce"), f"{name}.nonce")
-    sampling = Sampling.parse(f"{name}.sampling", value.get("sampling"))
-    adapter = adapters.named(f"{name}.{adapters.FIELD}", value.get(adapters.FIELD))
-    if "row_hashes" in value:
-        hashes = _row_hashes(f"{name}.row_hashes", value, count(len(generated)))
+    adapter = asked.lora_path or None
+    if asked.row_hashes is not None:
+        hashes = _row_hashes(f"{name}.row_hashes", asked, count(len(generated)))
         exactly = {FIELD: False, "return_row_hashes": True, "return_output_ids": True}
-        again = _regeneration(f"{name}.sampling", value.get("sampling"), sampling, len(output))
-        params, live = _admitted(name, value, exactly, again)
+        again = _regeneration(f"{name}.sampling", asked.sampling, len(output))
+        params, live = _admitted(name, asked, exactly, again)
         return Claim(prompt, params, [], len(prompt), live, response=Response(output, hashes), lora_path=adapter)
-    values = expected_values(len(prompt), len(generated), nonce, hidden_size, config.flags.toploc_verification_topk)
-    fingerprints = _checked(f"{name}.fingerprints", value.get("fingerprints"), values)
-    params, live = _with_claim(name, value, fingerprints, nonce, len(generated))
-    return Claim(prompt + generated, params, values, len(prompt), live, sampling, lora_path=adapter)
+    topk = config.flags.toploc_verification_topk
+    values = expected_values(len(prompt), len(generated), asked.nonce, hidden_size, topk)
+    fingerprints = _checked(f"{name}.fingerprints", asked.fingerprints, values)
+    params, live = _with_claim(name, asked, fingerprints, len(generated))
+    return Claim(prompt + generated, params, values, len(prompt), live, asked.sampling, lora_path=adapter)
 
 
-def _with_claim(
-    name: str, value: dict[str, Any], claim: tuple[str, ...], nonce: str | None, tail: int
-) -> tuple[SamplingParams, Live]:
+def _with_claim(name: str, asked: Asked, claim: tuple[str, ...], tail: int) -> tuple[SamplingParams, Live]:
     """What carries a claim that is checked: to admit each of a thousand fields again takes half of a verification."""
     params: SamplingParams = {"max_new_tokens": 0}
     live = Live()
-    if value.get(OVERRIDES_FIELD) is not None:
-        params, live = _admitted(name, value, {}, params)
-    options = FingerprintOptions(nonce, config.flags.toploc_verification_topk, claim, tail)
+    if asked.input_embed_overrides is not None:
+        params, live = _admitted(name, asked, {}, params)
+    options = FingerprintOptions(asked.nonce, config.flags.toploc_verification_topk, claim, tail)
     wire = msgspec.json.encode(options).decode()
     return carry.put(params, live, {NAME: wire}, **{carry.TAIL: tail}), live
 
 
-def _admitted(
-    name: str, value: dict[str, Any], fields: dict[str, Any], params: SamplingParams
-) -> tuple[SamplingParams, Live]:
+def _admitted(name: str, asked: Asked, fields: dict[str, Any], params: SamplingParams) -> tuple[SamplingParams, Live]:
     """With the vectors that the response was computed with: of this one prompt, for many claims are one request."""
-    fields = {**fields, OVERRIDES_FIELD: value.get(OVERRIDES_FIELD)}
+    fields = {**fields, OVERRIDES_FIELD: asked.input_embed_overrides}
     params, live = admission.admit(fields, params, admission.server(), where=f"{name}.")
     if pending := live.state.get(INJECT):
         pending.merge()
     return params, live
 
 
-def _regeneration(name: str, given: Any, sampling: Sampling | None, tokens: int) -> SamplingParams:
+def _regeneration(name: str, sampling: Sampling | None, tokens: int) -> SamplingParams:
     """Sampling parameters that generate the same response again."""
     if sampling is None or (sampling.temperature > 0 and sampling.seed is None):
+        given = msgspec.to_builtins(sampling)
         raise BadRequest(name, given, "beside row_hashes temperature 0 or a seed: the response is generated again")
     params = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
     seed = {} if sampling.temperature == 0 else {"sampling_seed": sampling.seed}
     return {**params, **seed, "max_new_tokens": tokens, "ignore_eos": True}
 
 
-def _row_hashes(name: str, value: dict[str, Any], wanted: int) -> list[str]:
-    hashes = value["row_hashes"]
-    if value.get("fingerprints") is not None or value.get("nonce") is not None:
+def _row_hashes(name: str, asked: Asked, wanted: int) -> list[str]:
+    hashes = asked.row_hashes
+    if asked.fingerprints is not None or asked.nonce is not None:
         raise BadRequest(name, hashes, "either row_hashes, or fingerprints and nonce")
     good = isinstance(hashes, list) and len(hashes) == wanted
-    if not good or not all(isinstance(one, str) and len(one) == _HASH_DIGITS for one in hashes):
-        raise BadRequest(name, hashes, f"a list of {wanted} texts of {_HASH_DIGITS} hexadecimal digits")
+    if not good or not all(isinstance(one, str) and len(one) == HASH_DIGITS for one in hashes):
+        raise BadRequest(name, hashes, f"a list of {wanted} texts of {HASH_DIGITS} hexadecimal digits")
     return list(hashes)
 
 
@@ -240,9 +224,9 @@ def _checked(name: str, fingerprints: Any, values: list[int]) -> tuple[str, ...]
     if not isinstance(fingerprints, list) or len(fingerprints) != len(values):
         found = f"{len(fingerprints)} fingerprints" if isinstance(fingerprints, list) else fingerprints
         raise BadFingerprint(name, found, f"a list of {len(values)} for this response: prompt, then 32 tokens each")
-    for i, (read, wanted) in enumerate(zip(codec.parse_all(name, fingerprints, max(values)), values, strict=True)):
-        if len(read.coefficients) != wanted:
-            raise BadFingerprint(f"{name}[{i}]", Described(f"{len(read.coefficients)} values"), f"{wanted} values")
+    for i, (own, wanted) in enumerate(zip(codec.parse_all(name, fingerprints, max(values)), values, strict=True)):
+        if len(own.coefficients) != wanted:
+            raise BadFingerprint(f"{name}[{i}]", Described(f"{len(own.coefficients)} values"), f"{wanted} values")
     return tuple(fingerprints)
 
 

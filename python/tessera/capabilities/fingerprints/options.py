@@ -6,8 +6,13 @@ import msgspec
 from msgspec import Meta
 
 from tessera.capabilities.fingerprints import chunks, codec
-from tessera.errors import BadFingerprint, BadRequest, Described
-from tessera.limits import MAX_FINGERPRINTS, MAX_NONCE_CHARACTERS
+from tessera.capabilities.fingerprints.sampling import Sampling
+from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
+from tessera.capabilities.inject.options import InjectFields
+from tessera.errors import BadFingerprint, Described
+from tessera.http.adapters import Adapter
+from tessera.limits import MAX_CLAIMS, MAX_FINGERPRINTS, MAX_NONCE_CHARACTERS
+from tessera.schema_parts import Schema, or_null
 
 NAME = "fingerprints"
 """Of the capability."""
@@ -15,10 +20,16 @@ FIELD = "return_toploc_fingerprints"
 CLAIM_FIELD = "toploc_verification_fingerprint_to_validate"
 NONCE_FIELD = "toploc_nonce"
 
+Nonce = Annotated[str, Meta(min_length=1, max_length=MAX_NONCE_CHARACTERS)]
+
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_FINGERPRINTS}
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _NULL = {"type": "null"}
+HASH_DIGITS = 64
+_HASH = {**_TEXT, "minLength": HASH_DIGITS, "maxLength": HASH_DIGITS}
+_, _INJECT = msgspec.json.schema_components([InjectFields], ref_template="#/components/schemas/Tessera{name}")
+_OVERRIDES: Schema = _INJECT["InjectFields"]["properties"][OVERRIDES_FIELD]
 _FOLLOWS = f"only with {CLAIM_FIELD}; none for fingerprints of a prompt alone"
 
 
@@ -36,13 +47,47 @@ class FingerprintFields(msgspec.Struct, frozen=True):
         ),
     ] = None
     toploc_nonce: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=MAX_NONCE_CHARACTERS)] | None,
+        Nonce | None,
         Meta(description="the verifier's nonce, which selects the rows that are proven; by default all"),
     ] = None
     output_ids: Annotated[
         Any,
         Meta(description=f"what was generated for the prompt; {_FOLLOWS}", extra_json_schema={"anyOf": [_IDS, _NULL]}),
     ] = None
+
+
+class ToplocClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One response to verify."""
+
+    input_ids: Annotated[Any, Meta(description="token ids of the prompt", extra_json_schema=_IDS)]
+    output_ids: Annotated[Any, Meta(description="token ids of the response", extra_json_schema=_IDS)]
+    fingerprints: Annotated[
+        Any, Meta(description="of prompt and response, in their order", extra_json_schema=or_null(_TEXTS))
+    ] = None
+    nonce: Annotated[
+        Nonce | None, Meta(description="the verifier's, if the prover was given one; none beside row_hashes")
+    ] = None
+    sampling: Annotated[
+        Sampling | None, Meta(description="how the prover says that it sampled: its tokens are judged too")
+    ] = None
+    row_hashes: Annotated[
+        Any,
+        Meta(
+            description="of prompt and response, in place of fingerprints: the response is generated again; only with "
+            "--enable-deterministic-inference, and sampling with temperature 0 or a seed",
+            extra_json_schema=or_null({**_TEXTS, "items": _HASH}),
+        ),
+    ] = None
+    lora_path: Adapter = None
+    input_embed_overrides: Annotated[Any, Meta(extra_json_schema=_OVERRIDES)] = None
+
+
+class ToplocVerifyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``/v1/toploc/verify``."""
+
+    claims: Annotated[
+        tuple[ToplocClaim, ...], Meta(min_length=1, max_length=MAX_CLAIMS, description="responses to verify")
+    ]
 
 
 class FingerprintOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,17 +123,6 @@ class FingerprintOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _with_index(layout: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
     return [(number, start, end) for number, (start, end) in enumerate(layout)]
-
-
-def nonce(value: object, field: str = NONCE_FIELD) -> str | None:
-    """Read a nonce.
-
-    Raises:
-        BadRequest: it is no text, empty or too long.
-    """
-    if value is None or (isinstance(value, str) and 1 <= len(value) <= MAX_NONCE_CHARACTERS):
-        return value
-    raise BadRequest(field, value, f"a text of 1 to {MAX_NONCE_CHARACTERS} characters")
 
 
 def parse_claim(field: str, value: object, topk: int, most: int) -> list[str]:

@@ -6,21 +6,15 @@ must be the one that wins; without it only what could not have been drawn is see
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-
-from tessera.errors import BadRequest
-from tessera.fields import integer, known_keys, number
+from msgspec import Meta
 
 CANDIDATES = 32
 """Most likely tokens of each place that are looked at. The claimed one may be another; then it is looked at as well."""
-
-KEYS = ["temperature", "top_p", "top_k", "seed"]
-_ALL = -1
-"""SGLang's ``top_k`` for no limit."""
 
 
 class Place(NamedTuple):
@@ -57,45 +51,20 @@ class SamplingStatistics(NamedTuple):
     gap_max: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the prover says it drew.
+class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the prover says it drew. A seed is that of a prover with ``--enable-deterministic-inference``."""
 
-    Attributes:
-        temperature: 0 is the most likely token.
-        top_p: of the most likely tokens so much probability.
-        top_k: so many of the most likely tokens; -1 all.
-        seed: ``sampling_seed`` of a prover with ``--enable-deterministic-inference``; None says nothing of the noise.
-    """
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = _ALL
-    seed: int | None = None
-
-    @classmethod
-    def parse(cls, field: str, value: object) -> Self | None:
-        """Read what a client sent; None is nothing.
-
-        Raises:
-            BadRequest: a value or a key is not allowed.
-        """
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise BadRequest(field, value, f"an object with {', '.join(KEYS)}")
-        known_keys(field, value, KEYS)
-        top_k = value.get("top_k", _ALL)
-        seed = value.get("seed")
-        temperature = value.get("temperature", 1.0)
-        return cls(
-            0.0
-            if temperature == 0 and temperature is not False
-            else number(f"{field}.temperature", temperature, 0.01, 100.0),
-            number(f"{field}.top_p", value.get("top_p", 1.0), 0.0, 1.0),
-            _ALL if top_k == _ALL else integer(f"{field}.top_k", top_k, 1, None),
-            None if seed is None else integer(f"{field}.seed", seed, 0, 2**63 - 1),
-        )
+    temperature: Annotated[
+        Literal[0] | Annotated[float, Meta(ge=0.01, le=100)], Meta(description="0 is the most likely token")
+    ] = 1.0
+    top_p: Annotated[float, Meta(ge=0, le=1, description="of the most likely tokens so much probability")] = 1.0
+    top_k: Annotated[
+        Literal[-1] | Annotated[int, Meta(ge=1)], Meta(description="so many of the most likely tokens; -1: all")
+    ] = -1
+    seed: Annotated[
+        Annotated[int, Meta(ge=0, le=2**63 - 1)] | None,
+        Meta(description="sampling_seed; null says nothing of the noise"),
+    ] = None
 
     def statistics(self, places: Sequence[Place]) -> SamplingStatistics:
         """Look at all."""

@@ -6,11 +6,11 @@ import torch
 
 from tessera.capabilities.inject import matrices, options
 from tessera.capabilities.inject.model import Model
-from tessera.capabilities.inject.options import FIELD, Override
+from tessera.capabilities.inject.options import FIELD, Decoded, OfPrompt, Override
 from tessera.capabilities.inject.pending import NAME, Overrides, Pending, PerPrompt, Prompts, count, overrides_of, place
 from tessera.carry import Live
 from tessera.errors import BadRequest, Described, TooLarge
-from tessera.limits import MAX_OVERRIDES, MAX_VECTOR_COPIES
+from tessera.limits import MAX_VECTOR_COPIES
 
 
 class Budget:
@@ -34,25 +34,25 @@ class Budget:
             raise TooLarge(field, Described(f"{self._used} bytes of vectors"), allowed)
 
 
-def parse(value: object, model: Model, field: str = FIELD) -> Overrides | PerPrompt | None:
-    """Read ``input_embed_overrides``: an object, a list of them, or for several prompts a list of such values.
+def decoded(
+    asked: Override | tuple[OfPrompt, ...] | None, model: Model, field: str = FIELD
+) -> Overrides | PerPrompt | None:
+    """Decode ``input_embed_overrides``: an object, a list of them, or for several prompts a list of such values.
 
     Args:
-        value: what the client sent.
+        asked: what the client sent.
         model: what is served.
         field: its place in the request, for messages.
 
     Raises:
-        BadRequest: the value, a key or a key's value is not allowed.
+        BadRequest: a value is not allowed.
     """
-    if value is None:
+    if asked is None:
         return None
     budget = Budget(model)
-    if not isinstance(value, list):
-        return Overrides((_parse(field, value, model, budget),))
-    if not 1 <= len(value) <= MAX_OVERRIDES:
-        raise BadRequest(field, Described(f"{len(value)} values"), f"1 to {MAX_OVERRIDES}")
-    return PerPrompt(_of_prompt(f"{field}[{i}]", item, model, budget) for i, item in enumerate(value))
+    if isinstance(asked, Override):
+        return _of_prompt(field, asked, model, budget)
+    return PerPrompt(_of_prompt(f"{field}[{i}]", own, model, budget) for i, own in enumerate(asked))
 
 
 def placed(prompts: Prompts, sampling_params: Any, model: Model, live: Live | None) -> tuple[Prompts, Any]:
@@ -68,8 +68,8 @@ def placed(prompts: Prompts, sampling_params: Any, model: Model, live: Live | No
         return prompts, sampling_params
     found = _matrices(prompts, model, overrides=pending is not None)
     if found is not None:
-        single = isinstance(found, Override)
-        whole = PerPrompt(Overrides((own,)) for own in ([found] if isinstance(found, Override) else found))
+        single = isinstance(found, Decoded)
+        whole = PerPrompt(Overrides((own,)) for own in ([found] if isinstance(found, Decoded) else found))
         ids = [[matrices.FILLER_ID] * len(own.each[0].vectors) for own in whole]
         prompts = Prompts(input_ids=ids[0] if single else ids)
         pending = live.state[NAME] = Pending(whole)
@@ -106,7 +106,7 @@ def without_injection(prompts: Prompts, model: Model) -> Prompts:
         return prompts
     if model.dtype != torch.bfloat16:
         check_enabled(matrices.LIST_FIELD, Described(f"a matrix for a model of {model.dtype}"), model)
-    if isinstance(found, Override):
+    if isinstance(found, Decoded):
         return prompts._replace(input_embeds=found.vectors.tolist())
     return prompts._replace(input_embeds=[own.vectors.tolist() for own in found])
 
@@ -121,7 +121,7 @@ def check_enabled(field: str, value: object, model: Model) -> None:
         raise BadRequest(field, value, "only on a server started with --enable-injection")
 
 
-def _matrices(prompts: Prompts, model: Model, *, overrides: bool = False) -> list[Override] | Override | None:
+def _matrices(prompts: Prompts, model: Model, *, overrides: bool = False) -> list[Decoded] | Decoded | None:
     given = [name for name in Prompts._fields if getattr(prompts, name) is not None]
     matrix = [name for name in given if name.startswith("input_embeds")]
     if not matrix:
@@ -136,17 +136,15 @@ def _matrices(prompts: Prompts, model: Model, *, overrides: bool = False) -> lis
     return matrices.from_lists(prompts.input_embeds, model)
 
 
-def _of_prompt(field: str, value: object, model: Model, budget: Budget) -> Overrides:
-    if value is None:
+def _of_prompt(field: str, asked: OfPrompt, model: Model, budget: Budget) -> Overrides:
+    if asked is None:
         return Overrides()
-    if not isinstance(value, list):
-        return Overrides((_parse(field, value, model, budget),))
-    if len(value) > MAX_OVERRIDES:
-        raise BadRequest(field, Described(f"{len(value)} values"), f"up to {MAX_OVERRIDES}")
-    return Overrides(tuple(_parse(f"{field}[{i}]", item, model, budget) for i, item in enumerate(value)))
+    if isinstance(asked, Override):
+        return Overrides((_decoded(field, asked, model, budget),))
+    return Overrides(tuple(_decoded(f"{field}[{i}]", own, model, budget) for i, own in enumerate(asked)))
 
 
-def _parse(field: str, value: object, model: Model, budget: Budget) -> Override:
-    found = options.parse(field, value, model.bounds(projected=True), model.dtype, model.projections)
+def _decoded(field: str, asked: Override, model: Model, budget: Budget) -> Decoded:
+    found = options.decoded(field, asked, model.bounds(projected=True), model.dtype, model.projections)
     budget.charge(f"{field}.embeds", found.vectors.nbytes)
     return found

@@ -2,32 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Annotated, Any
-
-import msgspec
-from msgspec import Meta
+from typing import Any
 
 from tessera import carry, config
 from tessera.capabilities.inject import admission
 from tessera.capabilities.inject.matrices import BASE64_FIELD, LIST_FIELD
-from tessera.capabilities.inject.options import FIELD
+from tessera.capabilities.inject.options import FIELD, InjectFields
 from tessera.capabilities.inject.pending import INJECTED, NAME, Pending, Prompts, overrides_of
-from tessera.capabilities.inject.schema import components, matrices_field, overrides_field
 from tessera.capability import Answer, Capability, IncomingRequest, Place
 from tessera.errors import BadRequest
 from tessera.metrics import DECODE_VECTORS
+from tessera.schema_parts import integer
 from tessera.timing import timed
-
-
-class InjectFields(msgspec.Struct, frozen=True):
-    """The fields of a request, checked by `tessera.capabilities.inject.admission`: vectors may be large.
-
-    ``input_embeds`` is SGLang's. It and ``input_embeds_b64`` are prompts, so only ``/generate`` takes them.
-    """
-
-    input_embed_overrides: Annotated[Any, Meta(extra_json_schema=overrides_field())] = None
-    input_embeds: Annotated[Any, Meta(extra={"generate": True, "stock": True})] = None
-    input_embeds_b64: Annotated[Any, Meta(extra={"generate": True}, extra_json_schema=matrices_field())] = None
 
 
 class Inject(Capability[InjectFields, str]):
@@ -48,17 +34,20 @@ class Inject(Capability[InjectFields, str]):
         """Inverse of `to_wire`."""
         return wire
 
+    def admitted(self, request: IncomingRequest) -> Sequence[str | None]:
+        """Whatever their values are, the fields are refused on a server without injection."""
+        if config.injection is not None:
+            for field in (FIELD, BASE64_FIELD):
+                admission.check_enabled(f"{request.where}{field}", request.fields.get(field), config.injection)
+        return super().admitted(request)
+
     def admit(self, fields: InjectFields, request: IncomingRequest) -> Sequence[str | None]:
         """Decode vectors; where they go is known later."""
         model = config.injection
-        if model is None:
-            return []
-        admission.check_enabled(f"{request.where}{FIELD}", fields.input_embed_overrides, model)
-        admission.check_enabled(BASE64_FIELD, fields.input_embeds_b64, model)
-        if not model.enabled:
+        if model is None or not model.enabled:
             return []
         with timed(DECODE_VECTORS):
-            found = admission.parse(fields.input_embed_overrides, model, f"{request.where}{FIELD}")
+            found = admission.decoded(fields.input_embed_overrides, model, f"{request.where}{FIELD}")
         if found is not None:
             request.live.state[NAME] = Pending(found)
         matrices = fields.input_embeds is not None or fields.input_embeds_b64 is not None
@@ -109,8 +98,11 @@ class Inject(Capability[InjectFields, str]):
     def complete_schema(
         self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
     ) -> None:
-        """The objects of its fields, with H."""
-        schemas |= components(hidden_size)
+        """What types do not say, and H."""
+        schemas["TesseraOverride"]["anyOf"] = [{"required": ["positions"]}, {"required": ["token"]}]
+        schemas["TesseraNeighbours"]["minProperties"] = 1
+        width = integer(1, None) if hidden_size is None else {"const": hidden_size}
+        schemas["TesseraMatrix"]["properties"]["shape"]["prefixItems"] = [integer(1, None), width]
 
 
 def refuse_matrices(body: Mapping[str, Any]) -> None:

@@ -1,22 +1,25 @@
-"""What a request may ask for in ``input_embed_overrides``: parsed once, at the HTTP edge, by this one schema."""
+"""What a request may ask for in ``input_embed_overrides`` and ``input_embeds_b64``, and what it is once decoded."""
 
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, Any, Literal
 
+import msgspec
 import torch
+from msgspec import Meta
 
 from tessera.capabilities.inject.projections import Projections
-from tessera.capabilities.inject.vectors import Bounds, check_values, decode
+from tessera.capabilities.inject.vectors import Bounds, Dtype, check_values, decode
 from tessera.errors import BadRequest, Described
-from tessera.fields import choice, integer, known_keys
-from tessera.limits import MAX_TOKEN_CHARACTERS
+from tessera.fields import integer
+from tessera.limits import MAX_OVERRIDES, MAX_TOKEN_CHARACTERS
 
 FIELD = "input_embed_overrides"
-NORM_MATCHED = "norm-matched"
 
-KEYS = ["positions", "token", "embeds", "shape", "dtype", "mode", "scale", "expect_neighbours", "projection"]
+_ON = "only on a server started with --enable-injection"
+_BASE64 = {"type": "string", "description": "base64 of little-endian numbers, row by row"}
+_ROWS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}, "minItems": 1}, "minItems": 1}
+_DTYPE = Meta(description="of the numbers in base64")
 
 
 class Mode(StrEnum):
@@ -26,23 +29,99 @@ class Mode(StrEnum):
     ADD = "add"
 
 
-Token = int | str
+Token = Annotated[
+    Annotated[int, Meta(ge=0)] | Annotated[str, Meta(min_length=1, max_length=MAX_TOKEN_CHARACTERS)],
+    Meta(extra={"allowed": "a token id, or the text of one token"}),
+]
 """A token by its id, or as a string that the tokenizer makes one token of."""
+Shape = Annotated[
+    tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=2, max_length=2, extra={"allowed": "[rows, width]"})
+]
+"""Of vectors in base64."""
 
 
-class Neighbours(NamedTuple):
+class Neighbours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What must stand left and right of each position; None is anything."""
 
-    left: Token | None = None
-    right: Token | None = None
+    left: Annotated[Token | None, Meta(description="the token before the position")] = None
+    right: Annotated[Token | None, Meta(description="the token after it")] = None
 
 
 ANY = Neighbours()
 
 
+class Override(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One object of ``input_embed_overrides``."""
+
+    positions: Annotated[
+        Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)] | None,
+        Meta(
+            description="token position of each vector, from 0; either positions or token",
+            extra={"allowed": "a list of token positions, one for each vector"},
+        ),
+    ] = None
+    token: Annotated[
+        Token | None,
+        Meta(
+            description="the vectors go where this token stands, by its id or its text; as often as there are vectors"
+        ),
+    ] = None
+    embeds: Annotated[Any, Meta(description="the vectors", extra_json_schema={"anyOf": [_BASE64, _ROWS]})]
+    shape: Annotated[Shape | None, Meta(description="[vectors, width]; required beside base64")] = None
+    dtype: Annotated[Dtype | None, _DTYPE] = None
+    mode: Annotated[Mode, Meta(description="put in place of the token's embedding, or added to it")] = Mode.REPLACE
+    scale: Annotated[
+        float | Literal["norm-matched"] | None,
+        Meta(description="a factor, or norm-matched: each vector gets the length of the embedding that it meets"),
+    ] = None
+    expect_neighbours: Annotated[
+        Annotated[Neighbours, Meta(extra_json_schema={"minProperties": 1})] | None,
+        Meta(
+            description="the tokens that must stand left and right of each position",
+            extra={"allowed": "an object with left, right, or both"},
+        ),
+    ] = None
+    projection: Annotated[
+        str | None,
+        Meta(
+            description="name of a projection on the server, for vectors of another width than the model's",
+            extra={"allowed": "the name of a projection"},
+        ),
+    ] = None
+
+
+class Matrix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One object of ``input_embeds_b64``."""
+
+    data: Annotated[str, Meta(description=_BASE64["description"], extra={"allowed": "base64 of little-endian numbers"})]
+    shape: Annotated[Shape, Meta(description="[tokens, width]")]
+    dtype: Annotated[Dtype, _DTYPE]
+
+
+OfPrompt = Annotated[tuple[Override, ...], Meta(max_length=MAX_OVERRIDES)] | Override | None
+"""What one of several prompts has; for a single prompt a list is several objects."""
+
+
+class InjectFields(msgspec.Struct, frozen=True):
+    """The fields of a request, but for what is in their vectors: `tessera.capabilities.inject.admission`.
+
+    ``input_embeds`` is SGLang's. It and ``input_embeds_b64`` are prompts, so only ``/generate`` takes them.
+    """
+
+    input_embed_overrides: Annotated[
+        Override | Annotated[tuple[OfPrompt, ...], Meta(min_length=1, max_length=MAX_OVERRIDES)] | None,
+        Meta(description=f"put vectors into the embeddings of the prompt; {_ON}"),
+    ] = None
+    input_embeds: Annotated[Any, Meta(extra={"generate": True, "stock": True})] = None
+    input_embeds_b64: Annotated[
+        Matrix | Annotated[tuple[Matrix, ...], Meta(min_length=1)] | None,
+        Meta(description=f"all embeddings of a prompt, as base64; {_ON}", extra={"generate": True}),
+    ] = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Override:
-    """Vectors and where they go; positions are not known yet where they are found by a token.
+class Decoded:
+    """An override with its vectors; positions are not known yet where they are found by a token.
 
     Attributes:
         field: its place in the request, for messages.
@@ -67,79 +146,39 @@ class Override:
         return f"<{len(self.vectors)} vectors>"
 
 
-def parse(field: str, value: object, bounds: Bounds, dtype: torch.dtype, projections: Projections) -> Override:
-    """Read one object of ``input_embed_overrides``.
+def decoded(field: str, asked: Override, bounds: Bounds, dtype: torch.dtype, projections: Projections) -> Decoded:
+    """Decode one object of ``input_embed_overrides``, and check what depends on its vectors.
 
     Args:
         field: its name, for messages.
-        value: what the client sent.
+        asked: what the client sent.
         bounds: what is allowed.
         dtype: of the model.
         projections: what vectors of another width than H go through.
 
     Raises:
-        BadRequest: the value, a key or a key's value is not allowed.
+        BadRequest: its vectors or positions are not allowed.
     """
-    if not isinstance(value, dict):
-        raise BadRequest(field, value, f"an object with {', '.join(KEYS)}")
-    known_keys(field, value, KEYS)
-    add = choice(f"{field}.mode", Mode, value.get("mode", Mode.REPLACE)) is Mode.ADD
-    matched, factor = _scale(f"{field}.scale", value.get("scale"))
+    add, matched = asked.mode is Mode.ADD, isinstance(asked.scale, str)
     embeds = f"{field}.embeds"
-    raw = decode(embeds, value.get("embeds"), value.get("shape"), value.get("dtype"), bounds)
-    raw = projections.apply(field, value.get("projection"), raw)
-    vectors = _final(embeds, raw, factor, bounds, torch.float32 if add or matched else dtype)
+    raw = decode(embeds, asked.embeds, asked.shape, asked.dtype, bounds)
+    vectors = projections.apply(field, asked.projection, raw)
+    if asked.scale is not None and not isinstance(asked.scale, str):
+        vectors = vectors.float() * float(asked.scale)
+    dtype = torch.float32 if add or matched else dtype
+    check_values(embeds, vectors, bounds.magnitude, dtype)
     if matched and not bool(vectors.any(dim=1).all()):
-        raise BadRequest(embeds, Described("a row of zeros"), f"rows with a length, for scale {NORM_MATCHED}")
-    return Override(
-        field,
-        vectors,
-        add,
-        matched,
-        _positions(f"{field}.positions", value, len(vectors), bounds.rows),
-        None if value.get("token") is None else _token(f"{field}.token", value["token"]),
-        _neighbours(f"{field}.expect_neighbours", value.get("expect_neighbours")),
-    )
+        raise BadRequest(embeds, Described("a row of zeros"), f"rows with a length, for scale {asked.scale}")
+    _check_positions(f"{field}.positions", asked, len(vectors), bounds.rows)
+    neighbours = asked.expect_neighbours or ANY
+    return Decoded(field, vectors.to(dtype), add, matched, asked.positions, asked.token, neighbours)
 
 
-def _final(field: str, raw: torch.Tensor, factor: float | None, bounds: Bounds, dtype: torch.dtype) -> torch.Tensor:
-    vectors = raw if factor is None else raw.float() * factor
-    check_values(field, vectors, bounds.magnitude, dtype)
-    return vectors.to(dtype)
-
-
-def _scale(field: str, value: object) -> tuple[bool, float | None]:
-    if value is None or value == NORM_MATCHED:
-        return value is not None, None
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
-        return False, float(value)
-    raise BadRequest(field, value, f"a finite number, or {NORM_MATCHED}")
-
-
-def _positions(field: str, value: dict[str, object], rows: int, most: int) -> tuple[int, ...] | None:
-    positions = value.get("positions")
-    if (positions is None) == (value.get("token") is None):
+def _check_positions(field: str, asked: Override, rows: int, most: int) -> None:
+    positions = None if asked.positions is None else list(asked.positions)
+    if (positions is None) == (asked.token is None):
         raise BadRequest(field, positions, "either positions or token, and not both")
-    if positions is None:
-        return None
-    if not isinstance(positions, list) or len(positions) != rows:
+    if positions is not None and len(positions) != rows:
         raise BadRequest(field, positions, f"a list of {rows} token positions, one for each vector")
-    return tuple(integer(f"{field}[{i}]", item, 0, most - 1) for i, item in enumerate(positions))
-
-
-def _token(field: str, value: object) -> Token:
-    if isinstance(value, str) and 1 <= len(value) <= MAX_TOKEN_CHARACTERS:
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise BadRequest(field, value, "a token id, or the text of one token")
-
-
-def _neighbours(field: str, value: object) -> Neighbours:
-    if value is None:
-        return ANY
-    if not isinstance(value, dict) or not value:
-        raise BadRequest(field, value, "an object with left, right, or both")
-    known_keys(field, value, ["left", "right"])
-    sides = {side: _token(f"{field}.{side}", own) for side, own in value.items() if own is not None}
-    return Neighbours(**sides)
+    for i, position in enumerate(positions or ()):
+        integer(f"{field}[{i}]", position, 0, most - 1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tessera import carry
-from tessera.capabilities.inject.options import FIELD, Override
+from tessera.capabilities.inject.options import FIELD, Decoded
 from tessera.carry import SamplingParams
 from tessera.errors import BadRequest, Described
 
@@ -23,7 +23,7 @@ class Overrides:
         injected: how many vectors went to the scheduler; 0 until the prompt's tokens are known.
     """
 
-    each: tuple[Override, ...] = ()
+    each: tuple[Decoded, ...] = ()
     injected: int = 0
 
 

@@ -63,7 +63,7 @@ class Projections:
         """Every width that some vector may have."""
         return {self.hidden_size, *(projection.width for projection in self.named.values())}
 
-    def apply(self, parent: str, name: object, vectors: torch.Tensor) -> torch.Tensor:
+    def apply(self, parent: str, name: str | None, vectors: torch.Tensor) -> torch.Tensor:
         """Bring vectors ``[n, width]`` to ``[n, H]``. Those of width H without a name stay as they are.
 
         Args:
@@ -77,7 +77,7 @@ class Projections:
         width = int(vectors.shape[1])
         if name is None:
             return vectors if width == self.hidden_size else self._only(f"{parent}.projection", width).apply(vectors)
-        if not isinstance(name, str) or name not in self.named:
+        if name not in self.named:
             raise BadRequest(f"{parent}.projection", name, self._names())
         projection = self.named[name]
         if projection.width != width:

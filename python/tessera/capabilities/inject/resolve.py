@@ -7,7 +7,7 @@ import torch
 
 from tessera.capabilities.inject.injection import ADD, MATCHED, Injection, Ints, concatenated
 from tessera.capabilities.inject.keys import keys_of
-from tessera.capabilities.inject.options import Override, Token
+from tessera.capabilities.inject.options import Decoded, Token
 from tessera.errors import BadRequest, Described
 
 Tokenize = Callable[[str], list[int]]
@@ -15,7 +15,7 @@ Tokenize = Callable[[str], list[int]]
 
 
 def resolve(
-    overrides: Sequence[Override], token_ids: Sequence[int], vocabulary: int, tokenize: Tokenize | None
+    overrides: Sequence[Decoded], token_ids: Sequence[int], vocabulary: int, tokenize: Tokenize | None
 ) -> Injection:
     """Find every position, check it, and order all by position.
 
@@ -60,7 +60,7 @@ def _reordered(vectors: torch.Tensor, order: Ints) -> torch.Tensor:
     return torch.from_numpy(rows).view(vectors.dtype)
 
 
-def _places(override: Override, ids: Ints, tokenize: Tokenize | None) -> Ints:
+def _places(override: Decoded, ids: Ints, tokenize: Tokenize | None) -> Ints:
     if override.positions is None:
         places = _token_positions(override, ids, tokenize)
     else:
@@ -74,7 +74,7 @@ def _places(override: Override, ids: Ints, tokenize: Tokenize | None) -> Ints:
     return places
 
 
-def _token_positions(override: Override, ids: Ints, tokenize: Tokenize | None) -> Ints:
+def _token_positions(override: Decoded, ids: Ints, tokenize: Tokenize | None) -> Ints:
     field = f"{override.field}.token"
     token = override.token
     if token is None:  # the schema lets none through

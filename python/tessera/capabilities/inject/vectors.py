@@ -3,6 +3,7 @@
 import base64
 import binascii
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
@@ -44,14 +45,16 @@ class Bounds(NamedTuple):
     magnitude: float
 
 
-def decode(field: str, embeds: object, shape: object, dtype: object, bounds: Bounds) -> torch.Tensor:
+def decode(
+    field: str, embeds: object, shape: Sequence[int] | None, dtype: Dtype | None, bounds: Bounds
+) -> torch.Tensor:
     """The vectors ``[n, width]`` that a client sent, in the dtype that it named (float32 for a list).
 
     Args:
         field: where they are, for messages; ``shape`` and ``dtype`` are its neighbours.
         embeds: base64, or a list of lists of numbers.
         shape: ``[n, width]``; may be left out beside a list.
-        dtype: `Dtype`; only for base64.
+        dtype: only for base64.
         bounds: what is allowed.
 
     Raises:
@@ -65,10 +68,8 @@ def decode(field: str, embeds: object, shape: object, dtype: object, bounds: Bou
         vectors = _from_base64(field, embeds, (rows, width), choice(f"{prefix}dtype", Dtype, dtype), bounds)
     elif isinstance(embeds, list):
         vectors = _from_list(field, embeds, bounds)
-        if shape is not None and shape != list(vectors.shape):
-            raise BadRequest(f"{prefix}shape", shape, f"{list(vectors.shape)}, as the list has it, or nothing")
-        if dtype is not None:
-            choice(f"{prefix}dtype", Dtype, dtype)
+        if shape is not None and list(shape) != list(vectors.shape):
+            raise BadRequest(f"{prefix}shape", list(shape), f"{list(vectors.shape)}, as the list has it, or nothing")
     else:
         raise BadRequest(field, embeds, "base64 of little-endian numbers, or a list of lists of numbers")
     return vectors
@@ -94,16 +95,16 @@ def check_values(field: str, vectors: torch.Tensor, most: float, dtype: torch.dt
         )
 
 
-def _shape(field: str, shape: object, bounds: Bounds) -> tuple[int, int]:
-    if not isinstance(shape, list) or len(shape) != 2:  # noqa: PLR2004 - rows and width
+def _shape(field: str, shape: Sequence[int] | None, bounds: Bounds) -> tuple[int, int]:
+    if shape is None:
         raise BadRequest(field, shape, "[rows, width]")
-    rows = integer(f"{field}[0]", shape[0], 1, bounds.rows)
-    _check_width(f"{field}[1]", shape[1], bounds)
-    return rows, int(shape[1])
+    rows, width = shape
+    _check_width(f"{field}[1]", width, bounds)
+    return integer(f"{field}[0]", rows, 1, bounds.rows), width
 
 
-def _check_width(field: str, width: object, bounds: Bounds) -> None:
-    if isinstance(width, bool) or width not in bounds.widths:
+def _check_width(field: str, width: int, bounds: Bounds) -> None:
+    if width not in bounds.widths:
         raise BadRequest(field, width, " or ".join(str(known) for known in sorted(bounds.widths)))
 
 
