@@ -90,7 +90,7 @@ test-real: venv ## a trained model, SmolLM2-135M, and its table (five minutes; d
 test-browser: venv ## the playground in Chromium (a minute; needs: pip install playwright, and Chromium)
 	@$(PYTEST) tests/browser
 
-test-clients: venv ## OpenAI's SDKs, LangChain, LlamaIndex, litellm, LangChain.js (a minute; from the package indexes; npm, if there is one)
+test-clients: venv ## every snippet of docs/snippets, and tessera encode with Ray (minutes; from the package indexes; npm, if there is one)
 	@PYTHON=$(RUN) .ci/clients .clients
 	@$(PYTEST) tests/clients
 

@@ -13,5 +13,11 @@ class Served:
         answer = client.embeddings.create(model="tiny", input=texts, extra_body={"normalize": True})
         return np.array([one.embedding for one in answer.data], "float32")
 
+    def similarity(self, one, other):
+        return one @ other.T
+
+    def similarity_pairwise(self, one, other):
+        return (one * other).sum(axis=1)
+
 
 print(Served().encode([{"text": ["import os", "class Stack:"]}]).shape)

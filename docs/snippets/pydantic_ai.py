@@ -4,4 +4,5 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 provider = OpenAIProvider(base_url="http://localhost:30000/v1", api_key="none")
 model = OpenAIChatModel("tiny", provider=provider, settings={"max_tokens": 8})
-print(Agent(model).run_sync("def add(a, b):").output)
+result = Agent(model).run_sync("def add(a, b):")
+print(result.output)

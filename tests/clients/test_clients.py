@@ -1,92 +1,169 @@
-"""The snippets of other clients, each in its own environment, against a real server: ``make test-clients``.
+"""The snippets of other clients, each in its own process, against a real server: ``make test-clients``.
 
-What they print is not enough: the vectors that they hold are those of a plain request.
+What they print is not enough: vectors that they hold, and scores that they compute, are those of plain requests.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
 import subprocess
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tessera.launching.server import Server
 from tessera_testing.pages import ROOT
 
 pytestmark = pytest.mark.clients
+FOLDER = ROOT / "docs/snippets"
 INSTALLED = ROOT / ".clients"
 URL = "http://localhost:30000"
 SECONDS = 180
+TEXTS = ["import os", "class Stack:"]
+"""What the snippets embed; those with one text have the first."""
 
 
-class Snippet(NamedTuple):
-    """A file of ``docs/snippets``, and where it has its vectors.
-
-    Attributes:
-        generated: an expression, the vector of the chat's answer; None where the client drops it.
-        embedded: an expression, the vector of the text ``import os``; None where the client has no such call.
-    """
-
-    generated: str | None
-    embedded: str | None = None
+def post(url: str, route: str, **body: Any) -> Any:
+    """The answer to a plain request."""
+    answer = httpx.post(f"{url}{route}", json={"model": "tiny", **body}, timeout=SECONDS)
+    return answer.raise_for_status().json()
 
 
-SNIPPETS = {
-    "openai_python.py": Snippet("answer.choices[0].embedding"),
-    "openai_node.mjs": Snippet("answer.choices[0].embedding"),
-    "langchain.py": Snippet(None, "embeddings.embed_query('import os')"),
-    "langchain_js.mjs": Snippet("choice.embedding", "await embeddings.embedQuery('import os')"),
-    "litellm.py": Snippet("answer.choices[0].provider_specific_fields['embedding']"),
-    "llamaindex.py": Snippet("answer.raw.choices[0].embedding", "embedding.get_text_embedding('import os')"),
+def chat(url: str, text: str = "def add(a, b):") -> Any:
+    """The answer to the snippets' chat."""
+    messages = [{"role": "user", "content": text}]
+    return post(url, "/v1/chat/completions", messages=messages, max_tokens=8, return_embedding=True)
+
+
+def generated(url: str) -> list[float]:
+    """The vector of the chat, [H]."""
+    vector: list[float] = chat(url)["choices"][0]["embedding"]
+    return vector
+
+
+def vectors(url: str, **options: Any) -> npt.NDArray[np.float64]:
+    """The vectors of both texts, [2, H]."""
+    return np.array([one["embedding"] for one in post(url, "/v1/embeddings", input=TEXTS, **options)["data"]])
+
+
+def embedded(url: str) -> npt.NDArray[np.float64]:
+    """The vector of the first text, [H]."""
+    return vectors(url)[0]
+
+
+def unit(url: str) -> npt.NDArray[np.float64]:
+    """The vectors of both texts, at length one, [2, H]."""
+    return vectors(url, normalize=True)
+
+
+def cosines(url: str) -> npt.NDArray[np.float64]:
+    """What is nearest to the first text comes first: itself, and the other, [2]."""
+    return unit(url) @ unit(url)[0]
+
+
+def distances(url: str) -> npt.NDArray[np.float64]:
+    """The same as squared distances of the vectors as they are, [2]."""
+    return ((vectors(url) - embedded(url)) ** 2).sum(axis=1)
+
+
+def usage(url: str) -> list[int]:
+    """Tokens of the prompt and of the answer."""
+    counts = chat(url)["usage"]
+    return [counts["prompt_tokens"], counts["completion_tokens"]]
+
+
+Check = Callable[[str], Any]
+EVENT = "event.call.response['choices'][0]['embedding']"
+SNIPPETS: dict[str, dict[str, Check]] = {
+    "dspy.py": {"lm.history[-1]['response'].choices[0].provider_specific_fields['embedding']": generated},
+    "faiss.py": {"index.reconstruct_n(0, 2).tolist()": unit, "index.search(vectors[:1], 2)[0][0].tolist()": cosines},
+    "haystack.py": {"embedder.run('import os')['embedding']": embedded},
+    "inspect_ai.py": {EVENT: generated},
+    "instructor.py": {
+        "answer.name in ('red', 'green')": lambda _: True,
+        "answer._raw_response.choices[0].embedding": lambda url: chat(url, "Name a colour.")["choices"][0]["embedding"],
+    },
+    "lancedb.py": {
+        "table.to_arrow()['vector'].to_pylist()": vectors,
+        "[row['_distance'] for row in table.search('import os').to_list()]": distances,
+    },
+    "langchain.py": {"embeddings.embed_query('import os')": embedded},
+    "langchain_js.mjs": {"choice.embedding": generated, "await embeddings.embedQuery('import os')": embedded},
+    "litellm.py": {"answer.choices[0].provider_specific_fields['embedding']": generated},
+    "llamaindex.py": {
+        "answer.raw.choices[0].embedding": generated,
+        "embedding.get_text_embedding('import os')": embedded,
+    },
+    "mteb.py": {
+        "Served().encode([{'text': ['import os', 'class Stack:']}]).tolist()": unit,
+        "isinstance(Served(), mteb.models.models_protocols.EncoderProtocol)": lambda _: True,
+    },
+    "openai_node.mjs": {"answer.choices[0].embedding": generated},
+    "openai_python.py": {"answer.choices[0].embedding": generated},
+    "outlines.py": {"colour in ('red', 'green')": lambda _: True},
+    "pydantic_ai.py": {"[result.usage.input_tokens, result.usage.output_tokens]": usage},
+    "qdrant.py": {
+        "[one.vector for one in store.retrieve('code', [0, 1], with_vectors=True)]": unit,
+        "[one.score for one in store.query_points('code', vectors[0]).points]": cosines,
+    },
 }
+"""Expressions of what a snippet has in the end, and what a plain request says that they are."""
 
 
 def command(name: str) -> list[str]:
     """What runs the code of a snippet, which comes last. Node finds packages beside the folder that it runs in."""
-    if name.endswith(".py"):
-        return [str(INSTALLED / "venv/bin/python"), "-c"]
+    path = Path(name)
+    if path.suffix == ".py":
+        own = INSTALLED / path.stem
+        return [str((own if own.exists() else INSTALLED / "venv") / "bin/python"), "-c"]
     if not (INSTALLED / "node_modules").exists():
         pytest.skip("npm installed nothing here")
     return ["node", "--input-type=module", "--eval"]
 
 
+def run(words: list[str], folder: Path) -> str:
+    """What a program prints; it finds its own packages only, none of what tests put in the place of some."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-2000:]
+    return ran.stdout
+
+
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_snippet(server: Server, name: str) -> None:
-    """It prints no ``False``, and has the vectors that a plain request has."""
-    snippet, python = SNIPPETS[name], name.endswith(".py")
-    code = (ROOT / "docs/snippets" / name).read_text().replace(URL, server.url)
-    wanted = [one for one in snippet if one is not None]
-    dumped = ", ".join(wanted)
-    code += f"import json\nprint(json.dumps([{dumped}]))\n" if python else f"console.log(JSON.stringify([{dumped}]));\n"
-    ran = subprocess.run(
-        [*command(name), code], cwd=INSTALLED, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    *printed, vectors = ran.stdout.splitlines()
+    """It prints no ``False``, and has what plain requests have."""
+    checks, dumped = SNIPPETS[name], ", ".join(SNIPPETS[name])
+    code = (FOLDER / name).read_text().replace(URL, server.url)
+    javascript = f"console.log(JSON.stringify([{dumped}]));\n"
+    code += f"import json\nprint(json.dumps([{dumped}]))\n" if name.endswith(".py") else javascript
+    *printed, last = run([*command(name), code], INSTALLED).splitlines()
     assert printed
     assert "false" not in " ".join(printed).lower()
-    expected = [
-        *([generated(server)] if snippet.generated else []),
-        *([embedded(server)] if snippet.embedded else []),
-    ]
-    found: list[Any] = json.loads(vectors)
-    for one, plain in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, plain, rtol=0, atol=1e-5 * np.abs(plain).max())
+    for found, plain in zip(json.loads(last), checks.values(), strict=True):
+        expected = np.array(plain(server.url), np.float64)
+        np.testing.assert_allclose(np.array(found, np.float64), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
-def generated(server: Server) -> list[float]:
-    """The vector of the snippets' chat, by a plain request."""
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "def add(a, b):"}], "max_tokens": 8}
-    answer = httpx.post(f"{server.url}/v1/chat/completions", json={**body, "return_embedding": True}, timeout=SECONDS)
-    vector: list[float] = answer.raise_for_status().json()["choices"][0]["embedding"]
-    return vector
+def test_locust(server: Server, tmp_path: Path) -> None:
+    """The command in its first line sends requests, none of which fails, and gets vectors."""
+    shutil.copy(FOLDER / "locust.py", tmp_path / "locustfile.py")
+    first = (FOLDER / "locust.py").read_text().partition("\n")[0]
+    program, *words = shlex.split(first.removeprefix("# ").replace(URL, server.url).replace("1m", "5s"))
+    more = ["--json", "--skip-log", "--stop-timeout", "60"]  # at the end, each user waits for an answer
+    (route,) = json.loads(run([str(INSTALLED / "venv/bin" / program), *words, *more], tmp_path))
+    assert route["num_requests"] > route["num_failures"] == 0
+    digits = len(json.dumps(embedded(server.url).tolist())) / 2
+    assert route["total_content_length"] > digits * route["num_requests"]
 
 
-def embedded(server: Server) -> list[float]:
-    """The vector of their text, by a plain request."""
-    answer = httpx.post(f"{server.url}/v1/embeddings", json={"model": "tiny", "input": "import os"}, timeout=SECONDS)
-    vector: list[float] = answer.raise_for_status().json()["data"][0]["embedding"]
-    return vector
+def test_every_snippet_is_run() -> None:
+    """A new one gets its check."""
+    assert sorted([*SNIPPETS, "locust.py"]) == sorted(path.name for path in FOLDER.iterdir())

@@ -29,7 +29,7 @@ MODEL = '"MODEL"'
 """What stands for a model in Python; the tiny one is put in its place."""
 OWN_SERVERS = {"docs/guide/injection.md": "injecting"}
 """The fixture with the server that the examples of a page need, where the plain one will not do."""
-NOT_RUN = {"docs/guide/tools.md": "needs each tool"}
+NOT_RUN = {"docs/guide/tools.md": "tests/clients runs them, where each tool is"}
 """Pages whose examples are compiled only, and why; those for `ADDRESS` are run."""
 LANGUAGES = {"", "bash", "console", "javascript", "json", "python", "shell", "text"}
 """``bash`` and ``python`` are run; ``shell`` and ``console`` are parsed (test_commands.py); the others are shown."""
