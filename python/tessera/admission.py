@@ -17,6 +17,15 @@ def server() -> Server:
     return Server(settings.rows, always, settings.hidden_size, flags.toploc_verification_topk, settings.deterministic)
 
 
+def extend(field: str, prompt: Any, given: Mapping[str, Any]) -> tuple[Any, int]:
+    """See `tessera.capability.Capability.extend`, of all capabilities."""
+    tail = 0
+    for capability in CAPABILITIES:
+        prompt, added = capability.extend(field, prompt, given)
+        tail += added
+    return prompt, tail
+
+
 def admit(
     fields: Mapping[str, Any],
     sampling_params: Any,

@@ -4,7 +4,7 @@
 
 | where | method |
 |---|---|
-| HTTP edge | `admit`: check the fields, give options |
+| HTTP edge | `extend`: prompts with the answers that they verify; `admit`: check the fields, give options |
 | HTTP edge, prompts known | `prepare`: change what SGLang is asked for |
 | before it is queued | `size`: the most bytes that it adds to the answer |
 | scheduler, request finished or far enough | `reads`: what to read of the row store |
@@ -229,6 +229,33 @@ class Capability(Generic[F, O]):
     def admit(self, fields: F, request: IncomingRequest) -> Sequence[O | None]:
         """`admitted`, with fields whose values are each allowed."""
         raise NotImplementedError
+
+    def check_body(self, body: Mapping[str, Any]) -> None:
+        """Refuse what OpenAI's request models would drop, of a body as it came.
+
+        Raises:
+            BadRequest: a field is for ``/generate`` alone.
+        """
+
+    def verifies(self, given: Mapping[str, Any]) -> bool:
+        """Whether a request with these fields verifies an answer that was generated elsewhere."""
+        return False
+
+    def extend(self, field: str, prompt: Any, given: Mapping[str, Any]) -> tuple[Any, int]:
+        """The prompt with such an answer behind it, but for its last token, which was never fed back.
+
+        Args:
+            field: the prompt's name in the request.
+            prompt: as it came: a text, token ids, or several.
+            given: the request's fields.
+
+        Returns:
+            The prompt, and how many tokens were added.
+
+        Raises:
+            BadRequest: there is an answer that cannot follow this prompt.
+        """
+        return prompt, 0
 
     def verified(self, options: O) -> int | None:
         """How many of the prompt's last tokens are an answer that it verifies; None where it verifies none."""

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tessera import admission, carry, config
-from tessera.capabilities.fingerprints.claims import append_output, read_claim
+from tessera.capabilities.fingerprints.answered import append_output
+from tessera.capabilities.fingerprints.claims import read_claim
 from tessera.capabilities.fingerprints.options import CLAIM_FIELD, NONCE_FIELD, FingerprintOptions, ToplocVerifyRequest
 from tessera.capabilities.inject.model import Model
 from tessera.capabilities.inject.projections import Projections

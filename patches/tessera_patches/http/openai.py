@@ -13,8 +13,6 @@ from sglang.srt.utils.json_response import orjson_response
 
 from tessera import admission, carry, config
 from tessera.capabilities import registry
-from tessera.capabilities.fingerprints.claims import append_output
-from tessera.capabilities.inject.capability import refuse_matrices
 from tessera.carry import Live
 from tessera.errors import BadRequest, TesseraError
 from tessera.fields import text
@@ -24,17 +22,18 @@ from tessera.prompts import check_prompts
 from tessera.request_fields import one_each
 
 
-class _Matrices(BaseModel):
+class _Checked(BaseModel):
     @model_validator(mode="before")
     @classmethod
-    def _refuse_matrices(cls, body: Any) -> Any:
-        if isinstance(body, dict):
-            refuse_matrices(body)
+    def _check_body(cls, body: Any) -> Any:
+        for capability in registry.CAPABILITIES if isinstance(body, dict) else ():
+            capability.check_body(body)
         return body
 
 
 _OURS: dict[str, Any] = {name: (Any, default) for name, default in registry.declared_fields(openai=True)}
-_Fields: Any = create_model("_Fields", __base__=_Matrices, **_OURS)
+_SHARED = [name for name in _OURS if name in protocol.CompletionRequest.model_fields]
+_Fields: Any = create_model("_Fields", __base__=_Checked, **_OURS)
 """Our fields, which pydantic would drop; `tessera.admission` checks them."""
 
 
@@ -65,10 +64,11 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
     async def chat_completions(request: ChatCompletionRequest, raw_request: Request) -> Any:
         tokens = request.max_completion_tokens or request.max_tokens
         serving = raw_request.app.state.openai_serving_chat
-        request.input_ids, tail = append_output("input_ids", request.input_ids, request.output_ids, _claim(request))
+        fields = _fields(request)
+        request.input_ids, tail = admission.extend("input_ids", request.input_ids, fields)
         by_messages = request.input_ids is None
         _check_adapters(request, None)
-        if by_messages and _claim(request) is not None:
+        if by_messages and any(capability.verifies(fields) for capability in registry.CAPABILITIES):
             tail = _claimed_answer(request, serving.tokenizer_manager.tokenizer)
         kind = "chat.completion.chunk"
         return await _handle(serving, request, raw_request, tokens, kind, tail, either_end=by_messages)
@@ -79,7 +79,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         serving = raw_request.app.state.openai_serving_completion
         several = isinstance(request.prompt, list) and not isinstance(next(iter(request.prompt), 0), int)
         _check_adapters(request, len(request.prompt) if several else None)
-        request.prompt, tail = append_output("prompt", request.prompt, request.output_ids, _claim(request))
+        request.prompt, tail = admission.extend("prompt", request.prompt, _fields(request))
         return await _handle(serving, request, raw_request, request.max_tokens, "text_completion", tail)
 
     json_only = [Depends(validate_json_request)]
@@ -96,8 +96,8 @@ def _check_adapters(request: Any, prompts: int | None) -> None:
         check_batch(request.lora_path, prompts)
 
 
-def _claim(request: Any) -> Any:
-    return request.toploc_verification_fingerprint_to_validate
+def _fields(request: Any) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in _OURS}
 
 
 def _claimed_answer(request: Any, tokenizer: Any) -> int:
@@ -132,7 +132,7 @@ async def _handle(
     if config.active.guarded:
         _check_cache_keys(request)
     params = {"custom_params": request.custom_params, "max_new_tokens": max_new_tokens, "n": request.n or 1}
-    fields = {name: getattr(request, name) for name in _OURS}
+    fields = _fields(request)
     for name in registry.LISTED if config.active.rows else ():
         one_each(name, fields[name], None)
     server = admission.server()
@@ -146,7 +146,8 @@ async def _handle(
     request.custom_params = params["custom_params"]
     collector = collectors[live] = Collector(generates=max_new_tokens != 0)
     if server.rows:
-        request.return_hidden_states = False  # ours from here on
+        for name in _SHARED:
+            setattr(request, name, _OURS[name][1])  # ours from here on
     answer = await serving.handle_request(request, raw_request)
     if live.error is not None:
         raise live.error

@@ -12,7 +12,6 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 
 from tessera import admission, carry, config, request_fields, sampling
 from tessera.capabilities import registry
-from tessera.capabilities.fingerprints.claims import append_output
 from tessera.capabilities.inject.options import FIELD
 from tessera.capabilities.inject.pending import Prompts, count
 from tessera.errors import BadRequest, BadValue, Described
@@ -92,13 +91,12 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
     def _admit(self) -> None:
         settings = config.active
         params: Any = self.sampling_params  # type: ignore[has-type]
-        claim, ids = self.toploc_verification_fingerprint_to_validate, self.input_ids
+        fields = {name: getattr(self, name) for name, _, _ in _OURS}
         self.tessera_live: carry.Live | None
-        append_output("text", self.text, None, claim)
-        self.input_ids, tail = append_output("input_ids", ids, self.output_ids, claim)  # type: ignore[has-type]
+        admission.extend("text", self.text, {**fields, "output_ids": None})
+        self.input_ids, tail = admission.extend("input_ids", self.input_ids, fields)  # type: ignore[has-type]
         self.output_ids = None
         if not any(carry.extract(own) is not carry.NOTHING for own in carry.each(params)):  # else admitted before
-            fields = {name: getattr(self, name) for name, _, _ in _OURS}
             for name in registry.LISTED if settings.rows else ():
                 request_fields.one_each(name, fields[name], self._prompts())
             params, _live = admission.admit(fields, params, admission.server(), tail=tail)

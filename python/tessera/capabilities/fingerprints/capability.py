@@ -1,10 +1,11 @@
 """``return_toploc_fingerprints``, and their verification."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.capabilities.fingerprints import schema
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, encoded, validate_claim
+from tessera.capabilities.fingerprints.answered import append_output
 from tessera.capabilities.fingerprints.builder import shared
 from tessera.capabilities.fingerprints.chunks import CHUNK_ROWS, complete, count, row_mask, value_count
 from tessera.capabilities.fingerprints.options import (
@@ -12,6 +13,7 @@ from tessera.capabilities.fingerprints.options import (
     FIELD,
     NAME,
     NONCE_FIELD,
+    OUTPUT_FIELD,
     FingerprintFields,
     FingerprintOptions,
     ToplocClaim,
@@ -48,6 +50,14 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
         wanted = fields.return_toploc_fingerprints
         always = self.name in request.server.always
         return [options] if (always if wanted is None else wanted) else []
+
+    def verifies(self, given: Mapping[str, Any]) -> bool:
+        """Where there is a claim."""
+        return given.get(CLAIM_FIELD) is not None
+
+    def extend(self, field: str, prompt: Any, given: Mapping[str, Any]) -> tuple[Any, int]:
+        """``output_ids`` follow token ids."""
+        return append_output(field, prompt, given.get(OUTPUT_FIELD), given.get(CLAIM_FIELD))
 
     def verified(self, options: FingerprintOptions) -> int | None:
         """Of a claim."""

@@ -14,7 +14,7 @@ from tessera import admission, carry, config
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.answer import RESULT
 from tessera.capabilities.fingerprints.chunks import count, layout, row_mask, value_count
-from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FIELD, HASH_DIGITS, NAME, FingerprintOptions
+from tessera.capabilities.fingerprints.options import FIELD, HASH_DIGITS, NAME, FingerprintOptions
 from tessera.capabilities.fingerprints.options import ToplocClaim as Asked
 from tessera.capabilities.fingerprints.options import ToplocVerifyRequest as Body
 from tessera.capabilities.fingerprints.sampling import Sampling, places
@@ -116,33 +116,6 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     if config.metrics is not None:
         config.metrics.judged(result["verdict"] for result in results)
     return {"results": results}
-
-
-def append_output(field: str, prompt: Any, output_ids: Any, claim: object) -> tuple[Any, int]:
-    """Prompt and response as one prompt, but for the last token, which was never fed back; and how many were added.
-
-    Args:
-        field: the prompt's name in the request.
-        prompt: its token ids.
-        output_ids: what was generated; None where the request has none.
-        claim: the fingerprints to verify; None where it has none.
-
-    Raises:
-        BadRequest: generated ids without fingerprints, with a text, or that are none; fingerprints of many prompts.
-    """
-    if claim is not None and isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-        raise BadRequest(
-            field, Described(f"{len(prompt)} prompts"), f"one prompt beside {CLAIM_FIELD}; /v1/toploc/verify takes many"
-        )
-    if output_ids is None:
-        return prompt, 0
-    if claim is None:
-        raise BadRequest("output_ids", output_ids, f"only with {CLAIM_FIELD}")
-    if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], int):
-        raise BadRequest("output_ids", output_ids, f"only with {field} of one prompt, as token ids")
-    vocabulary = config.active.vocabulary
-    generated = token_ids("output_ids", output_ids, vocabulary, least=0)[:-1]
-    return token_ids(field, prompt, vocabulary) + generated, len(generated)
 
 
 def read_claim(name: str, asked: Asked, hidden_size: int, vocabulary: int) -> Claim:

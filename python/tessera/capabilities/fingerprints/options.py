@@ -19,6 +19,7 @@ NAME = "fingerprints"
 FIELD = "return_toploc_fingerprints"
 CLAIM_FIELD = "toploc_verification_fingerprint_to_validate"
 NONCE_FIELD = "toploc_nonce"
+OUTPUT_FIELD = "output_ids"
 
 Nonce = Annotated[str, Meta(min_length=1, max_length=MAX_NONCE_CHARACTERS)]
 

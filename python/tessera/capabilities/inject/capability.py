@@ -34,6 +34,12 @@ class Inject(Capability[InjectFields, str]):
         """Inverse of `to_wire`."""
         return wire
 
+    def check_body(self, body: Mapping[str, Any]) -> None:
+        """Matrices are prompts."""
+        for name in (LIST_FIELD, BASE64_FIELD):
+            if body.get(name) is not None:
+                raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")
+
     def admitted(self, request: IncomingRequest) -> Sequence[str | None]:
         """Whatever their values are, the fields are refused on a server without injection."""
         if config.injection is not None:
@@ -103,14 +109,3 @@ class Inject(Capability[InjectFields, str]):
         schemas["TesseraNeighbours"]["minProperties"] = 1
         width = integer(1, None) if hidden_size is None else {"const": hidden_size}
         schemas["TesseraMatrix"]["properties"]["shape"]["prefixItems"] = [integer(1, None), width]
-
-
-def refuse_matrices(body: Mapping[str, Any]) -> None:
-    """Refuse what is a prompt on ``/generate`` alone: pydantic would drop it elsewhere.
-
-    Raises:
-        BadRequest: there is one.
-    """
-    for name in (LIST_FIELD, BASE64_FIELD):
-        if body.get(name) is not None:
-            raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")
