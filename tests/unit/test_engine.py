@@ -57,7 +57,6 @@ OBJECTS = {"backend", "pool", "allocator", "cache", "ranks"}
 
 FIELDS = {
     "fingerprints/verify.py": {"claim.response.output_ids"},
-    "http/openai.py": {"request.output_ids"},
     "http/request.py": {"self.output_ids", "self.extra_key"},
 }
 """Fields that requests have over HTTP, whose names clients know: they are no attributes of the scheduler's objects."""
