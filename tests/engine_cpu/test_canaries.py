@@ -15,7 +15,9 @@ from tessera_testing.waiting import wait_until
 FLOAT32_ERROR = 1e-5
 
 
-@pytest.mark.parametrize(("which", "share"), [("server", 0.0), ("injecting", 0.6), ("strained", 0.3)])
+@pytest.mark.parametrize(
+    ("which", "share"), [("server", 0.0), ("injecting", 0.6), pytest.param("strained", 0.3, marks=pytest.mark.full)]
+)
 def test_canaries(which: str, share: float, request: pytest.FixtureRequest, hf: HuggingFace) -> None:
     """300 requests, 24 at once: shared prefixes, vectors, every option, streams, and clients that leave half-way."""
     server: Server = request.getfixturevalue(which)

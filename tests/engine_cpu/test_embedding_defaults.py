@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
 from tessera.launching.server import Server
 from tessera_testing.reference import HuggingFace, relative_error
@@ -19,6 +20,7 @@ def embedding(server: Server, route: str, body: dict[str, Any]) -> Any:
     return answer["embedding"] if route == "/encode" else answer["data"][0]["embedding"]
 
 
+@pytest.mark.full
 def test_options_where_a_request_does_not_say(strained: Server, server: Server, hf: HuggingFace) -> None:
     """The last row, 8 values of it, length 1; a request that says something else gets that, on either route."""
     text = "import os\n"

@@ -102,7 +102,8 @@ DRAFTS = {
 }
 
 
-@pytest.mark.parametrize("drafts", ["EAGLE", *only_in_full("TileSpec", "TileSpec's trees")])
+@pytest.mark.full
+@pytest.mark.parametrize("drafts", DRAFTS)
 def test_drafts(server_pool: ServerPool, hf: HuggingFace, drafts: str) -> None:
     """Accepted drafts' rows go to the host's memory and come back with those of prompts."""
     server = server_pool.get(*OPTIONS, *DRAFTS[drafts], env=retracting(7) | {"TESSERA_TEST_FAULT": "dice"})

@@ -195,6 +195,7 @@ def check_kept_states(model: Model) -> None:
     model.check("after a flush", prompt, ask(model.server, prompt))
 
 
+@pytest.mark.full
 def test_a_model_that_makes_other_embeddings_of_ids_is_refused(refusal: Refusal, tmp_path: Path) -> None:
     """By its name, before it serves: its rows, and the prefixes that it caches, would be another model's."""
     log = refusal(make(tmp_path, "Granite 4")[0], *OPTIONS, INJECTION)

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tessera.launching.server import Server
+from tessera_testing.marks import only_in_full
 
 GOOD = 128
 THREE = {"max_new_tokens": 3, "temperature": 0}
@@ -33,7 +34,7 @@ def good(i: int) -> dict[str, Any]:
     return body | ({}, {"return_embedding": True}, {"return_logprob": True, "token_ids_logprob": [3, 4]}, {})[i % 4]
 
 
-@pytest.mark.parametrize("which", ["server", "fingerprinting"])
+@pytest.mark.parametrize("which", ["server", *only_in_full("fingerprinting")])
 def test_a_mistake_fails_its_sender_alone(which: str, request: pytest.FixtureRequest) -> None:
     """With fingerprints of every response, and without."""
     server: Server = request.getfixturevalue(which)

@@ -13,6 +13,8 @@ from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 from tessera_testing.starts import STAGES_ON_CPUS
 
+pytestmark = pytest.mark.full
+
 OPTIONS = ("--enable-return-hidden-states", "--enable-injection", *drafting("STANDALONE", chain(5)), "--tile-spec")
 
 

@@ -48,7 +48,7 @@ CHAINS_FIRST = pytest.mark.parametrize(
 """The one with chains."""
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(scope="module", params=["eagle", "eagle3", *only_in_full("standalone", "ngram")])
 def speculative(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
     """One server for each algorithm."""
     if request.param == "ngram" and shutil.which("c++") is None:
@@ -170,6 +170,7 @@ def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
     assert verdicts(speculative, *claims, mixed(claims)) == ["pass"] * len(claims) + ["fail"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("speculative", ["eagle"], indirect=True)
 def test_a_server_without_drafts_verifies(speculative: Server, server: Server, hf: HuggingFace) -> None:
     """Fingerprints do not show how the rows were computed. One algorithm, for it takes two servers at once."""

@@ -44,7 +44,7 @@ SERVERS = {
     "eagle-on-two-ranks": (*drafting("EAGLE", chain(5)), *TWO_RANKS),
 }
 ENDS = json.loads((TINY / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
-IN_EVERY_RUN = ("standalone", "eagle-on-two-ranks", "eagle3-trees")
+IN_EVERY_RUN = ("standalone", "eagle3-trees")
 FEW = "eagle3-few"
 """With a head that knows nine tenths of the target's tokens."""
 CHANCE = 1e-5
@@ -193,7 +193,7 @@ GREEDY_PENALTIES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    "dice", ["standalone", "eagle3-trees", *only_in_full("eagle", "standalone-trees")], indirect=True
+    "dice", ["standalone", *only_in_full("eagle", "eagle3-trees", "standalone-trees")], indirect=True
 )
 def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
     """Each token is the reference's with what all tokens before it take off, in batches, and after retractions.

@@ -259,6 +259,7 @@ def test_an_aborted_batch_is_no_result(server: Server, proxy: UnreliableProxy) -
             batch.result(timeout=60)
 
 
+@pytest.mark.full
 def test_killed_in_mid_batch(server_pool: ServerPool, server: Server, proxy: UnreliableProxy) -> None:
     """Who does not retry gets an error at once; who does gets the whole result from the server that comes back."""
     patient = Retry(times=1000, first=0.2, longest=1.0)
