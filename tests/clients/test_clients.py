@@ -56,7 +56,8 @@ def vectors(url: str, **options: Any) -> npt.NDArray[np.float64]:
 
 def embedded(url: str) -> npt.NDArray[np.float64]:
     """The vector of the first text, [H]."""
-    return vectors(url)[0]
+    first: npt.NDArray[np.float64] = vectors(url)[0]
+    return first
 
 
 def unit(url: str) -> npt.NDArray[np.float64]:
@@ -66,12 +67,14 @@ def unit(url: str) -> npt.NDArray[np.float64]:
 
 def cosines(url: str) -> npt.NDArray[np.float64]:
     """What is nearest to the first text comes first: itself, and the other, [2]."""
-    return unit(url) @ unit(url)[0]
+    found: npt.NDArray[np.float64] = unit(url) @ unit(url)[0]
+    return found
 
 
 def distances(url: str) -> npt.NDArray[np.float64]:
     """The same as squared distances of the vectors as they are, [2]."""
-    return ((vectors(url) - embedded(url)) ** 2).sum(axis=1)
+    found: npt.NDArray[np.float64] = ((vectors(url) - embedded(url)) ** 2).sum(axis=1)
+    return found
 
 
 def usage(url: str) -> list[int]:

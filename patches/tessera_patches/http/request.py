@@ -94,7 +94,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         fields = {name: getattr(self, name) for name, _, _ in _OURS}
         self.tessera_live: carry.Live | None
         admission.extend("text", self.text, {**fields, "output_ids": None})
-        self.input_ids, tail = admission.extend("input_ids", self.input_ids, fields)  # type: ignore[has-type]
+        self.input_ids, tail = admission.extend("input_ids", self.input_ids, fields)
         self.output_ids = None
         if not any(carry.extract(own) is not carry.NOTHING for own in carry.each(params)):  # else admitted before
             for name in registry.LISTED if settings.rows else ():
