@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from tessera.capabilities.inject.decoded import Decoded
 from tessera.capabilities.inject.injection import ADD, MATCHED, Injection
 from tessera.capabilities.inject.keys import FIRST_KEY, KeyedIds, keys_of
-from tessera.capabilities.inject.options import Decoded, Neighbours
+from tessera.capabilities.inject.options import Neighbours
 from tessera.capabilities.inject.place import Piece, place, plan
 from tessera.capabilities.inject.resolve import resolve
 from tessera.errors import BadRequest

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 
 from tessera import admission, carry, config
+from tessera.capabilities.inject.decoded import Decoded
 from tessera.capabilities.inject.model import Model
-from tessera.capabilities.inject.options import Decoded
 from tessera.capabilities.inject.pending import PerPrompt, Prompts, overrides_of
 from tessera.capabilities.inject.projections import Projection, Projections
 from tessera.capabilities.registry import BY_NAME

@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 
-from tessera.capabilities.inject import matrices, options
+from tessera.capabilities.inject import matrices
+from tessera.capabilities.inject.decoded import Decoded, with_vectors
 from tessera.capabilities.inject.model import Model
-from tessera.capabilities.inject.options import FIELD, Decoded, OfPrompt, Override
+from tessera.capabilities.inject.options import FIELD, OfPrompt, Override
 from tessera.capabilities.inject.pending import NAME, Overrides, Pending, PerPrompt, Prompts, count, overrides_of, place
 from tessera.carry import Live
 from tessera.errors import BadRequest, Described, TooLarge
@@ -145,6 +146,6 @@ def _of_prompt(field: str, asked: OfPrompt, model: Model, budget: Budget) -> Ove
 
 
 def _decoded(field: str, asked: Override, model: Model, budget: Budget) -> Decoded:
-    found = options.decoded(field, asked, model.bounds(projected=True), model.dtype, model.projections)
+    found = with_vectors(field, asked, model.bounds(projected=True), model.dtype, model.projections)
     budget.charge(f"{field}.embeds", found.vectors.nbytes)
     return found

@@ -2,8 +2,9 @@
 
 import torch
 
+from tessera.capabilities.inject.decoded import Decoded
 from tessera.capabilities.inject.model import Model
-from tessera.capabilities.inject.options import Decoded, InjectFields, Matrix
+from tessera.capabilities.inject.options import InjectFields, Matrix
 from tessera.capabilities.inject.vectors import check_values, decode
 from tessera.errors import BadRequest
 from tessera.fields import read

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tessera import carry
-from tessera.capabilities.inject.options import FIELD, Decoded
+from tessera.capabilities.inject.decoded import Decoded
+from tessera.capabilities.inject.options import FIELD
 from tessera.carry import SamplingParams
 from tessera.errors import BadRequest, Described
 

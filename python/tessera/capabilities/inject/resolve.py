@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from tessera.capabilities.inject.decoded import Decoded
 from tessera.capabilities.inject.injection import ADD, MATCHED, Injection, Ints, concatenated
 from tessera.capabilities.inject.keys import keys_of
-from tessera.capabilities.inject.options import Decoded, Token
+from tessera.capabilities.inject.options import Token
 from tessera.errors import BadRequest, Described
 
 Tokenize = Callable[[str], list[int]]

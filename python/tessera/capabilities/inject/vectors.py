@@ -4,29 +4,15 @@ import base64
 import binascii
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from tessera.capabilities.inject.options import Dtype
 from tessera.errors import BadRequest, Described, TooLarge
 from tessera.fields import choice, integer
-
-
-class Dtype(StrEnum):
-    """The number formats of the wire, little-endian."""
-
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-    FLOAT32 = "float32"
-
-    @property
-    def torch(self) -> torch.dtype:
-        """The same in torch."""
-        found: torch.dtype = getattr(torch, self.value)
-        return found
 
 
 class Bounds(NamedTuple):
@@ -109,7 +95,8 @@ def _check_width(field: str, width: int, bounds: Bounds) -> None:
 
 
 def _from_base64(field: str, text: str, shape: tuple[int, int], dtype: Dtype, bounds: Bounds) -> torch.Tensor:
-    size = shape[0] * shape[1] * dtype.torch.itemsize
+    numbers: torch.dtype = getattr(torch, dtype)
+    size = shape[0] * shape[1] * numbers.itemsize
     if size > bounds.size:
         raise TooLarge(field, Described(f"{size} bytes"), f"up to {bounds.size} (--injection-max-megabytes)")
     expected = 4 * ((size + 2) // 3)
@@ -122,7 +109,7 @@ def _from_base64(field: str, text: str, shape: tuple[int, int], dtype: Dtype, bo
         raise BadRequest(field, text, f"base64 (standard alphabet): {error}") from error
     if len(content) != size:
         raise BadRequest(field, Described(f"{len(content)} bytes"), f"{size} bytes")
-    return torch.frombuffer(content, dtype=dtype.torch).reshape(shape)
+    return torch.frombuffer(content, dtype=numbers).reshape(shape)
 
 
 def _from_list(field: str, rows: list[object], bounds: Bounds) -> torch.Tensor:
