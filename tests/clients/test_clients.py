@@ -56,8 +56,7 @@ def vectors(url: str, **options: Any) -> npt.NDArray[np.float64]:
 
 def embedded(url: str) -> npt.NDArray[np.float64]:
     """The vector of the first text, [H]."""
-    first: npt.NDArray[np.float64] = vectors(url)[0]
-    return first
+    return np.asarray(vectors(url)[0], np.float64)
 
 
 def unit(url: str) -> npt.NDArray[np.float64]:
@@ -67,14 +66,14 @@ def unit(url: str) -> npt.NDArray[np.float64]:
 
 def cosines(url: str) -> npt.NDArray[np.float64]:
     """What is nearest to the first text comes first: itself, and the other, [2]."""
-    found: npt.NDArray[np.float64] = unit(url) @ unit(url)[0]
-    return found
+    both = unit(url)
+    return np.asarray(both @ both[0], np.float64)
 
 
 def distances(url: str) -> npt.NDArray[np.float64]:
     """The same as squared distances of the vectors as they are, [2]."""
-    found: npt.NDArray[np.float64] = ((vectors(url) - embedded(url)) ** 2).sum(axis=1)
-    return found
+    both = vectors(url)
+    return np.asarray(((both - both[0]) ** 2).sum(axis=1), np.float64)
 
 
 def usage(url: str) -> list[int]:

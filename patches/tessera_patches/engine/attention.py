@@ -69,10 +69,14 @@ def attends_to_chains(backend: FlashAttentionBackend) -> bool:
 
 
 def is_plain_triton(backend: TritonAttnBackend) -> bool:
-    """Whether it is plain Triton attention, without a window and without context parallelism."""
-    if type(backend) is not TritonAttnBackend or backend.dcp_size > 1:
-        return False
-    return backend.sliding_window_size is None or backend.sliding_window_size <= 0
+    """Whether it is plain Triton attention without a window."""
+    plain = type(backend) is TritonAttnBackend
+    return plain and (backend.sliding_window_size is None or backend.sliding_window_size <= 0)
+
+
+def spreads_context(backend: TritonAttnBackend) -> bool:
+    """Whether the KV of one request is spread over ranks."""
+    return backend.dcp_size > 1
 
 
 def splits_verification(backend: TritonAttnBackend) -> bool:

@@ -11,7 +11,13 @@ import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
 from tessera_patches.core.changes import change_class
-from tessera_patches.engine.attention import fill_slots, is_plain_triton, splits_verification, verify_batch
+from tessera_patches.engine.attention import (
+    fill_slots,
+    is_plain_triton,
+    splits_verification,
+    spreads_context,
+    verify_batch,
+)
 from tessera_patches.tilespec.step import Step
 
 
@@ -56,7 +62,7 @@ class RaggedTriton(TritonAttnBackend):
 
 def can_be_ragged(backend: Any) -> bool:
     """Whether `make_ragged` supports a backend: plain Triton attention without a window, on an NVIDIA GPU."""
-    return is_plain_triton(backend) and not splits_verification(backend)
+    return is_plain_triton(backend) and not splits_verification(backend) and not spreads_context(backend)
 
 
 def make_ragged(backend: Any) -> None:

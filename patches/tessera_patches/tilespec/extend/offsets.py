@@ -16,6 +16,7 @@ from tessera_patches.engine.attention import (
     is_on_cuda,
     is_plain_triton,
     slot_map,
+    spreads_context,
     translates_slots,
 )
 from tessera_patches.engine.batches import speculative_input
@@ -80,5 +81,5 @@ def fuse_extend(backend: Any, model: Any) -> None:
     """
     if not is_plain_triton(backend) or not is_on_cuda(backend) or translates_slots(backend):
         return
-    once = not attends_to_latents(backend) and attends_in_one_layer(model)
+    once = not spreads_context(backend) and not attends_to_latents(backend) and attends_in_one_layer(model)
     change_class(backend, LastQueryTriton if once else FusedExtendTriton)
