@@ -10,6 +10,6 @@ from tessera_testing.pool import ServerPool
 
 @pytest.fixture
 def server(server_pool: ServerPool) -> Server:
-    """The plain server with rows, and structured output without a GPU; the tiny model would fill JSON up with blanks."""
+    """The plain server with rows, and structured output whose JSON the tiny model cannot fill up with blanks."""
     grammars = ("--grammar-backend", "llguidance", "--constrained-json-disable-any-whitespace")
     return server_pool.get("--enable-return-hidden-states", *grammars, spawned=True)

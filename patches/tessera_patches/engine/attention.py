@@ -76,7 +76,7 @@ def is_plain_triton(backend: TritonAttnBackend) -> bool:
 
 def spreads_context(backend: TritonAttnBackend) -> bool:
     """Whether the KV of one request is spread over ranks."""
-    return backend.dcp_size > 1
+    return bool(backend.dcp_size > 1)
 
 
 def splits_verification(backend: TritonAttnBackend) -> bool:
