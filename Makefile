@@ -113,8 +113,8 @@ bench-embeddings: venv ## the figures of the embeddings page (needs a GPU; ARGS=
 bench-toploc: venv ## the figures of the fingerprints page (needs a GPU; ARGS has the options)
 	@$(RUN) benchmarks/bench_toploc.py $(ARGS)
 
-bench-client: venv ## the figures of the client page (SGLANG_URL=http://... of a running server)
-	@$(RUN) benchmarks/bench_candidates.py --out benchmarks/results/candidates.jsonl
+bench-client: venv ## the figures of the client page (SGLANG_URL=http://... of a running server; LOCAL=DIR, its model: beside transformers)
+	@$(RUN) benchmarks/bench_candidates.py --out benchmarks/results/candidates.jsonl $(if $(LOCAL),--local '$(LOCAL)')
 	@$(RUN) benchmarks/bench_encode_batch.py --out benchmarks/results/encode-batch.jsonl
 
 bench-injection: venv ## the figures of the injection page (needs a GPU; ARGS has the options)
