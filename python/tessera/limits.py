@@ -49,7 +49,7 @@ MAX_OVERRIDES = 2048
 
 MAX_VECTOR_COPIES = 4
 """In multiples of ``--injection-max-megabytes``: the vectors of one request, as they go into the model, counted once
-for each prompt and sample that has them. Each copy travels to the scheduler, and a small body could ask for thousands."""
+for each prompt and sample that has them. Each copy travels to the scheduler, and a small body could ask for many."""
 
 MAX_TOKEN_CHARACTERS = 256
 """The text of one token; it is given to the tokenizer."""
