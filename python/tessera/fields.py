@@ -119,36 +119,36 @@ def _reader(kind: kinds.Type) -> tuple[_Fits, _Read]:  # noqa: C901, PLR0911 - a
         case kinds.Metadata(type=inner):
             fits, then = _reader(inner)
             if fewest := (kind.extra_json_schema or {}).get("minProperties", 0):
-                return _refusing(kind, lambda value: isinstance(value, dict) and len(value) >= fewest, then)
-            return _refusing(kind, fits, then) if "allowed" in (kind.extra or {}) else (fits, then)
+                return _checked(kind, lambda value: isinstance(value, dict) and len(value) >= fewest, then)
+            return _checked(kind, fits, then) if "allowed" in (kind.extra or {}) else (fits, then)
         case kinds.UnionType(types=types):
             return _either_of([_reader(one) for one in types], _allowed(kind))
         case kinds.StructType():
-            return _refusing(kind, lambda value: isinstance(value, dict), _object(kind))
+            return _checked(kind, lambda value: isinstance(value, dict), _object(kind))
         case kinds.EnumType(cls=enum):
             members = {member.value: member for member in enum}
-            return _refusing(kind, lambda value: isinstance(value, str) and value in members, lambda _, v: members[v])
+            return _checked(kind, lambda value: isinstance(value, str) and value in members, lambda _, v: members[v])
         case kinds.LiteralType(values=values):
             fits = lambda value: not isinstance(value, bool) and value in values  # noqa: E731
-            return _refusing(kind, fits, lambda _, value: values[values.index(value)])
+            return _checked(kind, fits, lambda _, value: values[values.index(value)])
         case kinds.VarTupleType(item_type=item):
-            return _refusing(kind, _sized(list, kind), _several(item))
+            return _checked(kind, _sized(list, kind), _several(item))
         case kinds.StrType():
-            return _refusing(kind, _sized(str, kind), text)
+            return _checked(kind, _sized(str, kind), text)
         case kinds.IntType(ge=least, le=most):
-            return _refusing(kind, _between({int}, least or 0, math.inf if most is None else most))
+            return _checked(kind, _between({int}, least or 0, math.inf if most is None else most))
         case kinds.FloatType(ge=least, le=most):
-            return _refusing(
+            return _checked(
                 kind, _between({int, float}, -_LARGEST if least is None else least, _LARGEST if most is None else most)
             )
         case kinds.BoolType():
-            return _refusing(kind, lambda value: isinstance(value, bool))
+            return _checked(kind, lambda value: isinstance(value, bool))
         case kinds.NoneType():
-            return _refusing(kind, lambda value: value is None)
+            return _checked(kind, lambda value: value is None)
     return lambda _: True, lambda _, value: value
 
 
-def _refusing(kind: kinds.Type, fits: _Fits, then: _Read = lambda _, value: value) -> tuple[_Fits, _Read]:
+def _checked(kind: kinds.Type, fits: _Fits, then: _Read = lambda _, value: value) -> tuple[_Fits, _Read]:
     allowed = _allowed(kind)
 
     def read_value(field: str, value: Any) -> Any:

@@ -109,7 +109,7 @@ class Metrics:
         self._injected.inc()
         self._vectors.inc(vectors)
 
-    def built(self, fingerprints: int) -> None:
+    def count_built(self, fingerprints: int) -> None:
         """So many fingerprints were built."""
         self._built.inc(fingerprints)
 

@@ -115,7 +115,7 @@ async def _end(answer: Answer, requested: Requested, mail: Mail | None) -> dict[
     if refused or meta["completion_tokens"] < _fewest_tokens(dict(answer.params)):
         requested, mail = {name: own for name, own in requested.items() if not own[0].awaits(own[1])}, None
     try:
-        values: Values = {} if mail is None else await _rest(meta, mail)
+        values: Values = {} if mail is None else await _last_values(meta, mail)
     except RowsUnavailable as error:
         unavailable = {name: own for name, own in requested.items() if own[0].awaits(own[1])}
         others = {name: own for name, own in requested.items() if name not in unavailable}
@@ -123,7 +123,7 @@ async def _end(answer: Answer, requested: Requested, mail: Mail | None) -> dict[
     return await _responses(answer, requested, values)
 
 
-async def _rest(meta: Mapping[str, Any], mail: Mail) -> Values:
+async def _last_values(meta: Mapping[str, Any], mail: Mail) -> Values:
     """What the scheduler read when the request ended.
 
     Raises:

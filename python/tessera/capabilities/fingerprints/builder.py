@@ -70,7 +70,7 @@ def _build_all(jobs: Sequence[_Job]) -> list[str]:
     with timed(BUILD_FINGERPRINTS):
         found = [one.to_base64() for one in codec.build([points for job in jobs for points in job.points])]
     if config.metrics is not None:
-        config.metrics.built(len(found))
+        config.metrics.count_built(len(found))
     return found
 
 

@@ -14,9 +14,14 @@ from tessera import admission, carry, config
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.answer import RESULT
 from tessera.capabilities.fingerprints.chunks import count, layout, row_mask, value_count
-from tessera.capabilities.fingerprints.options import FIELD, HASH_DIGITS, NAME, FingerprintOptions
-from tessera.capabilities.fingerprints.options import ToplocClaim as Asked
-from tessera.capabilities.fingerprints.options import ToplocVerifyRequest as Body
+from tessera.capabilities.fingerprints.options import (
+    FIELD,
+    HASH_DIGITS,
+    NAME,
+    FingerprintOptions,
+    ToplocClaim,
+    ToplocVerifyRequest,
+)
 from tessera.capabilities.fingerprints.sampling import Sampling, places
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
@@ -101,8 +106,8 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     Raises:
         BadRequest: a field is wrong; its name says which.
     """
-    asked = read(await read_object(request, Body.__struct_fields__), Body)
-    claims = [read_claim(f"claims[{i}]", own, hidden_size, vocabulary) for i, own in enumerate(asked.claims)]
+    given = read(await read_object(request, ToplocVerifyRequest.__struct_fields__), ToplocVerifyRequest)
+    claims = [read_claim(f"claims[{i}]", own, hidden_size, vocabulary) for i, own in enumerate(given.claims)]
     slow = sum(claim.slow_tokens for claim in claims)
     if slow > MAX_SAMPLED_TOKENS:
         raise BadRequest(
@@ -118,49 +123,51 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     return {"results": results}
 
 
-def read_claim(name: str, asked: Asked, hidden_size: int, vocabulary: int) -> Claim:
+def read_claim(name: str, given: ToplocClaim, hidden_size: int, vocabulary: int) -> Claim:
     """Check the lists of a claim, and what its fields say together.
 
     Args:
         name: its place in the request, for the message.
-        asked: what came.
+        given: what came.
         hidden_size: H.
         vocabulary: how many token ids the model has.
 
     Raises:
         BadRequest: a field is wrong; its name says which.
     """
-    prompt = token_ids(f"{name}.input_ids", asked.input_ids, vocabulary)
-    output = token_ids(f"{name}.output_ids", asked.output_ids, vocabulary, least=0)
+    prompt = token_ids(f"{name}.input_ids", given.input_ids, vocabulary)
+    output = token_ids(f"{name}.output_ids", given.output_ids, vocabulary, least=0)
     generated = output[:-1]
-    adapter = asked.lora_path or None
-    if asked.row_hashes is not None:
-        hashes = _row_hashes(f"{name}.row_hashes", asked, count(len(generated)))
+    adapter = given.lora_path or None
+    if given.row_hashes is not None:
+        hashes = _row_hashes(f"{name}.row_hashes", given, count(len(generated)))
         exactly = {FIELD: False, "return_row_hashes": True, "return_output_ids": True}
-        again = _regeneration(f"{name}.sampling", asked.sampling, len(output))
-        params, live = _admitted(name, asked, exactly, again)
+        again = _regeneration(f"{name}.sampling", given.sampling, len(output))
+        params, live = _admitted(name, given, exactly, again)
         return Claim(prompt, params, [], len(prompt), live, response=Response(output, hashes), lora_path=adapter)
     topk = config.flags.toploc_verification_topk
-    values = expected_values(len(prompt), len(generated), asked.nonce, hidden_size, topk)
-    fingerprints = _checked(f"{name}.fingerprints", asked.fingerprints, values)
-    params, live = _with_claim(name, asked, fingerprints, len(generated))
-    return Claim(prompt + generated, params, values, len(prompt), live, asked.sampling, lora_path=adapter)
+    values = expected_values(len(prompt), len(generated), given.nonce, hidden_size, topk)
+    fingerprints = _checked(f"{name}.fingerprints", given.fingerprints, values)
+    params, live = _with_claim(name, given, fingerprints, len(generated))
+    return Claim(prompt + generated, params, values, len(prompt), live, given.sampling, lora_path=adapter)
 
 
-def _with_claim(name: str, asked: Asked, claim: tuple[str, ...], tail: int) -> tuple[SamplingParams, Live]:
+def _with_claim(name: str, given: ToplocClaim, claim: tuple[str, ...], tail: int) -> tuple[SamplingParams, Live]:
     """What carries a claim that is checked: to admit each of a thousand fields again takes half of a verification."""
     params: SamplingParams = {"max_new_tokens": 0}
     live = Live()
-    if asked.input_embed_overrides is not None:
-        params, live = _admitted(name, asked, {}, params)
-    options = FingerprintOptions(asked.nonce, config.flags.toploc_verification_topk, claim, tail)
+    if given.input_embed_overrides is not None:
+        params, live = _admitted(name, given, {}, params)
+    options = FingerprintOptions(given.nonce, config.flags.toploc_verification_topk, claim, tail)
     wire = msgspec.json.encode(options).decode()
     return carry.put(params, live, {NAME: wire}, **{carry.TAIL: tail}), live
 
 
-def _admitted(name: str, asked: Asked, fields: dict[str, Any], params: SamplingParams) -> tuple[SamplingParams, Live]:
+def _admitted(
+    name: str, given: ToplocClaim, fields: dict[str, Any], params: SamplingParams
+) -> tuple[SamplingParams, Live]:
     """With the vectors that the response was computed with: of this one prompt, for many claims are one request."""
-    fields = {**fields, OVERRIDES_FIELD: asked.input_embed_overrides}
+    fields = {**fields, OVERRIDES_FIELD: given.input_embed_overrides}
     params, live = admission.admit(fields, params, admission.server(), where=f"{name}.")
     if pending := live.state.get(INJECT):
         pending.merge()
@@ -170,16 +177,16 @@ def _admitted(name: str, asked: Asked, fields: dict[str, Any], params: SamplingP
 def _regeneration(name: str, sampling: Sampling | None, tokens: int) -> SamplingParams:
     """Sampling parameters that generate the same response again."""
     if sampling is None or (sampling.temperature > 0 and sampling.seed is None):
-        given = msgspec.to_builtins(sampling)
-        raise BadRequest(name, given, "beside row_hashes temperature 0 or a seed: the response is generated again")
+        sampled = msgspec.to_builtins(sampling)
+        raise BadRequest(name, sampled, "beside row_hashes temperature 0 or a seed: the response is generated again")
     params = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
     seed = {} if sampling.temperature == 0 else {"sampling_seed": sampling.seed}
     return {**params, **seed, "max_new_tokens": tokens, "ignore_eos": True}
 
 
-def _row_hashes(name: str, asked: Asked, wanted: int) -> list[str]:
-    hashes = asked.row_hashes
-    if asked.fingerprints is not None or asked.nonce is not None:
+def _row_hashes(name: str, given: ToplocClaim, wanted: int) -> list[str]:
+    hashes = given.row_hashes
+    if given.fingerprints is not None or given.nonce is not None:
         raise BadRequest(name, hashes, "either row_hashes, or fingerprints and nonce")
     good = isinstance(hashes, list) and len(hashes) == wanted
     if not good or not all(isinstance(one, str) and len(one) == HASH_DIGITS for one in hashes):

@@ -36,24 +36,24 @@ class Budget:
 
 
 def decoded(
-    asked: Override | tuple[OfPrompt, ...] | None, model: Model, field: str = FIELD
+    given: Override | tuple[OfPrompt, ...] | None, model: Model, field: str = FIELD
 ) -> Overrides | PerPrompt | None:
     """Decode ``input_embed_overrides``: an object, a list of them, or for several prompts a list of such values.
 
     Args:
-        asked: what the client sent.
+        given: what the client sent.
         model: what is served.
         field: its place in the request, for messages.
 
     Raises:
         BadRequest: a value is not allowed.
     """
-    if asked is None:
+    if given is None:
         return None
     budget = Budget(model)
-    if isinstance(asked, Override):
-        return _of_prompt(field, asked, model, budget)
-    return PerPrompt(_of_prompt(f"{field}[{i}]", own, model, budget) for i, own in enumerate(asked))
+    if isinstance(given, Override):
+        return _of_prompt(field, given, model, budget)
+    return PerPrompt(_of_prompt(f"{field}[{i}]", own, model, budget) for i, own in enumerate(given))
 
 
 def placed(prompts: Prompts, sampling_params: Any, model: Model, live: Live | None) -> tuple[Prompts, Any]:
@@ -137,15 +137,15 @@ def _matrices(prompts: Prompts, model: Model, *, overrides: bool = False) -> lis
     return matrices.from_lists(prompts.input_embeds, model)
 
 
-def _of_prompt(field: str, asked: OfPrompt, model: Model, budget: Budget) -> Overrides:
-    if asked is None:
+def _of_prompt(field: str, given: OfPrompt, model: Model, budget: Budget) -> Overrides:
+    if given is None:
         return Overrides()
-    if isinstance(asked, Override):
-        return Overrides((_decoded(field, asked, model, budget),))
-    return Overrides(tuple(_decoded(f"{field}[{i}]", own, model, budget) for i, own in enumerate(asked)))
+    if isinstance(given, Override):
+        return Overrides((_decoded(field, given, model, budget),))
+    return Overrides(tuple(_decoded(f"{field}[{i}]", own, model, budget) for i, own in enumerate(given)))
 
 
-def _decoded(field: str, asked: Override, model: Model, budget: Budget) -> Decoded:
-    found = with_vectors(field, asked, model.bounds(projected=True), model.dtype, model.projections)
+def _decoded(field: str, given: Override, model: Model, budget: Budget) -> Decoded:
+    found = with_vectors(field, given, model.bounds(projected=True), model.dtype, model.projections)
     budget.charge(f"{field}.embeds", found.vectors.nbytes)
     return found

@@ -38,12 +38,12 @@ class Decoded:
         return f"<{len(self.vectors)} vectors>"
 
 
-def with_vectors(field: str, asked: Override, bounds: Bounds, dtype: torch.dtype, projections: Projections) -> Decoded:
+def with_vectors(field: str, given: Override, bounds: Bounds, dtype: torch.dtype, projections: Projections) -> Decoded:
     """Decode one object of ``input_embed_overrides``, and check what depends on its vectors.
 
     Args:
         field: its name, for messages.
-        asked: what the client sent.
+        given: what the client sent.
         bounds: what is allowed.
         dtype: of the model.
         projections: what vectors of another width than H go through.
@@ -51,24 +51,24 @@ def with_vectors(field: str, asked: Override, bounds: Bounds, dtype: torch.dtype
     Raises:
         BadRequest: its vectors or positions are not allowed.
     """
-    add, matched = asked.mode is Mode.ADD, isinstance(asked.scale, str)
+    add, matched = given.mode is Mode.ADD, isinstance(given.scale, str)
     embeds = f"{field}.embeds"
-    raw = decode(embeds, asked.embeds, asked.shape, asked.dtype, bounds)
-    vectors = projections.apply(field, asked.projection, raw)
-    if asked.scale is not None and not isinstance(asked.scale, str):
-        vectors = vectors.float() * float(asked.scale)
+    raw = decode(embeds, given.embeds, given.shape, given.dtype, bounds)
+    vectors = projections.apply(field, given.projection, raw)
+    if given.scale is not None and not isinstance(given.scale, str):
+        vectors = vectors.float() * float(given.scale)
     dtype = torch.float32 if add or matched else dtype
     check_values(embeds, vectors, bounds.magnitude, dtype)
     if matched and not bool(vectors.any(dim=1).all()):
-        raise BadRequest(embeds, Described("a row of zeros"), f"rows with a length, for scale {asked.scale}")
-    _check_positions(f"{field}.positions", asked, len(vectors), bounds.rows)
-    neighbours = asked.expect_neighbours or ANY
-    return Decoded(field, vectors.to(dtype), add, matched, asked.positions, asked.token, neighbours)
+        raise BadRequest(embeds, Described("a row of zeros"), f"rows with a length, for scale {given.scale}")
+    _check_positions(f"{field}.positions", given, len(vectors), bounds.rows)
+    neighbours = given.expect_neighbours or ANY
+    return Decoded(field, vectors.to(dtype), add, matched, given.positions, given.token, neighbours)
 
 
-def _check_positions(field: str, asked: Override, rows: int, most: int) -> None:
-    positions = None if asked.positions is None else list(asked.positions)
-    if (positions is None) == (asked.token is None):
+def _check_positions(field: str, given: Override, rows: int, most: int) -> None:
+    positions = None if given.positions is None else list(given.positions)
+    if (positions is None) == (given.token is None):
         raise BadRequest(field, positions, "either positions or token, and not both")
     if positions is not None and len(positions) != rows:
         raise BadRequest(field, positions, f"a list of {rows} token positions, one for each vector")

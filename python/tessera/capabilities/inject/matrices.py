@@ -36,10 +36,10 @@ def from_base64(value: object, model: Model) -> list[Decoded] | Decoded:
     Raises:
         BadRequest: a matrix that the model cannot take.
     """
-    asked = read({BASE64_FIELD: value}, InjectFields).input_embeds_b64
-    if isinstance(asked, Matrix):
-        return _from_base64(BASE64_FIELD, asked, model)
-    return [_from_base64(f"{BASE64_FIELD}[{i}]", matrix, model) for i, matrix in enumerate(asked or ())]
+    given = read({BASE64_FIELD: value}, InjectFields).input_embeds_b64
+    if isinstance(given, Matrix):
+        return _from_base64(BASE64_FIELD, given, model)
+    return [_from_base64(f"{BASE64_FIELD}[{i}]", matrix, model) for i, matrix in enumerate(given or ())]
 
 
 def _from_list(field: str, value: object, model: Model) -> Decoded:
@@ -48,9 +48,9 @@ def _from_list(field: str, value: object, model: Model) -> Decoded:
     return _whole(field, decode(field, value, None, None, model.bounds(projected=False)), model)
 
 
-def _from_base64(field: str, asked: Matrix, model: Model) -> Decoded:
+def _from_base64(field: str, given: Matrix, model: Model) -> Decoded:
     field = f"{field}.data"
-    vectors = decode(field, asked.data, asked.shape, asked.dtype, model.bounds(projected=False))
+    vectors = decode(field, given.data, given.shape, given.dtype, model.bounds(projected=False))
     return _whole(field, vectors, model)
 
 

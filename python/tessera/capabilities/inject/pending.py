@@ -17,7 +17,7 @@ INJECTED = "injected"
 
 @dataclass(slots=True, eq=False)
 class Overrides:
-    """What one prompt asked for.
+    """What one prompt is given.
 
     Attributes:
         each: its objects.
@@ -29,7 +29,7 @@ class Overrides:
 
 
 class PerPrompt(tuple[Overrides, ...]):
-    """What each prompt of a request asked for; an empty one asked for nothing."""
+    """What each prompt of a request is given; an empty one is given nothing."""
 
     __slots__ = ()
 
