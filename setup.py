@@ -67,13 +67,14 @@ def long_description() -> str:
 
 
 def packages() -> list[str]:
-    """Return the packages of the wheel by import names: all below the three roots but the CPU engine's.
+    """Return the packages of the wheel by import names: all below the three roots, but for what no GPU server runs.
 
-    An editable install has those, too, and the source distribution has their files (MANIFEST.in).
+    That is the CPU engine and the campaign that calibrates fingerprints. An editable install has them, and the source
+    distribution has their files (MANIFEST.in).
     """
     names = []
     for name, path in ROOTS.items():
-        inner = find_packages(str(HERE / path), exclude=["cpu", "cpu.*"])
+        inner = find_packages(str(HERE / path), exclude=["cpu", "cpu.*", "*.calibration"])
         names += [name, *(f"{name}.{package}" for package in inner)]
     return names
 

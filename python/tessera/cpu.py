@@ -6,9 +6,11 @@ On another device every answer is no. The additions are in a checkout, and not i
 from importlib.util import find_spec
 from typing import Any
 
+from tessera.installing import in_checkout
+
 INSTALLED = find_spec("tessera_kernels.cpu") is not None
 """Whether they are here."""
-MISSING = "the CPU engine is in a checkout of Tessera alone: run in it: pip install -e ."
+MISSING = in_checkout("the CPU engine")
 """Why a server does not start without them, and what to do."""
 
 BACKEND = "torch_native"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tessera import cpu
+from tessera.installing import in_checkout
 from tessera_kernels.driver import is_present
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,13 @@ def test_the_doctor_finds_nothing_wrong(installed: Path) -> None:
     found = run(installed, "-m", "tessera.cli", "doctor")
     assert found.returncode == 0, found.stdout + found.stderr
     assert is_present() or cpu.MISSING in found.stdout
+
+
+def test_calibration_is_left_out(installed: Path) -> None:
+    """The command says where it is; the others are there."""
+    found = run(installed, "-m", "tessera.cli", "toploc", "calibrate", "--model-path", "x")
+    assert (found.returncode, found.stderr) == (1, in_checkout("tessera toploc calibrate") + "\n")
+    assert run(installed, "-m", "tessera.cli", "verify", "--help").returncode == 0
 
 
 def test_a_start_without_a_gpu_says_what_to_do(installed: Path) -> None:
