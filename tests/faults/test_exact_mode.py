@@ -121,7 +121,7 @@ def test_bad_hashes(failing: Server) -> None:
     ids = tokens()
     good = {"input_ids": ids[:PROMPT_TOKENS], "output_ids": ids[PROMPT_TOKENS:], "sampling": GREEDY}
     hashes = ["0" * 64] * 4
-    bad: list[Any] = [None, "0" * 64, [], hashes[:3], [*hashes, hashes[0]], [*hashes[:3], "0" * 63], [7] * 4, {}]
+    bad: list[Any] = ["0" * 64, [], hashes[:3], [*hashes, hashes[0]], [*hashes[:3], "0" * 63], [7] * 4, {}]
     for value in bad:
         body: Any = {"claims": [good | {"row_hashes": value}]}
         answer = httpx.post(f"{failing.url}/v1/toploc/verify", json=body, timeout=60)

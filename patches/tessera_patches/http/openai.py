@@ -32,7 +32,6 @@ class _Checked(BaseModel):
 
 
 _OURS: dict[str, Any] = {name: (Any, default) for name, default in registry.declared_fields(openai=True)}
-_SHARED = [name for name in _OURS if name in protocol.CompletionRequest.model_fields]
 _Fields: Any = create_model("_Fields", __base__=_Checked, **_OURS)
 """Our fields, which pydantic would drop; `tessera.admission` checks them."""
 
@@ -146,8 +145,7 @@ async def _handle(
     request.custom_params = params["custom_params"]
     collector = collectors[live] = Collector(generates=max_new_tokens != 0)
     if server.rows:
-        for name in _SHARED:
-            setattr(request, name, _OURS[name][1])  # ours from here on
+        request.return_hidden_states = False  # ours from here on
     answer = await serving.handle_request(request, raw_request)
     if live.error is not None:
         raise live.error
