@@ -15,7 +15,7 @@ from tessera.capabilities.fingerprints.options import FingerprintOptions
 from tessera.capabilities.states.options import StateOptions
 from tessera.errors import BadRequest
 from tessera.flags import Flags
-from tessera_patches.http.openai import CompletionRequest, _handle
+from tessera_patches.http.openai import CompletionRequest, _fields, _handle
 from tessera_patches.http.records import _as_sent
 from tessera_patches.http.request import GenerateReqInput
 from tessera_testing.carried import options
@@ -89,7 +89,7 @@ def test_a_list_on_a_route_of_openai(value: list[Any]) -> None:
     request = CompletionRequest(model="m", prompt=["a", "b"], max_tokens=5, return_hidden_states=value)
     nobody: Any = None
     try:
-        asyncio.run(_handle(Serving(), request, nobody, 5, "text_completion", 0))
+        asyncio.run(_handle(Serving(), request, nobody, _fields(request), 5, "text_completion", 0))
     except BadRequest as error:
         assert error.field.startswith("return_hidden_states")  # noqa: PT017 - either outcome is fine
     except ValueError as error:

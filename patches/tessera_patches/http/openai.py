@@ -70,7 +70,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         if by_messages and any(capability.verifies(fields) for capability in registry.CAPABILITIES):
             tail = _claimed_answer(request, serving.tokenizer_manager.tokenizer)
         kind = "chat.completion.chunk"
-        return await _handle(serving, request, raw_request, tokens, kind, tail, either_end=by_messages)
+        return await _handle(serving, request, raw_request, fields, tokens, kind, tail, either_end=by_messages)
 
     async def completions(request: CompletionRequest, raw_request: Request) -> Any:
         if config.active.guarded:
@@ -78,8 +78,9 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         serving = raw_request.app.state.openai_serving_completion
         several = isinstance(request.prompt, list) and not isinstance(next(iter(request.prompt), 0), int)
         _check_adapters(request, len(request.prompt) if several else None)
-        request.prompt, tail = admission.extend("prompt", request.prompt, _fields(request))
-        return await _handle(serving, request, raw_request, request.max_tokens, "text_completion", tail)
+        fields = _fields(request)
+        request.prompt, tail = admission.extend("prompt", request.prompt, fields)
+        return await _handle(serving, request, raw_request, fields, request.max_tokens, "text_completion", tail)
 
     json_only = [Depends(validate_json_request)]
     for path, endpoint, dependencies in (
@@ -122,6 +123,7 @@ async def _handle(
     serving: Any,
     request: Any,
     raw_request: Request,
+    fields: dict[str, Any],
     max_new_tokens: int | None,
     kind: str,
     tail: int,
@@ -131,7 +133,6 @@ async def _handle(
     if config.active.guarded:
         _check_cache_keys(request)
     params = {"custom_params": request.custom_params, "max_new_tokens": max_new_tokens, "n": request.n or 1}
-    fields = _fields(request)
     for name in registry.LISTED if config.active.rows else ():
         one_each(name, fields[name], None)
     server = admission.server()

@@ -93,7 +93,8 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         params: Any = self.sampling_params  # type: ignore[has-type]
         fields = {name: getattr(self, name) for name, _, _ in _OURS}
         self.tessera_live: carry.Live | None
-        admission.extend("text", self.text, {**fields, "output_ids": None})
+        if self.text is not None:
+            admission.extend("text", self.text, {**fields, "output_ids": None})
         self.input_ids, tail = admission.extend("input_ids", self.input_ids, fields)
         self.output_ids = None
         if not any(carry.extract(own) is not carry.NOTHING for own in carry.each(params)):  # else admitted before
