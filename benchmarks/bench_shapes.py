@@ -2,32 +2,36 @@ r"""Models of the shapes that people serve, with dummy weights: what embeddings 
 
 Two servers, stock and ours, share one GPU, with SGLang's defaults but for memory. Each shape has its published sizes;
 some have fewer layers, so that two fit. Before the loads, embeddings are looked at: their length, and that they are
-finite. Mixed traffic as in `bench_steady.py`. One JSON line for each start and load: the throughput of ours with an
-embedding on every request over that of stock without, median and range of the rounds, both servers' tokens per second,
-and the row store's bytes over the KV cache's.
+finite. Loads are mixed traffic as in `bench_steady.py`, or waves of equal requests as in `bench_embeddings.py`: batches
+of waves are the same on both servers, and their ratios spread by 1 %, not by 10. One JSON line for each start and load:
+the throughput of ours with an embedding on every request over that of stock without, median and standard error of the
+rounds, both servers' tokens per second, and the row store's bytes over the KV cache's.
 
-  python benchmarks/bench_shapes.py qwen3-8b gemma-3-12b --out shapes.jsonl --loads 64-2048/64-192/32
+  python benchmarks/bench_shapes.py qwen3-8b gemma-3-12b --out shapes.jsonl --loads 64-2048/64-192/32 256/128/32
 
-With --folders DIR it only writes their folders, which any machine can.
+With --folders DIR it only writes their folders, which any machine can. Runs side by side on one GPU start their servers
+together, and measure one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import shlex
 import shutil
 import signal
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import httpx
 import numpy as np
 
-from bench_steady import EMBED, Mix, lengths_of, mix_of, replay_mix
+from bench_steady import EMBED, Mix, Replayed, lengths_of, mix_of, replay_mix
 from frozen import freeze
-from load import turns
+from load import Load, Measured, load_of, take_turns, turns, warm_up
 from provenance import note, provenance, tell
 from rig import Fleet, new_server
 from tessera_testing.generate import fresh_prompt
@@ -37,6 +41,7 @@ SERVER = (
     *("--load-format", "dummy", "--dtype", "bfloat16", "--sleep-on-idle"),  # each waits for its turn without a core
     *("--mem-fraction-static", "0.9", "--max-total-tokens", "65536"),
 )
+FOLDER = Path("/tmp/shapes")  # noqa: S108 - a borrowed machine
 CASES: dict[str, dict[str, Any]] = {"stock": {}, "ours": EMBED}
 
 
@@ -165,7 +170,7 @@ def row_store(url: str) -> dict[str, Any]:
 
 def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) -> None:
     """Start both servers, look at the embeddings, replay each load; a line for each."""
-    folder = write(Path("/tmp/shapes") / name, name)  # noqa: S108 - a borrowed machine
+    folder = write(FOLDER / name, name)
     hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
     logs: Path = options.out.parent / "shapes-logs"
     args = [*SERVER, *SHAPES[name].options, *options.server_args]
@@ -179,31 +184,50 @@ def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) ->
         urls = {case: server.url for case, server in servers.items()}
         about = {"shape": name, "start": number} | embeddings_of(urls["ours"], hidden) | row_store(urls["ours"])
         tell(about, out)
-        for mix in options.loads:
-            tell({"shape": name, "start": number} | ratios(urls, mix, options), out)
+        with (FOLDER / "turn").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            for load in options.loads:
+                tell({"shape": name, "start": number} | ratios(urls, load, options), out)
 
 
-def ratios(urls: dict[str, str], mix: Mix, options: argparse.Namespace) -> dict[str, Any]:
+def ratios(urls: dict[str, str], load: Mix | Load, options: argparse.Namespace) -> dict[str, Any]:
     """Both servers take turns, with the same lengths in a round."""
-    found: dict[str, list[Any]] = {case: [] for case in CASES}
+    found: dict[str, list[Replayed | Measured]] = {case: [] for case in CASES}
+    for case, one in _mixed(urls, load, options) if isinstance(load, Mix) else _waves(urls, load, options):
+        found[case].append(one)
+    rates = {case: [one.output_tokens_per_second for one in own] for case, own in found.items()}
+    each = [own / plain for plain, own in zip(rates["stock"], rates["ours"], strict=True)]
+    return {
+        "load": str(load),
+        "of_stock": round(statistics.median(each), 4),
+        "standard_error": round(statistics.stdev(each) / len(each) ** 0.5, 4),
+        "of_stock_each": [round(ratio, 3) for ratio in each],
+        "output_tokens_per_second": {case: statistics.median(own) for case, own in rates.items()},
+        "errors": sum(one.errors for own in found.values() for one in own),
+        "stolen_most": max(one.stolen for own in found.values() for one in own),
+    }
+
+
+def _mixed(urls: dict[str, str], mix: Mix, options: argparse.Namespace) -> Iterator[tuple[str, Replayed]]:
     for number, case in turns(list(CASES), 2):  # the first requests of a size compile kernels
         lengths = lengths_of(mix, mix.clients * options.requests, f"warm-up {number}")
         replay_mix(urls[case], mix, lengths, f"warm-up {case} {number}", CASES[case])
     freeze(urls.values())
     for number, case in turns(list(CASES), options.rounds):
         lengths = lengths_of(mix, mix.clients * options.requests, f"{mix} {number}")
-        found[case].append(replay_mix(urls[case], mix, lengths, f"{case} {number} {mix}", CASES[case]))
-    each = [plain.seconds / own.seconds for plain, own in zip(found["stock"], found["ours"], strict=True)]
-    return {
-        "load": str(mix),
-        "of_stock": round(statistics.median(each), 4),
-        "of_stock_each": [round(ratio, 3) for ratio in each],
-        "output_tokens_per_second": {
-            case: statistics.median(one.output_tokens_per_second for one in own) for case, own in found.items()
-        },
-        "errors": sum(one.errors for own in found.values() for one in own),
-        "stolen_most": max(one.stolen for own in found.values() for one in own),
-    }
+        yield case, replay_mix(urls[case], mix, lengths, f"{case} {number} {mix}", CASES[case])
+
+
+def _waves(urls: dict[str, str], load: Load, options: argparse.Namespace) -> Iterator[tuple[str, Measured]]:
+    cases = {case: (urls[case], extra) for case, extra in CASES.items()}
+    request_seconds = max(warm_up(cases, load, seed) for seed in (0, len(cases)))
+    for case, _, one in take_turns(cases, load, options.rounds, request_seconds):
+        yield case, one
+
+
+def _load(text: str) -> Mix | Load:
+    """Mixed lengths are ranges."""
+    return mix_of(text) if "-" in text else load_of(text)
 
 
 def main() -> None:
@@ -228,7 +252,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("shapes.jsonl"), help="lines are added; server logs beside it")
     parser.add_argument("--folders", type=Path, help="write the models' folders here, and do nothing else")
     parser.add_argument(
-        "--loads", type=mix_of, nargs="+", default=[mix_of("64-2048/64-192/32")], help="as bench_steady"
+        "--loads",
+        type=_load,
+        nargs="+",
+        default=[_load("64-2048/64-192/32")],
+        help="as bench_steady's, or PROMPT/OUTPUT/CLIENTS[/SECONDS] in waves",
     )
     parser.add_argument("--rounds", type=int, default=5, help="replays of each load (default %(default)s)")
     parser.add_argument("--requests", type=int, default=3, help="of each client in a replay (default %(default)s)")
