@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import httpx
 import pytest
 
 from tessera.launching.server import Server
@@ -36,4 +37,7 @@ def test_all_that_must_be_called_are(server_pool: ServerPool, options: tuple[str
     for _ in range(2):
         generate(server, [1, 2, 3, 4], 2)
     (seams,) = re.findall(LINE, server.log)
-    assert int(seams) >= 8
+    found = httpx.get(f"{server.url}/server_info", timeout=60).json()["tessera"]["calls"]
+    assert found["complete"]
+    assert len(found["counts"]) == int(seams)
+    assert all(found["counts"].values())

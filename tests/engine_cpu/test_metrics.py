@@ -129,6 +129,7 @@ def test_doctor(strained: Server, capsys: pytest.CaptureFixture[str]) -> None:
     ran = next(line for line in said.splitlines() if " calls " in line).split()
     assert ran[2] == ran[4]
     assert re.search(r"ok   [1-9]\d* calls +sglang\.srt\.model_executor\.model_runner\.ModelRunner\.forward\n", said)
+    assert re.search(r"ok   [1-9]\d* calls +sglang\..*, on demand\n", said)
     assert re.search(r"ok   row store +8\.0 MiB, 8192 slots, 25\.0 % of the KV cache's bytes\n", said)
 
 

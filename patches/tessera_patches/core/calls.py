@@ -11,7 +11,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from tessera_patches.core.seam import Phase, Runs, Seam
+from tessera_patches.core.seam import Phase, Seam
 from tessera_patches.inventory import SEAMS
 
 _SIZE = 8 * len(SEAMS)
@@ -22,9 +22,7 @@ _shared: str | None = None
 
 
 def counted(handler: Callable[..., Any], seam: Seam) -> Callable[..., Any]:
-    """The handler of a seam; one that must be called counts its calls."""
-    if seam.runs is Runs.ON_DEMAND:
-        return handler
+    """The handler of a seam, which counts its calls."""
     index = SEAMS.index(seam)
 
     @wraps(handler)

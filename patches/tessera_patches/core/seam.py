@@ -76,7 +76,7 @@ class Runs(StrEnum):
     DECODE = "second token"
     """The same, with two tokens."""
     ON_DEMAND = "on demand"
-    """It depends on requests, options, the model or the device: calls are not counted."""
+    """It depends on requests, options, the model or the device: a count of 0 shows nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from tessera.capabilities.embed import routes as embeddings
 from tessera.delivery.outcome import Vitals
 from tessera_patches import apply, inventory
 from tessera_patches.core import calls, lock
-from tessera_patches.core.seam import Phase
+from tessera_patches.core.seam import Phase, Runs
 from tessera_patches.launch import liveness
 
 SECRETS = (
@@ -54,7 +54,11 @@ def ours() -> dict[str, Any]:
         "versions": versions(),
         "options": config.flags.given(),
         "seams": seams,
-        "calls": {"complete": liveness.all_called(), "counts": calls.counts(liveness.required_ever())},
+        "calls": {
+            "complete": liveness.all_called(),
+            "counts": calls.counts(liveness.required_ever()),
+            "on_demand": calls.counts(liveness.required(Runs.ON_DEMAND)),
+        },
         "row_stores": [_store(config.stores[replica]) for replica in sorted(config.stores)],
     }
     return found | ({"embeddings": embedding_options()} if config.active.rows else {})

@@ -14,6 +14,11 @@ Every place where Tessera changes SGLang. Each is compared with the lock file's 
 anything is served; any difference ends the start. A test looks for such changes in our code, and compares what it finds
 with this list.
 
+```shell
+tessera seams list
+tessera seams diff 0.5.24
+```
+
 `TESSERA_DISABLE=1` gives the stock server: none of these is made, but for those of machines without a GPU, where SGLang
 could not be imported. Without `--enable-return-hidden-states` only those marked `always` are: those of the options in
 every process, where nothing calls them but the start, the others in the main process, to answer a request for an
