@@ -7,7 +7,6 @@ import asyncio
 import importlib
 import inspect
 import itertools
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ class Decoder:
         self.prompts: list[int] = []
         self.flushed = 0
         self.notes = notes
+        self._steps = itertools.count()
         self._lengths: list[int] = []
         self._aborted = asyncio.Event()
 
@@ -54,18 +54,21 @@ class Decoder:
         return web.Response()
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Decode two tokens in a step; the first request takes the steps of all."""
+        """Decode two tokens in a step, half a second of the notes; the first request takes the steps of all."""
         self.prompts += (await request.json())["input_ids"]
         self._lengths.append(1)
         decodes = len(self._lengths) == 1
-        while not self._aborted.is_set():
-            await asyncio.sleep(0.005)
-            if decodes:
-                self._lengths = [length + 2 for length in self._lengths]
-                row = np.array([(time.monotonic(), len(self._lengths), sum(self._lengths), 0.002, 0.001)], ROW)
-                with self.notes.open("ab") as file:
-                    file.write(row.tobytes())
+        async with asyncio.timeout(60):
+            while not self._aborted.is_set():
+                await asyncio.sleep(0.005)
+                if decodes:
+                    self._lengths = [length + 2 for length in self._lengths]
+                    self._note((next(self._steps) / 2, len(self._lengths), sum(self._lengths), 0.002, 0.001))
         return web.json_response({"meta_info": {"completion_tokens": 9, "prompt_tokens": 1, "cached_tokens": 0}})
+
+    def _note(self, step: tuple[float, ...]) -> None:
+        with self.notes.open("ab") as file:
+            file.write(np.array([step], ROW).tobytes())
 
 
 @pytest.fixture
@@ -94,7 +97,7 @@ def test_all_waves_are_sent(decoder: tuple[Decoder, Place]) -> None:
     ]
     assert len(found.metas) == 15
     assert len(found.windows) == 5
-    assert found.seconds > 0.005 * found.steps
+    assert found.seconds == pytest.approx(found.steps / 2)
     assert found.tokens == pytest.approx(2 * 3 * found.steps)
     assert found.launch == 0.002
     assert 5 * 3 * 6 < found.tokens <= 5 * 3 * 9  # they have 3 tokens after the first step that they can all be in

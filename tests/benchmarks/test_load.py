@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from load import Load, run, typical_latency
+from load import Answer, Load, _summary, run, typical_latency
 
 SECONDS = 0.05
 
@@ -54,9 +54,16 @@ def test_waves_do_not_overlap(sleepy: tuple[Sleepy, str]) -> None:
     assert all(len(wave) == 4 for wave in waves)
     for before, after in itertools.pairwise(waves):
         assert max(end for _, end in before) <= min(begin for begin, _ in after)
-    seconds = server.spans[-1][1] - server.spans[0][0]
-    assert found.requests_per_second == pytest.approx(len(server.spans) / seconds, rel=0.5)
     assert len(found.latencies) == len(server.spans)
+
+
+def test_a_request_counts_by_its_part_in_the_window() -> None:
+    """Of two seconds: one request whole, one half before it, one half behind it."""
+    answers = [Answer(1.0, 2.0, 10, b"", 200), Answer(-1.0, 1.0, 10, b"", 200), Answer(1.5, 2.5, 10, b"", 200)]
+    found = _summary(Load(4, 3, clients=2, seconds=2.0), 0.0, 2.0, answers, stolen=0.0)
+    assert found.requests_per_second == (1 + 0.5 + 0.5) / 2
+    assert found.output_tokens_per_second == 3
+    assert found.latencies == (1.0, 2.0)
 
 
 def test_a_closed_loop_never_waits_for_others(sleepy: tuple[Sleepy, str]) -> None:

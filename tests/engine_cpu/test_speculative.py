@@ -53,9 +53,8 @@ def speculative(request: pytest.FixtureRequest, server_pool: ServerPool) -> Serv
     """One server for each algorithm."""
     if request.param == "ngram" and shutil.which("c++") is None:
         pytest.skip("SGLang compiles its n-gram corpus: no C++ compiler here")
-    injection = () if request.param == "ngram" else ("--enable-injection",)  # refused with it, by name
     compiler = COMPILER if request.param == "ngram" else {}
-    return server_pool.get(*injection, *COMMON, *SERVERS[request.param], env=compiler | retracting(5))
+    return server_pool.get("--enable-injection", *COMMON, *SERVERS[request.param], env=compiler | retracting(5))
 
 
 def ask(server: Server, prompts: Any, tokens: int, sampling: dict[str, Any] | None = None) -> Any:
@@ -154,10 +153,9 @@ def test_two_samples(speculative: Server, hf: HuggingFace) -> None:
 
 
 @CHAINS_FIRST
-def test_canaries(speculative: Server, hf: HuggingFace, request: pytest.FixtureRequest) -> None:
+def test_canaries(speculative: Server, hf: HuggingFace) -> None:
     """100 requests, 16 at once: shared prefixes, vectors, every option, streams, and clients that leave half-way."""
-    injecting = 0.0 if request.node.callspec.params["speculative"] == "ngram" else 0.3
-    flock = canaries(100, vocabulary=1000, seed=9, leaving=0.1, injecting=injecting)
+    flock = canaries(100, vocabulary=1000, seed=9, leaving=0.1, injecting=0.3)
     judged = fly_exactly(speculative.url, flock, hf)
     assert sum(verdict.cached > 0 for verdict in judged) > len(judged) / 3
 

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -33,6 +34,16 @@ SEAMS = DOCS / "reference" / "seams.md"
 MODELS = DOCS / "reference" / "models.json"
 SMOLLM2 = DOCS / "reference" / "smollm2.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
+TRIALS = ("benchmarks/results/current/2026-11-29-h200/refused-0.5.23.jsonl",)
+BELONGS = {
+    "--watermark-": "--enable-watermark",
+    "--paged-experts-": "--enable-paged-experts",
+    "--unified-cache-external-linker-": "--enable-unified-cache-external-linker",
+    "--uno-lora-path": "--speculative-algorithm",
+    "--aux-hidden-state-capture": "--enable-return-aux-hidden-states",
+    "--return-aux-hidden-state-layer-ids": "--enable-return-aux-hidden-states",
+}
+"""Options that do nothing without another one, by how they begin."""
 SNIPPET = "snippet "
 """Begins the name of a part that is a file, shown as a block of code."""
 _ROUTES = {
@@ -50,14 +61,43 @@ def table(*rows: tuple[str, ...]) -> str:
     return "\n".join([head, "|---" * len(rows[0]) + "|", *body]) + "\n"
 
 
-def _refused(refusals: tuple[Refusal, ...]) -> Callable[[], str]:
-    return lambda: table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in refusals))
+def _refused(refusals: tuple[Refusal, ...], feature: str, beside: str = "") -> Callable[[], str]:
+    """A table of refusals, and what became of each in `benchmarks/refused_options.py`."""
+
+    def made() -> str:
+        tried = trials()
+        rows = ((f"`{one.option}`", one.why, _outcome(tried, one.option + beside, feature)) for one in refusals)
+        return table(("option", "why", "when it was not refused"), *rows)
+
+    return made
 
 
 def _refused_always() -> str:
     """Options that are refused with any feature."""
-    found = ((f"`--{name.replace('_', '-')}`", why) for name, why in default_deny.lists().refused.items())
-    return table(("option", "why"), *found)
+    tried = trials()
+    found = ((f"--{name.replace('_', '-')}", why) for name, why in default_deny.lists().refused.items())
+    rows = ((f"`{option}`", why, _outcome(tried, option, "rows")) for option, why in found)
+    return table(("option", "why", "when it was not refused"), *rows)
+
+
+def trials() -> dict[str, dict[str, str]]:
+    """What was tried of each refused option: a later file's lines replace those of an earlier one."""
+    lines = (json.loads(line) for file in TRIALS for line in (ROOT / file).read_text().splitlines())
+    return {line["option"]: line for line in lines if "option" in line}
+
+
+def _outcome(tried: Mapping[str, Mapping[str, str]], option: str, feature: str) -> str:
+    """What came of an option where nothing refused it; of several values of one, the first."""
+    if whose := next((other for start, other in BELONGS.items() if option.startswith(start)), ""):
+        return f"see `{whose}`"
+    base = option.removesuffix(" above 1")
+    names = [name for name in tried if name in {option, base} or re.fullmatch(rf"{base} [a-zA-Z]\w+", name)]
+    for name in sorted(names, key=lambda name: (feature not in tried[name], name != option)):
+        drafting = tried[name].get("stock with drafts") if feature == "tilespec" else None
+        stock = drafting or tried[name].get("stock")
+        if said := tried[name].get(feature) or (stock and f"SGLang alone {stock}"):
+            return textwrap.shorten(said.replace("`", ""), 120, placeholder=" …")
+    return ""
 
 
 def _architectures() -> str:
@@ -269,10 +309,10 @@ def _range(schema: Mapping[str, Any], of: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "refusals": _refused(rows.REFUSALS),
-    "states": _refused(rows.BESIDE_STATE),
-    "injection": _refused(injection.REFUSALS),
-    "tilespec": _refused(tilespec.REFUSALS),
+    "refusals": _refused(rows.REFUSALS, "rows"),
+    "states": _refused(rows.BESIDE_STATE, "rows", " beside state"),
+    "injection": _refused(injection.REFUSALS, "inject"),
+    "tilespec": _refused(tilespec.REFUSALS, "tilespec"),
     "any": _refused_always,
     "versions": _versions,
     "limits": _limits,

@@ -28,8 +28,8 @@ REFUSALS = (
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
         "--speculative-algorithm",
-        "only EAGLE, EAGLE3 and STANDALONE are supported: others draft from token ids, or are not yet tested",
-        lambda args: args.speculative_algorithm not in (None, "EAGLE", "EAGLE3", "STANDALONE"),
+        "not yet tested, other than EAGLE, EAGLE3, STANDALONE, NGRAM",
+        lambda args: args.speculative_algorithm not in (None, "EAGLE", "EAGLE3", "STANDALONE", "NGRAM"),
     ),
     Refusal("--tokenizer-worker-num", "SGLang loads no plugin in these workers", above_one("tokenizer_worker_num")),
     Refusal("--smg-grpc-mode", "its requests do not pass our checks"),

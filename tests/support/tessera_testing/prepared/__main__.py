@@ -23,6 +23,7 @@ from tessera_testing.prepared.imports import import_engine, reread, watched
 from tessera_testing.prepared.parent import Parent
 
 _POLL_SECONDS = 0.001
+_POLLS = 60_000
 
 
 def main(number: int) -> None:
@@ -86,8 +87,12 @@ def fork_for_adoption() -> int:
         if made:
             os.write(writer, b"%d" % made)
             os._exit(0)
-        while os.getppid() == between:
+        for _ in range(_POLLS):
+            if os.getppid() != between:
+                break
             time.sleep(_POLL_SECONDS)
+        else:
+            os._exit(1)  # whoever waits for it sees that it ended
     os.close(reader)
     os.close(writer)
     return made
