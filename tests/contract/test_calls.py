@@ -58,6 +58,11 @@ def test_one_on_demand_is_counted() -> None:
     assert calls.counts([seam]) == {seam.target: 2}
 
 
+def test_a_class_stays_one() -> None:
+    """SGLang asks whether something is an object of it."""
+    assert calls.counted(Outputs, COUNTED[0]) is Outputs
+
+
 def test_the_next_server_of_a_process_starts_from_zero() -> None:
     """But for what is called before it is known that one starts."""
     call(*COUNTED)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,9 +13,10 @@ import pytest
 from tessera.launching.command import environment
 from tessera_testing.drafts import TREE, chain, drafting
 from tessera_testing.marks import where_supported
+from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 
-# Imports the engine once, which takes seconds, and forks for each line of arguments.
+# In a process that has imported the engine; forks for each line of arguments.
 PROGRAM = """
 import json, os, sys, tempfile
 from sglang.srt.plugins import load_plugins
@@ -69,27 +70,30 @@ Launch = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module")
-def launch() -> Iterator[Launch]:
+def launch(interpreter: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
     """The launcher's handling of its command line."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        env=environment({}),
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as launcher:
-        if launcher.stdin is None or launcher.stdout is None:
-            raise RuntimeError("both are pipes")
-        commands, outcomes = launcher.stdin, launcher.stdout
+    (theirs, commands), (outcomes, said) = os.pipe(), os.pipe()
+    folder = tmp_path_factory.mktemp("flags")
+    with (
+        os.fdopen(theirs, "rb") as stdin,
+        os.fdopen(commands, "w") as sent,
+        os.fdopen(outcomes) as received,
+        os.fdopen(said, "wb") as stdout,
+        Path(os.devnull).open("wb") as stderr,
+    ):
+        launcher = interpreter.connect(("-c", PROGRAM), environment({}), folder, [stdin, stdout, stderr])
+        stdin.close()
+        stdout.close()
 
         def run(*arguments: str, **keywords: object) -> Outcome:
             line = ["--model-path", str(TINY), "--device", "cpu", *arguments]
             given = {"model_path": str(TINY), "device": "cpu", **keywords}
-            print(json.dumps(given if keywords else line), file=commands, flush=True)
-            return Outcome(*json.loads(outcomes.readline()))
+            print(json.dumps(given if keywords else line), file=sent, flush=True)
+            return Outcome(*json.loads(received.readline()))
 
         yield run
+        sent.close()
+        launcher.wait()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tessera.launching.command import environment
 from tessera.launching.server import Server
 from tessera_testing.claims import FINGERPRINTS
 from tessera_testing.injected import replaced, vectors_of
+from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.tiny import TINY
 
@@ -40,12 +41,15 @@ def run(script: str, *args: str | Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, hf: HuggingFace) -> Any:
+def found(tmp_path_factory: pytest.TempPathFactory, hf: HuggingFace, interpreter: Interpreter) -> Any:
     """What the program wrote."""
     folder = tmp_path_factory.mktemp("offline")
     weights = folder / "norm.pt"
     torch.save(dict(hf.parameters())["norm.weight"].detach().clone(), weights)
-    run("offline_engine.py", folder / "found.json", json.dumps(VECTORS.tolist()), weights)
+    code = (SCRIPTS / "offline_engine.py").read_text()
+    args = ("-c", code, str(TINY), str(folder / "found.json"), json.dumps(VECTORS.tolist()), str(weights))
+    ended = interpreter.finish(args, environment({}), folder, 580)
+    assert ended.returncode == 0, ended.stderr[-4000:]
     return json.loads((folder / "found.json").read_text())
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
@@ -21,6 +23,7 @@ from tessera_testing.prepared.parent import Parent
 
 PROGRAM = ("-m", "tessera_testing.prepared")
 _MOST_BYTES = 1 << 17
+_POLL_SECONDS = 0.02
 
 
 class Forked:
@@ -82,9 +85,40 @@ class Interpreter:
         Raises:
             RuntimeError: the process that has imported the engine is gone.
         """
-        command = Command(tuple(args), dict(env), str(Path.cwd()), (0, 1, 2), own_session=True)
         with Path(os.devnull).open("rb") as nothing:
-            return Forked(self._begin().parent.make(command, [nothing.fileno(), out.fileno(), out.fileno()]))
+            return self.connect(args, env, Path.cwd(), [nothing, out, out])
+
+    def connect(self, args: Sequence[str], env: Mapping[str, str], folder: Path, files: Sequence[IO[bytes]]) -> Forked:
+        """The same in a folder; its input, output and errors are these files."""
+        command = Command(tuple(args), dict(env), str(folder), (0, 1, 2), own_session=True)
+        return Forked(self._begin().parent.make(command, [file.fileno() for file in files]))
+
+    def finish(
+        self, args: Sequence[str], env: Mapping[str, str], folder: Path, seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python with these arguments to its end, as `subprocess.run`, whose process it is where imports differ.
+
+        Raises:
+            TimeoutExpired: it took longer than ``seconds``, and was killed.
+        """
+        if self.differing(env):
+            command = [sys.executable, *args]
+            return subprocess.run(
+                command, cwd=folder, env=env, capture_output=True, text=True, timeout=seconds, check=False
+            )
+        with Path(os.devnull).open("rb") as nothing, TemporaryFile() as out, TemporaryFile() as err:
+            process = self.connect(args, env, folder, [nothing, out, err])
+            deadline = time.monotonic() + seconds
+            while process.poll() is None:
+                if time.monotonic() > deadline:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    raise subprocess.TimeoutExpired(list(args), seconds)
+                time.sleep(_POLL_SECONDS)
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        return subprocess.CompletedProcess(args, process.wait(), *texts)
 
     def _begin(self) -> _Started:
         with self._lock:
@@ -107,7 +141,7 @@ def _start(program: tuple[str, ...]) -> _Started:
         RuntimeError: they failed; the message has the end of what it wrote.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with tempfile.TemporaryFile() as log:
+    with TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, *program, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
