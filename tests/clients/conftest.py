@@ -8,7 +8,7 @@ from tessera.launching.server import Server
 from tessera_testing.pool import ServerPool
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def server(server_pool: ServerPool) -> Server:
     """The plain server with rows, and structured output whose JSON the tiny model cannot fill up with blanks."""
     grammars = ("--grammar-backend", "llguidance", "--constrained-json-disable-any-whitespace")

@@ -12,7 +12,7 @@ import pytest
 
 from tessera.launching.command import environment
 from tessera_testing.drafts import TREE, chain, drafting
-from tessera_testing.marks import where_supported
+from tessera_testing.marks import needs, where_supported
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 
@@ -104,10 +104,17 @@ def launch(interpreter: Interpreter, tmp_path_factory: pytest.TempPathFactory) -
         *where_supported(
             "tilespec",
             ([*drafting("EAGLE3", chain(3)), TILE], [False, 128, SIZED, None, True]),
-            ([*drafting("EAGLE", chain(3)), TILE, GREEDILY], [False, 128, SIZED, None, False]),
             ([*drafting("EAGLE", chain(3)), TILE, *LENIENT], [False, 128, SIZED, None, False]),
-            ([*drafting("EAGLE", TREE), TILE], [False, 128, SIZED, None, False]),
-            ([*drafting("STANDALONE", chain(3)), TILE], [False, 128, SIZED, None, False]),
+        ),
+        *(
+            pytest.param(
+                [*options, TILE], [False, 128, SIZED, None, False], marks=[pytest.mark.full, needs("tilespec")]
+            )
+            for options in (
+                (*drafting("EAGLE", chain(3)), GREEDILY),
+                drafting("EAGLE", TREE),
+                drafting("STANDALONE", chain(3)),
+            )
         ),
         ([*drafting("EAGLE", chain(3))], [False, 128, SIZED[1:2], None, False]),
         ([HIDDEN, "--enable-dp-attention"], [False, 128, ["rows"], "full", False]),  # SGLang turns it off: one replica

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,12 +15,14 @@ import pytest
 from tessera.capabilities.inject import refusals as injection
 from tessera.cli import main
 from tessera.errors import StartRefused
+from tessera.launching.command import environment
 from tessera.refusal import field_of
 from tessera.rows.refusals import REFUSALS
 from tessera_patches import apply, support
 from tessera_patches.core import lock, source
 from tessera_patches.core.seam import Guard, Phase, Runs, Seam
 from tessera_patches.inventory import DECLARED, SEAMS, at
+from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.seams_page import page
 
 ROOT = Path(__file__).parents[2]
@@ -189,26 +189,23 @@ def test_doctor_is_content(capsys: pytest.CaptureFixture[str]) -> None:
     assert "speculative decoding that sizes itself: off without --tile-spec" in told
 
 
-def hooks(environment: dict[str, str]) -> list[str]:
-    """The targets that we hook in a fresh main process once SGLang has loaded its plugins; others may hook some too."""
-    import os
-
+def hooks(interpreter: Interpreter, **env: str) -> list[str]:
+    """The targets that we hook in a main process once SGLang has loaded its plugins; others may hook some too."""
     program = (
         "import json; from sglang.srt.plugins import load_plugins; load_plugins();"
         "from sglang.srt.plugins.hook_registry import HookRegistry as R;"
         "print(json.dumps(sorted(t for t in R._patched if any(h[2].plugin_name == 'tessera' for h in R._hooks[t]))))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, check=True
-    )
+    run = interpreter.finish(("-c", program), {**environment({}), **env}, ROOT, 120)
+    assert run.returncode == 0, run.stderr
     found: list[str] = json.loads(run.stdout.splitlines()[-1])
     return found
 
 
-def test_loaded_and_disabled() -> None:
+def test_loaded_and_disabled(interpreter: Interpreter) -> None:
     """The hooks of the options until these are known; with ``TESSERA_DISABLE=1`` none at all."""
-    assert hooks({"TESSERA_DISABLE": "1"}) == []
-    assert set(hooks({})) == {seam.target for seam in SEAMS if seam.phase is Phase.LOAD and seam.registered}
+    assert hooks(interpreter, TESSERA_DISABLE="1") == []
+    assert set(hooks(interpreter)) == {seam.target for seam in SEAMS if seam.phase is Phase.LOAD and seam.registered}
 
 
 def test_imports_point_one_way() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tessera.launching.server import Server
 from tessera_testing.drafts import TREE, chain, drafting
 from tessera_testing.generate import generate
-from tessera_testing.marks import where_supported
+from tessera_testing.marks import needs
 from tessera_testing.pool import ServerPool
 from tessera_testing.starts import RANKS_ON_CPUS, STAGES_ON_CPUS, TWO_RANKS
 
@@ -27,9 +27,13 @@ SIZED = [
     ("--tile-spec", *drafting("STANDALONE", chain(3))),
     (HIDDEN, INJECTION, "--tile-spec", *drafting("EAGLE", TREE), "--dp-size", "2"),
 ]
+WHERE_SIZED = [
+    pytest.param(options, marks=[needs("tilespec"), *([pytest.mark.full] if "--dp-size" in options else [])])
+    for options in SIZED
+]
 
 
-@pytest.mark.parametrize("options", [*SERVERS, *where_supported("tilespec", *((options,) for options in SIZED))])
+@pytest.mark.parametrize("options", [*SERVERS, *WHERE_SIZED])
 def test_all_that_must_be_called_are(server_pool: ServerPool, options: tuple[str, ...]) -> None:
     """After two tokens; one more request changes nothing."""
     env = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS if "--dp-size" in options else None

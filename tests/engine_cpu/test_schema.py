@@ -68,7 +68,7 @@ def test_schemathesis(server: Server, tmp_path: Path) -> None:
     (tmp_path / "openapi.json").write_text(json.dumps(_with_good_spans(document(256, 1024, adapters=False))))
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     command = [str(Path(sys.executable).with_name("schemathesis")), "run", "openapi.json", "--url", server.url]
-    command += ["--phases", "examples,coverage,fuzzing", "--mode", "all", "--max-examples", "40", "--seed", "1"]
+    command += ["--phases", "examples,coverage,fuzzing", "--mode", "all", "--max-examples", "20", "--seed", "1"]
     command += ["--checks", "all", "--exclude-checks", "ignored_auth,use_after_free,ensure_resource_availability"]
     command += ["--no-color", "--generation-database", "none", "--request-timeout", "60"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)

@@ -205,6 +205,7 @@ def test_what_only_a_loaded_model_shows_ends_the_start(refusal: Refusal) -> None
     assert "crashed" not in log
 
 
+@pytest.mark.full
 def test_sglangs_other_launcher_loads_us_too() -> None:
     """``sglang serve``: the same plugins, so the same refusal."""
     log = serve(TINY, HIDDEN, "--is-embedding")

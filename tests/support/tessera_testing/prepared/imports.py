@@ -61,8 +61,19 @@ def import_engine() -> None:
     tessera_kernels.cpu.enable()  # without it, SGLang cannot be imported on a machine without a GPU
     for name in ENGINE:
         importlib.import_module(name)
+    _parse_what_is_locked()
     # The place of the process's title is sought when it is first asked for, and found only before `os.environ` changes.
     importlib.import_module("setproctitle").getproctitle()
+
+
+def _parse_what_is_locked() -> None:
+    """Read SGLang's source once: each process of a server compares it with the lock file, which takes 1.5 s of it."""
+    from tessera_patches.core import lock
+    from tessera_patches.inventory import SEAMS
+
+    locked = lock.load(lock.installed_version())
+    for seam in SEAMS:
+        lock.mismatches(seam, locked)
 
 
 def reread() -> None:
