@@ -85,6 +85,10 @@ setup(
     description="Exact embeddings, fingerprints and fast decoding from a stock SGLang server",
     long_description=long_description(),
     long_description_content_type="text/markdown",
+    project_urls={
+        "Homepage": "https://pypi.org/project/sglang-tessera/",  # as soon as it is published
+        "SGLang": "https://github.com/sgl-project/sglang",
+    },
     classifiers=[
         "Development Status :: 4 - Beta",
         "Environment :: GPU :: NVIDIA CUDA",

@@ -21,6 +21,7 @@ from tessera_testing.drafts import CODE, TREE, chain, code_and_noise, drafting, 
 from tessera_testing.endpoints import metrics
 from tessera_testing.generate import generate
 from tessera_testing.marks import only_in_full
+from tessera_testing.pages import DOCS
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, cut, relative_error
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
@@ -47,6 +48,7 @@ ENDS = json.loads((TINY / "generation_config.json").read_text(encoding="utf-8"))
 IN_EVERY_RUN = ("standalone", "eagle3-trees")
 FEW = "eagle3-few"
 """With a head that knows nine tenths of the target's tokens."""
+METRICS = DOCS / "reference" / "metrics.md"
 CHANCE = 1e-5
 """A p-value that what is right has once in 100,000 runs."""
 CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
@@ -353,6 +355,10 @@ def check_metrics(server: Server, records: list[Record]) -> None:
     """The counters say what the trace says, but for steps that are not written yet."""
     samples = metrics(server)
     ours = {s.name.removeprefix("tessera:tilespec_"): s for s in samples if "tessera:tilespec" in s.name}
+    table = re.findall(r"^\| `tessera:tilespec_(\w+)`.*\| (.*?) \|$", METRICS.read_text(), re.MULTILINE)
+    assert {name: {*sample.labels} - {"model_name"} for name, sample in ours.items()} == {
+        name: {*re.findall(r"`(\w+)`", labels)} for name, labels in table
+    }
     steps = [s for s in samples if s.name == "tessera:tilespec_steps_total"]
     assert 0 <= sum(s.value for s in steps) - len(records) <= 64
     traced = {(str(record.choice.steps), str(record.choice.tier or "all")) for record in records}
