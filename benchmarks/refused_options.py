@@ -169,6 +169,7 @@ TRIALS = [
         "--enable-return-aux-hidden-states",
         ("--enable-return-aux-hidden-states", "--speculative-algorithm", "EAGLE3"),
     ),
+    Trial("nothing beside state", STATES, model="Qwen3-Next"),  # what is refused is compared with this
     *_beside_state(),
     Trial("--enable-attn-tp-input-scattered", ("--enable-attn-tp-input-scattered", *TWO_RANKS), ("inject",), gpus=2),
     Trial("--kv-events-config", ("--kv-events-config", EVENTS), ("inject",)),
@@ -263,7 +264,7 @@ def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float) -> str
     wrong = [verdict.cosine for verdict in verdicts if not verdict.problem and not verdict.cosine >= least]
     if problems or wrong:
         cached = sum(verdict.cached > 0 for verdict in verdicts)
-        example = f"; {problems[0][:160]}" if problems else f"; cosine {min(wrong):.3f}"
+        example = f"; {problems[0][:160]}" if problems else f"; cosine {min(wrong):.6f}"
         return f"{len(wrong)} of {asked} vectors wrong, {len(problems)} missing ({cached} prompts cached){example}"
     if feature == "rows":
         prove_and_verify(server, code_and_noise(hf.tokenizer, seed=5))

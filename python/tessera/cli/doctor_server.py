@@ -105,7 +105,7 @@ def _seams(ours: Mapping[str, Any]) -> Iterator[Finding]:
         return
     yield Finding(not silent, "calls", ran)
     yield from (Finding(count > 0, f"{count} calls", target) for target, count in counts.items())
-    demanded = ours["calls"]["on_demand"]
+    demanded = ours["calls"].get("on_demand", {})
     yield from (Finding(True, f"{count} calls", f"{target}, on demand") for target, count in demanded.items())
 
 

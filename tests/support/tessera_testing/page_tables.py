@@ -34,7 +34,11 @@ SEAMS = DOCS / "reference" / "seams.md"
 MODELS = DOCS / "reference" / "models.json"
 SMOLLM2 = DOCS / "reference" / "smollm2.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
-TRIALS = ("benchmarks/results/current/2026-11-29-h200/refused-0.5.23.jsonl",)
+TRIALS = (
+    "benchmarks/results/current/2026-11-29-h200/refused-0.5.23.jsonl",
+    "benchmarks/results/current/2026-11-29-cpu/refused-0.5.23.jsonl",
+)
+"""What `benchmarks/refused_options.py` found."""
 BELONGS = {
     "--watermark-": "--enable-watermark",
     "--paged-experts-": "--enable-paged-experts",
@@ -66,8 +70,9 @@ def _refused(refusals: tuple[Refusal, ...], feature: str, beside: str = "") -> C
 
     def made() -> str:
         tried = trials()
-        rows = ((f"`{one.option}`", one.why, _outcome(tried, one.option + beside, feature)) for one in refusals)
-        return table(("option", "why", "when it was not refused"), *rows)
+        rows = [(f"`{one.option}`", one.why, _outcome(tried, one.option + beside, feature)) for one in refusals]
+        control = [("none of these", "", _outcome(tried, f"nothing{beside}", feature))] if beside else []
+        return table(("option", "why", "when it was not refused"), *control, *rows)
 
     return made
 
