@@ -298,8 +298,9 @@ def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str
     options = tuple(option.replace("{port}", str(28000 + number)) for option in trial.tried)
     env = {"PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "TESSERA_TEST_FAULT": ""}
     if not gpu_present():
-        snapshots = ("--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-schedule")  # else GPUs alone have
-        options = (*options, *(snapshots if trial.model == "Qwen3-Next" else ()))
+        if trial.model == "Qwen3-Next":  # snapshots of states need a GPU; else SGLang rounds them to bfloat16
+            options = (*options, "--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-schedule")
+            env["SGLANG_MAMBA_CONV_DTYPE"] = "float32"
         return options, env | (STAGES_ON_CPUS if trial.gpus > 1 else {})
     options, gpus = (*GPU, *options), torch.cuda.device_count()
     env["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"

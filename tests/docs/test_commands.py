@@ -17,7 +17,7 @@ from tessera.flags import ENVIRONMENT, Flags
 from tessera.launching.command import environment
 from tessera_testing.pages import ROOT, blocks
 
-OTHERS = {"lm_eval": "lm-eval", "guidellm": "guidellm"}
+OTHERS = {"lm_eval": "lm-eval"}
 """Commands of other tools, and the heading under which they stand."""
 LAUNCH = "-m sglang.launch_server"
 # Imports the engine once.

@@ -16,7 +16,8 @@ import pytest
 from tessera import errors
 from tessera.launching.command import environment
 from tessera.launching.server import Server
-from tessera_testing.page_tables import OPENAPI, SNIPPET, TABLES, generated, openapi
+from tessera_testing import trials_page
+from tessera_testing.page_tables import OPENAPI, SNIPPET, TABLES, TRIED, generated, openapi
 from tessera_testing.pages import DOCS, FENCE, GENERATED, PAGES, ROOT, Block, anchors, blocks, by_hand, prose
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
@@ -119,6 +120,11 @@ def matches(shown: Any, found: Any) -> bool:
     if isinstance(shown, list):
         return isinstance(found, list) and len(shown) == len(found) and all(map(matches, shown, found))
     return bool(shown in (CUT, found) or (isinstance(shown, float) and isinstance(found, float)))
+
+
+def test_tried_options() -> None:
+    """The page of what became of refused options is what the results say."""
+    assert TRIED.read_text() == trials_page.page()
 
 
 @every_page

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import re
-import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -25,29 +24,16 @@ from tessera.tilespec import refusals as tilespec
 from tessera_patches import inventory, support
 from tessera_patches.core import lock
 from tessera_patches.launch import default_deny
-from tessera_testing import seams_page
+from tessera_testing import seams_page, trials_page
 from tessera_testing.architectures import ARCHITECTURES
 from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT
 
 OPENAPI = DOCS / "reference" / "openapi.json"
 SEAMS = DOCS / "reference" / "seams.md"
+TRIED = DOCS / "measurements" / "refusals.md"
 MODELS = DOCS / "reference" / "models.json"
 SMOLLM2 = DOCS / "reference" / "smollm2.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
-TRIALS = (
-    "benchmarks/results/current/2026-11-29-h200/refused-0.5.23.jsonl",
-    "benchmarks/results/current/2026-11-29-cpu/refused-0.5.23.jsonl",
-)
-"""What `benchmarks/refused_options.py` found."""
-BELONGS = {
-    "--watermark-": "--enable-watermark",
-    "--paged-experts-": "--enable-paged-experts",
-    "--unified-cache-external-linker-": "--enable-unified-cache-external-linker",
-    "--uno-lora-path": "--speculative-algorithm",
-    "--aux-hidden-state-capture": "--enable-return-aux-hidden-states",
-    "--return-aux-hidden-state-layer-ids": "--enable-return-aux-hidden-states",
-}
-"""Options that do nothing without another one, by how they begin."""
 SNIPPET = "snippet "
 """Begins the name of a part that is a file, shown as a block of code."""
 _ROUTES = {
@@ -65,44 +51,14 @@ def table(*rows: tuple[str, ...]) -> str:
     return "\n".join([head, "|---" * len(rows[0]) + "|", *body]) + "\n"
 
 
-def _refused(refusals: tuple[Refusal, ...], feature: str, beside: str = "") -> Callable[[], str]:
-    """A table of refusals, and what became of each in `benchmarks/refused_options.py`."""
-
-    def made() -> str:
-        tried = trials()
-        rows = [(f"`{one.option}`", one.why, _outcome(tried, one.option + beside, feature)) for one in refusals]
-        control = [("none of these", "", _outcome(tried, f"nothing{beside}", feature))] if beside else []
-        return table(("option", "why", "when it was not refused"), *control, *rows)
-
-    return made
+def _refused(refusals: tuple[Refusal, ...]) -> Callable[[], str]:
+    return lambda: table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in refusals))
 
 
 def _refused_always() -> str:
     """Options that are refused with any feature."""
-    tried = trials()
-    found = ((f"--{name.replace('_', '-')}", why) for name, why in default_deny.lists().refused.items())
-    rows = ((f"`{option}`", why, _outcome(tried, option, "rows")) for option, why in found)
-    return table(("option", "why", "when it was not refused"), *rows)
-
-
-def trials() -> dict[str, dict[str, str]]:
-    """What was tried of each refused option: a later file's lines replace those of an earlier one."""
-    lines = (json.loads(line) for file in TRIALS for line in (ROOT / file).read_text().splitlines())
-    return {line["option"]: line for line in lines if "option" in line}
-
-
-def _outcome(tried: Mapping[str, Mapping[str, str]], option: str, feature: str) -> str:
-    """What came of an option where nothing refused it; of several values of one, the first."""
-    if whose := next((other for start, other in BELONGS.items() if option.startswith(start)), ""):
-        return f"see `{whose}`"
-    base = option.removesuffix(" above 1")
-    names = [name for name in tried if name in {option, base} or re.fullmatch(rf"{base} [a-zA-Z]\w+", name)]
-    for name in sorted(names, key=lambda name: (feature not in tried[name], name != option)):
-        drafting = tried[name].get("stock with drafts") if feature == "tilespec" else None
-        stock = drafting or tried[name].get("stock")
-        if said := tried[name].get(feature) or (stock and f"SGLang alone {stock}"):
-            return textwrap.shorten(said.replace("`", ""), 120, placeholder=" …")
-    return ""
+    found = ((f"`--{name.replace('_', '-')}`", why) for name, why in default_deny.lists().refused.items())
+    return table(("option", "why"), *found)
 
 
 def _architectures() -> str:
@@ -133,10 +89,18 @@ def _smollm2() -> str:
 
 def _runners() -> str:
     """One line for each value of SGLang's enum of MoE runners."""
-    entries = tomllib.loads(RUNNERS.read_text())["runner"]
-    keys = ("hardware", "parallelism", "quantization", "state", "measured")
-    head = ("`--moe-runner-backend`", "what it is for", *keys[:3], "state in SGLang 0.5.17", "our figures")
-    return table(head, *((f"`{one['name']}`", one["what"], *(one[key] for key in keys)) for one in entries))
+    keys = ("hardware", "parallelism", "quantization", "state")
+    head = ("`--moe-runner-backend`", "what it is for", *keys[:3], "state in SGLang 0.5.17")
+    return table(head, *((f"`{one['name']}`", one["what"], *(one[key] for key in keys)) for one in _entries()))
+
+
+def _runners_measured() -> str:
+    """What was found of each."""
+    return table(("`--moe-runner-backend`", "found"), *((f"`{one['name']}`", one["measured"]) for one in _entries()))
+
+
+def _entries() -> Any:
+    return tomllib.loads(RUNNERS.read_text())["runner"]
 
 
 def _versions() -> str:
@@ -314,10 +278,10 @@ def _range(schema: Mapping[str, Any], of: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "refusals": _refused(rows.REFUSALS, "rows"),
-    "states": _refused(rows.BESIDE_STATE, "rows", " beside state"),
-    "injection": _refused(injection.REFUSALS, "inject"),
-    "tilespec": _refused(tilespec.REFUSALS, "tilespec"),
+    "refusals": _refused(rows.REFUSALS),
+    "states": _refused(rows.BESIDE_STATE),
+    "injection": _refused(injection.REFUSALS),
+    "tilespec": _refused(tilespec.REFUSALS),
     "any": _refused_always,
     "versions": _versions,
     "limits": _limits,
@@ -325,6 +289,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "architectures": _architectures,
     "smollm2": _smollm2,
     "runners": _runners,
+    "runners measured": _runners_measured,
     "metrics": _metrics,
     "flags": _flags(),
     "embedding flags": _flags("--embeddings-"),
@@ -359,6 +324,7 @@ def main() -> None:
     """Write all of it."""
     OPENAPI.write_text(openapi())
     SEAMS.write_text(seams_page.page())
+    TRIED.write_text(trials_page.page())
     for page in PAGES.values():
         page.write_text(generated(page.read_text()))
 
