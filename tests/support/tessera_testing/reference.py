@@ -120,9 +120,16 @@ class HuggingFace:
         return iter(self._model.named_parameters())
 
     def embeddings(self) -> npt.NDArray[np.float32]:
-        """What the embedding layer gives for each token of the vocabulary, ``[V, H]``."""
+        """The table of the embedding layer, ``[V, H]``."""
         table: npt.NDArray[np.float32] = self._model.get_input_embeddings().weight.detach().numpy()
         return table
+
+    def embedded(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        """What the embedding layer gives for these tokens, ``[N, H]``: some models scale the table."""
+        with self._torch.inference_mode():
+            embeds = self._model.get_input_embeddings()(self._torch.tensor(list(ids)))
+        vectors: npt.NDArray[np.float32] = embeds.numpy()
+        return vectors
 
     def pooled(
         self,

@@ -1,4 +1,4 @@
-"""A model that was trained, SmolLM2-135M-Instruct, on the CPU engine: ``make test-real``."""
+"""Models that were trained, on the CPU engine: ``make test-real``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tessera.launching.server import Server
-from tessera_testing import smollm2
+from tessera_testing import trained
 from tessera_testing.claims import claim_of, post, proven
 from tessera_testing.generate import generate
 from tessera_testing.injected import ask, override, replaced, rows_of
@@ -24,7 +24,7 @@ from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, cosine, relative_error
 
 pytestmark = pytest.mark.real
-MODEL = Path(os.environ.get("SMOLLM2", ".real/smollm2"))
+FOLDER = Path(os.environ.get("TRAINED", ".real"))
 TEXT = "The theorem follows by induction on the length of the list. In the base case, the list is empty."
 ALIKE = [
     ("The cat sleeps on the warm sofa.", "A kitten is napping on the couch."),
@@ -34,35 +34,41 @@ ALIKE = [
     ("Paris is the capital of France.", "The capital city of Germany is Berlin."),
 ]
 OTHERS: dict[str, Callable[[Any], Any]] = {
-    "8 bits": smollm2.rounded(8),
-    "fp8 (e4m3)": smollm2.fp8,
-    "4 bits": smollm2.rounded(4),
+    "8 bits": trained.rounded(8),
+    "fp8 (e4m3)": trained.fp8,
+    "4 bits": trained.rounded(4),
 }
 """The same weights, as a dishonest server might compute with them."""
 
 
+@pytest.fixture(scope="module", params=trained.MODELS)
+def name(request: pytest.FixtureRequest) -> str:
+    """Of a model."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def real() -> HuggingFace:
+def real(name: str) -> HuggingFace:
     """The reference."""
-    return HuggingFace(MODEL)
+    return HuggingFace(FOLDER / name)
 
 
 @pytest.fixture
-def server(server_pool: ServerPool) -> Server:
+def server(server_pool: ServerPool, name: str) -> Server:
     """With everything on."""
-    return server_pool.get(
-        "--toploc-verification", "--enable-injection", "--max-total-tokens", "4096", model=MODEL, spawned=True
-    )
+    options = ("--toploc-verification", "--enable-injection", "--max-total-tokens", "4096")
+    return server_pool.get(*options, model=FOLDER / name, spawned=True)
 
 
 @pytest.fixture(scope="module")
-def table(pytestconfig: pytest.Config) -> Iterator[dict[str, str]]:
-    """What was found, as lines of the docs' table."""
+def table(pytestconfig: pytest.Config, name: str) -> Iterator[dict[str, str]]:
+    """What was found, as a column of the docs' table."""
     found: dict[str, str] = {}
     yield found
     if path := pytestconfig.getoption("--models-table"):
         when = {"SGLang": version("sglang"), "date": datetime.now(UTC).date().isoformat()}
-        path.write_text(json.dumps(found | when, indent=1) + "\n")
+        others = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(others | {name: found | when}, indent=1) + "\n")
 
 
 def test_text_and_rows(server: Server, real: HuggingFace, table: dict[str, str]) -> None:
@@ -99,19 +105,19 @@ def test_sentences_that_say_the_same_are_nearest(server: Server, real: HuggingFa
     table["sentences whose nearest of nine others says the same"] = f"{partners} of {len(texts)}"
 
 
-def test_fingerprints(server: Server, real: HuggingFace, table: dict[str, str]) -> None:
+def test_fingerprints(server: Server, real: HuggingFace, name: str, table: dict[str, str]) -> None:
     """The honest server's pass, and those of the same weights in 4 bits fail."""
     prompt = real.tokenizer(TEXT)["input_ids"]
     honest = claim_of(proven(server, prompt, tokens=64))
     fed = [*honest["input_ids"], *honest["output_ids"][:-1]]
     claims = [honest]
     for quantize in OTHERS.values():
-        states = torch.from_numpy(_quantized(quantize).states(fed)).bfloat16()
+        states = torch.from_numpy(_quantized(name, quantize).states(fed)).bfloat16()
         proofs = build_proofs_base64([states[: len(prompt)], *states[len(prompt) :]], 32, 128)
         claims.append({**honest, "fingerprints": proofs})
     results = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()["results"]
-    for name, result in zip(("honest", *OTHERS), results, strict=True):
-        table[f"fingerprints, {name}"] = result["verdict"]
+    for whose, result in zip(("honest", *OTHERS), results, strict=True):
+        table[f"fingerprints, {whose}"] = result["verdict"]
     assert results[0]["verdict"] == "pass"
     assert results[-1]["verdict"] == "fail"
 
@@ -122,7 +128,7 @@ def test_injection(server: Server, real: HuggingFace, table: dict[str, str]) -> 
     other = real.tokenizer("The capital of Italy is")["input_ids"]
     assert len(prompt) == len(other)
     places = [place for place, (one, two) in enumerate(zip(prompt, other, strict=True)) if one != two]
-    vectors = real.embeddings()[[other[place] for place in places]]
+    vectors = real.embedded([other[place] for place in places])
     answer = ask(server, prompt, override(places, vectors), max_new_tokens=6)
     fed = [*prompt, *answer["output_ids"][:-1]]
     error = relative_error(rows_of(answer), real.edited(fed, replaced(places, vectors)))
@@ -131,11 +137,11 @@ def test_injection(server: Server, real: HuggingFace, table: dict[str, str]) -> 
     table["“France” with the embedding of “Italy”"] = f"“{answer['text'].strip().splitlines()[0]}”"
 
 
-def _quantized(quantize: Callable[[Any], Any]) -> HuggingFace:
+def _quantized(name: str, quantize: Callable[[Any], Any]) -> HuggingFace:
     """The reference with its matrices quantized, the embedding not."""
-    changed = HuggingFace(MODEL)
+    changed = HuggingFace(FOLDER / name)
     with torch.no_grad():
-        for name, weight in changed.parameters():
-            if weight.dim() == 2 and "embed" not in name:
+        for parameter, weight in changed.parameters():
+            if weight.dim() == 2 and "embed" not in parameter:
                 weight.copy_(quantize(weight))
     return changed
