@@ -4,8 +4,8 @@ Two servers, stock and ours, share one GPU, with SGLang's defaults but for memor
 some have fewer layers, so that two fit. Before the loads, embeddings are looked at: their length, and that they are
 finite. Loads are mixed traffic as in `bench_steady.py`, or waves of equal requests as in `bench_embeddings.py`: batches
 of waves are the same on both servers, and their ratios spread by 1 %, not by 10. One JSON line for each start and load:
-the throughput of ours with an embedding on every request over that of stock without, median and standard error of the
-rounds, both servers' tokens per second, and the row store's bytes over the KV cache's.
+our throughput with an embedding on every request, relative to the stock server's without, median and standard error of
+the rounds, both servers' tokens per second, and the row store's bytes over the KV cache's.
 
   python benchmarks/bench_shapes.py qwen3-8b gemma-3-12b --out shapes.jsonl --loads 64-2048/64-192/32 256/128/32
 

@@ -49,7 +49,7 @@ EXAMPLES = list(blocks("bash", "python"))
 RUN = [example for example in EXAMPLES if example.page not in NOT_RUN or ADDRESS in example.code]
 
 
-def run(example: Block, address: str, folder: Path, request: pytest.FixtureRequest) -> str:
+def run(example: Block, address: str, folder: Path, interpreter: Interpreter) -> str:
     """What an example prints; it runs as it stands, but for the address of the server and the model."""
     if f"# not in SGLang {version('sglang')}" in example.code:
         pytest.skip("the page says that this SGLang cannot")
@@ -59,8 +59,7 @@ def run(example: Block, address: str, folder: Path, request: pytest.FixtureReque
     code = example.code.replace(ADDRESS, address).replace(MODEL, repr(str(TINY)))
     if "import sglang" in code:
         code = code.replace("import sglang\n", _WITHOUT_GPU).replace("Engine(", "Engine(**CPU, ")
-        interpreter: Interpreter = request.getfixturevalue("interpreter")  # SGLang's imports take half a minute
-        ended = interpreter.finish(("-c", code), environment({}), folder, 280)
+        ended = interpreter.finish(("-c", code), environment({}), folder, 280)  # its imports take half a minute
     else:
         ended = subprocess.run(
             [*command, code], cwd=folder, env=environment({}), capture_output=True, text=True, timeout=280, check=False
@@ -93,17 +92,19 @@ def check(example: Block, printed: str) -> None:
     ("example", "which"),
     [pytest.param(one, OWN_SERVERS.get(one.page, "server"), id=one.place) for one in RUN if ADDRESS in one.code],
 )
-def test_example(example: Block, which: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_example(
+    example: Block, which: str, tmp_path: Path, interpreter: Interpreter, request: pytest.FixtureRequest
+) -> None:
     """It runs as it stands, and gives what the page says."""
     server: Server = request.getfixturevalue(which)
-    check(example, run(example, server.url, tmp_path, request))
+    check(example, run(example, server.url, tmp_path, interpreter))
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("example", [pytest.param(one, id=one.place) for one in RUN if ADDRESS not in one.code])
-def test_example_without_a_server(example: Block, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_example_without_a_server(example: Block, tmp_path: Path, interpreter: Interpreter) -> None:
     """The same for those that need none."""
-    check(example, run(example, ADDRESS, tmp_path, request))
+    check(example, run(example, ADDRESS, tmp_path, interpreter))
 
 
 @pytest.mark.parametrize("example", [pytest.param(one, id=one.place) for one in EXAMPLES if one not in RUN])

@@ -26,7 +26,7 @@ from tessera_patches.core import lock
 from tessera_patches.launch import default_deny
 from tessera_testing import seams_page, trials_page
 from tessera_testing.architectures import ARCHITECTURES
-from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT
+from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT, table
 
 OPENAPI = DOCS / "reference" / "openapi.json"
 SEAMS = DOCS / "reference" / "seams.md"
@@ -43,12 +43,6 @@ _ROUTES = {
 }
 """Where SGLang takes these requests."""
 _PYTHON_FOLDERS = ("python/tessera", "patches/tessera_patches")
-
-
-def table(*rows: tuple[str, ...]) -> str:
-    """A Markdown table; the first row is its head."""
-    head, *body = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-    return "\n".join([head, "|---" * len(rows[0]) + "|", *body]) + "\n"
 
 
 def _refused(refusals: tuple[Refusal, ...]) -> Callable[[], str]:

@@ -62,6 +62,12 @@ def by_hand(page: Path) -> str:
     return "" if text.startswith("<!-- Generated: ") else GENERATED.sub("", text)
 
 
+def table(*rows: tuple[str, ...]) -> str:
+    """A Markdown table; the first row is its head."""
+    head, *body = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return "\n".join([head, "|---" * len(rows[0]) + "|", *body]) + "\n"
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)

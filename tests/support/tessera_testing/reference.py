@@ -100,8 +100,7 @@ class HuggingFace:
     def edited(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:
         """The same rows after an edit of the embeddings: ``edit`` gets them as ``[n, H]`` float32 and returns them."""
         with self._torch.inference_mode():
-            embeds = self._model.get_input_embeddings()(self._torch.tensor(list(input_ids)))
-            output = self._model(inputs_embeds=edit(embeds.clone())[None], use_cache=False)
+            output = self._model(inputs_embeds=edit(self._embed(input_ids).clone())[None], use_cache=False)
         states: Vector = output.last_hidden_state[0].double().numpy()
         return states
 
@@ -127,9 +126,11 @@ class HuggingFace:
     def embedded(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """What the embedding layer gives for these tokens, ``[N, H]``: some models scale the table."""
         with self._torch.inference_mode():
-            embeds = self._model.get_input_embeddings()(self._torch.tensor(list(ids)))
-        vectors: npt.NDArray[np.float32] = embeds.numpy()
+            vectors: npt.NDArray[np.float32] = self._embed(ids).numpy()
         return vectors
+
+    def _embed(self, ids: Sequence[int]) -> Any:
+        return self._model.get_input_embeddings()(self._torch.tensor(list(ids)))
 
     def pooled(
         self,

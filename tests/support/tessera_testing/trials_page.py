@@ -11,7 +11,7 @@ from tessera.capabilities.inject import refusals as injection
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches.launch import default_deny
-from tessera_testing.pages import ROOT
+from tessera_testing.pages import ROOT, table
 
 TRIALS = (
     "benchmarks/results/current/2026-11-29-h200/refused-0.5.23.jsonl",
@@ -66,9 +66,8 @@ def trials() -> dict[str, dict[str, str]]:
 
 
 def _table(title: str, options: Iterable[str], tried: Mapping[str, Mapping[str, str]], feature: str, more: str) -> str:
-    found = ((option, _outcome(tried, option + more, feature).replace("|", "\\|")) for option in options)
-    lines = "\n".join(f"| `{option}` | {said} |" for option, said in found)
-    return f"## {title}\n\n| option | when it was not refused |\n|---|---|\n{lines}\n"
+    found = ((f"`{option}`", _outcome(tried, option + more, feature)) for option in options)
+    return f"## {title}\n\n{table(('option', 'when it was not refused'), *found)}"
 
 
 def _outcome(tried: Mapping[str, Mapping[str, str]], option: str, feature: str) -> str:

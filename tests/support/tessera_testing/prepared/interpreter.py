@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,10 +19,10 @@ from tessera.launching.command import environment
 from tessera_testing.prepared.command import Command
 from tessera_testing.prepared.imports import Imported
 from tessera_testing.prepared.parent import Parent
+from tessera_testing.waiting import wait_until
 
 PROGRAM = ("-m", "tessera_testing.prepared")
 _MOST_BYTES = 1 << 17
-_POLL_SECONDS = 0.02
 
 
 class Forked:
@@ -108,12 +107,11 @@ class Interpreter:
             )
         with Path(os.devnull).open("rb") as nothing, TemporaryFile() as out, TemporaryFile() as err:
             process = self.connect(args, env, folder, [nothing, out, err])
-            deadline = time.monotonic() + seconds
-            while process.poll() is None:
-                if time.monotonic() > deadline:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    raise subprocess.TimeoutExpired(list(args), seconds)
-                time.sleep(_POLL_SECONDS)
+            try:
+                wait_until(lambda: process.poll() is not None, seconds)
+            except TimeoutError as error:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(list(args), seconds) from error
             texts = []
             for file in (out, err):
                 file.seek(0)
