@@ -86,7 +86,6 @@ setup(
     long_description=long_description(),
     long_description_content_type="text/markdown",
     project_urls={
-        "Homepage": "https://pypi.org/project/sglang-tessera/",  # as soon as it is published
         "SGLang": "https://github.com/sgl-project/sglang",
     },
     classifiers=[

@@ -29,7 +29,7 @@ VERDICTS = ("pass", "fail", "unverifiable")
 class Metrics:
     """Our counters, gauges and histograms, labelled with the model's name as SGLang labels its own.
 
-    Each series is there, at 0, from the start: a rate over one that begins at 1 misses the first event.
+    Each counter is there, at 0, from the start: a rate over one that begins at 1 misses the first event.
 
     ``prometheus_client`` looks at ``PROMETHEUS_MULTIPROC_DIR`` when it is imported, and SGLang sets that at start: make
     one only where ``--enable-metrics`` is set, and after SGLang has begun.

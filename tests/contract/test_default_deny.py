@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sglang.srt.server_args import ServerArgs
 
 from tessera.config import Settings
-from tessera_patches.launch import default_deny
+from tessera_patches.launch import default_deny, server_args
 
 ON = "--enable-return-hidden-states, --tile-spec"
 
@@ -50,3 +51,14 @@ def test_an_option_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         f"--watermark-key cannot be combined with {ON}: it changes which tokens are sampled",
         f"--new-one cannot be combined with {ON}: nobody has looked at what it does there",
     ]
+
+
+def test_defaults_of_sampling_parameters() -> None:
+    """What SGLang adds to requests behind our checks is held to the same."""
+
+    def refused(params: Any) -> list[str]:
+        return server_args._refused_defaults(SimpleNamespace(preferred_sampling_params=params))
+
+    assert refused(None) == refused({"temperature": 0.5}) == []
+    (line,) = refused({"beam_width": 4})
+    assert line.startswith("--preferred-sampling-params: sampling_params.beam_width: got 4; allowed: no such key")

@@ -18,7 +18,7 @@ from tessera.launching.command import environment
 from tessera.launching.server import Server
 from tessera_testing import trials_page
 from tessera_testing.page_tables import OPENAPI, SNIPPET, TABLES, TRIED, generated, openapi
-from tessera_testing.pages import DOCS, FENCE, GENERATED, PAGES, ROOT, Block, anchors, blocks, by_hand, prose
+from tessera_testing.pages import ADDRESS, DOCS, FENCE, GENERATED, PAGES, ROOT, Block, anchors, blocks, by_hand, prose
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 
@@ -26,8 +26,6 @@ SITUATIONS = ROOT / "tests" / "engine_cpu"
 """Where the tests lie that docs/reference/exactness.md names without a folder."""
 FOLDERS = ("python", "patches", "sgl-kernel", "tests", "benchmarks", "docs", "examples", ".ci")
 
-ADDRESS = "http://127.0.0.1:30000"
-"""What examples talk to; a test puts its own server in its place."""
 MODEL = '"MODEL"'
 """What stands for a model in Python; the tiny one is put in its place."""
 OWN_SERVERS = {"docs/guide/injection.md": "injecting"}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tessera.launching.command import command, environment
+from tessera_patches.core import lock
 from tessera_patches.core.versions import installed
 from tessera_testing.drafts import chain, drafting
 from tessera_testing.free_port import free_port
@@ -24,7 +25,7 @@ from tessera_testing.tiny import TINY
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 FAULTS = {
-    "version": "SGLang 0.5.99 is not supported (supported: 0.5.17, 0.5.23)",
+    "version": f"SGLang 0.5.99 is not supported (supported: {', '.join(lock.supported_versions())})",
     "seam": "model_runner.ModelRunner.forward: parameters was",
     "taken": "another plugin has already patched sglang.srt.server_args.ServerArgs.add_cli_args",
     "bug": "tessera: refusing to start: 'NoneType' object is not callable",

@@ -82,6 +82,22 @@ def test_the_one_that_looks_at_answers(make_server: MakeServer) -> None:
     assert not_called([ANSWERED]) in log.splitlines()
 
 
+@pytest.mark.full
+@pytest.mark.skipif(not SIZED, reason="only TileSpec's are called by the second token")
+def test_seams_of_the_second_token(make_server: MakeServer) -> None:
+    """SGLang's warm-up has eight."""
+    targets = reached(Runs.DECODE)
+    assert len(targets) >= 2
+    log = expect_refusal(TINY, *DRAFTS, *SIZED, env=env(*targets), make=WarmedUp(make_server))
+    assert not_called(targets) in log.splitlines()
+
+
+def test_a_command_line_that_nobody_read(refusal: Refusal) -> None:
+    """Our options are on it, and SGLang makes its arguments by another function: it would serve without them."""
+    log = refusal(TINY, "--toploc-verification", env=env(f"{ARGS}.from_cli_args"))
+    assert "--toploc-verification: SGLang did not call our hook on ServerArgs.from_cli_args" in log
+
+
 @pytest.mark.parametrize(
     ("targets", "why"),
     [

@@ -1,4 +1,4 @@
-"""The only way to attributes of SGLang's objects: what a version of SGLang names differently is named here, once.
+"""Attributes of SGLang's objects that versions name or reach differently: each is named here, once.
 
 Functions annotate their arguments, and variables whose attributes they read, with SGLang's classes. From these
 annotations ``tests/contract/test_engine.py`` derives which attribute of which class is read, and looks for it in the

@@ -33,6 +33,7 @@ def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Na
     global _parsed  # noqa: PLW0603
     if lines := missing(namespace):
         raise SystemExit("\n".join(map(apply.refusal_line, lines)))
+    server_args.note_command_line()
     _parsed = Flags.of_environment().updated(vars(namespace))
     try:
         args = original(cls, namespace)

@@ -5,14 +5,16 @@ are made, and switched on when a server is started with them.
 """
 
 import signal
+import sys
+from dataclasses import fields
 from multiprocessing import current_process
 from typing import Any
 
-from tessera import config, cpu
+from tessera import config, cpu, sampling
 from tessera.capabilities.inject import refusals as injection
 from tessera.config import Settings
-from tessera.errors import StartRefused
-from tessera.flags import Flags
+from tessera.errors import BadRequest, StartRefused
+from tessera.flags import Flags, name_of
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches import apply, support
@@ -24,6 +26,16 @@ from tessera_patches.launch import default_deny, liveness
 
 _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's switch: a step that drafts nothing does not run the draft model either. Its KV cache misses those tokens."""
+
+
+_command_line_read = False
+"""Whether SGLang made arguments of this process's command line by the function that we hook."""
+
+
+def note_command_line() -> None:
+    """Our options on the command line were read."""
+    global _command_line_read  # noqa: PLW0603
+    _command_line_read = True
 
 
 def attach_flags(args: Any, flags: Flags) -> None:
@@ -55,6 +67,7 @@ def switch_on(args: Any) -> None:
         if not has_flags(args):
             _attach_environment_flags(args)
         found, flags = resolved(args), args._tessera_flags
+        refuse_unread(flags)
         settings = Settings.from_server_args(found, flags)
         if settings.tilespec:
             set_environment(_SKIP_EXTEND, "1")
@@ -74,6 +87,19 @@ def _attach_environment_flags(args: Any) -> None:
         override(args, enable_return_hidden_states=True, return_hidden_states_mode="full")
     attach_flags(args, flags)
     refuse_unsupported(args)
+
+
+def refuse_unread(flags: Flags) -> None:
+    """Our options on this process's command line must have come here, where nothing else gave options of ours.
+
+    Raises:
+        StartRefused: SGLang no longer makes its arguments by the function that we hook.
+    """
+    environment = Flags.of_environment()
+    named = {name_of(one) for one in fields(Flags)} - {*environment.given()}
+    unread = sorted(named & {word.partition("=")[0] for word in sys.argv[1:]})
+    if unread and flags == environment and not _command_line_read:
+        raise StartRefused(f"{', '.join(unread)}: SGLang did not call our hook on ServerArgs.from_cli_args")
 
 
 def apply_settings(result: Any, args: Any, *_: Any, **__: Any) -> None:
@@ -122,6 +148,7 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
         return lines
     lines = rows.refused(args) + _refused_environment() if settings.rows else []
     lines += injection.refused(args) + _refused_beside_injection() if settings.inject else []
+    lines += _refused_defaults(args) if settings.guarded else []
     if flags.needs_rows and not settings.rows:
         lines.append("--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full")
     if flags.rows_on_host and not settings.rows:
@@ -132,6 +159,18 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
     lines += [cpu.MISSING] if on and args.device == "cpu" and not cpu.INSTALLED else []
     lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if settings.tilespec else []
     return lines + tilespec.refused_flags(flags, args)
+
+
+def _refused_defaults(args: Any) -> list[str]:
+    """SGLang adds these to a request's sampling parameters after our checks."""
+    from sglang.srt.sampling.sampling_params import SamplingParams
+
+    later = [name for name in sampling.LATER if hasattr(SamplingParams, name)]
+    try:
+        sampling.check(args.preferred_sampling_params, 0, later=later)
+    except BadRequest as error:
+        return [f"--preferred-sampling-params: {error}"]
+    return []
 
 
 def _refused_model(args: Any, settings: Settings) -> list[str]:

@@ -16,6 +16,8 @@ PAGES = {
     if DOCS / "design" / "log" not in path.parents
 }
 """All but the log of measurements, by their paths."""
+ADDRESS = "http://127.0.0.1:30000"
+"""What examples talk to; a test puts its own server in its place."""
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 GENERATED = re.compile(r"(?<=<!-- generated: )([\w./ -]+?) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
