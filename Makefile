@@ -51,11 +51,10 @@ test-all: test ## the same with every combination: before each landing that chan
 # with the library toploc, which loads beside torch 2.11 alone.
 OTHER_TESTS := tests/contract tests/unit/test_fingerprint_codec.py tests/benchmarks/test_peers.py $(addprefix tests/engine_cpu/test_, \
   embeddings.py states.py toploc.py injection.py speculative.py tilespec_policies.py liveness.py)
-OTHER_LEAVES_OUT := --deselect tests/engine_cpu/test_tilespec_policies.py::test_a_forced_width_drafts_what_sglang_would
 test-other: RUN := $(OTHER)/bin/python
 test-other: venv-other ## a part of the tests with the other SGLang (VERSION=0.5.22)
 	@echo "== tests with SGLang $(VERSION)"
-	@$(PYTEST) $(TWO) $(OTHER_TESTS) $(OTHER_LEAVES_OUT) -m "$(MARKS)"
+	@$(PYTEST) $(TWO) $(OTHER_TESTS) -m "$(MARKS)"
 
 test-canaries: RUN := $(OTHER)/bin/python
 test-canaries: venv-other ## starts and canaries with the other SGLang (VERSION=0.5.22)

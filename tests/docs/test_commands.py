@@ -1,4 +1,4 @@
-"""Every command that help texts and pages show can be typed as it stands, and runs here or in the test that is named."""
+"""Every command of help texts and pages can be typed as it stands, and runs, here or in the test that is named."""
 
 from __future__ import annotations
 

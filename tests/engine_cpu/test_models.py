@@ -47,7 +47,7 @@ CACHED_ENCODES = 200
 """More of them than states."""
 BFLOAT16_ROUNDING = 1e-2 if gpu_present() else 1e-5
 INJECTION = "--enable-injection"
-IN_EVERY_RUN = ("MiniCPM", "DeepSeek-V3", "Mellum", "Qwen3-Next")
+IN_EVERY_RUN = ("DeepSeek-V3", "Mellum", "Qwen3-Next")
 FEW_SLOTS = ("--max-total-tokens", "4096", "--swa-full-tokens-ratio", "0.125")
 
 

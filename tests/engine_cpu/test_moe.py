@@ -22,6 +22,7 @@ from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import generate
 from tessera_testing.injected import rows_of
 from tessera_testing.librarys import build_proofs_base64
+from tessera_testing.marks import only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
@@ -47,7 +48,7 @@ def moe() -> HuggingFace:
     return HuggingFace(TINY_MOE)
 
 
-@pytest.fixture(params=RANKS)
+@pytest.fixture(params=["two ranks", *only_in_full("one rank")])
 def experts(server_pool: ServerPool, request: pytest.FixtureRequest) -> Server:
     """The servers of all tests here. Of two ranks each has half of the experts, heads and vocabulary."""
     options, env = RANKS[request.param]

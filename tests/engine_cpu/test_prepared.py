@@ -20,6 +20,7 @@ from tessera_testing.pool import MakeServer, ServerPool
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 
+pytestmark = pytest.mark.full
 HIDDEN = "--enable-return-hidden-states"
 OF_ONE_ANSWER = {"id", "e2e_latency", "response_sent_to_client_ts"}
 """In ``meta_info``: what no two answers have in common."""

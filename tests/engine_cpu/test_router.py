@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import httpx
@@ -23,18 +25,23 @@ POSITION = 3
 VECTORS: Matrix = vectors_of(1, seed=19)
 
 
+@pytest.fixture(scope="module")
+def routers() -> Iterator[Callable[..., str]]:
+    """The URL of a router over these servers; each is started once."""
+    with ExitStack() as stack:
+        yield cache(lambda *urls: stack.enter_context(router(*urls)))
+
+
 @pytest.fixture
-def behind(server: Server, injecting: Server) -> Iterator[str]:
+def behind(routers: Callable[..., str], server: Server, injecting: Server) -> str:
     """A router over two servers, which take turns."""
-    with router(server.url, injecting.url) as url:
-        yield url
+    return routers(server.url, injecting.url)
 
 
 @pytest.fixture
-def behind_one(injecting: Server) -> Iterator[str]:
+def behind_one(routers: Callable[..., str], injecting: Server) -> str:
     """A router over the server that injects."""
-    with router(injecting.url) as url:
-        yield url
+    return routers(injecting.url)
 
 
 def test_what_the_router_drops_is_an_error(behind: str) -> None:

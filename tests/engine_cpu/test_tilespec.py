@@ -75,6 +75,7 @@ def dice(request: pytest.FixtureRequest, server_pool: ServerPool, few: tuple[str
     )
 
 
+@pytest.mark.full
 def test_one_request_at_a_time(server_pool: ServerPool, hf: HuggingFace) -> None:
     """What is measured at start fits into the room of one request."""
     server = server_pool.get(*SERVERS["eagle3-trees"], "--tile-spec", "--max-running-requests", "1")
@@ -291,7 +292,9 @@ def test_dice_keep_to_grammars(dice: Server, server_pool: ServerPool, hf: Huggin
     assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in found) > 20
 
 
-@pytest.mark.parametrize(("drafts", "drafted"), [("standalone", 5), ("standalone-trees", 7)])
+@pytest.mark.parametrize(
+    ("drafts", "drafted"), [("standalone", 5), pytest.param("standalone-trees", 7, marks=pytest.mark.full)]
+)
 def test_the_policy_is_in_force(
     server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, drafts: str, drafted: int
 ) -> None:

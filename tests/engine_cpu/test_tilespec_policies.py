@@ -90,7 +90,7 @@ def knowing_most(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     [
         pytest.param("", "all", id="CPU", marks=pytest.mark.full),
         pytest.param("pick-as-on-gpu", "all", id="GPU", marks=pytest.mark.full),
-        pytest.param("pick-as-on-gpu", "most", id="GPU-knowing-most"),
+        pytest.param("pick-as-on-gpu", "most", id="GPU-knowing-most", marks=pytest.mark.full),
     ],
 )
 def test_a_forced_width_drafts_what_sglang_would(

@@ -23,6 +23,7 @@ from tessera.launching.server import Server
 from tessera.rows.reads import Points
 from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
 from tessera_testing.librarys import build_proofs_base64
+from tessera_testing.marks import only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 from tessera_testing.weights import with_other_weights
@@ -42,7 +43,7 @@ def test_fingerprints_are_the_librarys(server: Server) -> None:
     assert (len(meta["input_ids"]), len(meta["output_ids"])) == (50, 70)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", *only_in_full("float16")])
 def test_models_of_half_precision(server_pool: ServerPool, dtype: str) -> None:
     """Their fingerprints are the library's too, and are verified by a prefill."""
     server = server_pool.get("--enable-return-hidden-states", "--dtype", dtype)
