@@ -39,7 +39,9 @@ transformers. Tiny models; one H200 ([results](../../{0})), where two ranks shar
 
 "SGLang alone does not start" is about this host and these models: nothing could be tried. Where vectors are exact, and
 the option is refused, its reason is something that such requests do not show. Of models with state, cosines of 0.998 on
-the GPU are bfloat16's.
+the GPU are bfloat16's; in float32 SGLang does not start them there.
+
+Prefill-decode disaggregation was tried by hand: NIXL over TCP between two servers without a GPU, behind SGLang's router.
 """
 
 
