@@ -8,7 +8,10 @@ from tessera.errors import ANSWERED, WITHOUT_ROWS
 if TYPE_CHECKING:  # clients import the names of what is counted, and have no torch
     from tessera.delivery.outcome import Vitals
 
-SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0),
+)
 """Upper ends of the histograms' buckets."""
 AWAIT_ROWS = "await_rows"
 BUILD_FINGERPRINTS = "build_fingerprints"

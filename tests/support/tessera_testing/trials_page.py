@@ -41,7 +41,7 @@ transformers. Tiny models; one H200 ([results](../../{0})), where two ranks shar
 the option is refused, its reason is something that such requests do not show. Of models with state, cosines of 0.998 on
 the GPU are bfloat16's; in float32 SGLang does not start them there.
 
-Prefill-decode disaggregation was tried by hand: NIXL over TCP between two servers without a GPU, behind SGLang's router.
+Prefill-decode disaggregation was tried by hand: NIXL over TCP, two servers without a GPU, behind SGLang's router.
 """
 
 
