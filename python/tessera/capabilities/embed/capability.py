@@ -8,6 +8,7 @@ import msgspec
 from tessera import config
 from tessera.capabilities.embed import schema
 from tessera.capabilities.embed.answer import answer as answered
+from tessera.capabilities.embed.bodies import EmbeddingsRequest, EncodeRequest
 from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, chosen
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
@@ -24,6 +25,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     name = "embed"
     fields = EmbedFields
     options = EmbedOptions
+    bodies = (EmbeddingsRequest, EncodeRequest)
     without_tokens = (FIELD,)
     answers = dict.fromkeys(("embedding", "embeddings", "embedding_tokens", APPLIED), Place.CHOICE)
 
@@ -80,9 +82,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
         self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
     ) -> None:
         """``dimensions`` up to H, and the bodies of the routes."""
-        if hidden_size is not None:
-            schemas["TesseraEmbedOptions"]["properties"]["dimensions"]["anyOf"][0]["maximum"] = hidden_size
-        schemas |= schema.components(schemas, hidden_size, vocabulary, adapters=adapters)
+        schema.complete(schemas, hidden_size, vocabulary, adapters=adapters)
 
     def paths(self) -> dict[str, Any]:
         """``/v1/embeddings`` and ``/encode``."""

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
+from tessera.capabilities.embed.bodies import ChatMessage
 from tessera.errors import BadRequest
 from tessera.fields import whole
 from tessera.http.body import check_count, strings, token_ids
 
 TRUNCATE = "truncate_prompt_tokens"
 MESSAGES = "messages"
-GENERATION_PROMPT = "add_generation_prompt"
 
 Prompts = dict[str, Any]
 """``{"text": [...]}`` or ``{"input_ids": [[...], ...]}``, and ``lora_path`` where an adapter is named."""
@@ -103,58 +105,19 @@ def _text(field: str, value: object) -> str:
     return value
 
 
-def generation_prompt(body: dict[str, Any]) -> bool:
-    """Whether the chat template begins the answer.
+def chat_of(messages: Sequence[ChatMessage], tokenizer: Tokenizer | None, *, generation: bool) -> Prompts:
+    """The tokens of a chat, as the model's chat template writes them.
 
     Raises:
-        BadRequest: not true or false.
+        BadRequest: the template refuses them.
     """
-    value = body.get(GENERATION_PROMPT)
-    if value is not None and not isinstance(value, bool):
-        raise BadRequest(GENERATION_PROMPT, value, "true or false")
-    return bool(value)
-
-
-def chat_of(body: dict[str, Any], generation: bool, tokenizer: Tokenizer | None) -> Prompts:
-    """The tokens of ``messages``, as the model's chat template writes them.
-
-    Raises:
-        BadRequest: they are not texts with roles, or the template refuses them.
-    """
-    messages = body[MESSAGES]
-    if body.get("input") is not None:
-        raise BadRequest("input", body["input"], f"nothing beside {MESSAGES}")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest(MESSAGES, messages, "a list of at least one message")
-    for i, message in enumerate(messages):
-        _check_message(f"{MESSAGES}[{i}]", message)
+    given = msgspec.to_builtins(messages)
     if tokenizer is None:
-        raise BadRequest(MESSAGES, messages, "nothing: this server has no tokenizer")
+        raise BadRequest(MESSAGES, given, "nothing: this server has no tokenizer")
     try:
-        return {"input_ids": [tokenizer.render(messages, generation)]}
+        return {"input_ids": [tokenizer.render(given, generation)]}
     except ValueError as error:
-        raise BadRequest(MESSAGES, messages, f"what the chat template takes: {error}") from error
-
-
-def _check_message(field: str, message: object) -> None:
-    if not isinstance(message, dict) or {*message} != {"role", "content"}:
-        raise BadRequest(field, message, "an object with role and content")
-    for key, value in message.items():
-        _text(f"{field}.{key}", value)
-
-
-def truncation(body: dict[str, Any], limits: Limits) -> int | None:
-    """How many tokens of each prompt are left at most, None for all.
-
-    Raises:
-        BadRequest: no such number.
-    """
-    value = whole(body.get(TRUNCATE))
-    if value is None:
-        return None
-    if type(value) is not int or not (value == -1 or value >= 1):
-        raise BadRequest(TRUNCATE, value, f"at least 1, or -1 for {limits.prompt}")
-    return limits.prompt if value == -1 else value
+        raise BadRequest(MESSAGES, given, f"what the chat template takes: {error}") from error
 
 
 def truncated(prompts: Prompts, most: int | None, tokenizer: Tokenizer | None) -> Prompts:

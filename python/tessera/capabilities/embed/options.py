@@ -38,24 +38,27 @@ Span = Annotated[
     Meta(min_length=2, max_length=2, extra={"allowed": "two positions: the first, and the one after the last"}),
 ]
 """Rows of a request, by position."""
+Dimensions = Annotated[
+    Annotated[int, Meta(ge=1)] | None, Meta(description="keep the first so many values; by default all")
+]
+Spans = Annotated[
+    Annotated[tuple[Span, ...], Meta(min_length=1, max_length=MAX_SPANS)] | None,
+    Meta(description="pool these rows, [first, one after the last], instead of those of over: a vector for each"),
+]
+POOLING = Meta(description="how rows become one vector")
+NORMALIZE = Meta(description="scale the vector to Euclidean length 1, after dimensions")
+ENCODING = Meta(description="numbers, or base64 of little-endian float32")
 
 
 class EmbedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The options of one request. None keeps all ``dimensions``, and pools the tokens of ``over``."""
 
-    pooling: Annotated[Pooling, Meta(description="how rows become one vector")] = Pooling.MEAN
+    pooling: Annotated[Pooling, POOLING] = Pooling.MEAN
     over: Annotated[Over, Meta(description="which tokens are pooled")] = Over.PROMPT
-    normalize: Annotated[bool, Meta(description="scale the vector to Euclidean length 1, after dimensions")] = False
-    dimensions: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="keep the first so many values; by default all")
-    ] = None
-    encoding_format: Annotated[Encoding, Meta(description="numbers, or base64 of little-endian float32")] = (
-        Encoding.FLOAT
-    )
-    spans: Annotated[
-        Annotated[tuple[Span, ...], Meta(min_length=1, max_length=MAX_SPANS)] | None,
-        Meta(description="pool these rows, [first, one after the last], instead of those of over: a vector for each"),
-    ] = None
+    normalize: Annotated[bool, NORMALIZE] = False
+    dimensions: Dimensions = None
+    encoding_format: Annotated[Encoding, ENCODING] = Encoding.FLOAT
+    spans: Spans = None
 
     def applied(self) -> dict[str, Any]:
         """What an answer says of how its vector was made: the values in force, without what the vector itself shows."""
@@ -79,12 +82,13 @@ class EmbedFields(msgspec.Struct, frozen=True):
     ] = None
 
 
-def chosen(fields: EmbedFields, hidden_size: int | None) -> EmbedOptions | None:
+def chosen(fields: EmbedFields, hidden_size: int | None, where: str = f"{FIELD}.") -> EmbedOptions | None:
     """The options that a request's field asks for; None where it asks for nothing, and defaults where it is true.
 
     Args:
         fields: of the request.
         hidden_size: H of the model, to bound ``dimensions``; None where it is not known.
+        where: what stands before the options' names in messages.
 
     Raises:
         BadRequest: ``dimensions`` is above H; a span is empty.
@@ -95,7 +99,7 @@ def chosen(fields: EmbedFields, hidden_size: int | None) -> EmbedOptions | None:
     options = EmbedOptions() if wanted is True else wanted
     for i, (start, end) in enumerate(options.spans or ()):
         if start >= end:
-            raise BadRequest(f"{FIELD}.spans[{i}]", [start, end], "a span of at least one position")
+            raise BadRequest(f"{where}spans[{i}]", [start, end], "a span of at least one position")
     if options.dimensions is not None and hidden_size is not None:
-        integer(f"{FIELD}.dimensions", options.dimensions, 1, hidden_size)
+        integer(f"{where}dimensions", options.dimensions, 1, hidden_size)
     return options

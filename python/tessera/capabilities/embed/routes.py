@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from tessera.capabilities.embed import inputs
+from tessera.capabilities.embed.bodies import EmbeddingsRequest, EncodeRequest
 from tessera.capabilities.embed.inputs import Limits, Prompts, Tokenizer
-from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, chosen
+from tessera.capabilities.embed.options import APPLIED, EmbedFields, EmbedOptions, Encoding, chosen
 from tessera.errors import BadRequest, TesseraError
 from tessera.fields import read, whole
 from tessera.http import adapters
@@ -16,10 +20,8 @@ from tessera.http.vectors import Body, Transport, accepted, binary
 
 OPTIONS = ("dimensions", "pooling", "normalize")
 """Those that the server has a default for."""
-ON_ERROR = "on_error"
-_BOTH = ("encoding_format", *OPTIONS, "spans", inputs.TRUNCATE, ON_ERROR, adapters.FIELD)
-OPENAI_KEYS = ("input", inputs.MESSAGES, inputs.GENERATION_PROMPT, "model", "user", *_BOTH)
-ENCODE_KEYS = ("text", "hidden_size", *_BOTH)
+_NUMBERS = ("dimensions", inputs.TRUNCATE)
+B = TypeVar("B", EmbeddingsRequest, EncodeRequest)
 
 Embed = Callable[[Prompts, dict[str, Any]], Awaitable[list[dict[str, Any]]]]
 """From prompts and a ``return_embedding`` object to the ``meta_info`` of each prompt's answer."""
@@ -66,27 +68,27 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     """Answer ``/v1/embeddings``.
 
     Args:
-        request: its body has ``input`` (text, texts, token ids, list of token ids) or ``messages`` (a chat) with
-            ``add_generation_prompt``, ``model``, ``encoding_format``, ``dimensions``, ``user``, our ``pooling``,
-            ``normalize``, ``spans``, ``truncate_prompt_tokens`` and ``on_error``, and ``lora_path``.
+        request: its body is an `EmbeddingsRequest`.
         embed: runs the prompts.
         model: what is served.
 
     Raises:
         BadRequest: a field is wrong.
     """
-    body = await read_object(request, OPENAI_KEYS)
+    body = await _read(request, EmbeddingsRequest)
     transport = accepted(request.headers.get("accept"))
     options = _options(body, transport, model)
-    adapter = adapters.of_openai(body.get("model"), body.get(adapters.FIELD), model.name, model.adapters)
-    call = _Call(embed, options, adapter, inputs.truncation(body, model.limits), model.tokenizer)
-    generation = inputs.generation_prompt(body)
-    if _nulls(body, transport):
-        results = await call.each("input", inputs.items_of("input", body.get("input"), model.limits))
-    elif body.get(inputs.MESSAGES) is not None:
-        results = await call.run(inputs.chat_of(body, generation, model.tokenizer))
+    adapter = adapters.of_openai(body.model, body.lora_path, model.name, model.adapters)
+    call = _Call(embed, options, adapter, _truncation(body, model), model.tokenizer)
+    if _nulls(body, transport, alone=body.messages is None):
+        results = await call.each("input", inputs.items_of("input", body.input, model.limits))
+    elif body.messages is None:
+        results = await call.run(inputs.prompts_of("input", body.input, model.limits))
+    elif body.input is not None:
+        raise BadRequest("input", body.input, f"nothing beside {inputs.MESSAGES}")
     else:
-        results = await call.run(inputs.prompts_of("input", body.get("input"), model.limits))
+        generation = bool(body.add_generation_prompt)
+        results = await call.run(inputs.chat_of(body.messages, model.tokenizer, generation=generation))
     tokens = [meta["prompt_tokens"] for meta in results if "prompt_tokens" in meta]
     if transport is not Transport.JSON:
         return _binary(results, transport)
@@ -105,26 +107,23 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     Raises:
         BadRequest: a field is wrong; a ``hidden_size`` that is not the model's; an adapter that is not loaded.
     """
-    body = await read_object(request, ENCODE_KEYS)
-    expected = body.get("hidden_size")
-    if expected is not None and expected != model.hidden_size:
-        raise BadRequest("hidden_size", expected, f"{model.hidden_size}, this model's")
+    body = await _read(request, EncodeRequest)
+    if body.hidden_size is not None and body.hidden_size != model.hidden_size:
+        raise BadRequest("hidden_size", body.hidden_size, f"{model.hidden_size}, this model's")
     transport = accepted(request.headers.get("accept"))
     options = _options(body, transport, model)
-    path = adapters.named(adapters.FIELD, body.get(adapters.FIELD))
-    adapter = adapters.known(adapters.FIELD, path, model.adapters)
-    text = body.get("text")
-    call = _Call(embed, options, adapter, inputs.truncation(body, model.limits), model.tokenizer)
+    adapter = adapters.known(adapters.FIELD, body.lora_path or None, model.adapters)
+    call = _Call(embed, options, adapter, _truncation(body, model), model.tokenizer)
     if _nulls(body, transport):
-        results = await call.each("text", inputs.texts_of("text", text))
+        results = await call.each("text", inputs.texts_of("text", body.text))
     else:
-        results = await call.run({"text": strings("text", text)})
+        results = await call.run({"text": strings("text", body.text)})
     if transport is not Transport.JSON:
         return _binary(results, transport)
-    name = "embedding" if body.get("spans") is None else "embeddings"
+    name = "embedding" if body.spans is None else "embeddings"
     vectors = [meta.get(name) for meta in results]
-    errors = {"errors": [meta.get("error") for meta in results]} if body.get(ON_ERROR) is not None else {}
-    if not isinstance(text, list):
+    errors = {} if body.on_error is None else {"errors": [meta.get("error") for meta in results]}
+    if not isinstance(body.text, list):
         return {name: vectors[0], **errors}
     return {"embeddings": vectors, **errors}
 
@@ -162,20 +161,26 @@ class _Call(NamedTuple):
             return {"error": found}
 
 
-def _nulls(body: dict[str, Any], transport: Transport) -> bool:
+async def _read(request: Incoming, body: type[B]) -> B:
+    given = await read_object(request, body.__struct_fields__)
+    return read(given | {name: whole(given[name]) for name in _NUMBERS if name in given}, body)
+
+
+def _nulls(body: EmbeddingsRequest | EncodeRequest, transport: Transport, *, alone: bool = True) -> bool:
     """Whether a prompt that fails is null in the answer, and others are answered.
 
     Raises:
-        BadRequest: another value than ``"null"``; beside ``messages``; an answer that has no place for it.
+        BadRequest: not ``alone``, but beside ``messages``; an answer that has no place for it.
     """
-    value = body.get(ON_ERROR)
-    if value is None:
-        return False
-    if value != "null":
-        raise BadRequest(ON_ERROR, value, '"null"')
-    if transport is not Transport.JSON or body.get(inputs.MESSAGES) is not None:
-        raise BadRequest(ON_ERROR, value, "nothing beside messages, or where a binary answer is accepted")
-    return True
+    if body.on_error is not None and (transport is not Transport.JSON or not alone):
+        raise BadRequest("on_error", body.on_error, "nothing beside messages, or where a binary answer is accepted")
+    return body.on_error is not None
+
+
+def _truncation(body: EmbeddingsRequest | EncodeRequest, model: Model) -> int | None:
+    """How many tokens of each prompt are left at most, None for all."""
+    most = body.truncate_prompt_tokens
+    return model.prompt if most == -1 else most
 
 
 def _binary(results: list[dict[str, Any]], transport: Transport) -> Body:
@@ -205,26 +210,13 @@ def _places(prompt: int, options: dict[str, Any]) -> list[dict[str, Any]]:
     return [{}] if spans is None else [{"prompt": prompt, "span": list(span)} for span in spans]
 
 
-def _encoding(body: dict[str, Any], transport: Transport) -> object:
-    """A binary body holds the numbers themselves, whatever the JSON field says; it is checked all the same."""
-    encoding = body.get("encoding_format")
-    if encoding is None:
-        return Encoding.FLOAT.value
-    if transport is not Transport.JSON and encoding in list(Encoding):
-        return Encoding.FLOAT.value
-    return encoding
+def _options(body: EmbeddingsRequest | EncodeRequest, transport: Transport, model: Model) -> dict[str, Any]:
+    """A ``return_embedding`` object: the request's options, and the server's where it does not say.
 
-
-def _options(body: dict[str, Any], transport: Transport, model: Model) -> dict[str, Any]:
-    """A ``return_embedding`` object: the request's options, and the server's where it does not say."""
-    own = {key: whole(body[key]) for key in OPTIONS if body.get(key) is not None}
-    options = {key: getattr(model.defaults, key) for key in OPTIONS} | own
-    options |= {"encoding_format": _encoding(body, transport)} | (
-        {} if body.get("spans") is None else {"spans": body["spans"]}
-    )
-    try:
-        chosen(read({FIELD: options}, EmbedFields), model.hidden_size)
-    except BadRequest as error:
-        field = error.field.removeprefix(f"{FIELD}.")
-        raise BadRequest(field, options.get(field), error.allowed) from error
-    return options
+    A binary body holds the numbers themselves, whatever ``encoding_format`` says.
+    """
+    own = {name: value for name in OPTIONS if (value := getattr(body, name)) is not None}
+    encoding = body.encoding_format if transport is Transport.JSON else None
+    options = replace(model.defaults, **own, encoding_format=encoding or Encoding.FLOAT, spans=body.spans)
+    chosen(EmbedFields(options), model.hidden_size, where="")
+    return dict(msgspec.to_builtins(options))
