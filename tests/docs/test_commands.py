@@ -30,6 +30,7 @@ from tessera_testing.tiny import TINY
 OTHERS = {"lm_eval": "lm-eval"}
 """Commands of other tools, and the heading under which they stand."""
 LAUNCH = "-m sglang.launch_server"
+BENCHMARK = "tilespec.bench_tilespec"
 RUN_ELSEWHERE = {
     "make ": ".ci/run",  # the others take minutes: results of each are committed
     "pip install": ".ci/venv",
@@ -37,6 +38,8 @@ RUN_ELSEWHERE = {
     "export ": "tests/engine_cpu/test_ways_in.py",
     "lm_eval ": "docs/guide/tools.md",  # needs data from the internet; the page says "not tested"
     ".venv/bin/python -m tessera_testing.page_tables": "tests/docs/test_docs.py",
+    "SGLANG_URL=http://127.0.0.1:30000 make ": "Makefile",
+    f"python -m {BENCHMARK}": "benchmarks/tilespec/README.md",
     "python -m sglang.bench_serving": "tests/engine_cpu/test_endpoints.py",
     "tessera encode": "tests/clients/test_encode.py",
     "tessera serve": "tests/unit/test_cli_serve.py",
@@ -172,7 +175,7 @@ def _export(words: list[str]) -> bool:
 def _python(words: list[str]) -> bool:
     if words[0] != "-m":
         return (ROOT / words[0]).exists()
-    return words[1] in {"sglang.launch_server", "sglang.bench_serving", "tessera_testing.page_tables", "pytest"}
+    return words[1] in {"sglang.launch_server", "sglang.bench_serving", "tessera_testing.page_tables", BENCHMARK}
 
 
 CHECKS: dict[str, Callable[[list[str]], bool]] = {

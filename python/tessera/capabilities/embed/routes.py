@@ -219,4 +219,4 @@ def _options(body: EmbeddingsRequest | EncodeRequest, transport: Transport, mode
     encoding = body.encoding_format if transport is Transport.JSON else None
     options = replace(model.defaults, **own, encoding_format=encoding or Encoding.FLOAT, spans=body.spans)
     chosen(EmbedFields(options), model.hidden_size, where="")
-    return dict(msgspec.to_builtins(options))
+    return dict(msgspec.json.decode(msgspec.json.encode(options)))  # with lists, as a client has them
