@@ -33,7 +33,7 @@ OWN_SERVERS = {"docs/guide/injection.md": "injecting"}
 NOT_RUN = {"docs/guide/tools.md": "tests/clients runs them, where each tool is"}
 """Pages whose examples are compiled only, and why; those for `ADDRESS` are run."""
 LANGUAGES = {"", "bash", "console", "javascript", "json", "python", "shell", "text"}
-"""``bash`` and ``python`` are run; ``shell`` and ``console`` are parsed (test_commands.py); the others are shown."""
+"""``bash`` and ``python`` are run; ``shell`` and ``console`` by line (test_commands.py); the others are shown."""
 CUT = "…"
 """Stands for anything in what a page shows."""
 
