@@ -61,4 +61,4 @@ def test_defaults_of_sampling_parameters() -> None:
 
     assert refused(None) == refused({"temperature": 0.5}) == []
     (line,) = refused({"beam_width": 4})
-    assert line.startswith("--preferred-sampling-params: sampling_params.beam_width: got 4; allowed: null: it is not")
+    assert line.startswith("--preferred-sampling-params: sampling_params.beam_width: got 4; allowed: ")
