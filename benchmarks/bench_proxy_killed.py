@@ -1,9 +1,9 @@
-"""Answers lost or wrong behind nginx and SGLang's router while both servers are killed and started again.
+"""Answers lost or wrong behind nginx, Envoy and SGLang's router while both servers are killed and started again.
 
 Two CPU servers of the tiny model, the proxy, and clients that ask all the time. One server is killed (SIGKILL) and
 started again, then the other. Each answer is compared with Hugging Face. A request that fails is sent again, as
-`tessera.client` does; it is lost if it fails for two minutes. nginx gets examples/deploy/nginx.conf with other
-addresses. Example:
+`tessera.client` does; it is lost if it fails for two minutes. nginx and Envoy get their
+configurations in examples/deploy with other addresses. Example:
 
   python benchmarks/bench_proxy_killed.py --out benchmarks/results/proxy-killed.jsonl
 """
@@ -15,16 +15,19 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
 import psutil
 
-from fronts import nginx, nginx_version
+from fronts import envoy, envoy_version, nginx, nginx_version
 from provenance import provenance, tell
 from tessera.launching.server import Server
 from tessera_testing.free_port import free_port
@@ -36,11 +39,22 @@ CLIENTS = 6
 GIVE_UP_SECONDS = 120.0
 FLOAT32_ERROR = 1e-5
 Body = dict[str, Any]
+ROUTES = ("/generate", "/v1/completions", "/v1/embeddings")
+
+
+class Proxy(NamedTuple):
+    """A proxy, its version, and the routes on which our fields pass."""
+
+    front: Callable[..., AbstractContextManager[str]]
+    version: Callable[[], str]
+    paths: tuple[str, ...] = ROUTES
+
+
 PROXIES = {
-    "nginx": (nginx, ("/generate", "/v1/completions", "/v1/embeddings")),
-    "sglang-router": (router, ("/v1/completions", "/v1/embeddings")),
+    "nginx": Proxy(nginx, nginx_version),
+    "envoy": Proxy(envoy, envoy_version),
+    "sglang-router": Proxy(router, partial(version, "sglang-router"), ROUTES[1:]),
 }
-"""Each with the routes on which our fields pass."""
 
 
 class Load:
@@ -144,7 +158,7 @@ def main() -> int:
     parser.add_argument("--proxies", nargs="+", default=list(PROXIES), choices=PROXIES)
     options = parser.parse_args()
     hf = HuggingFace(TINY)
-    versions = {"nginx": nginx_version(), "sglang-router": version("sglang-router")}
+    versions = {name: PROXIES[name].version() for name in options.proxies}
     servers = [Server(TINY, "--enable-return-hidden-states", port=free_port()) for _ in range(2)]
     with options.out.open("w") as out:
         tell({"kind": "provenance", **versions, **provenance()}, out)
@@ -154,10 +168,10 @@ def main() -> int:
             for one in servers:
                 one.wait_ready()
             for name in options.proxies:
-                front, paths = PROXIES[name]
-                with front(*(one.url for one in servers)) as url:
-                    counts = measured(servers, Load(url, bodies(hf, paths)))
-                tell({"kind": "proxy-killed", "proxy": name, "paths": paths, **counts}, out)
+                proxy = PROXIES[name]
+                with proxy.front(*(one.url for one in servers)) as url:
+                    counts = measured(servers, Load(url, bodies(hf, proxy.paths)))
+                tell({"kind": "proxy-killed", "proxy": name, "paths": proxy.paths, **counts}, out)
         finally:
             for one in servers:
                 one.stop()
