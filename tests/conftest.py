@@ -192,10 +192,16 @@ def server(server_pool: ServerPool) -> Server:
     return server_pool.get(HIDDEN, spawned=True)
 
 
+@pytest.fixture(scope="session")
+def spawned(pytestconfig: pytest.Config) -> bool:
+    """Whether one server of each capability is started as users do. In ``make test`` it is the plain one alone."""
+    return "not full" not in pytestconfig.getoption("markexpr")
+
+
 @pytest.fixture
-def injecting(server_pool: ServerPool, projections: Path) -> Server:
+def injecting(server_pool: ServerPool, projections: Path, spawned: bool) -> Server:
     """A server with injection and rows, float32; shared by every test that injects."""
-    return server_pool.get(HIDDEN, "--injection-projections", str(projections), spawned=True)
+    return server_pool.get(HIDDEN, "--injection-projections", str(projections), spawned=spawned)
 
 
 def _unused_models(config: pytest.Config) -> list[str]:

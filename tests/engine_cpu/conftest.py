@@ -75,9 +75,9 @@ def bf16(server_pool: ServerPool) -> Server:
 
 
 @pytest.fixture
-def fingerprinting(server_pool: ServerPool) -> Server:
+def fingerprinting(server_pool: ServerPool, spawned: bool) -> Server:
     """A server that fingerprints every response."""
-    return server_pool.get("--toploc-verification", spawned=True)
+    return server_pool.get("--toploc-verification", spawned=spawned)
 
 
 @pytest.fixture(scope="session")

@@ -65,11 +65,11 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     scope="module",
     params=[*IN_EVERY_RUN, *only_in_full(*(name for name in (*SERVERS, FEW) if name not in IN_EVERY_RUN))],
 )
-def dice(request: pytest.FixtureRequest, server_pool: ServerPool, few: tuple[str, ...]) -> Server:
+def dice(request: pytest.FixtureRequest, server_pool: ServerPool, few: tuple[str, ...], spawned: bool) -> Server:
     """A server in which dice decide how much to draft and to verify, and which retracts requests."""
     options = few if request.param == FEW else SERVERS[request.param]
     ranks = RANKS_ON_CPUS if request.param.endswith("ranks") else {}
-    spawned = request.param == "standalone"
+    spawned = spawned and request.param == "standalone"
     return server_pool.get(
         *options, "--tile-spec", HIDDEN, *GRAMMARS, *SEED, env=DICE | retracting(7) | ranks, spawned=spawned
     )

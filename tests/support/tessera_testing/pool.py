@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tessera.launching.command import has_replicas
 from tessera.launching.server import Progress, Server
 from tessera_testing.tiny import TINY
 
 _Key = tuple[Path, tuple[str, ...], tuple[tuple[str, str], ...], bool]
 _START_SECONDS = 600.0
 """A spawned server of SGLang 0.5.23 with drafts took 144 s alone on two cores, and another process starts one, too."""
+_RANKS = ("--dp-size", "--tp-size", "--pp-size")
 MakeServer = Callable[..., Server]
 """`Server`, or what makes one from the same arguments."""
 
@@ -64,8 +64,9 @@ class ServerPool:
     ) -> Server:
         """Return a server with these options: a running one, or else a new one.
 
-        It stays up at least until `get` has returned `most` others; one with replicas only until another is asked for:
-        its controller polls for work without a pause, a core of two. If ``spawned``, it was started as users start it.
+        It stays up at least until `get` has returned `most` others; one of several ranks only until another is asked
+        for: they poll for work, and machines of the tests have two cores. If ``spawned``, it was started as users start
+        it.
 
         Raises:
             ServerStartError: it did not start.
@@ -76,7 +77,7 @@ class ServerPool:
         if server is not None and server.exit_code is not None:
             server.stop()  # a test has killed it: nothing of it may remain beside the new one
             server = None
-        for other in [other for other in self._servers if has_replicas(other[1])]:
+        for other in [other for other in self._servers if {*_RANKS} & {*other[1]}]:
             self._servers.pop(other).stop()
         if server is None:
             server = self._start(Server if spawned else self._make, args, model, env)
