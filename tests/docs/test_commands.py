@@ -24,6 +24,7 @@ from tessera.launching.server import Server
 from tessera_testing.drafts import MODELS
 from tessera_testing.pages import ADDRESS, ROOT, blocks
 from tessera_testing.pool import MakeServer
+from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.starts import RANKS_ON_CPUS, STAGES_ON_CPUS
 from tessera_testing.tiny import TINY
 
@@ -53,7 +54,6 @@ RUN_ELSEWHERE = {
     "SGLANG_URL=http://127.0.0.1:30000 python examples/best_first": "tests/engine_cpu/test_examples.py",
 }
 """How lines begin that are not run here, and the file that runs or tries their like."""
-# Imports the engine once.
 PROGRAM = """
 import argparse, json, sys
 from sglang.srt.plugins import load_plugins
@@ -61,7 +61,7 @@ load_plugins()
 from sglang.srt.server_args import ServerArgs
 parser = argparse.ArgumentParser()
 ServerArgs.add_cli_args(parser)
-for line in json.load(sys.stdin):
+for line in json.loads(sys.argv[1]):
     print(line, file=sys.stderr)
     parser.parse_args(line)
 """
@@ -199,12 +199,10 @@ def test_line(line: str) -> None:
         assert CHECKS[name.rpartition("/")[2]](arguments), line
 
 
-def test_servers_take_their_options() -> None:
+@pytest.mark.engine
+def test_servers_take_their_options(interpreter: Interpreter, tmp_path: Path) -> None:
     """SGLang's own parser, with our options, reads every launch line."""
-    lines = [shlex.split(line.partition(LAUNCH)[2]) for line in commands() if LAUNCH in line]
+    lines = [shlex.split(line.partition(LAUNCH)[2]) for line in LAUNCHES]
     assert len(lines) > 10
-    command = [sys.executable, "-c", PROGRAM]
-    ended = subprocess.run(
-        command, input=json.dumps(lines), env=environment({}), capture_output=True, text=True, timeout=250, check=False
-    )
+    ended = interpreter.finish(("-c", PROGRAM, json.dumps(lines)), environment({}), tmp_path, 250)
     assert ended.returncode == 0, ended.stderr[-2000:]

@@ -111,9 +111,9 @@ def test_a_broken_start_is_refused(logs: dict[str, str], fault: str) -> None:
     assert FAULTS[fault] in logs[fault]
 
 
-def test_an_unsupported_option_is_refused_by_name() -> None:
-    """By the real launcher; that every option is, and how, is tested without it."""
-    log = expect_refusal(TINY, HIDDEN, "--is-embedding")
+def test_an_unsupported_option_is_refused_by_name(refusal: Refusal) -> None:
+    """By the launcher; that every option is, and how, is tested without it."""
+    log = refusal(TINY, HIDDEN, "--is-embedding")
     assert f"tessera: refusing to start: --is-embedding cannot be combined with {HIDDEN}: " in log
 
 
