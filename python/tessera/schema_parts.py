@@ -1,6 +1,5 @@
 """What the OpenAPI is put together from."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from tessera.errors import ANSWERED
@@ -18,13 +17,6 @@ def obj(properties: Schema, required: list[str]) -> Schema:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def with_meanings(properties: Schema, meanings: Mapping[str, str]) -> Schema:
-    """The same properties, with a description of each that has none and is among ``meanings``."""
-    return {
-        name: {"description": meanings[name], **own} if name in meanings else own for name, own in properties.items()
-    }
-
-
 def only(field: str, *others: str) -> Schema:
     """An object with a field, and none of the others."""
     given: Schema = {field: {"type": ["array", "string"]}}
@@ -39,11 +31,6 @@ def integer(least: int, most: int | None) -> Schema:
 def or_null(schema: Schema) -> Schema:
     """Or null."""
     return {"anyOf": [schema, {"type": "null"}]}
-
-
-def values(enum: type[Any]) -> list[str]:
-    """Of an enumeration."""
-    return [member.value for member in enum]
 
 
 def ref(name: str) -> Schema:

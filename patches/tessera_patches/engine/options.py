@@ -14,6 +14,8 @@ from sglang.srt.arg_groups import overrides
 from sglang.srt.runtime_context import get_context
 from sglang.srt.server_args import ServerArgs
 
+from tessera import sampling
+
 if TYPE_CHECKING:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.model_executor.model_runner import ModelRunner
@@ -25,6 +27,14 @@ RESOLVES_LATER = hasattr(ServerArgs, "resolve_once")
 """Whether the constructor leaves that to ``resolve_once``."""
 OWN_WIDTHS = not hasattr(ServerArgs, "override")
 """Whether graphs of draft-extends have the width of their adaptive state."""
+
+
+def later_parameters() -> list[str]:
+    """Which of `tessera.sampling.LATER` this SGLang has."""
+    # No process that only reads options imports what samples.
+    from sglang.srt.sampling.sampling_params import SamplingParams
+
+    return [name for name in sampling.LATER if hasattr(SamplingParams, name)]
 
 
 class Resolved:

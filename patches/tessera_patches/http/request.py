@@ -8,9 +8,8 @@ from typing import Any
 from pydantic import model_validator
 from sglang.srt.managers import io_struct
 from sglang.srt.managers.embed_types import PositionalEmbeds
-from sglang.srt.sampling.sampling_params import SamplingParams
 
-from tessera import admission, carry, config, request_fields, sampling
+from tessera import admission, carry, config, request_fields
 from tessera.capabilities import registry
 from tessera.capabilities.inject.options import FIELD
 from tessera.capabilities.inject.pending import Prompts, count
@@ -18,10 +17,11 @@ from tessera.errors import BadRequest, BadValue, Described
 from tessera.http import adapters
 from tessera.prompts import alone, check_prompts
 from tessera.request_fields import refuse_internal
+from tessera_patches.engine.options import later_parameters
 from tessera_patches.http import offline
 from tessera_patches.rows import answers
 
-_LATER = [name for name in sampling.LATER if hasattr(SamplingParams, name)]
+_LATER = later_parameters()
 _SCORE_FIELDS = "query_embed_overrides, item_embed_overrides"
 
 

@@ -21,7 +21,7 @@ from tessera_patches import apply, support
 from tessera_patches.core import calls, lock
 from tessera_patches.core.changes import before_signal, set_environment
 from tessera_patches.engine.model import facts
-from tessera_patches.engine.options import override, resolved
+from tessera_patches.engine.options import later_parameters, override, resolved
 from tessera_patches.launch import default_deny, liveness
 
 _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
@@ -90,7 +90,9 @@ def _attach_environment_flags(args: Any) -> None:
 
 
 def refuse_unread(flags: Flags) -> None:
-    """Our options on this process's command line must have come here, where nothing else gave options of ours.
+    """Refuse options of ours that this process's command line has, and that no hook of ours has read.
+
+    Flags that differ from the environment's were given in another way, as keywords of the engine.
 
     Raises:
         StartRefused: SGLang no longer makes its arguments by the function that we hook.
@@ -163,11 +165,8 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
 
 def _refused_defaults(args: Any) -> list[str]:
     """SGLang adds these to a request's sampling parameters after our checks."""
-    from sglang.srt.sampling.sampling_params import SamplingParams
-
-    later = [name for name in sampling.LATER if hasattr(SamplingParams, name)]
     try:
-        sampling.check(args.preferred_sampling_params, 0, later=later)
+        sampling.check(args.preferred_sampling_params, 0, later=later_parameters())
     except BadRequest as error:
         return [f"--preferred-sampling-params: {error}"]
     return []

@@ -52,7 +52,7 @@ def complete(schemas: Schema, hidden_size: int | None, vocabulary: int | None, *
         for properties in (declared, openai["properties"], encode["properties"]):
             properties["dimensions"]["anyOf"][0]["maximum"] = hidden_size
     for properties in (openai["properties"], encode["properties"]):
-        path = {"anyOf": [text, {"type": "null"}]} if adapters else {"type": "null"}
+        path = or_null(text) if adapters else {"type": "null"}
         properties[ADAPTER_FIELD] = path | {"description": MEANING}
     if not adapters:
         openai["properties"][MODEL] |= {"not": {"type": "string", "pattern": r":.*\S"}}
