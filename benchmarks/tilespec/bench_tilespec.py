@@ -30,7 +30,7 @@ from provenance import note, provenance
 from rig import end
 from tessera.launching.command import gpu_present
 from tessera.launching.server import Server, ServerStartError
-from tilespec import forced, plugins, profile_gate, progress, shared_weights, thread_profile
+from tilespec import forced, plugins, profile_gate, progress, shared_weights, thread_profile, without
 from tilespec.decode import Decoded, Decoding, Place, decode, send
 from tilespec.prompts import Prompts, read_prompts
 from tilespec.settings import ALGORITHMS, NAMES, measured_at, server_arguments
@@ -229,6 +229,7 @@ def _server(place: int, name: str, options: argparse.Namespace) -> Server:
         env |= shared_weights.sharing(options.logs.resolve() / "shared", first=place == 0)
     if _is_tile(name):
         env |= profile_gate.closed(_gate(name, options))
+    env[without.WITHOUT] = name.partition("-without-")[2]
     if name == "tile-before":
         env["PYTHONPATH"] = os.pathsep.join([*_source_folders(options.before), env["PYTHONPATH"]])
     log = options.logs / f"{options.algorithm.lower()}-{name}.log"

@@ -27,6 +27,7 @@ def main() -> None:
     options = _options()
     recipe = RECIPES[options.sizes]
     draw(recipe, options.tokenizer, options.out, "cuda" if torch.cuda.is_available() else "cpu")
+    options.prompts.parent.mkdir(parents=True, exist_ok=True)
     prompts_of(recipe).write(options.prompts)
 
 

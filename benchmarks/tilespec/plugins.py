@@ -16,6 +16,7 @@ tilespec_gate = tilespec.profile_gate:register
 tilespec_progress = tilespec.progress:register
 tilespec_forced = tilespec.forced:register
 tilespec_thread = tilespec.thread_profile:register
+tilespec_without = tilespec.without:register
 """
 _POLL_SECONDS = 0.2
 

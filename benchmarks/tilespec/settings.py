@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilespec.without import PARTS
+
 STATIC = {"k1": 1, "k2": 2, "k3": 3, "k5": 5, "k7": 7}
 """Fixed numbers of draft tokens."""
 TILE_STEPS = 11
@@ -11,8 +13,10 @@ REJECTING = "rejecting"
 NAMES = (
     *("none", *STATIC, "tile", "tile-7", "tile-useless", "tile-before"),
     *(f"{name}-{REJECTING}" for name in (*STATIC, "tile")),
+    *(f"tile-without-{part}" for part in PARTS),
 )
-"""No speculation; fixed numbers; TileSpec, with a useless draft, of another checkout; with rejection sampling."""
+"""No speculation; fixed numbers; TileSpec, with a useless draft, of another checkout; with rejection sampling; TileSpec
+that does one thing as SGLang does it."""
 ALGORITHMS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft"}
 """SGLang's names, and the folder of each one's draft."""
 

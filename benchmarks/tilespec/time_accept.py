@@ -46,10 +46,10 @@ def main() -> None:
                 "ours": lambda: verified.ours(how),  # noqa: B023 - called at once
                 "sglang": lambda: verified.sglangs(how),  # noqa: B023
             }
-            tell({"requests": bs, "width": width, "how": how, "steep": steep, **_times(ways)}, out)
+            tell({"requests": bs, "width": width, "how": how, "steep": steep, **times(ways)}, out)
 
 
-def _times(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+def times(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Microseconds of each way, on the device and on this thread."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     found: dict[str, list[float]] = {f"{name}_{place}_us": [] for name in ways for place in ("host", "device")}

@@ -6,11 +6,11 @@
 Waves of 64 clients take turns: of the fixed setting, of TileSpec in graphs of one length, and of TileSpec in ragged
 ones, all with 7 drafted tokens, greedy and sampled. A wave's numbers are medians over its steps: "launch_us" of the
 thread's time in ``Scheduler.run_batch``, "process_us" of that in ``process_batch_result`` once the outcome has come,
-"both_us" their sum; and "mean_us", the mean of all its steps. Given are means over waves, with "errors_us", their
-standard errors, and "median_us" of both: where something else disturbs the host, a wave has up to 1 ms more. The
-schedulers' threads have a processor for themselves, the same one: they take turns, and what a thread finds in its
-caches matters more than what it does. At the end some steps of each are profiled, and files for `pstats` written
-beside --out.
+"both_us" their sum; "mean_us", the mean of all its steps; and "step_us", the time from one step to the next. Given are
+means over waves, with "errors_us", their standard errors, and "median_us" of both: where something else disturbs the
+host, a wave has up to 1 ms more. The schedulers' threads have a processor for themselves, the same one: they take
+turns, and what a thread finds in its caches matters more than what it does. At the end some steps of each are profiled,
+and files for `pstats` written beside --out.
 """
 
 import argparse
@@ -79,7 +79,8 @@ def main() -> None:
                         windows[way.what].append(window)
             for what, waves in windows.items():
                 tell({"temperature": temperature, "what": what} | _summary(waves), out)
-        _profile(state, places, prompts, found, options)
+        if options.profiled:
+            _profile(state, places, prompts, found, options)
 
 
 def _wave(state: dict[str, Any], place: Place, way: Way, load: Decoding, drawn: Iterator[list[int]]) -> Window | None:
@@ -103,6 +104,7 @@ def _summary(waves: list[Window]) -> dict[str, Any]:
         "process_us": [wave.process for wave in waves],
         "both_us": both,
         "mean_us": [wave.thread for wave in waves],
+        "step_us": [wave.seconds / wave.steps for wave in waves],
     }
     means = {name: round(1e6 * statistics.fmean(column), 1) for name, column in columns.items()}
     errors = [round(1e6 * statistics.stdev(column) / math.sqrt(len(column)), 1) for column in columns.values()]
@@ -130,7 +132,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=96, help="of each request on average (default %(default)s)")
     parser.add_argument("--waves", type=int, default=8, help="of each way that count (default %(default)s)")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
-    parser.add_argument("--profiled", type=int, default=12, help="steps of each (default %(default)s)")
+    parser.add_argument("--profiled", type=int, default=12, help="steps of each, or 0 (default %(default)s)")
     return parser.parse_args()
 
 
