@@ -50,7 +50,7 @@ def _argmax(rows: int, vocabulary: int) -> dict[str, Callable[[], Any]]:
     def ours() -> None:
         confidence = torch.empty(rows, device="cuda")
         token = torch.empty((rows, 1), dtype=torch.int64, device="cuda")
-        draft_confidence(logits, confidence, token[:, 0], positions, chain[:, 1], None)
+        draft_confidence(logits, confidence, token[:, 0], positions, chain[:, 1])
 
     def sglang() -> None:
         draft_topk1_postprocess(logits, positions, chain, 1)

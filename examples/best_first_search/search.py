@@ -17,12 +17,14 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from problem import State, next_line, refused, solved
 from tessera.client import Inference, connect
-from tessera_testing.tiny import TINY
 from value import ValueHead, embed
 
+TINY = Path(__file__).resolve().parents[2] / "tests/support/models/tiny"
+"""The tiny model of this repository."""
 PROBLEMS = (
     'def count_words(text):\n    """Return how often each word is in a text."""',
     'def find_index(items, value):\n    """Return the index of a value in a list."""',

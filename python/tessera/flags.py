@@ -30,9 +30,8 @@ class ServerFlags:
 
     answer_max_megabytes: int = option(
         1024,
-        "with --enable-return-hidden-states, the most that the answer to one request may have, of all its prompts "
-        "and samples; more is a 413. Raw rows of twice as much are on their way at a time, others wait "
-        "(default: 1024)",
+        "with --enable-return-hidden-states, the largest answer to one request, over all its prompts and samples "
+        "(else 413). Raw rows in flight are at most twice that; other requests wait (default: 1024)",
         count,
         "MB",
     )

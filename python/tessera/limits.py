@@ -33,7 +33,7 @@ ANSWERS_IN_FLIGHT = 2
 their answers were sent; others wait in line. The main process holds up to four times as much: rows, text, the body."""
 
 LEFT_SECONDS = 1.0
-"""A request that waits in line looks so often whether its client left, or somebody aborted it."""
+"""How often a waiting request checks for disconnects and aborts."""
 
 PIECE_BYTES = 2**20
 """Answers with raw rows are sent in pieces of this size: no more of them is copied, and none is sent unasked."""

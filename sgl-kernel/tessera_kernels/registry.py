@@ -43,7 +43,6 @@ OPS = (
     Op("rows", "top_rows"),
     Op("draft", "draft_confidence"),
     Op("draft", "draft_proposal"),
-    Op("draft", "stash_drafts"),
     Op("draft", "chain_rows"),
     Op("draft", "ragged_tree"),
     Op("draft", "extend_offsets"),

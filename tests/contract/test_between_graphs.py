@@ -7,39 +7,10 @@ from typing import Any
 
 import pytest
 from sglang.srt.environ import envs
-from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 
 from tessera_patches.tilespec.draft import proposals
 from tessera_patches.tilespec.draft.chains import omits_links
 from tessera_patches.tilespec.draft.drafts import ChainDraftWorker, TreeDraftWorker
-from tessera_patches.tilespec.verify.single_load import SingleLoadGraphRunner, load_batches_once
-
-
-def batch(*, ready: bool) -> Any:
-    """A ``ForwardBatch``, planned already or not."""
-    return SimpleNamespace(needs_forward_metadata_init=lambda: not ready)
-
-
-def test_a_batch_is_loaded_once_for_each_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SGLang asks twice: before the verification, and when it replays the graph."""
-    loaded: list[Any] = []
-    monkeypatch.setattr(DecodeCudaGraphRunner, "load_batch", lambda _, one: loaded.append(one))
-    runner: Any = DecodeCudaGraphRunner.__new__(DecodeCudaGraphRunner)
-    load_batches_once(runner)
-    assert type(runner) is SingleLoadGraphRunner
-    first, second, unready = batch(ready=True), batch(ready=True), batch(ready=False)
-    for one in (first, first, first, second, first, unready, unready):
-        runner.load_batch(one)
-    assert loaded == [first, first, second, first, unready, unready]
-
-
-def test_only_sglangs_own_runner_loads_once() -> None:
-    """Others know what they do with a batch; and there may be none."""
-    other_class: Any = type("Other", (DecodeCudaGraphRunner,), {})
-    other = other_class.__new__(other_class)
-    load_batches_once(other)
-    load_batches_once(None)
-    assert type(other) is other_class
 
 
 @pytest.mark.parametrize("ours", [ChainDraftWorker, TreeDraftWorker])

@@ -21,7 +21,6 @@ from tessera_patches.tilespec.draft.chains import (
     contiguous_slots,
     continue_chain,
     drafts_chain,
-    map_to_target_ids,
     omits_links,
 )
 from tessera_patches.tilespec.draft.drafts import ChainDraftWorker
@@ -100,23 +99,6 @@ def test_a_likeliest_token_comes_with_its_probability(kept: bool) -> None:
         positions,
         *((tokens, 1) if kept else (None, 0)),
     )
-
-
-def test_tokens_have_the_targets_numbers_where_the_draft_has_others() -> None:
-    """The first one too; and afterwards all is as it was."""
-    known, first = torch.tensor([40, 0, 50]), torch.tensor([[2], [1]])
-    worker, drafts = SimpleNamespace(hot_token_id=known), SimpleNamespace(topk_index=first)
-    logits, confidences = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.zeros(2)
-    with confidence_sink.set(lambda _: confidences), map_to_target_ids(worker, drafts):
-        assert worker.hot_token_id is None
-        assert drafts.topk_index.tolist() == [[50], [0]]
-        _, picked = argmax_with_confidence(print, logits, torch.zeros(2, dtype=torch.int64))
-        assert picked.tolist() == [[40], [50]]
-    assert worker.hot_token_id is known
-    assert drafts.topk_index is first
-    worker.hot_token_id = None
-    with map_to_target_ids(worker, drafts):
-        assert drafts.topk_index is first
 
 
 def test_first_tokens_come_with_their_confidence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
 from tessera.launching.server import Server
 from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, verdicts
@@ -84,6 +85,44 @@ def test_chat_by_ids(fingerprinting: Server) -> None:
         answered = told(**change)
         assert answered.status_code == 400, change
         assert answered.json()["error"]["param"].startswith("output_ids")
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([*MESSAGES, {"role": "assistant", "content": "I call f", "tool_calls": [CALL]}], "an answer with tool calls"),
+        ([*MESSAGES, {"role": "assistant", "tool_calls": [CALL]}], "an answer with tool calls"),
+        ([*MESSAGES, {"role": "assistant", "content": "4", "reasoning_content": "2+2"}], "without its reasoning"),
+        ([*MESSAGES, {"role": "assistant", "content": [{"type": "text", "text": "4"}]}], "an answer without a text"),
+        ([{"role": "user", "content": [IMAGE]}, {"role": "assistant", "content": "a cat"}], "an image"),
+    ],
+    ids=["text and calls", "calls", "reasoning", "parts", "image"],
+)
+def test_messages_that_do_not_say_which_tokens(fingerprinting: Server, messages: Any, problem: str) -> None:
+    """Are refused: an honest answer would fail."""
+    body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: ["AAAA"]}
+    answer = post(fingerprinting, "/v1/chat/completions", body)
+    assert answer.status_code == 400
+    told = answer.json()["error"]["message"]
+    assert problem in told
+    assert "give input_ids and output_ids" in told
+
+
+def test_an_answer_that_read_tools_is_verified(fingerprinting: Server) -> None:
+    """With the same tools, as they are a part of the prompt."""
+    tool = {"type": "function", "function": {"name": "push", "parameters": {"type": "object", "properties": {}}}}
+    asked = {"model": "tiny", "messages": MESSAGES, "temperature": 0, "max_tokens": 45, "tools": [tool]}
+    (choice,) = post(fingerprinting, "/v1/chat/completions", asked).raise_for_status().json()["choices"]
+    messages = [*MESSAGES, {"role": "assistant", "content": choice["message"]["content"]}]
+    claim = {"model": "tiny", "messages": messages, "max_tokens": 0, "tools": [tool]}
+    body = claim | {CLAIM: choice["message"][FINGERPRINTS]}
+    (validated,) = post(fingerprinting, "/v1/chat/completions", body).raise_for_status().json()["choices"]
+    every = json.loads(validated["message"][RESULT])
+    assert [one["exp_mismatches"] <= 8 for one in every] == [True] * len(choice["message"][FINGERPRINTS])
 
 
 def choices_of(server: Server, path: str, body: Any) -> list[Any]:

@@ -144,7 +144,6 @@ def compile_draft_confidence(launch: Callable[..., Any]) -> None:
             launch(logits, probability, index)
             launch(logits, probability, index, positions, chain)
             launch(logits, probability, index, positions)
-            launch(logits, probability, index, positions, chain, longs(vocabulary))
 
 
 def compile_draft_proposal(launch: Callable[..., Any]) -> None:
@@ -154,18 +153,6 @@ def compile_draft_proposal(launch: Callable[..., Any]) -> None:
         for vocabulary in (32_000, 128_256):
             q = torch.empty((2, vocabulary))
             launch(torch.empty((2, vocabulary), dtype=dtype), temperatures, column, q, longs(2), column)
-
-
-def compile_stash_drafts(launch: Callable[..., Any]) -> None:
-    """With hidden states and without; tokens of prefills and of verifications."""
-    from tessera_kernels.ops.draft.stash_drafts import DraftRows
-
-    for dtype, hidden_size in ((torch.bfloat16, 4096), (torch.float16, 7168), (torch.float32, 64), (None, 0)):
-        states = None if dtype is None else torch.empty((64, hidden_size), dtype=dtype)
-        for topk in (1, 4, 10):
-            drafts = DraftRows(longs(64), torch.empty((64, topk)), longs(64, topk), states)
-            for tokens in (longs(64), ints(64)):
-                launch(drafts._replace(tokens=tokens), longs(64), drafts)
 
 
 def compile_chain_rows(launch: Callable[..., Any]) -> None:

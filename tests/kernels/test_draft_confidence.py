@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -55,20 +54,6 @@ def test_a_drafted_token_continues_its_chain(device: str) -> None:
             assert positions.tolist() == ([8, 1, 41] if advanced else [7, 0, 40])
             assert chain[:, 2].tolist() == ([2, 0, 3] if chained else [-1] * 3)
             assert (chain[:, [0, 1, 3, 4]] == -1).all()
-
-
-def test_a_token_map_gives_the_targets_token(device: str) -> None:
-    """In both outputs; the probability is that of the draft's own token."""
-    columns = COLUMNS_PER_SPLIT + 10
-    logits = torch.eye(columns, device=device)[[2, 0, COLUMNS_PER_SPLIT + 3]]
-    token_map = torch.arange(columns, device=device).flip(0) * 4
-    for run in CONFIDENCE:
-        chain, index = torch.full((2, 3), -1, device=device), torch.empty(3, dtype=torch.int64, device=device)
-        probability = torch.empty(3, device=device)
-        run(logits, probability, index, None, chain[0], token_map)
-        assert index.tolist() == [4 * (columns - 3), 4 * (columns - 1), 4 * 6]
-        assert chain.tolist() == [index.tolist(), [-1] * 3]
-        torch.testing.assert_close(probability, torch.full_like(probability, math.e / (math.e + columns - 1)))
 
 
 @several

@@ -68,7 +68,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         by_messages = request.input_ids is None
         _check_adapters(request, None)
         if by_messages and any(capability.verifies(fields) for capability in registry.CAPABILITIES):
-            tail = _claimed_answer(request, serving.tokenizer_manager.tokenizer)
+            tail = _claimed_answer(request, serving)
         kind = "chat.completion.chunk"
         return await _handle(serving, request, raw_request, fields, tokens, kind, tail, either_end=by_messages)
 
@@ -100,16 +100,37 @@ def _fields(request: Any) -> dict[str, Any]:
     return {name: getattr(request, name) for name in _OURS}
 
 
-def _claimed_answer(request: Any, tokenizer: Any) -> int:
-    """Let SGLang append the last message's text to the prompt, as it was generated; returns its number of tokens."""
+def _claimed_answer(request: Any, serving: Any) -> int:
+    """Let SGLang append the last message's text to the prompt, as it was generated; returns its number of tokens.
+
+    Raises:
+        BadRequest: the messages do not say which tokens the model read and generated.
+    """
     last = request.messages[-1] if request.messages else None
-    if last is None or last.role != "assistant":
+    answered = last is not None and last.role == "assistant"
+    unknown = _unknown_tokens(request.messages, last if answered else None, serving)
+    if unknown is not None:
+        raise BadRequest("messages", unknown, "texts alone; unverifiable by messages: give input_ids and output_ids")
+    if not answered:
         return 0
-    if not isinstance(last.content, str):
-        raise BadRequest("messages", last.content, "an answer that is a text; verify others by their token ids")
     request.continue_final_message = True
+    tokenizer = serving.tokenizer_manager.tokenizer
     ids: list[int] = tokenizer.encode(last.content)
     return len(ids) - (ids[:1] == [tokenizer.bos_token_id])
+
+
+def _unknown_tokens(messages: Any, answer: Any, serving: Any) -> str | None:
+    """What hides which tokens were read, or generated for the ``answer``; None if nothing does."""
+    contents = [message.content for message in messages if isinstance(message.content, list)]
+    if any(part.type != "text" for content in contents for part in content):
+        return "an image, audio or video"
+    if answer is None:
+        return None
+    if answer.tool_calls:
+        return "an answer with tool calls"
+    if answer.reasoning_content or serving.reasoning_parser:
+        return "an answer without its reasoning"
+    return None if isinstance(answer.content, str) else "an answer without a text"
 
 
 def _check_cache_keys(request: Any) -> None:

@@ -119,20 +119,6 @@ SEAMS = (
         callers=(f"{TOKENIZER}._handle_batch_output",),
     ),
     Seam(
-        target=f"{MANAGERS}.overlap_utils.FutureMap.stash",
-        hook=Hook.AROUND,
-        feature="tilespec",
-        handler="tessera_patches.tilespec.relay:stash",
-        why="Keeps drafts for the next step with one kernel instead of five.",
-        remove_when="SGLang scatters them in one launch, as it gathers them.",
-        callers=(f"{SCHEDULER}._relay_forward_payload",),
-        relied=(
-            f"{MANAGERS}.overlap_utils.FutureMap._lazy_init_forward_buf; <0.5.19",
-            f"{MANAGERS}.overlap_utils.FutureMap._maybe_init_forward_bufs; >=0.5.19",
-            f"{MANAGERS}.overlap_utils.RelayPayload",
-        ),
-    ),
-    Seam(
         target=f"{SPECULATIVE}.eagle_utils.eagle_prepare_for_verify",
         hook=Hook.AROUND,
         feature="tilespec",

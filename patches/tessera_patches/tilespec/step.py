@@ -9,7 +9,6 @@ from tessera.tilespec.penalties import RecentTokens
 from tessera_kernels.ops.accept.accept_chains import Observation
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.ops.verify.pack_verify import VerifyRows
-from tessera_patches.tilespec.verify.layout import PlanViews
 
 _NAME = "tessera_step"
 
@@ -24,7 +23,6 @@ class Step:
         tokens: their sum, the only number that the host knows.
         rows: rows of the target's forward, if they are packed: the size of its graph, or ``tokens``. None if it has a
             row for each drafted token, as SGLang's has.
-        views: cached views of plans, for packed rows.
         padded: the rows of all drafted tokens ``[bs * N]``, while others are packed.
         recent: the last accepted tokens of each request, for penalties; None for trees.
         observation: of chains, the arguments for counting outcomes; None once they were counted.
@@ -40,7 +38,6 @@ class Step:
     plan: VerifyPlan | None = None
     tokens: int = 0
     rows: int | None = None
-    views: PlanViews | None = None
     padded: VerifyRows | None = None
     recent: RecentTokens | None = None
     observation: Observation | None = None

@@ -24,9 +24,7 @@ from tessera_patches.tilespec.start.failures import exit_with_traceback
 from tessera_patches.tilespec.start.launches import cache_sglang_launches
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify import graphs as tilespec_graphs
-from tessera_patches.tilespec.verify.layout import PlanViews
 from tessera_patches.tilespec.verify.logits import is_draft_mode, keep_logits_in_16_bits
-from tessera_patches.tilespec.verify.single_load import load_batches_once
 
 _SGLANG = "sglang.srt.speculative.eagle_worker_v2"
 _HINT = (
@@ -103,7 +101,6 @@ class AdaptiveWorker(Mixin):
         self._choice: Choice | None = None
         self._kv_tokens = 0
         self._traffic = Traffic.GREEDY
-        self._views = PlanViews()
 
     def alloc_memory_pool(self, **kwargs: Any) -> None:
         """Also creates the device tensors that the draft worker's graphs write."""
@@ -130,7 +127,6 @@ class AdaptiveWorker(Mixin):
                 self.graphs = tilespec_graphs.capture(self.target_worker.model_runner, self.runtime.shape)
             for state in self.runtime.by_steps.values():
                 fuse_verify(state.target_attn_backend)
-                load_batches_once(state.target_graph_runner)
         filter_log(_SGLANG, _SWITCH)
 
     def decide_by(self, decider: Any) -> None:
@@ -164,7 +160,7 @@ class AdaptiveWorker(Mixin):
         graphs = None if choice.tier is None else self.graphs
         slots = 0 if graphs is None or choice.tier is None else graphs.slots(choice.tier)
         plan = self.scores.allocate(bs, steps, requests, choice.tokens, slots)
-        step = Step(plan.qo_indptr, plan, choice.tokens, self._packed_rows(choice, verify_input), self._views)
+        step = Step(plan.qo_indptr, plan, choice.tokens, self._packed_rows(choice, verify_input))
         self._describe_drafts(step, bs, steps, requests)
         step.attach(verify_input)
         with tilespec_graphs.use_graphs(graphs, self.target_worker.model_runner):
@@ -172,7 +168,7 @@ class AdaptiveWorker(Mixin):
         self._learn(step, plan, steps, requests, result.accept_lens)
         self._decider.on_verify(steps)
         # For meta_info. A copy, as SGLang copies it to the host on another stream, when the plan may be overwritten.
-        result.cap_lens = self._views.first(plan, bs)["verify_lens"].clone()
+        result.cap_lens = plan.verify_lens[:bs].clone()
         return result
 
     def _packed_rows(self, choice: Choice, verify_input: Any) -> int | None:

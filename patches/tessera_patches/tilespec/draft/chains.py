@@ -1,17 +1,14 @@
 """Drafts without branches: each draft step continues the last token, and gives its confidence."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from sglang.srt.environ import envs
 
 from tessera_kernels.ops.draft.chain_rows import chain_rows
 from tessera_kernels.ops.draft.draft_confidence import draft_confidence
-from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.core.scoped import ScopedValue
-from tessera_patches.tilespec.draft.proposals import confidence_sink, target_ids
+from tessera_patches.tilespec.draft.proposals import confidence_sink
 
 drafts_chain = ScopedValue[bool]()
 """Whether a chain is being drafted, or captured, of which SGLang keeps only the tokens."""
@@ -38,28 +35,6 @@ def continue_chain(
         found: tuple[Any, ...] = original(i, topk_p, topk_index, hidden_states, scores, topk)
         return found
     return topk_index.flatten(), hidden_states, topk_p, (None, topk_index, None)
-
-
-@contextlib.contextmanager
-def map_to_target_ids(worker: Any, drafts: Any) -> Iterator[None]:
-    """Map the draft's token ids to the target's where tokens are selected, in a ``with`` block.
-
-    SGLang maps each step's tokens and concatenates them in the end. Without a map it writes them in place.
-
-    Args:
-        worker: SGLang's draft worker, whose map is hidden meanwhile.
-        drafts: SGLang's ``EagleDraftInput``, whose first tokens have the target's ids meanwhile.
-    """
-    known, first = worker.hot_token_id, drafts.topk_index
-    if known is None or envs.SGLANG_ENABLE_ASYNC_ASSERT.get():  # which asserts that ids are the draft's
-        yield
-        return
-    with (
-        TemporaryFields(worker, hot_token_id=None),
-        TemporaryFields(drafts, topk_index=known[first]),
-        target_ids.set(known),
-    ):
-        yield
 
 
 def contiguous_slots(slots: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -102,7 +77,7 @@ def argmax_with_confidence(
     """AROUND ``draft_topk1_postprocess``, on a GPU: the same with confidences, from one read of the logits.
 
     Returns:
-        Confidences ``[bs, 1]``, where SGLang has 1, and tokens ``[bs, 1]`` with the target's ids.
+        Confidences ``[bs, 1]``, where SGLang has 1, and tokens ``[bs, 1]``.
     """
     if confidence_sink.value is None:
         found: tuple[torch.Tensor, torch.Tensor]
@@ -112,5 +87,5 @@ def argmax_with_confidence(
     confidence = confidence_sink.value(rows)
     token = torch.empty((rows, 1), dtype=torch.int64, device=next_token_logits.device)
     chain = None if draft_tokens is None else draft_tokens[:, draft_token_column]
-    draft_confidence(next_token_logits, confidence, token[:, 0], positions, chain, target_ids.value)
+    draft_confidence(next_token_logits, confidence, token[:, 0], positions, chain)
     return confidence.unsqueeze(1), token

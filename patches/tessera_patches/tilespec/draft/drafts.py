@@ -13,7 +13,7 @@ from tessera_patches.core.changes import Mixin, Tap
 from tessera_patches.engine.attention import backend_of, extend_backend
 from tessera_patches.engine.batches import all_greedy, speculative_input
 from tessera_patches.engine.options import OWN_WIDTHS, with_draft_tokens
-from tessera_patches.tilespec.draft.chains import drafts_chain, map_to_target_ids, omits_links
+from tessera_patches.tilespec.draft.chains import drafts_chain, omits_links
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens, LastRowsExtend
 from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink, samples_drafts
 from tessera_patches.tilespec.draft.trees import tree_scores
@@ -80,7 +80,7 @@ class ChainDraftWorker(FirstTokens, AdaptiveDraftWorker, RejectionSampledDrafts,
         # SGLang organizes greater batches than it has constants for as trees.
         with drafts_chain.set(len(drafts.topk_p) <= len(self._topk1_parents_prealloc)):
             if is_cuda() or (samples_drafts() and not all_greedy(forward_batch)):
-                with confidence_sink.set(self.scores.next_column), map_to_target_ids(self, drafts):
+                with confidence_sink.set(self.scores.next_column):
                     return super().draft_forward(forward_batch)
             with Tap(self.draft_runner, "forward", lambda output: self.scores.add_logits(output.next_token_logits)):
                 return super().draft_forward(forward_batch)

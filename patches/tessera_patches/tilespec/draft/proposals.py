@@ -15,8 +15,6 @@ _GREEDY_TEMPERATURE = 1e-4
 """At this temperature, a logit that is greater by 0.01 has a probability of 1."""
 confidence_sink = ScopedValue[Callable[[int], torch.Tensor]]()
 """Returns the tensor ``[rows]`` for the confidences of the next draft tokens, while a draft is made or captured."""
-target_ids = ScopedValue[torch.Tensor]()
-"""The target's id of each token of the draft model, int64 ``[D]``; None where the draft's ids are the target's."""
 
 
 def samples_drafts() -> bool:
@@ -31,7 +29,7 @@ def sample_proposal(
 
     Returns:
         The proposal q, float32 ``[bs, D]``; its maximum ``[bs, 1]``, where SGLang has q(X), which it does not read; and
-        the tokens X, int64 ``[bs, 1]``, as `target_ids`. Which tokens are verified must not depend on q(X).
+        the tokens X, int64 ``[bs, 1]``. Which tokens are verified must not depend on q(X).
     """
     rows, device = len(next_token_logits), next_token_logits.device
     q = torch.empty(next_token_logits.shape, dtype=torch.float32, device=device)
@@ -39,7 +37,7 @@ def sample_proposal(
     probability = torch.empty(rows, device=device) if confidence_sink.value is None else confidence_sink.value(rows)
     coins = torch.rand(rows, device=device)
     draft_proposal(next_token_logits, temperatures, coins, q, index.view(rows), probability)
-    return q, probability.unsqueeze(1), index if target_ids.value is None else target_ids.value[index]
+    return q, probability.unsqueeze(1), index
 
 
 def one_hot_probs(tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:

@@ -140,19 +140,6 @@ SEAMS = (
         why="Its arg-max of logits that were read already gives what was found, without reading them again.",
         remove_when="SGLang keeps the probability of a chain's tokens.",
     ),
-    *(
-        Seam(
-            target=field,
-            hook=Hook.VALUE,
-            feature="tilespec",
-            handler="tessera_patches.tilespec.draft.chains:map_to_target_ids",
-            guard=Guard.FIELD,
-            why="While a chain is drafted: its tokens get the target's ids where they are picked.",
-            remove_when="SGLang writes a chain's tokens in place where the draft model has a map of tokens.",
-            callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
-        )
-        for field in (f"{WORKERS}.EagleDraftWorker.hot_token_id", f"{DRAFT_INPUT}.topk_index")
-    ),
     Seam(
         target=f"{BATCH_SAMPLING}.temperatures",
         hook=Hook.VALUE,

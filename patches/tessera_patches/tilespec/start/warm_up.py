@@ -26,7 +26,6 @@ from tessera_patches.engine.batches import placeholder_fields
 from tessera_patches.engine.cache import allocatable_slots, reserved_slots, slot_map
 from tessera_patches.engine.model import context_length, vocabulary
 from tessera_patches.engine.workers import clear_read_event
-from tessera_patches.tilespec import relay as tilespec_relay
 from tessera_patches.tilespec.draft.proposals import one_hot_probs, samples_drafts
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 
@@ -77,7 +76,6 @@ class WarmUpBatch:
         worker.decide_by(self._decider)
         self._fields = _fields(worker, bs, context, kind)
         self._next = _first_draft(worker, bs)
-        tilespec_relay.warm_up(self._next)
 
     def step(self, steps: int, tier: int | None = None, tokens: int | None = None) -> None:
         """Run a step. The next step begins at the same length, with the drafts of this one.

@@ -8,6 +8,7 @@ import contextlib
 import logging
 from typing import Any
 
+from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
 
 from tessera.tilespec.candidates import DraftShape
@@ -23,12 +24,11 @@ from tessera_patches.engine.attention import (
 from tessera_patches.engine.model import has_mrope
 from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.attention.triton import can_be_ragged, make_ragged
-from tessera_patches.tilespec.verify.single_load import SingleLoadGraphRunner
 
 logger = logging.getLogger(__name__)
 
 
-class RaggedGraphs(SingleLoadGraphRunner):
+class RaggedGraphs(DecodeCudaGraphRunner):
     """SGLang's graph runner in its ragged mode, which SGLang uses for DSpark, with other sizes.
 
     Args:

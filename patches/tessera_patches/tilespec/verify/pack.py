@@ -7,6 +7,7 @@ and after the forward in its EAGLE path needs padded rows.
 from typing import Any
 
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_patches.engine.attention import backend_of, decode_graphs
@@ -14,7 +15,6 @@ from tessera_patches.engine.batches import rows_of
 from tessera_patches.engine.cache import slot_map_of
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify.accept import unpack_rows
-from tessera_patches.tilespec.verify.layout import layout_of
 from tessera_patches.tilespec.verify.prune import prune_trees
 
 
@@ -29,7 +29,7 @@ def prepare(step: Step, verify_input: Any, pool: Any, batch: Any, target_worker:
     Raises:
         RuntimeError: the step packs no rows.
     """
-    if step.plan is None or step.rows is None or step.views is None:
+    if step.plan is None or step.rows is None:
         raise RuntimeError("tessera: a verification in part without a plan; this is a bug")
     bs, runner = batch.seq_lens.shape[0], target_worker.model_runner
     if step.candidates is not None:
@@ -40,7 +40,9 @@ def prepare(step: Step, verify_input: Any, pool: Any, batch: Any, target_worker:
     slots = KVSlots(slot_map_of(pool), rows_of(batch), batch.seq_lens)
     pack_verify(step.padded, slots, step.qo_indptr, packed)
 
-    verify_input.ragged_verify_layout = layout_of(step.plan, step.views, bs, step.tokens, step.rows)
+    verify_input.ragged_verify_layout = RaggedVerifyLayout.from_verify_lens_device(
+        verify_lens=step.plan.verify_lens[:bs], graph_num_tokens=step.rows
+    )
     verify_input.seq_lens_cpu = batch.seq_lens_cpu
     verify_input.seq_lens_sum = None if batch.seq_lens_cpu is None else int(batch.seq_lens_cpu.sum())
     batch.input_ids, verify_input.positions, batch.out_cache_loc = packed

@@ -62,14 +62,6 @@ SEAMS = (
     ),
     Seam(
         target=TARGET_GRAPHS,
-        hook=Hook.CLASS,
-        feature="tilespec",
-        handler="tessera_patches.tilespec.verify.single_load:load_batches_once",
-        why="A verification's batch is loaded once before its graph is replayed.",
-        remove_when="SGLang does not load a batch again that it has prepared.",
-    ),
-    Seam(
-        target=TARGET_GRAPHS,
         hook=Hook.SUBCLASS,
         feature="tilespec",
         handler="tessera_patches.tilespec.verify.graphs:RaggedGraphs",
@@ -99,14 +91,6 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While attention for those graphs is made, as SGLang does for its own: to make it sets this.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
-    ),
-    Seam(
-        target=f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
-        hook=Hook.SUBCLASS,
-        feature="tilespec",
-        handler="tessera_patches.tilespec.verify.layout:PlannedLayout",
-        why="Which rows are whose, from the plan that says it already, instead of six kernels.",
-        remove_when="SGLang does not rebuild the layout of a batch that fills its graph.",
     ),
     Seam(
         target=f"{LOGITS}._get_logits",

@@ -12,7 +12,6 @@ def draft_confidence(
     index: torch.Tensor,
     positions: torch.Tensor | None = None,
     chain: torch.Tensor | None = None,
-    token_map: torch.Tensor | None = None,
 ) -> None:
     """Write arg-max and greatest softmax probability of each row (in place).
 
@@ -27,13 +26,11 @@ def draft_confidence(
             index.
         positions: ``[n]`` int64, contiguous, incremented: the position that the next draft step writes. Optional.
         chain: ``[n]`` int64, any stride, written: the same as ``index``. Optional.
-        token_map: ``[V]`` int64, contiguous: the token that is written for each index. None writes the index.
     """
     values = logits.float()
     values = values.where(~values.isnan(), float("inf"))
     best, where = values.max(1, keepdim=True)
-    where = where.squeeze(1)
-    index.copy_(where if token_map is None else token_map[where])
+    index.copy_(where.squeeze(1))
     total = (values - best).exp().sum(1)
     probability.copy_((1 / total).nan_to_num(0.0))
     if positions is not None:

@@ -51,14 +51,12 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     index,
     positions,
     chain,
-    token_map,
     splits,
     probability_stride,
     index_stride,
     chain_stride,
     HAS_POSITIONS: tl.constexpr,
     HAS_CHAIN: tl.constexpr,
-    MAPPED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Program r combines the splits of row r."""
@@ -73,8 +71,6 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     greatest = tl.where(total == total, 1.0 / total, 0.0)
     tl.store(probability + row * probability_stride, greatest)
     token = tl.load(indices + row * splits + first).to(tl.int64)
-    if MAPPED:
-        token = tl.load(token_map + token)
     tl.store(index + row * index_stride, token)
     if HAS_POSITIONS:
         tl.store(positions + row, tl.load(positions + row) + 1)
@@ -88,7 +84,6 @@ def draft_confidence_triton(
     index: torch.Tensor,
     positions: torch.Tensor | None = None,
     chain: torch.Tensor | None = None,
-    token_map: torch.Tensor | None = None,
 ) -> None:
     """See `tessera_kernels.ops.draft.draft_confidence`. Two launches."""
     rows, columns = logits.shape
@@ -100,9 +95,9 @@ def draft_confidence_triton(
     _split_kernel(
         (rows, splits, 1), (logits, maxima, sums, indices), (columns, stride), (aligned, COLUMNS_PER_SPLIT), num_warps=8
     )
-    optional = [index if one is None else one for one in (positions, chain, token_map)]  # None is not accessed
+    optional = [index if one is None else one for one in (positions, chain)]  # None is not accessed
     strides = probability.stride(0), index.stride(0), 0 if chain is None else chain.stride(0)
-    present = positions is not None, chain is not None, token_map is not None
+    present = positions is not None, chain is not None
     _finish_kernel(
         (rows, 1, 1),
         (maxima, sums, indices, probability, index, *optional),
