@@ -48,7 +48,6 @@ HOST = ("--enable-hierarchical-cache", "--hicache-ratio", "8", "--max-total-toke
 DP = (*TWO_RANKS, "--enable-dp-attention", "--dp-size", "2")
 GPU = ("--dtype", "bfloat16", "--attention-backend", "triton", *SMALL, "--mem-fraction-static", "0.9")
 NGRAM = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4")
-EVENTS = '{"publisher": "zmq", "endpoint": "tcp://*:{port}"}'
 SERVES = "serves"
 STATES = ("--max-mamba-cache-size", "128", "--max-running-requests", "16")
 COSINE = {"Qwen3-Next": 0.99}
@@ -172,7 +171,6 @@ TRIALS = [
     Trial("nothing beside state", STATES, model="Qwen3-Next"),  # what is refused is compared with this
     *_beside_state(),
     Trial("--enable-attn-tp-input-scattered", ("--enable-attn-tp-input-scattered", *TWO_RANKS), ("inject",), gpus=2),
-    Trial("--kv-events-config", ("--kv-events-config", EVENTS), ("inject",)),
     Trial("--speculative-adaptive", None, ("tilespec",)),
     Trial("--enable-deterministic-inference", None, ("tilespec",)),
     Trial("--enable-custom-logit-processor", None, ("tilespec",)),

@@ -104,7 +104,7 @@ def test_each_is_refused_beside_a_state(refusal: Refusal) -> None:
     assert line.startswith(f"{refusal.option} cannot be combined with --enable-return-hidden-states where ")
 
 
-INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_config": None}
+INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False}
 
 
 @pytest.mark.parametrize("refusal", injection.REFUSALS)

@@ -163,7 +163,7 @@ ARCHITECTURES = {
             "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
         },
         {"moe_layer_freq": 1, "scoring_func": "softmax", "rope_interleave": True},
-        absent="transformers' own code of it fails",
+        absent="transformers' own code of it fails" if OLD else "",
     ),
     # Its KV pool holds latents, beside a mixture of experts.
     "DeepSeek-V3": Architecture(

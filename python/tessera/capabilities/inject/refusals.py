@@ -23,7 +23,6 @@ REFUSALS = (
     Refusal("--enable-lmcache", _HOST),
     Refusal("--enable-flexkv", _HOST),
     Refusal("--radix-cache-backend", "an unknown cache may drop our keys"),
-    Refusal("--kv-events-config", _HOST),
     Refusal("--is-embedding", "such a server generates nothing"),
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
