@@ -48,7 +48,7 @@ MODELS = (
 MORE_MODELS = (
     *("mistral", "qwen2", "gemma", "gemma2", "gemma3_causal", "phi3", "glm4", "olmo2", "granite", "mixtral"),
     *("qwen2_moe", "gpt_oss", "glm4_moe", "glm4_moe_lite", "llama4", "commandr", "transformers"),
-    *("qwen3_5", "qwen3_5_text", "falcon_h1"),
+    *("qwen3_5", "qwen3_5_text", "qwen3_vl", "falcon_h1"),
 )
 
 HIDDEN = "--enable-return-hidden-states"

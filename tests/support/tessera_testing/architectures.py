@@ -60,6 +60,14 @@ _WINDOWS: dict[str, Any] = {
     "layer_types": [*["sliding_attention"] * 3, "full_attention"],
     "sliding_window": 24,
 }
+_IMAGES = {
+    "patch_size": 16,
+    "merge_size": 2,
+    "temporal_patch_size": 2,
+    "size": {"shortest_edge": 1024, "longest_edge": 65536},
+    "processor_class": "Qwen3VLProcessor",
+}
+_MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12], "mrope_interleaved": True}
 _GRANITE: dict[str, Any] = {
     "embedding_multiplier": 12.0,
     "residual_multiplier": 0.22,
@@ -73,8 +81,9 @@ class Architecture(NamedTuple):
 
     Attributes:
         kind: of transformers' configuration, the reference's.
-        fields: of it, beyond `SHAPE`.
+        fields: of it, beyond `SHAPE`; of one with a ``text_config`` all.
         served: what SGLang is given instead, with the same weights.
+        files: what lies beside the configuration.
         scale: what SGLang's model multiplies embeddings by, those of ids and given ones alike, where the reference's
             does so elsewhere.
         given: what it multiplies given embeddings by, where the reference's embedding layer does that with ids.
@@ -90,6 +99,7 @@ class Architecture(NamedTuple):
     kind: str
     fields: dict[str, Any]
     served: dict[str, Any] = {}  # noqa: RUF012 - never written to
+    files: dict[str, dict[str, Any]] = {}  # noqa: RUF012 - never written to
     scale: float = 1
     given: float = 1
     takes_vectors: bool = True
@@ -201,6 +211,33 @@ ARCHITECTURES = {
         {"full_attention_interval": 4},
         keeps_state=True,
     ),
+    # Images, and text as it is here: its positions have three numbers.
+    "Qwen3-VL": Architecture(
+        "qwen3_vl",
+        {
+            "text_config": {**SHAPE, **_HEADS, "model_type": "qwen3_vl_text", "rope_parameters": _MROPE},
+            "vision_config": {
+                "depth": 2,
+                "hidden_size": 64,
+                "num_heads": 2,
+                "intermediate_size": 64,
+                "out_hidden_size": 256,
+                "deepstack_visual_indexes": [0],
+                "num_position_embeddings": 16,
+            },
+            "image_token_id": 1000,
+            "video_token_id": 1001,
+            "vision_start_token_id": 1002,
+            "vision_end_token_id": 1003,
+            "tie_word_embeddings": False,
+        },
+        files={
+            "preprocessor_config.json": {**_IMAGES, "image_processor_type": "Qwen2VLImageProcessorFast"},
+            "video_preprocessor_config.json": {**_IMAGES, "video_processor_type": "Qwen3VLVideoProcessor"},
+        },
+        takes_vectors=False,
+        remark="text alone",
+    ),
     "Falcon-H1": Architecture(
         "falcon_h1",
         {**_HEADS, **_MAMBA2, "mamba_d_ssm": 512},
@@ -231,10 +268,12 @@ ARCHITECTURES = {
 def made(folder: Path, kind: str, /, **fields: Any) -> Path:
     """A model of random weights, with the tiny model's tokenizer."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SHAPE | fields)).float()
+    several = "text_config" in fields
+    config = AutoConfig.for_model(kind, **fields if several else SHAPE | fields)
+    model = (AutoModelForImageTextToText if several else AutoModelForCausalLM).from_config(config).float()
     model.save_pretrained(folder)
     for file in TINY.glob("tokenizer*"):
         shutil.copy(file, folder)
@@ -245,6 +284,8 @@ def make(folder: Path, name: str) -> tuple[Path, Path]:
     """The folders of one of `ARCHITECTURES` as SGLang is given it, and of its reference."""
     architecture = ARCHITECTURES[name]
     reference = made(folder / "reference", architecture.kind, **architecture.fields)
+    for file, content in architecture.files.items():
+        (reference / file).write_text(json.dumps(content))
     if not architecture.served:
         return reference, reference
     served = shutil.copytree(reference, folder / "served")
