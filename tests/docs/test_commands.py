@@ -40,7 +40,7 @@ RUN_ELSEWHERE = {
     "lm_eval ": "docs/guide/tools.md",  # needs data from the internet; the page says "not tested"
     ".venv/bin/python -m tessera_testing.page_tables": "tests/docs/test_docs.py",
     "SGLANG_URL=http://127.0.0.1:30000 make ": "Makefile",
-    f"python -m {BENCHMARK}": "benchmarks/tilespec/README.md",
+    f"PYTHONPATH=benchmarks:benchmarks/models python -m {BENCHMARK}": "benchmarks/tilespec/README.md",
     "python -m sglang.bench_serving": "tests/engine_cpu/test_endpoints.py",
     "tessera encode": "tests/clients/test_encode.py",
     "tessera serve": "tests/unit/test_cli_serve.py",

@@ -106,16 +106,15 @@ def _claimed_answer(request: Any, serving: Any) -> int:
     Raises:
         BadRequest: the messages do not say which tokens the model read and generated.
     """
-    last = request.messages[-1] if request.messages else None
-    answered = last is not None and last.role == "assistant"
-    unknown = _unknown_tokens(request.messages, last if answered else None, serving)
+    answer = next((last for last in request.messages[-1:] if last.role == "assistant"), None)
+    unknown = _unknown_tokens(request.messages, answer, serving)
     if unknown is not None:
         raise BadRequest("messages", unknown, "texts alone; unverifiable by messages: give input_ids and output_ids")
-    if not answered:
+    if answer is None:
         return 0
     request.continue_final_message = True
     tokenizer = serving.tokenizer_manager.tokenizer
-    ids: list[int] = tokenizer.encode(last.content)
+    ids: list[int] = tokenizer.encode(answer.content)
     return len(ids) - (ids[:1] == [tokenizer.bos_token_id])
 
 
