@@ -30,14 +30,10 @@ _AHEAD = 2_000_000
 
 def main() -> None:
     """Measure each shape, for each way to sample."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines")
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("needs a GPU: SGLang's operators have no other form")
+    path = out_path(__doc__)
     from sglang.kernels.ops.sampling.renorm_triton import top_k_renorm_probs_triton, top_p_renorm_probs_triton
 
-    with options.out.open("w", encoding="utf-8") as out:
+    with path.open("w", encoding="utf-8") as out:
         note(provenance() | {"vocabulary": VOCABULARY, "times": TIMES}, out)
         renormalized = top_k_renorm_probs_triton, top_p_renorm_probs_triton
         for (bs, width), steep, how in itertools.product(SHAPES, (True, False), HOWS):
@@ -47,6 +43,16 @@ def main() -> None:
                 "sglang": lambda: verified.sglangs(how),  # noqa: B023
             }
             tell({"requests": bs, "width": width, "how": how, "steep": steep, **times(ways)}, out)
+
+
+def out_path(description: str | None) -> Path:
+    """The file that ``--out`` names, on a machine with a GPU."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines")
+    path: Path = parser.parse_args().out
+    if not torch.cuda.is_available():
+        parser.error("needs a GPU: SGLang's operators have no other form")
+    return path
 
 
 def times(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:

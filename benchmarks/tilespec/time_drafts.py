@@ -9,15 +9,14 @@ distribution's maximum. SGLang has neither probability, so "sglang" is its own f
 
 from __future__ import annotations
 
-import argparse
+import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from provenance import note, provenance, tell
-from tilespec.time_accept import TIMES, times
+from tilespec.time_accept import TIMES, out_path, times
 
 ROWS = (1, 8, 32, 64, 128)
 VOCABULARIES = (32000, 128256)
@@ -25,17 +24,11 @@ VOCABULARIES = (32000, 128256)
 
 def main() -> None:
     """Measure each shape."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines")
-    options = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("needs a GPU: SGLang's kernels have no other form")
-    with options.out.open("w", encoding="utf-8") as out:
+    with out_path(__doc__).open("w", encoding="utf-8") as out:
         note(provenance() | {"times": TIMES}, out)
-        for vocabulary in VOCABULARIES:
-            for rows in ROWS:
-                for what, ways in (("argmax", _argmax(rows, vocabulary)), ("sample", _sample(rows, vocabulary))):
-                    tell({"rows": rows, "vocabulary": vocabulary, "what": what, **times(ways)}, out)
+        kinds = {"argmax": _argmax, "sample": _sample}
+        for vocabulary, rows, (what, ways) in itertools.product(VOCABULARIES, ROWS, kinds.items()):
+            tell({"rows": rows, "vocabulary": vocabulary, "what": what, **times(ways(rows, vocabulary))}, out)
 
 
 def _argmax(rows: int, vocabulary: int) -> dict[str, Callable[[], Any]]:
@@ -56,7 +49,7 @@ def _argmax(rows: int, vocabulary: int) -> dict[str, Callable[[], Any]]:
         draft_topk1_postprocess(logits, positions, chain, 1)
 
     def both() -> None:
-        draft_topk1_postprocess(logits, positions, chain, 1)
+        sglang()
         logits.softmax(-1).amax(-1)
 
     return {"ours": ours, "sglang": sglang, "sglang_and_confidence": both}

@@ -15,7 +15,7 @@ _TILESPEC = "tessera_patches.tilespec"
 
 
 class Part(NamedTuple):
-    """A function of ours, and what stands in for it."""
+    """A function of ours, and its replacement."""
 
     target: str
     instead: Callable[..., Any]

@@ -15,17 +15,17 @@ from tessera_testing.endpoints import flush_cache
 MESSAGES = [{"role": "user", "content": "def push(self, item):"}]
 
 
-def answer_to(server: Server, messages: Any) -> Any:
+def answer_to(server: Server, messages: Any, **fields: Any) -> Any:
     """The choice of a greedy chat; of all that ask this the same."""
     asked = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 45}
-    return post(server, "/v1/chat/completions", asked).raise_for_status().json()["choices"][0]
+    return post(server, "/v1/chat/completions", asked | fields).raise_for_status().json()["choices"][0]
 
 
-def validate_chat(server: Server, prompt: Any, answer: str, claim: Any) -> Any:
+def validate_chat(server: Server, prompt: Any, answer: str, claim: Any, **fields: Any) -> Any:
     """The way of the guide, by messages."""
     messages = [*prompt, {"role": "assistant", "content": answer}]
     body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: claim}
-    validated = post(server, "/v1/chat/completions", body).raise_for_status().json()
+    validated = post(server, "/v1/chat/completions", body | fields).raise_for_status().json()
     return json.loads(validated["choices"][0]["message"][RESULT])
 
 
@@ -115,14 +115,9 @@ def test_messages_that_do_not_say_which_tokens(fingerprinting: Server, messages:
 def test_an_answer_that_read_tools_is_verified(fingerprinting: Server) -> None:
     """With the same tools, as they are a part of the prompt."""
     tool = {"type": "function", "function": {"name": "push", "parameters": {"type": "object", "properties": {}}}}
-    asked = {"model": "tiny", "messages": MESSAGES, "temperature": 0, "max_tokens": 45, "tools": [tool]}
-    (choice,) = post(fingerprinting, "/v1/chat/completions", asked).raise_for_status().json()["choices"]
-    messages = [*MESSAGES, {"role": "assistant", "content": choice["message"]["content"]}]
-    claim = {"model": "tiny", "messages": messages, "max_tokens": 0, "tools": [tool]}
-    body = claim | {CLAIM: choice["message"][FINGERPRINTS]}
-    (validated,) = post(fingerprinting, "/v1/chat/completions", body).raise_for_status().json()["choices"]
-    every = json.loads(validated["message"][RESULT])
-    assert [one["exp_mismatches"] <= 8 for one in every] == [True] * len(choice["message"][FINGERPRINTS])
+    message = answer_to(fingerprinting, MESSAGES, tools=[tool])["message"]
+    every = validate_chat(fingerprinting, MESSAGES, message["content"], message[FINGERPRINTS], tools=[tool])
+    assert [one["exp_mismatches"] <= 8 for one in every] == [True] * len(message[FINGERPRINTS])
 
 
 def choices_of(server: Server, path: str, body: Any) -> list[Any]:

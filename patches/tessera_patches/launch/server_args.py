@@ -90,7 +90,7 @@ def _attach_environment_flags(args: Any) -> None:
 
 
 def refuse_unread(flags: Flags) -> None:
-    """Refuse options of ours that this process's command line has, and that no hook of ours has read.
+    """Refuse options of ours on this process's command line that no hook of ours has parsed.
 
     Flags that differ from the environment's were given in another way, as keywords of the engine.
 

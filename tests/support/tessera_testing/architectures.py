@@ -271,9 +271,9 @@ def made(folder: Path, kind: str, /, **fields: Any) -> Path:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     torch.manual_seed(1)
-    several = "text_config" in fields
-    config = AutoConfig.for_model(kind, **fields if several else SHAPE | fields)
-    model = (AutoModelForImageTextToText if several else AutoModelForCausalLM).from_config(config).float()
+    nested = "text_config" in fields
+    config = AutoConfig.for_model(kind, **fields if nested else SHAPE | fields)
+    model = (AutoModelForImageTextToText if nested else AutoModelForCausalLM).from_config(config).float()
     model.save_pretrained(folder)
     for file in TINY.glob("tokenizer*"):
         shutil.copy(file, folder)
