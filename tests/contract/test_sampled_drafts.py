@@ -17,11 +17,9 @@ from tessera_patches.engine.workers import SELECTS_ROWS
 from tessera_patches.tilespec.draft import first_tokens, proposals
 from tessera_patches.tilespec.draft.chains import (
     argmax_with_confidence,
-    build_chain,
     contiguous_slots,
     continue_chain,
     drafts_chain,
-    omits_links,
 )
 from tessera_patches.tilespec.draft.drafts import ChainDraftWorker
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens
@@ -140,20 +138,6 @@ def test_first_tokens_come_with_their_confidence(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(result.next_draft_input.topk_p, logits.softmax(1).amax(1, keepdim=True))
     assert torch.equal(result.next_draft_input.hidden_states, states)
     assert type(result.next_draft_input.hidden_states) is torch.Tensor  # the next step's gather is one
-
-
-def test_a_chain_is_laid_out_without_links() -> None:
-    """Tokens and positions, where SGLang's function has them; and that function where something else is looked at."""
-    anchors, drafts, seq_lens = torch.tensor([5, 6]), torch.tensor([[1, 2], [3, 4]]), torch.tensor([10, 20])
-    parents, selected = torch.tensor([[-1, 0], [-1, 0]]), torch.tensor([[0, 1], [0, 1]])
-    arguments: tuple[Any, ...] = (anchors, parents, selected, drafts, seq_lens, 30, 1, 2, 3)
-    with omits_links.set(True):
-        found = build_chain(print, *arguments)
-        assert build_chain(lambda *given: given, anchors.int(), *arguments[1:])[0].dtype == torch.int32
-    assert found[1].tolist() == [10, 11, 12, 20, 21, 22]
-    assert found[5].tolist() == [5, 1, 2, 6, 3, 4]
-    assert [found[place] for place in (0, 2, 3, 4)] == [None] * 4
-    assert build_chain(lambda *given: given, *arguments) == arguments
 
 
 def test_slots_of_each_draft_step_lie_in_a_row() -> None:

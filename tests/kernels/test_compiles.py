@@ -155,13 +155,6 @@ def compile_draft_proposal(launch: Callable[..., Any]) -> None:
             launch(torch.empty((2, vocabulary), dtype=dtype), temperatures, column, q, longs(2), column)
 
 
-def compile_chain_rows(launch: Callable[..., Any]) -> None:
-    """Short chains and long ones."""
-    for bs, depths in CHAIN_SIZES:
-        rows = longs(2, bs * (depths + 1))
-        launch(longs(bs), longs(bs, depths + 1)[:, 1:], longs(bs), *rows)
-
-
 def compile_ragged_tree(launch: Callable[..., Any]) -> None:
     """Few nodes and many, with the prefix in the mask and without."""
     from tessera_kernels.ops.draft.ragged_tree import RaggedTree
@@ -209,15 +202,6 @@ def compile_scatter_verify(launch: Callable[..., Any]) -> None:
         launch(torch.empty((4, 4096), dtype=dtype), ints(600), 2, torch.empty((16, 4096), dtype=dtype), 0)
     for dtype in (torch.int32, torch.int64):
         launch(torch.empty(4, dtype=dtype), ints(600), 2, torch.empty(16, dtype=dtype), -1)
-
-
-def compile_verify_offsets(launch: Callable[..., Any]) -> None:
-    """Ragged verifications and uniform ones."""
-    from tessera_kernels.ops.verify.verify_offsets import VerifyOffsets
-
-    for bs, _ in CHAIN_SIZES:
-        for verify_lens in (ints(bs), None):
-            launch(longs(bs), verify_lens, 8, VerifyOffsets(ints(bs), ints(bs + 1), ints(bs + 1)))
 
 
 def compile_accept_chains(launch: Callable[..., Any]) -> None:

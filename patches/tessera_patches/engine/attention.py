@@ -12,7 +12,6 @@ from tessera_patches.core.changes import TemporaryFields
 
 if TYPE_CHECKING:
     from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
-    from sglang.srt.layers.attention.flashattention_backend import FlashAttentionBackend
     from sglang.srt.layers.attention.verify_mask import VerifyMask
     from sglang.srt.mem_cache.kv_index_translator import KVIndexTranslator
     from sglang.srt.model_executor.model_runner import ModelRunner
@@ -40,7 +39,7 @@ def with_graphs(runner: ModelRunner, graphs: DecodeCudaGraphRunner) -> Temporary
     return TemporaryFields(runner, decode_cuda_graph_runner=graphs, attn_backend=backend_of(graphs))
 
 
-def slot_map(backend: FlashAttentionBackend | TritonAttnBackend) -> torch.Tensor:
+def slot_map(backend: TritonAttnBackend) -> torch.Tensor:
     """``req_to_token``, ``[requests, context]`` int32."""
     slots: torch.Tensor = backend.req_to_token
     return slots
@@ -61,11 +60,6 @@ def mask_buffer(backend: AttentionBackend) -> torch.Tensor | None:
     """Where the masks of a verification are written, uint8 ``[elements]``; None where each has a tensor of its own."""
     mask: VerifyMask | None = backend.verify_mask
     return None if mask is None else mask.buffer
-
-
-def attends_to_chains(backend: FlashAttentionBackend) -> bool:
-    """Whether drafts are chains, and no layer has a window."""
-    return backend.topk <= 1 and not backend.use_sliding_window_kv_pool
 
 
 def is_plain_triton(backend: TritonAttnBackend) -> bool:
@@ -98,11 +92,6 @@ def is_on_cuda(backend: TritonAttnBackend) -> bool:
 _OF_DECODES = {"attn_logits", "attn_lse", "num_kv_splits", "lean_Mp", "lean_Lp", "lean_Op", "lean_locks"}
 DECODE_FIELDS = tuple({*_OF_DECODES, "uneven_batch"} & ForwardMetadata.__dataclass_fields__.keys())
 """What Triton attention needs for decoding, beside what it needs for several queries of a request."""
-
-
-def fuses_pages(backend: FlashAttentionBackend) -> bool:
-    """Whether one kernel fills offsets and page table of a verification whose drafts have one length."""
-    return hasattr(backend, "_set_decode_page_metadata")
 
 
 class GraphBatch(NamedTuple):
@@ -140,7 +129,7 @@ if "plan" in signature(TritonAttnBackend._update_target_verify_buffers).paramete
         bs, seq_lens, rows, _, plan = batch
         backend._fill_kv_indptr_and_indices(plan, bs, seq_lens, rows, backend.cuda_graph_kv_indices)
 
-    def translates_slots(backend: FlashAttentionBackend | TritonAttnBackend) -> bool:
+    def translates_slots(backend: TritonAttnBackend) -> bool:
         """Whether a slot's index in the tensors of the KV pool differs from that in ``req_to_token``."""
         translator: KVIndexTranslator = backend.kv_index_translator
         return bool(translator.is_translating)

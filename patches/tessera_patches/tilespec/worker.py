@@ -16,7 +16,6 @@ from tessera_patches.core.changes import Mixin, TemporaryFields, filter_log, tru
 from tessera_patches.engine.batches import committed_tokens, rows_of, speculative_input
 from tessera_patches.engine.cache import slot_map
 from tessera_patches.engine.options import overrides_log
-from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.draft.proposals import one_hot_probs, samples_drafts
 from tessera_patches.tilespec.draft.vocabulary import draft_ids, draft_vocab_size
 from tessera_patches.tilespec.extend.last_rows import compute_last_rows_only
@@ -121,12 +120,10 @@ class AdaptiveWorker(Mixin):
 
     def init_cuda_graphs(self) -> None:
         """Also captures the graphs of the other numbers of draft tokens; SGLang builds them for a controller."""
-        with TemporaryFields(self, adaptive_controller=self.runtime):
-            with exit_with_traceback("capturing graphs", _HINT):
-                super().init_cuda_graphs()
-                self.graphs = tilespec_graphs.capture(self.target_worker.model_runner, self.runtime.shape)
-            for state in self.runtime.by_steps.values():
-                fuse_verify(state.target_attn_backend)
+        temporarily = TemporaryFields(self, adaptive_controller=self.runtime)
+        with temporarily, exit_with_traceback("capturing graphs", _HINT):
+            super().init_cuda_graphs()
+            self.graphs = tilespec_graphs.capture(self.target_worker.model_runner, self.runtime.shape)
         filter_log(_SGLANG, _SWITCH)
 
     def decide_by(self, decider: Any) -> None:
@@ -158,8 +155,7 @@ class AdaptiveWorker(Mixin):
             return super().verify(batch, *args, **kwargs)
         bs, steps, requests = batch.seq_lens.shape[0], choice.steps, rows_of(batch)
         graphs = None if choice.tier is None else self.graphs
-        slots = 0 if graphs is None or choice.tier is None else graphs.slots(choice.tier)
-        plan = self.scores.allocate(bs, steps, requests, choice.tokens, slots)
+        plan = self.scores.allocate(bs, steps, requests, choice.tokens)
         step = Step(plan.qo_indptr, plan, choice.tokens, self._packed_rows(choice, verify_input))
         self._describe_drafts(step, bs, steps, requests)
         step.attach(verify_input)

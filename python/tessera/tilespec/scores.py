@@ -79,7 +79,7 @@ class Scores:
         draft_confidence(logits, probability[:, 0], token[:, 0])
         return probability, token
 
-    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
+    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int) -> VerifyPlan:
         """Choose the draft tokens to verify: `tessera_kernels.ops.verify.allocate_verify.allocate_verify`.
 
         The next call overwrites the plan, on the current stream.
@@ -89,9 +89,8 @@ class Scores:
             steps: draft tokens of each request.
             requests: their rows of the request pool, ``[bs]``.
             tokens: tokens to verify in all, anchors included.
-            slots: requests that the plan has room for, at least.
         """
-        plan = self._plan(max(bs, slots))
+        plan = self._plan(bs)
         allocate_verify(self._drafted(bs, steps), requests, self.model, tokens, plan)
         return plan
 
@@ -102,8 +101,8 @@ class Scores:
             drafts = self._drafts[bs, steps] = self._confidence[:bs, :steps]
         return drafts
 
-    def _plan(self, least: int) -> VerifyPlan:
-        return next(plan for slots, plan in self._plans.items() if slots >= least)
+    def _plan(self, bs: int) -> VerifyPlan:
+        return next(plan for slots, plan in self._plans.items() if slots >= bs)
 
     def observation(self, bs: int, steps: int, requests: torch.Tensor) -> Observation:
         """The arguments with which `tessera_kernels.ops.accept.accept_chains` counts outcomes, instead of `observe`."""

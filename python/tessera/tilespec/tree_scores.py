@@ -42,9 +42,9 @@ class TreeScores(Scores):
         self._confidence[: best.shape[0], :nodes] = best.where(drafted, NO_DRAFT)
         return index[:, :nodes].contiguous()
 
-    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int, slots: int = 0) -> VerifyPlan:
+    def allocate(self, bs: int, steps: int, requests: torch.Tensor, tokens: int) -> VerifyPlan:
         """Choose the nodes to verify: `tessera_kernels.ops.verify.allocate_verify.allocate_verify`, by paths."""
-        plan = self._plan(max(bs, slots))
+        plan = self._plan(bs)
         allocate_verify(self._drafted(bs, steps), requests, self.model, tokens, plan, paths=True)
         return plan
 

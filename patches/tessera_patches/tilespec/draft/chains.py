@@ -5,15 +5,12 @@ from typing import Any
 
 import torch
 
-from tessera_kernels.ops.draft.chain_rows import chain_rows
 from tessera_kernels.ops.draft.draft_confidence import draft_confidence
 from tessera_patches.core.scoped import ScopedValue
 from tessera_patches.tilespec.draft.proposals import confidence_sink
 
 drafts_chain = ScopedValue[bool]()
 """Whether a chain is being drafted, or captured, of which SGLang keeps only the tokens."""
-omits_links = ScopedValue[bool]()
-"""Whether neither links nor a mask of the chains being drafted are read."""
 
 
 def continue_chain(
@@ -40,31 +37,6 @@ def continue_chain(
 def contiguous_slots(slots: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """AFTER ``per_step_draft_out_cache_loc``: contiguous KV slots of each step, as copies of them would be."""
     return slots.contiguous()
-
-
-def build_chain(
-    original: Callable[..., Any],
-    bonus_tokens: torch.Tensor,
-    parent_list: Any,
-    top_scores_index: Any,
-    draft_tokens: torch.Tensor,
-    seq_lens: torch.Tensor,
-    *args: Any,
-    **kwargs: Any,
-) -> tuple[Any, ...]:
-    """AROUND ``build_tree_kernel_efficient``: only tokens and positions of a chain, if `omits_links`.
-
-    Returns:
-        Mask, positions ``[bs * N]``, three links, and tokens ``[bs * N]``; mask and links are None.
-    """
-    if not omits_links.value or bonus_tokens.dtype != torch.int64:
-        arguments = parent_list, top_scores_index, draft_tokens, seq_lens
-        found: tuple[Any, ...] = original(bonus_tokens, *arguments, *args, **kwargs)
-        return found
-    rows = draft_tokens.shape[0] * (draft_tokens.shape[1] + 1)
-    tokens, positions = draft_tokens.new_empty(rows), draft_tokens.new_empty(rows)
-    chain_rows(bonus_tokens, draft_tokens, seq_lens, tokens, positions)
-    return None, positions, None, None, None, tokens
 
 
 def argmax_with_confidence(

@@ -10,10 +10,10 @@ from sglang.srt.utils import is_cuda
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
 from tessera_patches.core.changes import Mixin, Tap
-from tessera_patches.engine.attention import backend_of, extend_backend
+from tessera_patches.engine.attention import extend_backend
 from tessera_patches.engine.batches import all_greedy, speculative_input
 from tessera_patches.engine.options import OWN_WIDTHS, with_draft_tokens
-from tessera_patches.tilespec.draft.chains import drafts_chain, omits_links
+from tessera_patches.tilespec.draft.chains import drafts_chain
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens, LastRowsExtend
 from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink, samples_drafts
 from tessera_patches.tilespec.draft.trees import tree_scores
@@ -65,13 +65,6 @@ class ChainDraftWorker(FirstTokens, AdaptiveDraftWorker, RejectionSampledDrafts,
             self._constants[self.speculative_num_steps] = made
         constants = self._constants[self.speculative_num_steps]
         self._topk1_parents_prealloc, self._topk1_score_indices_prealloc = constants
-
-    def draft(self, batch: Any, **kwargs: Any) -> Any:
-        """Also omits links and mask where neither is read."""
-        backend = backend_of(self.target_worker.model_runner)
-        needs_none = getattr(backend, "reads_no_mask", False) and not batch.has_grammar  # grammars follow links
-        with omits_links.set(needs_none):
-            return super().draft(batch, **kwargs)
 
     def draft_forward(self, forward_batch: Any) -> Any:
         """All forwards of a draft. The confidence of the first token comes with the batch."""

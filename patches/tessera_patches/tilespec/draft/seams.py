@@ -8,7 +8,6 @@ from tessera_patches.core.places import (
     RUNNER,
     SERVER_ARGS,
     SPECULATIVE,
-    VERIFY_INPUT,
     WORKERS,
 )
 from tessera_patches.core.seam import Guard, Hook, Seam
@@ -34,18 +33,6 @@ SEAMS = (
         remove_when="SGLang does so for draft models with a map of tokens, and for sampled drafts.",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
         relied=(f"{SPECULATIVE}.spec_utils._select_top_k_tokens_later",),
-    ),
-    Seam(
-        target=f"{SPECULATIVE}.eagle_utils.build_tree_kernel_efficient",
-        hook=Hook.AROUND,
-        feature="tilespec",
-        handler="tessera_patches.tilespec.draft.chains:build_chain",
-        why="Lays out a chain with one kernel, instead of a tree, its links and its mask.",
-        remove_when="SGLang builds no trees for chains.",
-        callers=(f"{SPECULATIVE}.eagle_worker_common.build_eagle_verify_input",),
-        relied=(VERIFY_INPUT,),
-        versions="<0.5.22",
-        differs="Later a chain whose mask nobody reads is laid out with one kernel.",
     ),
     Seam(
         target=f"{SPECULATIVE}.eagle_utils.per_step_draft_out_cache_loc",

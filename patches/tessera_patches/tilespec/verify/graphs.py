@@ -22,7 +22,6 @@ from tessera_patches.engine.attention import (
     with_graphs,
 )
 from tessera_patches.engine.model import has_mrope
-from tessera_patches.tilespec.attention.flash import fuse_verify
 from tessera_patches.tilespec.attention.triton import can_be_ragged, make_ragged
 
 logger = logging.getLogger(__name__)
@@ -103,7 +102,6 @@ def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
         return None
     backend = new_backend(model_runner)
     make_ragged(backend)
-    fuse_verify(backend)
     return RaggedGraphs(model_runner, backend, shape)
 
 
