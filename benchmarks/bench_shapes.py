@@ -1,11 +1,12 @@
 r"""Models of the shapes that people serve, with dummy weights: what embeddings on every request cost beside plain ones.
 
 Two servers, stock and ours, share one GPU, with SGLang's defaults but for memory. Each shape has its published sizes;
-some have fewer layers, so that two fit. Before the loads, embeddings are looked at: their length, and that they are
-finite. Loads are mixed traffic as in `bench_steady.py`, or waves of equal requests as in `bench_embeddings.py`: batches
-of waves are the same on both servers, and their ratios spread by 1 %, not by 10. One JSON line for each start and load:
-our throughput with an embedding on every request, relative to the stock server's without, median and standard error of
-the rounds, both servers' tokens per second, and the row store's bytes over the KV cache's.
+some have fewer layers, so that two fit. Before the loads, embeddings are checked: prompts under load have those that
+they have while the server is idle, and no other's. Loads are mixed traffic as in `bench_steady.py`, or waves of equal
+requests as in `bench_embeddings.py`: batches of waves are the same on both servers, and their ratios spread by 1 %, not
+by 10. One JSON line for each start and load: our throughput with an embedding on every request, relative to the stock
+server's without, median and standard error of the rounds, both servers' tokens per second, and the row store's bytes
+over the KV cache's.
 
   python benchmarks/bench_shapes.py qwen3-8b gemma-3-12b --out shapes.jsonl --loads 64-2048/64-192/32 256/128/32
 
@@ -23,6 +24,8 @@ import shutil
 import signal
 import statistics
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -31,7 +34,7 @@ import numpy as np
 
 from bench_steady import EMBED, Mix, Replayed, lengths_of, mix_of, replay_mix
 from frozen import freeze
-from load import Load, Measured, load_of, take_turns, turns, warm_up
+from load import Load, Measured, load_of, run, take_turns, turns, warm_up
 from provenance import note, provenance, tell
 from rig import Fleet, new_server
 from tessera_testing.generate import fresh_prompt
@@ -42,6 +45,9 @@ SERVER = (
     *("--mem-fraction-static", "0.9", "--max-total-tokens", "65536"),
 )
 FOLDER = Path("/tmp/shapes")  # noqa: S108 - a borrowed machine
+CANARIES = 24
+BESIDE = Load(256, 128, 32, seconds=1.0)
+"""What is sent beside them: one wave."""
 CASES: dict[str, dict[str, Any]] = {"stock": {}, "ours": EMBED}
 
 
@@ -140,24 +146,38 @@ def write(folder: Path, name: str) -> Path:
     return folder
 
 
-def embeddings_of(url: str, hidden: int) -> dict[str, Any]:
-    """What two prompts' embeddings look like, and how near a cached one is to itself.
+def embedding_of(url: str, hidden: int, prompt: list[int]) -> Any:
+    """The embedding of a prompt and four tokens behind it, of length 1.
 
     Raises:
-        SystemExit: one is missing, or of another length, not finite, or zero.
+        SystemExit: it is missing, or of another length, not finite, or zero.
     """
+    body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}}
+    answer = httpx.post(f"{url}/generate", json={**body, "return_embedding": True}, timeout=300).raise_for_status()
+    vector = np.array(answer.json()["meta_info"]["embedding"], np.float64)
+    if vector.shape != (hidden,) or not np.isfinite(vector).all() or not vector.any():
+        raise SystemExit(f"no embedding of {hidden} finite numbers: {vector}")
+    return vector / np.linalg.norm(vector)
 
-    def ask(prompt: list[int]) -> Any:
-        body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}}
-        answer = httpx.post(f"{url}/generate", json={**body, "return_embedding": True}, timeout=300).raise_for_status()
-        vector = np.array(answer.json()["meta_info"]["embedding"], np.float64)
-        if vector.shape != (hidden,) or not np.isfinite(vector).all() or not vector.any():
-            raise SystemExit(f"no embedding of {hidden} finite numbers: {vector}")
-        return vector / np.linalg.norm(vector)
 
-    first, other = fresh_prompt("shapes", 300, seed=1), fresh_prompt("shapes", 900, seed=2)
-    cold, apart, cached = ask(first), ask(other), ask(first)
-    return {"cosine_cached": round(float(cold @ cached), 6), "cosine_of_another": round(float(cold @ apart), 6)}
+def check_embeddings(url: str, hidden: int) -> dict[str, float]:
+    """Cosines of prompts' embeddings while the server is idle with those from its cache, and with those under load."""
+    ask = partial(embedding_of, url, hidden)
+    prompts = [fresh_prompt("shapes", 200 + 37 * seed, seed=seed) for seed in range(CANARIES)]
+    alone = np.stack([ask(prompt) for prompt in prompts])
+    cached = ask(prompts[0])
+    httpx.post(f"{url}/flush_cache", timeout=60).raise_for_status()
+    with ThreadPoolExecutor(CANARIES // 2 + 1) as threads:
+        load = threads.submit(run, url, BESIDE, EMBED, 7)
+        under_load = np.stack([ask(prompts[0]), *threads.map(ask, prompts[1:])])
+        load.result()
+    cosines = under_load @ alone.T
+    own, others = np.diag(cosines), cosines - 2 * np.eye(CANARIES)
+    return {
+        "cosine_cached": round(float(alone[0] @ cached), 6),
+        "cosine_under_load_least": round(float(own.min()), 6),
+        "cosine_of_another_greatest": round(float(others.max()), 6),
+    }
 
 
 def row_store(url: str) -> dict[str, Any]:
@@ -169,7 +189,7 @@ def row_store(url: str) -> dict[str, Any]:
 
 
 def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) -> None:
-    """Start both servers, look at the embeddings, replay each load; a line for each."""
+    """Start both servers, check embeddings, replay each load; a line for each."""
     folder = write(FOLDER / name, name)
     hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
     logs: Path = options.out.parent / "shapes-logs"
@@ -182,7 +202,7 @@ def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) ->
         for server in servers.values():
             server.wait_ready(options.start_seconds)
         urls = {case: server.url for case, server in servers.items()}
-        about = {"shape": name, "start": number} | embeddings_of(urls["ours"], hidden) | row_store(urls["ours"])
+        about = {"shape": name, "start": number} | check_embeddings(urls["ours"], hidden) | row_store(urls["ours"])
         tell(about, out)
         with (FOLDER / "turn").open("w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
