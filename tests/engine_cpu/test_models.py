@@ -28,6 +28,7 @@ from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import generate
 from tessera_testing.injected import ask, override, prompt_of, replaced, rows_of, vectors_of
 from tessera_testing.librarys import build_proofs_base64
+from tessera_testing.own_logprobs import OwnLogprobs
 from tessera_testing.pool import MakeServer, ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.refusal import Refusal
@@ -62,6 +63,7 @@ class Model:
     Attributes:
         worst: the largest relative error of rows, by what was tried.
         rounding: on a GPU, Hugging Face's own in bfloat16.
+        own: SGLang's own log-probabilities, where rows are judged by them.
     """
 
     def __init__(self, name: str, server: Server, hf: HuggingFace) -> None:
@@ -70,11 +72,14 @@ class Model:
         self.worst: dict[str, float] = {}
         self.rounded = HuggingFace(hf.model, bfloat16=True) if gpu_present() else None
         self.rounding = 0.0
+        dtype = torch.bfloat16 if gpu_present() else torch.float32
+        self.own = OwnLogprobs(hf.model, dtype) if self.architecture.judged_by_logprobs else None
 
     def remark(self) -> str:
         """What the table says beside its error."""
         on_a_gpu = f"on a GPU in bfloat16, where Hugging Face's own error is {self.rounding:.0e}"
-        return "; ".join(filter(None, [on_a_gpu if self.rounded is not None else "", self.architecture.remark]))
+        own = self.own.remark() if self.own is not None else ""
+        return "; ".join(filter(None, [on_a_gpu if self.rounded is not None else "", own, self.architecture.remark]))
 
     def edit(self, places: Sequence[int] = (), vectors: Any = ()) -> Callable[[torch.Tensor], torch.Tensor]:
         """What the reference makes of its embeddings."""
@@ -85,8 +90,13 @@ class Model:
 
         return edited
 
+    def ask(self, prompt: Any, overrides: Any = None, computed_from: int = 0, **fields: Any) -> Any:
+        """A greedy answer with all rows, of which those before ``computed_from`` may be cached."""
+        own = OwnLogprobs.fields(computed_from) if self.own is not None else {}
+        return ask(self.server, prompt, overrides, **own, **fields)
+
     def check(self, what: str, prompt: list[int], answer: Any, places: Sequence[int] = (), vectors: Any = ()) -> None:
-        """Every row is the reference's."""
+        """Every row is the reference's, or what SGLang itself goes on with."""
         ids, edit = [*prompt, *answer["output_ids"][:-1]], self.edit(places, vectors)
         expected = self.hf.edited(ids, edit)
         found = rows_of(answer)
@@ -96,6 +106,9 @@ class Model:
         if self.rounded is not None:
             rounding = relative_error(self.rounded.edited(ids, edit), expected)
             self.rounding, allowed = max(rounding, self.rounding), max(allowed, BFLOAT16_ERROR * rounding)
+        if self.own is not None:
+            self.own.check(what, ids, answer, expected, min(places, default=len(ids)))
+            return
         rows = [place for place, row in enumerate(found) if relative_error(row, expected[place]) > allowed]
         assert error <= allowed, f"{what}: rows are off by {error:.1e}, not {allowed:.1e}; more than that: {rows}"
 
@@ -140,19 +153,20 @@ def test_rows_vectors_and_fingerprints(model: Model, table: dict[str, Any]) -> N
     """Rows are the reference's, however they were computed; fingerprints are the library's and tell prompts apart."""
     prompt, places, vectors = prompt_of(60, seed=50), [20, 21, 40], vectors_of(3, 1)
     if model.architecture.takes_vectors:  # what it computes at plain ids is cached for all
-        model.check("injection", prompt, ask(model.server, prompt, override(places, vectors)), places, vectors)
+        model.check("injection", prompt, model.ask(prompt, override(places, vectors)), places, vectors)
     else:
-        model.check("cold", prompt[:20], ask(model.server, prompt[:20], max_new_tokens=1))
+        model.check("cold", prompt[:20], model.ask(prompt[:20], max_new_tokens=1))
     for what, cached in (("chunked", 20), ("cached", 59)):
-        answer = ask(model.server, prompt, max_new_tokens=8)
         kept = {cached, 0} if model.architecture.windows_apart and what == "chunked" else {cached}
+        answer = model.ask(prompt, computed_from=min(kept), max_new_tokens=8)
         assert model.architecture.keeps_state or answer["meta_info"]["cached_tokens"] in kept
         model.check(what, prompt, answer)
     several = [prompt_of(length, seed=length) for length in (5, 17, 33, 90)]
     with ThreadPoolExecutor(4) as threads:
-        for own, other in zip(several, threads.map(lambda ids: ask(model.server, ids), several), strict=True):
+        for own, other in zip(several, threads.map(model.ask, several), strict=True):
             model.check("batched", own, other)
-    for other in ask(model.server, several[0], sampling_params={"n": 3, "max_new_tokens": 4, "temperature": 0}):
+    sampling = {"n": 3, "max_new_tokens": 4, "temperature": 0}
+    for other in model.ask(several[0], computed_from=4, sampling_params=sampling):
         model.check("n = 3", several[0], other)
     if model.architecture.keeps_state:
         check_kept_states(model)
@@ -164,7 +178,9 @@ def test_rows_vectors_and_fingerprints(model: Model, table: dict[str, Any]) -> N
     assert verdicts(model.server, claim, {**claim, "input_ids": several[3][:60]}) == ["pass", "fail"]
     tried = {"sglang": version("sglang"), "date": datetime.now(UTC).date().isoformat()}
     table[model.name] = {"errors": model.worst, "remark": model.remark(), **tried}
-    expected = torch.from_numpy(model.hf.edited([*prompt, *answer["output_ids"][:-1]], model.edit())).bfloat16()
+    ids = [*prompt, *answer["output_ids"][:-1]]
+    rows = model.hf.edited(ids, model.edit()) if model.own is None else rows_of(answer)
+    expected = torch.from_numpy(rows).bfloat16()
     theirs = {**claim, "fingerprints": build_proofs_base64([expected[:60], *expected[60:]], 32, 128)}
     other = {**theirs, "fingerprints": build_proofs_base64([expected[:60] / 4, *expected[60:] / 4], 32, 128)}
     assert verdicts(model.server, theirs, other) == ["pass", "fail"]

@@ -1,4 +1,4 @@
-"""Adapters (LoRA) of the tiny model, made when a test runs, and the reference of the model with one."""
+"""Adapters (LoRA) of the tiny models, made when a test runs, and the reference of a model with one."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from safetensors.torch import load_file, save_file
 from tessera_testing.reference import HuggingFace
 from tessera_testing.tiny import TINY
 
-LAYERS, H, RANK = 4, 256, 4
-WIDTHS = {"q_proj": 256, "k_proj": 128, "v_proj": 128}
-"""What an adapter changes, and how wide each comes out; SGLang wants all three of them."""
-_NAME = "base_model.model.model.layers.{}.self_attn.{}.lora_{}.weight"
+RANK = 4
+ATTENTION = ("q_proj", "k_proj", "v_proj")
+"""What an adapter changes; SGLang wants all three of them."""
+EXPERTS = ("gate_proj", "up_proj", "down_proj")
+"""The same of every expert."""
+_NAME = "base_model.model.{}.lora_{}.weight"
 _FILE = "adapter_model.safetensors"
+_MODEL = "model.safetensors"
 
 
-def make(folder: Path, seed: int) -> Path:
-    """Write a random adapter of the attention, in PEFT's form, and return its folder."""
+def make(folder: Path, seed: int, model: Path = TINY, parts: tuple[str, ...] = ATTENTION) -> Path:
+    """Write a random adapter of these layers, in PEFT's form, and return its folder."""
     random = torch.Generator().manual_seed(seed)
     weights = {}
-    for i in range(LAYERS):
-        for name, width in WIDTHS.items():
-            weights[_NAME.format(i, name, "A")] = torch.randn(RANK, H, generator=random) / 16
-            weights[_NAME.format(i, name, "B")] = torch.randn(width, RANK, generator=random) / 16
+    for name, weight in load_file(model / _MODEL).items():
+        layer = name.removesuffix(".weight")
+        if layer.endswith(parts):
+            to, of = weight.shape
+            weights[_NAME.format(layer, "A")] = torch.randn(RANK, of, generator=random) / 16
+            weights[_NAME.format(layer, "B")] = torch.randn(to, RANK, generator=random) / 16
     save_file(weights, folder / _FILE)
-    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": list(WIDTHS), "bias": "none"}
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": list(parts), "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     return folder
 
 
-def merged(adapter: Path, folder: Path) -> HuggingFace:
-    """The reference of the tiny model with an adapter in its weights, which are written to ``folder``."""
-    shutil.copytree(TINY, folder, dirs_exist_ok=True)
-    lora, weights = load_file(adapter / _FILE), load_file(TINY / "model.safetensors")
-    for i in range(LAYERS):
-        for name in WIDTHS:
-            change = lora[_NAME.format(i, name, "B")] @ lora[_NAME.format(i, name, "A")]
-            own = f"model.layers.{i}.self_attn.{name}.weight"
-            weights[own] = weights[own].float() + change
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+def merged(adapter: Path, folder: Path, model: Path = TINY) -> HuggingFace:
+    """The reference of a model with an adapter in its weights, which are written to ``folder``."""
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    lora, weights = load_file(adapter / _FILE), load_file(model / _MODEL)
+    for name, weight in weights.items():
+        a, b = (_NAME.format(name.removesuffix(".weight"), which) for which in "AB")
+        if a in lora:
+            weights[name] = weight.float() + lora[b] @ lora[a]
+    save_file(weights, folder / _MODEL, metadata={"format": "pt"})
     return HuggingFace(folder)

@@ -1,0 +1,91 @@
+"""Rows judged by the log-probabilities that SGLang itself reports: of models that it computes in its own way.
+
+A row is right if the model's head makes of it what the server says of the next token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from tessera_testing.injected import rows_of
+from tessera_testing.reference import Vector
+
+TOKENS = list(range(0, 1024, 16))
+"""Of these each row's log-probabilities are asked: 64 numbers, which no other row has."""
+ROUNDING = {torch.bfloat16: 2**-6, torch.float32: 2**-18}
+"""How far one may be from that of its row, in parts of the row's largest logit. SGLang rounds each logit to bfloat16,
+by 2^-8 of it at most: the token's own, and the others, whose sum moves no further than the largest. Twice that, as a
+GPU may sum a logit in two parts and round both. In float32 it is the sums that are rounded."""
+APART = 10
+"""How many times as far those of the rows one place further are at least."""
+
+
+class OwnLogprobs:
+    """A server's log-probabilities, of which those before cached rows are remembered from when they were computed.
+
+    Attributes:
+        worst: how far one was from that of its row, at most.
+        deviation: how far one was from that of the reference's row, at most.
+    """
+
+    def __init__(self, reference: Path, dtype: torch.dtype) -> None:
+        head = load_file(reference / "model.safetensors")["lm_head.weight"]
+        self._exact, self._head = head.double().numpy(), head.to(dtype).double().numpy()
+        self._rounding = ROUNDING[dtype]
+        self._known: dict[tuple[int, ...], list[float]] = {}
+        self.worst = self.deviation = 0.0
+
+    @staticmethod
+    def fields(start: int) -> dict[str, Any]:
+        """What a request asks for. SGLang computes the prompt from ``start`` on, and takes no more from its cache."""
+        return {"return_logprob": True, "logprob_start_len": start, "token_ids_logprob": TOKENS}
+
+    def check(self, what: str, ids: Sequence[int], answer: Any, expected: Vector, alone: int) -> None:
+        """Every row gives what the server reported when it computed it.
+
+        Args:
+            what: for the message.
+            ids: the prompt's, and those of generated tokens that have a row.
+            answer: to a request with `fields`.
+            expected: the reference's rows.
+            alone: so many rows depend on ids alone, and may be cached.
+        """
+        reported, rows = self._reported(ids, answer["meta_info"], alone), rows_of(answer).astype(np.float64)
+        allowed = self._rounding * np.abs(rows @ self._head.T).max(1)
+        off = np.abs(_logprobs(rows, self._head) - reported).max(1)
+        self.worst = max(self.worst, float(off.max()))
+        self.deviation = max(self.deviation, float(np.abs(_logprobs(expected, self._exact) - reported).max()))
+        wrong = np.flatnonzero(off > allowed).tolist()
+        assert wrong == [], f"{what}: log-probabilities are off by {off.max():.1e} from those of these rows: {wrong}"
+        others = np.abs(_logprobs(np.roll(rows, 1, 0), self._head) - reported).max(1)
+        assert (others / allowed).max() > APART, f"{what}: no log-probability tells a row from the one before it"
+
+    def remark(self) -> str:
+        """What the table says of both."""
+        return (
+            f"SGLang's own log-probabilities are off from transformers' by {self.deviation:.1g}, and are those of the "
+            f"rows within {self.worst:.0e}"
+        )
+
+    def _reported(self, ids: Sequence[int], meta: Any, alone: int) -> Vector:
+        """After each of the ids ``[n, len(TOKENS)]``."""
+        # The prompt's begin with one of the first token, which nothing comes before.
+        places = [*meta["input_token_ids_logprobs"][1:], *meta["output_token_ids_logprobs"]]
+        assert all([token for _, token, *_ in place] == TOKENS for place in places)
+        start = len(ids) - len(places)
+        found = [self._known[tuple(ids[: row + 1])] for row in range(start)]
+        found += [[value for value, *_ in place] for place in places]
+        self._known |= {tuple(ids[: row + 1]): found[row] for row in range(start, alone)}
+        return np.array(found)
+
+
+def _logprobs(rows: Vector, head: Vector) -> Vector:
+    scores = rows @ head.T
+    found: Vector = (scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))[:, TOKENS]
+    return found
