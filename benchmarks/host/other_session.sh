@@ -210,6 +210,7 @@ suites() {
   suite embeddings-triton tests/gpu/test_embeddings.py -k triton
   suite fingerprints tests/gpu/test_toploc.py -k "exact or largest"
   suite injection tests/gpu/test_injection.py
+  suite injection-lora tests/gpu/test_injection_lora.py
   suite fa3-chain tests/gpu/test_speculative.py -k "fa3 and not tree"
   suite fa3-tree tests/gpu/test_speculative.py -k "fa3 and tree"
   suite fa3-eagle "$dice[fa3-bfloat16-eagle]"
