@@ -1,6 +1,6 @@
 r"""What happens with each option that Tessera refuses, if it does not refuse it: the proof of each line of the tables.
 
-For each trial the stock server starts with the option and answers one request; then ours, with the feature on and
+For each trial the stock server starts with the option and answers 65 requests; then ours, with the feature on and
 nothing refused by name, answers 60 canaries, and makes and verifies fingerprints. One JSON line for each: what the
 stock server said where it does not serve, how our start ended, or how many vectors were wrong. Both ranks of what needs
 two GPUs share one where there is one.
@@ -18,7 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,13 +44,16 @@ FEATURES = {
     "tilespec": ("--enable-return-hidden-states", "--tile-spec"),
 }
 EAGLE = drafting("EAGLE", chain(3))
+TOO_MANY_NODES = (
+    *("--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8"),
+)
 HOST = ("--enable-hierarchical-cache", "--hicache-ratio", "8", "--max-total-tokens", "700")
 DP = (*TWO_RANKS, "--enable-dp-attention", "--dp-size", "2")
 GPU = ("--dtype", "bfloat16", "--attention-backend", "triton", *SMALL, "--mem-fraction-static", "0.9")
 NGRAM = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4")
 SERVES = "serves"
 STATES = ("--max-mamba-cache-size", "128", "--max-running-requests", "16")
-COSINE = {"Qwen3-Next": 0.99}
+COSINE = {"Qwen3-Next": 0.99, "Qwen3.5": 0.99}
 """The least that is right on a GPU, in bfloat16; of other models 0.999. Without a GPU all is float32: 0.99999."""
 _ANSWER_SECONDS = 60.0
 _LOG_LINES = 400
@@ -67,6 +70,8 @@ class Trial:
         features: whose tables have it.
         model: "dense", "experts", or an architecture of the tests.
         gpus: how many it needs.
+        env: environment of both servers.
+        temperature: of the canaries.
     """
 
     option: str
@@ -74,6 +79,8 @@ class Trial:
     features: tuple[str, ...] = ("rows",)
     model: str = "dense"
     gpus: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    temperature: float = 0
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -88,16 +95,19 @@ def _beside_state() -> list[Trial]:
         "--pp-size": ("--pp-size", "2"),
         "--enable-dp-attention": DP,
         "--enable-streaming-session": ("--enable-streaming-session",),
-        "--enable-linear-replayssm": ("--enable-linear-replayssm", "--mamba-radix-cache-strategy", "no_buffer"),
+        "--enable-linear-replayssm": (
+            *("--enable-linear-replayssm", "--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-schedule"),
+        ),
         "--enable-linear-replayssm-spec": ("--enable-linear-replayssm-spec", *NGRAM),
         "--enable-int8-mamba-checkpoint": ("--enable-int8-mamba-checkpoint",),
         "--enable-mamba-cache-stochastic-rounding": (
             *("--enable-mamba-cache-stochastic-rounding", "--mamba-ssm-dtype", "float16"),
+            *("--mamba-backend", "flashinfer"),
         ),
     }
-    two = {"--pp-size", "--enable-dp-attention"}
+    two, stages = {"--pp-size", "--enable-dp-attention"}, {"--pp-size": "Qwen3.5"}  # Qwen3-Next has one stage alone
     return [
-        Trial(f"{name} beside state", (*given, *STATES), model="Qwen3-Next", gpus=1 + (name in two))
+        Trial(f"{name} beside state", (*given, *STATES), model=stages.get(name, "Qwen3-Next"), gpus=1 + (name in two))
         for name, given in options.items()
     ]
 
@@ -106,7 +116,9 @@ ALL = ("rows", "inject", "tilespec")
 BOTH = ("rows", "inject")
 PREFILL = ("--disaggregation-transfer-backend", "fake")
 EXPERTS = (*TWO_RANKS, "--ep-size", "2", "--moe-a2a-backend")
-CP = (*TWO_RANKS, "--attn-cp-size", "2")
+FA3 = ("--attention-backend", "fa3")
+CP = (*TWO_RANKS, "--attn-cp-size", "2", *FA3)
+STAGES_AND_DRAFTS = {"SGLANG_ENABLE_PP_SPEC": "1"}
 TRIALS = [
     Trial("--hicache-storage-backend", (*HOST, "--hicache-storage-backend", "file"), BOTH),
     Trial("--enable-lmcache", None, BOTH),
@@ -114,24 +126,32 @@ TRIALS = [
     Trial("--enable-hisparse", None, ("rows", "tilespec")),
     Trial("--disaggregation-mode", ("--disaggregation-mode", "prefill", *PREFILL), ALL),
     Trial("--disaggregation-mode decode", ("--disaggregation-mode", "decode", *PREFILL), ALL),
-    Trial("--encoder-only", None, BOTH),
-    Trial("--pp-size with --speculative-algorithm", ("--pp-size", "2", *EAGLE), gpus=2),
+    Trial("--encoder-only", None, BOTH, "Qwen3-VL"),
+    Trial(
+        "--pp-size with --speculative-algorithm",
+        ("--pp-size", "2", *EAGLE),
+        model="Qwen3",
+        gpus=2,
+        env=STAGES_AND_DRAFTS,
+    ),
     Trial("--pp-size", ("--pp-size", "2"), ("inject",), "Qwen3", 2),
-    Trial("--pp-size above 1", ("--pp-size", "2"), ("tilespec",), gpus=2),
-    Trial("--enable-dp-attention with --speculative-algorithm", (*DP, *EAGLE), gpus=2),
-    Trial("--enable-dp-attention", DP, ("tilespec",), gpus=2),
+    Trial("--pp-size above 1", ("--pp-size", "2"), ("tilespec",), "Qwen3", 2, STAGES_AND_DRAFTS),
+    Trial("--enable-dp-attention with --speculative-algorithm", (*DP, *EAGLE), model="experts", gpus=2),
+    Trial("--enable-dp-attention", DP, ("tilespec",), "experts", 2),
     Trial("--enable-hierarchical-cache with --speculative-algorithm", (*HOST, *EAGLE), BOTH),
-    Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), ALL, gpus=2),
-    Trial("--attn-cp-size", CP, ALL, gpus=2),
-    Trial("--enable-prefill-cp", (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag"), BOTH, gpus=2),
-    Trial("--enable-two-batch-overlap", ("--enable-two-batch-overlap", *DP), ALL, "experts", 2),
-    Trial("--enable-pdmux", ("--enable-pdmux", "--chunked-prefill-size", "-1", "--disable-overlap-schedule"), ALL),
+    Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), BOTH, gpus=2),
+    Trial("--dcp-size above 1", (*TWO_RANKS, "--dcp-size", "2", *FA3), ("tilespec",), gpus=2),
+    Trial("--attn-cp-size", CP, ALL, "Qwen3", 2),
+    Trial("--enable-prefill-cp", (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag"), BOTH, "Qwen3", 2),
+    Trial("--enable-two-batch-overlap", ("--enable-two-batch-overlap", *DP), ALL, "DeepSeek-V3", 2),
+    Trial(
+        "--enable-pdmux", ("--enable-pdmux", "--chunked-prefill-size", "-1", "--disable-overlap-schedule", *FA3), ALL
+    ),
     Trial("--dllm-algorithm", ("--dllm-algorithm", "LowConfidence"), BOTH),
     *(
         Trial(f"--speculative-algorithm {name}", ("--speculative-algorithm", name))
         for name in ("DFLASH", "DSPARK", "UNO")
     ),
-    Trial("--speculative-algorithm NGRAM", NGRAM, ("inject",)),
     Trial("--enable-multi-layer-eagle", ("--enable-multi-layer-eagle", *EAGLE), ("rows", "tilespec")),
     Trial("--is-embedding", None, BOTH),
     Trial("--enable-unified-memory", None, ("rows", "tilespec"), "Qwen3-Next"),
@@ -139,11 +159,30 @@ TRIALS = [
     Trial("--prefill-only-disable-kv-cache"),
     *(
         Trial(f"--moe-a2a-backend {name}", (*EXPERTS, name), ALL, "experts", 2)
-        for name in ("deepep", "mooncake", "nixl", "mori", "megamoe", "deepep_v2", "flashinfer_megamoe")
+        for name in ("mooncake", "nixl", "megamoe", "deepep_v2", "flashinfer_megamoe")
     ),
-    *(
-        Trial(f"--moe-a2a-backend {name}", (*EXPERTS, name, *DP[len(TWO_RANKS) :]), ALL, "experts", 2)
-        for name in ("flashinfer", "pplx")
+    Trial(
+        "--moe-a2a-backend deepep",
+        (*EXPERTS, "deepep", "--deepep-mode", "normal"),
+        ALL,
+        "Qwen3-MoE",
+        2,
+        {"EP_SUPPRESS_NCCL_CHECK": "1", "SGL_DG_USE_NVRTC": "1"},
+    ),
+    Trial("--moe-a2a-backend mori", (*EXPERTS, "mori", "--chunked-prefill-size", "2048"), ALL, "experts", 2),
+    Trial(
+        "--moe-a2a-backend pplx",
+        (*EXPERTS, "pplx", *DP[len(TWO_RANKS) :], "--chunked-prefill-size", "128"),
+        ALL,
+        "experts",
+        2,
+    ),
+    Trial(
+        "--moe-a2a-backend flashinfer",
+        (*EXPERTS, "flashinfer", *DP[len(TWO_RANKS) :], "--moe-runner-backend", "flashinfer_cutlass"),
+        ALL,
+        "Qwen3-MoE",
+        2,
     ),
     Trial(
         "--speculative-moe-a2a-backend",
@@ -170,18 +209,22 @@ TRIALS = [
     ),
     Trial("nothing beside state", STATES, model="Qwen3-Next"),  # what is refused is compared with this
     *_beside_state(),
-    Trial("--enable-attn-tp-input-scattered", ("--enable-attn-tp-input-scattered", *TWO_RANKS), ("inject",), gpus=2),
+    Trial(
+        "--enable-attn-tp-input-scattered",
+        ("--enable-attn-tp-input-scattered", *TWO_RANKS),
+        ("inject",),
+        "DeepSeek-V3",  # others never scatter
+        2,
+    ),
+    Trial("--speculative-num-draft-tokens", drafting("EAGLE", TOO_MANY_NODES), ("tilespec",)),
     Trial("--speculative-adaptive", None, ("tilespec",)),
     Trial("--enable-deterministic-inference", None, ("tilespec",)),
     Trial("--enable-custom-logit-processor", None, ("tilespec",)),
     Trial("--enable-lora", ("--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "q_proj"), ("tilespec",)),
     Trial("--disable-cuda-graph-padding", None, ("tilespec",)),
-    Trial("--debug-cuda-graph", None, ("tilespec",)),
+    Trial("--debug-cuda-graph", ("--debug-cuda-graph", "--cuda-graph-backend-decode=breakable"), ("tilespec",)),
     Trial("--boundary-reduction", ("--boundary-reduction", "rs", *DP), ("rows",), "experts", 2),
-    Trial("--speculative-boundary-reduction", ("--speculative-boundary-reduction", "rs", *DP), ("rows",), "experts", 2),
-    Trial(
-        "--enable-paged-experts", ("--enable-paged-experts", "--paged-experts-num-resident", "4"), ("rows",), "experts"
-    ),
+    Trial("--enable-paged-experts", ("--enable-paged-experts", "--paged-experts-num-resident", "4"), ALL, "experts"),
     Trial("--enable-nvidia-megakernel"),
     Trial("--enable-amd-monokernel"),
     Trial(
@@ -191,16 +234,23 @@ TRIALS = [
         "experts",
         2,
     ),
-    Trial("--speculative-use-block-verification", ("--speculative-use-block-verification", *EAGLE)),
+    Trial(
+        "--speculative-use-block-verification", ("--speculative-use-block-verification", *EAGLE), ALL, temperature=0.8
+    ),
     Trial(
         "--prefill-decode-interval", ("--prefill-decode-interval", "2", "--prefill-decode-interval-min-bs", "1"), BOTH
     ),
     Trial("--enable-linker-mla-dedup"),
     Trial("--enable-encoder-swa-bounded-replay", model="Gemma 3"),
-    Trial("--enable-watermark", ("--enable-watermark", "--watermark-config", '{"key": "5", "default_enabled": true}')),
+    Trial(
+        "--enable-watermark",
+        ("--enable-watermark", "--watermark-config", '{"key": "5", "default_enabled": true}'),
+        ALL,
+        temperature=0.8,
+    ),
     Trial("--gated-launch-port", ("--gated-launch-port", "{port}")),
     Trial("--enable-http-worker-reuseport", ("--enable-http-worker-reuseport", "--tokenizer-worker-num", "2")),
-    Trial("--enable-response-store"),
+    Trial("--enable-response-store", None, ALL),
 ]
 
 
@@ -250,11 +300,23 @@ def ask_once(url: str, **asked: Any) -> str:
     return SERVES if len(found.get("output_ids", ())) == 4 else f"{answer.status_code}: {answer.text[:200]}"
 
 
-def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float) -> str:
+def ask_stock(server: Server) -> str:
+    """One request, and then many at once."""
+    if (first := ask_once(server.url)) != SERVES:
+        return first
+    with ThreadPoolExecutor(16) as threads:
+        said = list(
+            threads.map(lambda seed: ask_once(server.url, input_ids=list(range(seed, 60 + seed))), range(8, 72))
+        )
+    return max(said, key=lambda one: one != SERVES)
+
+
+def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float, temperature: float) -> str:
     """Canaries and fingerprints: "exact", or what is wrong."""
     if (first := ask_once(server.url, return_embedding=True)) != SERVES:
         return f"fails: {first}"
-    flock = canaries(60, vocabulary=1000, seed=5, injecting=0.5 if feature == "inject" else 0.0)
+    drawn = canaries(60, vocabulary=1000, seed=5, injecting=0.5 if feature == "inject" else 0.0)
+    flock = [replace(canary, temperature=temperature) for canary in drawn]
     answers = fly(server.url, flock, at_once=16)
     verdicts = judge(flock, answers, hf)
     asked = sum(canary.options is not None for canary in flock)
@@ -281,20 +343,23 @@ def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -
         if stock not in line:
             off = {"TESSERA_DISABLE": "1"} if gpu_present() else {}  # without a GPU it does not start without us
             started = Start(folder, (*options, *more), env | off, logs / f"{number}-{stock}.log", seconds)
-            line[stock] = attempt(started, lambda server: ask_once(server.url))
+            line[stock] = attempt(started, ask_stock)
         if line[stock] == SERVES:
             permitted = {"TESSERA_TEST_FAULT": f"{env['TESSERA_TEST_FAULT']} permit"}
             given = (*options, *FEATURES[feature], *more)
             started = Start(folder, given, env | permitted, logs / f"{number}-{feature}.log", seconds)
             least = COSINE.get(trial.model, 0.999) if gpu_present() else 0.99999
-            line[feature] = attempt(started, partial(ask_ours, hf=hf, feature=feature, least=least))
+            line[feature] = attempt(
+                started, partial(ask_ours, hf=hf, feature=feature, least=least, temperature=trial.temperature)
+            )
     return line
 
 
 def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options and environment of both servers of a trial."""
     options = tuple(option.replace("{port}", str(28000 + number)) for option in trial.tried)
-    env = {"PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "TESSERA_TEST_FAULT": ""}
+    path = f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    env = {"PYTHONPATH": path, "TESSERA_TEST_FAULT": "", **trial.env}
     if not gpu_present():
         if trial.model == "Qwen3-Next":  # snapshots of states need a GPU; else SGLang rounds them to bfloat16
             options = (*options, "--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-schedule")

@@ -45,10 +45,12 @@ class Canary:
     leaves_early: bool
     injected: tuple[tuple[int, int], ...] = ()
     adds: bool = False
+    temperature: float = 0
 
     def body(self) -> dict[str, Any]:
         """The body of its POST /generate."""
-        sampling = {"max_new_tokens": self.max_new_tokens, "temperature": 0, "ignore_eos": True}
+        sampling = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
+        sampling["ignore_eos"] = True
         body: dict[str, Any] = {"input_ids": list(self.prompt), "sampling_params": sampling, "stream": self.stream}
         if self.injected:
             body["input_embed_overrides"] = self._overrides()
