@@ -34,7 +34,7 @@ from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import prove_and_verify
 from tessera_testing.drafts import chain, code_and_noise, drafting
 from tessera_testing.reference import HuggingFace
-from tessera_testing.starts import SMALL, STAGES_ON_CPUS, TWO_RANKS
+from tessera_testing.starts import FLOAT32_STATES, SMALL, STAGES_ON_CPUS, STATES_ON_A_CPU, TWO_RANKS
 from tessera_testing.tiny import TINY, TINY_MOE
 
 SITE = Path(__file__).parents[1] / "tests/site"
@@ -192,6 +192,7 @@ TRIALS = [
         2,
     ),
     Trial("--nnodes", ("--nnodes", "2", "--node-rank", "0", "--dist-init-addr", "127.0.0.1:{port}"), ("tilespec",)),
+    Trial("nothing with windows", ("--enable-metrics",), model="Gemma 3"),
     Trial("--swa-prefix-tails", ("--swa-prefix-tails", "1"), model="Gemma 3"),
     Trial("--enable-decoder-swa-bounded-replay", model="Gemma 3"),
     Trial("--elastic-ep-backend", (*EXPERTS[:-1], "--elastic-ep-backend", "mooncake"), ("rows",), "experts", 2),
@@ -223,7 +224,8 @@ TRIALS = [
     Trial("--enable-lora", ("--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "q_proj"), ("tilespec",)),
     Trial("--disable-cuda-graph-padding", None, ("tilespec",)),
     Trial("--debug-cuda-graph", ("--debug-cuda-graph", "--cuda-graph-backend-decode=breakable"), ("tilespec",)),
-    Trial("--boundary-reduction", ("--boundary-reduction", "rs", *DP), ("rows",), "experts", 2),
+    Trial("--boundary-reduction", ("--boundary-reduction", "rs", *DP), BOTH, "experts", 2),
+    Trial("nothing with experts", ("--enable-metrics",), ("inject",), "experts"),
     Trial("--enable-paged-experts", ("--enable-paged-experts", "--paged-experts-num-resident", "4"), ALL, "experts"),
     Trial("--enable-nvidia-megakernel"),
     Trial("--enable-amd-monokernel"),
@@ -283,7 +285,12 @@ def why(error: ServerStartError) -> str:
     refusals = [line for line in lines if "refusing to start" in line]
     errors = [line for line in lines if re.match(r"^[\w.]*(Error|Exception|SystemExit|Interrupt)\b", line)]
     # Of a chain of exceptions the first is the cause, but for SGLang's own about a child that has ended.
-    said = refusals or [line for line in errors if "ChildProcess" not in line] or lines[-1:] or ["nothing"]
+    said = (
+        refusals
+        or [line for line in errors if not re.search("ChildProcess|Connection refused|Max retries", line)]
+        or lines[-1:]
+        or ["nothing"]
+    )
     limit = "" if error.exit_code is not None else "not ready in time; "
     return limit + said[0][:300]
 
@@ -362,8 +369,7 @@ def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str
     env = {"PYTHONPATH": path, "TESSERA_TEST_FAULT": "", **trial.env}
     if not gpu_present():
         if trial.model == "Qwen3-Next":  # snapshots of states need a GPU; else SGLang rounds them to bfloat16
-            options = (*options, "--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-schedule")
-            env["SGLANG_MAMBA_CONV_DTYPE"] = "float32"
+            options, env = (*options, *STATES_ON_A_CPU), env | FLOAT32_STATES
         return options, env | (STAGES_ON_CPUS if trial.gpus > 1 else {})
     options, gpus = (*GPU, *options), torch.cuda.device_count()
     env["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"

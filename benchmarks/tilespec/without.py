@@ -29,9 +29,8 @@ def _nothing(*_: Any) -> None:
 PARTS = {
     "extend": Part(f"{_TILESPEC}.extend.offsets.fuse_extend", _nothing),
     "query": Part(f"{_TILESPEC}.extend.last_rows.attends_in_one_layer", _nothing),
-    "cached": Part(f"{_TILESPEC}.start.launches.cache_sglang_launches", _nothing),
 }
-"""What can be left out: the offsets of draft-extends, and their single query; cached launches of SGLang's kernels."""
+"""What can be left out: the offsets of draft-extends, and their single query."""
 
 
 def register() -> None:

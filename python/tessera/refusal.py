@@ -5,7 +5,14 @@ effect (``--enable-dp-attention`` with one replica), and one that a model turns 
 """
 
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import Any, NamedTuple
+
+from packaging.specifiers import SpecifierSet
+
+BEFORE_0_5_23 = "<0.5.23"
+OLDER = "not yet tested with SGLang before 0.5.23"
+"""Why an option is refused there that later versions serve."""
 
 
 class Refusal(NamedTuple):
@@ -15,14 +22,18 @@ class Refusal(NamedTuple):
         option: as it is written on the command line.
         why: the reason, as the end of a sentence.
         applies: whether SGLang's ``ServerArgs`` have it; by default, where its field has a value that is not empty.
+        versions: of SGLang that are refused, as a specifier; "" is all.
     """
 
     option: str
     why: str
     applies: Callable[[Any], bool] | None = None
+    versions: str = ""
 
     def applies_to(self, args: Any) -> bool:
-        """Whether ``args`` have the option."""
+        """Whether ``args`` have the option, with the installed SGLang."""
+        if self.versions and not SpecifierSet(self.versions).contains(version("sglang"), prereleases=True):
+            return False
         if self.applies is None:
             return bool(getattr(args, field_of(self.option)))
         return self.applies(args)

@@ -40,11 +40,10 @@ CHANGES = {
     "truncate": Hook.OBJECT,
     "move_to_front": Hook.OBJECT,
     "before_signal": Hook.OBJECT,
-    "launch_directly": Hook.KERNEL,
 }
 """What makes changes: functions of `tessera_patches.core.changes`, and ``override`` of SGLang's options."""
 BY_HAND = {
-    *("setattr", "delattr", "__setattr__", "MethodType", "globals", "cache_launches"),
+    *("setattr", "delattr", "__setattr__", "MethodType", "globals"),
     *("getsignal", "addFilter", "setLevel", "register_forward_hook", "register_forward_pre_hook"),
 }
 """What could make some as well."""

@@ -38,17 +38,17 @@ def test_defaults_are_those_of_the_class() -> None:
 class Args:
     """Options of which two have another value."""
 
-    page_size, new_one, another, watermark_key = 2, 0, None, "secret"
+    page_size, new_one, another, uno_lora_path = 2, 0, None, "folder"
 
 
 def test_an_option_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it has a value of its own, and a feature is on."""
     args: Any = Args()
-    stock = {"page_size": 1, "new_one": None, "another": None, "watermark_key": None}
+    stock = {"page_size": 1, "new_one": None, "another": None, "uno_lora_path": None}
     monkeypatch.setattr(default_deny, "defaults", lambda _: stock)
     assert default_deny.refused(args, Settings()) == []
     assert default_deny.refused(args, Settings(rows=True, tilespec=True)) == [
-        f"--watermark-key cannot be combined with {ON}: it changes which tokens are sampled",
+        f"--uno-lora-path cannot be combined with {ON}: it computes in a way that is not yet tested",
         f"--new-one cannot be combined with {ON}: nobody has looked at what it does there",
     ]
 

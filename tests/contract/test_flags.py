@@ -164,8 +164,8 @@ def test_our_options_are_keywords(launch: Launch) -> None:
                 f"tessera: refusing to start: {GREEDILY} contradicts --speculative-use-rejection-sampling",
             ),
             (
-                [*drafting("EAGLE", chain(3)), TILE, "--enable-custom-logit-processor"],
-                f"tessera: refusing to start: --enable-custom-logit-processor cannot be combined with {TILE}: ",
+                [*drafting("EAGLE", chain(3)), TILE, "--speculative-adaptive"],
+                f"tessera: refusing to start: --speculative-adaptive cannot be combined with {TILE}: ",
             ),
         ),
     ],

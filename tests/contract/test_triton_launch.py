@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-import sglang
 import torch
 from triton import knobs
 from triton._C.libtriton import native_specialize_impl
@@ -19,13 +15,11 @@ from triton.backends.nvidia import driver
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.compiler import CompiledKernel
-from triton.runtime.jit import JITFunction, KernelInterface
+from triton.runtime.jit import KernelInterface
 
 from tessera_kernels import triton
 from tessera_kernels.triton.device.launcher import Launcher
-from tessera_patches.tilespec.start.launches import KERNELS
 
-SGLANG = Path(str(sglang.__file__)).parent
 IN_ONE = not hasattr(driver, "make_launcher")
 """Whether one launcher, of Triton 3.8, takes any kernel's arguments as a tuple."""
 
@@ -69,21 +63,6 @@ def test_triton_specializes_on_no_more_than_our_keys_have() -> None:
     assert "self.run(grid=grid,warmup=False,*args,**kwargs)" in "".join(inspect.getsource(KernelInterface).split())
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_sglangs_kernels_are_launched(kernel: str) -> None:
-    """By Triton's subscript, which the cache of launches is behind."""
-    module, _, name = kernel.rpartition(".")
-    assert isinstance(getattr(importlib.import_module(module), name), JITFunction)
-    assert [call for path in SGLANG.rglob("*.py") for call in _launches(path, name)]
-
-
-def _launches(path: Path, name: str) -> Iterator[ast.Call]:
-    text = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(text)) if f"{name}[" in text else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and ast.unparse(node.func.value) == name:
-            yield node
-
-
 def test_an_address_is_as_good_as_a_tensor() -> None:
     """Triton's launcher takes whole numbers for pointers, and None for hooks and their metadata."""
     if IN_ONE:
@@ -114,5 +93,5 @@ def test_every_kernel_has_a_launcher() -> None:
     names = [module.name for module in pkgutil.walk_packages(triton.__path__, "tessera_kernels.triton.")]
     modules = [importlib.import_module(name) for name in names]
     kernels = [kernel for module in modules for name, kernel in vars(module).items() if name.endswith("_kernel")]
-    assert len(kernels) >= 20
+    assert len(kernels) >= 15
     assert all(isinstance(kernel, Launcher) for kernel in kernels)

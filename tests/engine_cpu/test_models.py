@@ -32,7 +32,7 @@ from tessera_testing.own_logprobs import OwnLogprobs
 from tessera_testing.pool import MakeServer, ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.refusal import Refusal
-from tessera_testing.starts import SMALL
+from tessera_testing.starts import FLOAT32_STATES, SMALL, STATES_ON_A_CPU
 
 CHUNK = 64 if gpu_present() else 32
 """On a GPU, SGLang keeps states of linear attention at multiples of 64 tokens."""
@@ -41,9 +41,6 @@ ON_A_GPU = ("--dtype", "bfloat16", "--attention-backend", "triton", *SMALL)
 BFLOAT16_ERROR = 2
 """On a GPU: how many times Hugging Face's own error in bfloat16 a row's may be."""
 STATES = ("--max-mamba-cache-size", "128", "--max-running-requests", "16")
-ON_A_CPU = ("--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-schedule")
-"""For models with a state beside their KV: the only way in which SGLang keeps states without a GPU."""
-FLOAT32_STATES = {"SGLANG_MAMBA_CONV_DTYPE": "float32"}
 CACHED_ENCODES = 200
 """More of them than states."""
 BFLOAT16_ROUNDING = 1e-2 if gpu_present() else 1e-5
@@ -146,7 +143,7 @@ def options_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
     )
     if not architecture.keeps_state:
         return options, {}
-    return (*options, *STATES, *(() if gpu_present() else ON_A_CPU)), {} if gpu_present() else FLOAT32_STATES
+    return (*options, *STATES, *(() if gpu_present() else STATES_ON_A_CPU)), {} if gpu_present() else FLOAT32_STATES
 
 
 def test_rows_vectors_and_fingerprints(model: Model, table: dict[str, Any]) -> None:
@@ -228,7 +225,7 @@ def test_windows_that_leave_their_own_pool(server_pool: ServerPool, tmp_path: Pa
 @pytest.mark.skipif(gpu_present(), reason="rows are compared in float32")
 def test_states_of_many_requests(server_pool: ServerPool, tmp_path: Path) -> None:
     """There are 40 for requests and prefixes together: kept ones make room, and requests are retracted."""
-    few = ("--max-mamba-cache-size", "40", "--max-running-requests", "8", *ON_A_CPU)
+    few = ("--max-mamba-cache-size", "40", "--max-running-requests", "8", *STATES_ON_A_CPU)
     fly_canaries(server_pool, "Qwen3-Next", tmp_path, few, FLOAT32_STATES)
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tessera.launching.command import gpu_present
 from tessera.launching.server import Server
+from tessera_testing.architectures import make
 from tessera_testing.claims import claim_of, post, verdicts
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import fresh_prompt, generate
+from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
+from tessera_testing.starts import FLOAT32_STATES, STATES_ON_A_CPU
 from tessera_testing.waiting import wait_until
 
 prompt_of = partial(fresh_prompt, "streaming sessions")
@@ -28,13 +34,20 @@ ASKED: dict[str, Any] = {
 }
 
 
+@contextmanager
+def opened(server: Server) -> Iterator[str]:
+    """A session of a server."""
+    body = {"capacity_of_str_len": 1000, "streaming": True}
+    found: str = post(server, "/open_session", body).raise_for_status().json()
+    yield found
+    post(server, "/close_session", {"session_id": found}).raise_for_status()
+
+
 @pytest.fixture
 def session(strained: Server) -> Iterator[str]:
     """An open one."""
-    body = {"capacity_of_str_len": 1000, "streaming": True}
-    found: str = post(strained, "/open_session", body).raise_for_status().json()
-    yield found
-    post(strained, "/close_session", {"session_id": found}).raise_for_status()
+    with opened(strained) as found:
+        yield found
 
 
 def turn(server: Server, session: str, prompt: list[int], tokens: int = 6, **fields: Any) -> Any:
@@ -52,6 +65,22 @@ def check(hf: HuggingFace, conversation: list[int], answer: Any) -> None:
 
 def test_turns(strained: Server, session: str, hf: HuggingFace) -> None:
     """Each turn reads rows of those before it, though others ran meanwhile; each is verified."""
+    converse(strained, session, hf)
+
+
+@pytest.mark.full
+@pytest.mark.skipif(gpu_present(), reason="rows are compared in float32")
+def test_turns_beside_state(server_pool: ServerPool, tmp_path: Path) -> None:
+    """The same where a request has linear-attention state, too."""
+    served, reference = make(tmp_path, "Qwen3-Next")
+    options = ("--toploc-verification", "--enable-streaming-session", "--max-mamba-cache-size", "64", *STATES_ON_A_CPU)
+    server = server_pool.get(*options, model=served, env=FLOAT32_STATES)
+    with opened(server) as session:
+        converse(server, session, HuggingFace(reference))
+
+
+def converse(strained: Server, session: str, hf: HuggingFace) -> None:
+    """Four turns, requests of others between them, and their claims."""
     conversation: list[int] = []
     metas = []
     for number, length in enumerate((40, 9, 1, 33)):

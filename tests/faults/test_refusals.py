@@ -56,7 +56,7 @@ UNSUPPORTED = {
         ),
         {"SGLANG_SIMULATE_ACC_LEN": "2"},
         (
-            f"--speculative-adaptive {NOT_WITH} it chooses the number of steps itself",
+            f"--speculative-adaptive {NOT_WITH} --tile-spec takes its place",
             f"--enable-deterministic-inference {NOT_WITH} what is verified depends on the load",
             f"SGLANG_SIMULATE_ACC_LEN {NOT_WITH} it accepts tokens that were not verified",
             "--tile-spec-trace records one scheduler, and --dp-size above 1 starts several",
@@ -75,7 +75,7 @@ class UnsupportedModel(NamedTuple):
 
 ELSEWHERE = "a multimodal model computes its embeddings elsewhere and would ignore ours"
 STATE = "Mamba or linear-attention state"
-STATE_NOT = f"cannot be combined with {HIDDEN} where a model has {STATE}: not yet tested"
+STATE_NOT = f"cannot be combined with {HIDDEN} where a model has {STATE}: not yet tested, other than NGRAM"
 SIZED = () if absent("tilespec") else ("--tile-spec", *drafting("STANDALONE", chain(3)))
 NO_BUFFER = "--mamba-scheduler-strategy" if installed() == "0.5.17" else "--mamba-radix-cache-strategy"
 MODELS = {

@@ -62,7 +62,7 @@ def adapted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture
 def half(server_pool: ServerPool, adapted: Adapted) -> Server:
     """A float16 server with injection, rows and the adapter."""
-    lora = ("--enable-lora", "--lora-paths", f"own={adapted.adapter}", *SMALL)
+    lora = ("--enable-lora", "--lora-paths", f"own={adapted.adapter}", *SMALL, "--attention-backend", "triton")
     options = ("--enable-return-hidden-states", "--enable-injection", "--dtype", "float16", *lora)
     return server_pool.get(*options, model=adapted.model)
 

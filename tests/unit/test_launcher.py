@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-import triton
 from triton import knobs
-from triton import language as tl
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime import driver
 
-from tessera_kernels.triton.device.launch_cache import cache_launches
 from tessera_kernels.triton.device.launcher import Launcher, power_of_2
 from tessera_patches.tilespec.start import late_compiles
 
@@ -147,83 +144,6 @@ def test_a_launcher_of_all_kernels_takes_arguments_as_a_tuple() -> None:
         launch((4, 1, 1), (tensor, tensor), (5,), (8,))
     how = "function", False, True, "metadata", *[None] * 5, ["types"], b"kinds"
     assert calls == [(4, 1, 1, 7, *how, (tensor.data_ptr(), tensor.data_ptr(), 5, 8))]
-
-
-def _stores(a: Any, b: Any, n: Any, half: tl.constexpr, size: tl.constexpr = 4) -> None:
-    tl.store(a + n * half * size, tl.load(b))
-
-
-_theirs: Any = triton.jit(_stores)
-
-
-class Theirs:
-    """Another author's kernel, compiled by `search`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.jit = Jit()
-        monkeypatch.setattr(_theirs, "run", self.search, raising=False)
-        cache_launches(_theirs)
-        cache_launches(_theirs)  # changes nothing
-
-    def search(self, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
-        """Stands where Triton's is."""
-        self.jit.calls.append(("jit", grid, (arguments, named)))
-        return None if warmup else self.jit[grid](*arguments, num_warps=4)
-
-    def launch(self, *arguments: Any, grid: Any = (2,), **named: Any) -> str:
-        """What a call came to."""
-        before = len(self.jit.calls)
-        _theirs[grid](*arguments, **named)
-        return self.jit.calls[before][0]
-
-
-def test_kernels_of_others_are_launched_by_what_triton_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Types, alignment, constants, and numbers: 1, multiples of 16; what is given by place, by name and by default."""
-    theirs = Theirs(monkeypatch)
-    ints, floats, host = torch.zeros(64, dtype=torch.int32), torch.zeros(64), torch.zeros(64, dtype=torch.bool)
-    assert theirs.launch(ints, floats, 5, 3) == "jit"
-    assert theirs.launch(ints, floats, n=7, half=3) != "jit"
-    for arguments, known in (
-        ((ints, floats, 7, 3), True),
-        ((floats, floats, 7, 3), False),
-        ((ints, floats[1:], 7, 3), False),
-        ((ints, floats[2:], 7, 3), True),
-        ((ints, floats, 1, 3), False),
-        ((ints, floats, 32, 3), False),
-        ((ints, floats, 48, 3), True),
-        ((ints, floats, 7, 4), False),
-        ((ints, None, 7, 4), False),
-        ((ints, None, 9, 4), True),
-        ((ints, host, 9, 4), False),
-        ((ints, host, 9, 4), True),
-    ):
-        assert (theirs.launch(*arguments) != "jit") == known, arguments
-    theirs.jit.calls.clear()
-    theirs.launch(ints, floats, 9, half=3, grid=(9, 8))
-    theirs.launch(ints, floats, 9, 3)
-    addresses = ints.data_ptr(), floats.data_ptr()
-    assert theirs.jit.calls == [
-        ("compiled 1 on 7", (9, 8, 1), (*addresses, 9, 3, 4)),
-        ("compiled 1 on 7", (2, 1, 1), (*addresses, 9, 3, 4)),
-    ]
-
-
-def test_what_is_not_known_of_a_kernel_is_left_to_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other types, large numbers, no tensor of a GPU, computed grids, warm-ups, a profiler listens."""
-    theirs = Theirs(monkeypatch)
-    tensor, host = torch.zeros(64), torch.zeros(64, dtype=torch.bool)
-    assert theirs.launch(tensor, tensor, 5, 3) == "jit"
-    for _ in range(2):
-        assert theirs.launch(tensor, tensor, 5.0, 3) == "jit"
-        assert theirs.launch(tensor, tensor, 2**31, 3) == "jit"
-        assert theirs.launch(None, host, 5, 3) == "jit"
-        assert theirs.launch(tensor, tensor, 5, 3, grid=lambda _: (2,)) == "jit"
-        _theirs.warmup(tensor, tensor, 5, 3, grid=(2,))
-        assert theirs.jit.calls[-1][0] == "jit"
-    with monkeypatch.context() as listening:
-        listening.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
-        assert theirs.launch(tensor, tensor, 5, 3) == "jit"
-    assert theirs.launch(tensor, tensor, 5, 3) != "jit"
 
 
 @pytest.mark.parametrize(("number", "power"), [(1, 1), (2, 2), (3, 4), (64, 64), (65, 128)])

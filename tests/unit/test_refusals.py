@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tessera import refusal as tables
 from tessera.capabilities.inject import refusals as injection
 from tessera.refusal import Refusal, field_of
 from tessera.rows.refusals import BESIDE_STATE, REFUSALS, refused, refused_beside_state, refused_model
@@ -48,6 +49,12 @@ OTHERS = {"null": "prefill", "none": "deepep", 1: 2, None: "something", False: T
 SET = {name: OTHERS[default] for name, default in DEFAULTS.items()}
 BESIDE = {name: {"speculative_algorithm": "EAGLE"} for name in ("pp_size", "enable_dp_attention")}
 """What is refused only beside another option."""
+
+
+@pytest.fixture(autouse=True)
+def older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of SGLang with which all lines count."""
+    monkeypatch.setattr(tables, "version", lambda _: "0.5.17")
 
 
 def args(**changed: Any) -> SimpleNamespace:
@@ -98,13 +105,20 @@ def test_models(kind: str) -> None:
 def test_each_is_refused_beside_a_state(refusal: Refusal) -> None:
     """Nothing is where each has its default."""
     off = dict.fromkeys((field_of(one.option) for one in BESIDE_STATE), None)
-    name = field_of(refusal.option)
+    name, _, value = field_of(refusal.option), *refusal.option.partition(" ")[1:]
     assert refused_beside_state(SimpleNamespace(**off)) == []
-    (line,) = refused_beside_state(SimpleNamespace(**off | {name: 2 if name == "pp_size" else True}))
+    (line,) = refused_beside_state(SimpleNamespace(**off | {name: value or (2 if name == "pp_size" else "EAGLE")}))
     assert line.startswith(f"{refusal.option} cannot be combined with --enable-return-hidden-states where ")
 
 
-INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False}
+INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_config": None, "enable_watermark": False}
+
+
+def test_what_later_versions_serve_is_not_refused_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line may be about some versions of SGLang."""
+    monkeypatch.setattr(tables, "version", lambda _: "0.5.23")
+    assert refused(args(attn_cp_size=2, enable_prefill_cp=True)) == []
+    assert injection.refused(SimpleNamespace(**INJECTION | {"kv_events_config": "{}"})) == []
 
 
 @pytest.mark.parametrize("refusal", injection.REFUSALS)

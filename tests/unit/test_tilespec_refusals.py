@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tessera import refusal as tables
 from tessera.tilespec.refusals import refused, refused_model
 
 FINE = {
@@ -27,10 +28,15 @@ FINE = {
     "enable_hisparse": False,
     "disaggregation_mode": "null",
     "enable_lora": False,
-    "enable_custom_logit_processor": False,
     "disable_cuda_graph_padding": False,
     "debug_cuda_graph": False,
 }
+
+
+@pytest.fixture(autouse=True)
+def older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of SGLang with which all lines count."""
+    monkeypatch.setattr(tables, "version", lambda _: "0.5.17")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,7 @@ FINE = {
         ("enable_kv_cache_sharding", True, "--enable-kv-cache-sharding"),
         ("disaggregation_mode", "decode", "--disaggregation-mode"),
         ("enable_lora", True, "--enable-lora"),
-        ("enable_custom_logit_processor", True, "--enable-custom-logit-processor"),
+        ("enable_watermark", True, "--enable-watermark"),
         ("disable_cuda_graph_padding", True, "--disable-cuda-graph-padding"),
         ("debug_cuda_graph", True, "--debug-cuda-graph"),
     ],

@@ -140,11 +140,3 @@ def before_signal(number: signal.Signals, act: Callable[[], None]) -> None:
         stock(number, frame)
 
     signal.signal(number, handle)
-
-
-def launch_directly(kernel: Any) -> None:
-    """Cache the launches of a Triton kernel of SGLang's: see `tessera_kernels.triton.device.launch_cache`."""
-    # Imports torch, which a process that only loads plugins does not have yet.
-    from tessera_kernels.triton.device.launch_cache import cache_launches
-
-    cache_launches(kernel)

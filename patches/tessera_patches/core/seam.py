@@ -30,8 +30,6 @@ class Hook(StrEnum):
     """An object that a module of SGLang's holds is added to, or taken from."""
     TENSOR = "tensor"
     """This function gets a subclass of ``torch.Tensor``, for which one of its operations does something else."""
-    KERNEL = "kernel"
-    """This Triton kernel is launched by our function."""
     OPERATOR = "operator"
     """The torch operator that this function calls is ours."""
 

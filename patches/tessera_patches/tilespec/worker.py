@@ -20,7 +20,6 @@ from tessera_patches.tilespec.draft.proposals import one_hot_probs, samples_draf
 from tessera_patches.tilespec.draft.vocabulary import draft_ids, draft_vocab_size
 from tessera_patches.tilespec.extend.last_rows import compute_last_rows_only
 from tessera_patches.tilespec.start.failures import exit_with_traceback
-from tessera_patches.tilespec.start.launches import cache_sglang_launches
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify import graphs as tilespec_graphs
 from tessera_patches.tilespec.verify.logits import is_draft_mode, keep_logits_in_16_bits
@@ -111,7 +110,6 @@ class AdaptiveWorker(Mixin):
         self.scores = self.scores_class(requests, depths, self.device, model)
         drafts.write_scores_to(self.scores)
         self._recent = RecentTokens(requests, depths + 1)
-        cache_sglang_launches(self.device)
         compute_last_rows_only(drafts.draft_runner.model, drafts.on_logits)
         if not self.runtime.shape.trees:  # SGLang accepts some of them
             keep_logits_in_16_bits(self.target_worker.model_runner.model, ForwardMode.is_target_verify)

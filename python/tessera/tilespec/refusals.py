@@ -3,7 +3,7 @@
 from typing import Any
 
 from tessera.flags import Flags
-from tessera.refusal import Refusal, above_one, lines, set_later, spreads_attention
+from tessera.refusal import BEFORE_0_5_23, OLDER, Refusal, above_one, lines, set_later, spreads_attention
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
@@ -29,12 +29,12 @@ REFUSALS = (
         "trees of so few steps and branches have fewer nodes",
         lambda args: _trees(args) and args.speculative_num_draft_tokens - 1 > _most_nodes(args),
     ),
-    Refusal("--speculative-adaptive", "it chooses the number of steps itself"),
+    Refusal("--speculative-adaptive", "--tile-spec takes its place"),
     Refusal("--enable-deterministic-inference", "what is verified depends on the load"),
     Refusal("--enable-multi-layer-eagle", "its worker cannot change the number of steps"),
-    Refusal("--pp-size above 1", "SGLang's drafts need 1", above_one("pp_size")),
+    Refusal("--pp-size above 1", "of several stages only the last one drafts", above_one("pp_size")),
     Refusal("--nnodes above 1", "not yet tested", above_one("nnodes")),
-    Refusal("--attn-cp-size above 1", "not yet tested", above_one("attn_cp_size")),
+    Refusal("--attn-cp-size above 1", OLDER, above_one("attn_cp_size"), BEFORE_0_5_23),
     Refusal("--dcp-size above 1", "not yet tested", above_one("dcp_size")),
     Refusal("--moe-a2a-backend", "not yet tested", lambda args: args.moe_a2a_backend != "none"),
     Refusal(
@@ -49,13 +49,10 @@ REFUSALS = (
     Refusal("--enable-unified-memory", "not yet tested: KV slots are virtual and move"),
     Refusal("--enable-hisparse", "it keeps KV slots of its own for a verification"),
     Refusal("--enable-kv-cache-sharding", _RANKS_KV, set_later("enable_kv_cache_sharding")),
-    Refusal(
-        "--enable-custom-logit-processor",
-        "processors see the tokens of a request one step late, and none of its drafts",
-    ),
     Refusal("--enable-lora", "SGLang has no ragged graphs with adapters"),
     Refusal("--disable-cuda-graph-padding", "a ragged batch is padded to the size of its graph"),
     Refusal("--debug-cuda-graph", "costs are measured on whole graphs"),
+    Refusal("--enable-watermark", "SGLang has none with rejection sampling", set_later("enable_watermark")),
 )
 
 ENVIRONMENT = {

@@ -33,7 +33,6 @@ embedding with a 400 that names the flag.
 | value | A field or an environment variable gets another value, for good or for a block. |
 | object | An object that a module of SGLang's holds is added to, or taken from. |
 | tensor | The function gets a subclass of `torch.Tensor`, for which one of its operations does something else. |
-| kernel | The Triton kernel is launched by our function. |
 | operator | The torch operator that the function calls is ours. |
 
 "called by" is when a hook must have been called, as counts of calls show; a server in which it was not ends. Where

@@ -31,3 +31,9 @@ class Ranks(NamedTuple):
     options: tuple[str, ...]
     env: dict[str, str]
     faults: tuple[str, ...]
+
+
+STATES_ON_A_CPU = ("--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-schedule")
+"""For models with a state beside their KV: the only way in which SGLang keeps states without a GPU."""
+FLOAT32_STATES = {"SGLANG_MAMBA_CONV_DTYPE": "float32"}
+"""Environment: SGLang keeps the states of convolutions in bfloat16 otherwise."""

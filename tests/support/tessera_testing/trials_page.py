@@ -16,13 +16,16 @@ from tessera_testing.pages import ROOT, table
 TRIALS = (
     "benchmarks/results/current/2026-11-29-h200/refused-0.5.23.jsonl",
     "benchmarks/results/current/2026-11-29-cpu/refused-0.5.23.jsonl",
+    "benchmarks/results/current/2026-11-30-h200/refused-0.5.23.jsonl",
+    "benchmarks/results/current/2026-11-30-cpu/refused-0.5.23.jsonl",
 )
 """What `benchmarks/refused_options.py` found; lines of a later file replace those of an earlier one."""
+SERVED = ("--boundary-reduction", "--enable-paged-experts", "--enable-response-store", "--enable-watermark")
+"""Once refused."""
 BELONGS = {
-    "--watermark-": "--enable-watermark",
-    "--paged-experts-": "--enable-paged-experts",
     "--unified-cache-external-linker-": "--enable-unified-cache-external-linker",
     "--uno-lora-path": "--speculative-algorithm",
+    "--speculative-algorithm NGRAM": "--speculative-algorithm",
     "--aux-hidden-state-capture": "--enable-return-aux-hidden-states",
     "--return-aux-hidden-state-layer-ids": "--enable-return-aux-hidden-states",
 }
@@ -34,14 +37,16 @@ _INTRODUCTION = """\
 
 Why [options are refused](../reference/refusals.md), by experiment: `benchmarks/refused_options.py` starts SGLang 0.5.23
 with each, then Tessera with its refusals switched off, sends 60 requests at once, and compares their vectors with
-transformers. Tiny models; one H200 ([results](../../{0})), where two ranks share it; a few without a GPU, in float32
-([results](../../{1})).
+transformers. Tiny models; H200 ([one](../../{0}), [two](../../{2})), a few without a GPU, in float32
+([1](../../{1}), [2](../../{3})).
 
-"SGLang alone does not start" is about this host and these models: nothing could be tried. Where vectors are exact, and
-the option is refused, its reason is something that such requests do not show. Of models with state, cosines of 0.998 on
-the GPU are bfloat16's; in float32 SGLang does not start them there.
+"SGLang alone does not start" is about this host and these models: nothing could be tried. What is exact and refused is
+refused for what such requests do not show, or with older versions of SGLang. "Nothing" is the same without any option:
+in bfloat16, some vectors of some models differ from transformers' by more than the limit.
 
-Prefill-decode disaggregation was tried by hand: NIXL over TCP, two servers without a GPU, behind SGLang's router.
+Two were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `--hicache-storage-backend`, whose rows are
+wrong; with injected vectors they come back with their own log-probabilities. Prefill-decode disaggregation: NIXL over
+TCP, two servers without a GPU, behind SGLang's router.
 """
 
 
@@ -53,9 +58,9 @@ def page() -> str:
     parts = [
         ("Embeddings, hidden states, fingerprints", [one.option for one in rows.REFUSALS], "rows", ""),
         ("Models with Mamba or linear-attention state", beside, "rows", _BESIDE),
-        ("Injection", [one.option for one in injection.REFUSALS], "inject", ""),
+        ("Injection", ["nothing with experts", *(one.option for one in injection.REFUSALS)], "inject", ""),
         ("TileSpec", [one.option for one in tilespec.REFUSALS], "tilespec", ""),
-        ("Any feature", always, "rows", ""),
+        ("Any feature", ["nothing with windows", *always, *SERVED], "rows", ""),
     ]
     tables = (_table(title, options, tried, feature, more) for title, options, feature, more in parts)
     return "\n".join([_INTRODUCTION.format(*TRIALS), *tables])

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from tessera.refusal import Refusal, above_one, lines, set_later
+from tessera.refusal import BEFORE_0_5_23, OLDER, Refusal, above_one, lines, set_later
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _UNTESTED = "not yet tested"
+_NARROW = "it takes token ids of 32 bits, and our keys of injected positions have 63"
 _MODEL = "--enable-injection does not support this model"
 
 REFUSALS = (
@@ -14,12 +15,14 @@ REFUSALS = (
     Refusal("--enable-two-batch-overlap", _UNTESTED),
     Refusal("--enable-attn-tp-input-scattered", "each rank would add the whole embeddings to those of the others"),
     Refusal("--dcp-size", _UNTESTED, above_one("dcp_size")),
-    Refusal("--attn-cp-size", _UNTESTED, above_one("attn_cp_size")),
-    Refusal("--enable-prefill-cp", _UNTESTED),
+    Refusal("--attn-cp-size", OLDER, above_one("attn_cp_size"), BEFORE_0_5_23),
+    Refusal("--enable-prefill-cp", OLDER, versions=BEFORE_0_5_23),
     Refusal("--moe-a2a-backend", _UNTESTED, lambda args: args.moe_a2a_backend != "none"),
     Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
     Refusal("--disaggregation-mode", _HOST, lambda args: args.disaggregation_mode != "null"),
-    Refusal("--hicache-storage-backend", _HOST),
+    Refusal("--hicache-storage-backend", _NARROW, versions=BEFORE_0_5_23),
+    Refusal("--kv-events-config", _NARROW, versions=BEFORE_0_5_23),
+    Refusal("--enable-watermark", _NARROW, set_later("enable_watermark")),
     Refusal("--enable-lmcache", _HOST),
     Refusal("--enable-flexkv", _HOST),
     Refusal("--radix-cache-backend", "an unknown cache may drop our keys"),
