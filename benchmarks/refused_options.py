@@ -91,7 +91,7 @@ class Trial:
 def _beside_state() -> list[Trial]:
     options: dict[str, tuple[str, ...]] = {
         "--enable-hierarchical-cache": ("--enable-hierarchical-cache", "--hicache-size", "2"),
-        "--speculative-algorithm": NGRAM,
+        "--speculative-algorithm NGRAM": NGRAM,
         "--pp-size": ("--pp-size", "2"),
         "--enable-dp-attention": DP,
         "--enable-streaming-session": ("--enable-streaming-session",),
@@ -142,7 +142,7 @@ TRIALS = [
     Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), BOTH, gpus=2),
     Trial("--dcp-size above 1", (*TWO_RANKS, "--dcp-size", "2", *FA3), ("tilespec",), gpus=2),
     Trial("--attn-cp-size", CP, ALL, "Qwen3", 2),
-    Trial("--enable-prefill-cp", (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag"), BOTH, "Qwen3", 2),
+    Trial("--enable-prefill-cp", (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag"), ALL, "Qwen3", 2),
     Trial("--enable-two-batch-overlap", ("--enable-two-batch-overlap", *DP), ALL, "DeepSeek-V3", 2),
     Trial(
         "--enable-pdmux", ("--enable-pdmux", "--chunked-prefill-size", "-1", "--disable-overlap-schedule", *FA3), ALL

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from packaging.specifiers import SpecifierSet
 
 BEFORE_0_5_23 = "<0.5.23"
-OLDER = "not yet tested with SGLang before 0.5.23"
-"""Why an option is refused there that later versions serve."""
 
 
 class Refusal(NamedTuple):
@@ -20,7 +18,7 @@ class Refusal(NamedTuple):
 
     Attributes:
         option: as it is written on the command line.
-        why: the reason, as the end of a sentence.
+        why: the reason, as the end of a sentence; `reason` has the versions, too.
         applies: whether SGLang's ``ServerArgs`` have it; by default, where its field has a value that is not empty.
         versions: of SGLang that are refused, as a specifier; "" is all.
     """
@@ -32,11 +30,13 @@ class Refusal(NamedTuple):
 
     def applies_to(self, args: Any) -> bool:
         """Whether ``args`` have the option, with the installed SGLang."""
-        if self.versions and not SpecifierSet(self.versions).contains(version("sglang"), prereleases=True):
-            return False
-        if self.applies is None:
-            return bool(getattr(args, field_of(self.option)))
-        return self.applies(args)
+        given = getattr(args, field_of(self.option)) if self.applies is None else self.applies(args)
+        return bool(given) and SpecifierSet(self.versions).contains(version("sglang"), prereleases=True)
+
+    @property
+    def reason(self) -> str:
+        """Why, and with which versions of SGLang."""
+        return f"{self.why} (SGLang {self.versions})" if self.versions else self.why
 
 
 def field_of(option: str) -> str:
@@ -67,7 +67,7 @@ def set_later(name: str) -> Callable[[Any], bool]:
 def lines(refusals: Sequence[Refusal], args: Any, feature: str) -> list[str]:
     """One sentence for each refusal that applies to ``args``; ``feature`` is the option that asked for the feature."""
     return [
-        f"{refusal.option} cannot be combined with {feature}: {refusal.why}"
+        f"{refusal.option} cannot be combined with {feature}: {refusal.reason}"
         for refusal in refusals
         if refusal.applies_to(args)
     ]

@@ -90,7 +90,7 @@ def test_drafts_that_are_fine(algorithm: str) -> None:
 
 def test_the_test_knows_every_refusal() -> None:
     """A new refusal needs a line here."""
-    assert len(REFUSALS) == len(DEFAULTS)
+    assert {field_of(one.option) for one in REFUSALS} == DEFAULTS.keys()
 
 
 @pytest.mark.parametrize("kind", ["no_full_pool", "is_encoder_decoder"])
@@ -101,24 +101,39 @@ def test_models(kind: str) -> None:
     assert "does not support this model" in (refused_model(**none | {kind: True}) or "")
 
 
-@pytest.mark.parametrize("refusal", BESIDE_STATE)
-def test_each_is_refused_beside_a_state(refusal: Refusal) -> None:
+STATE = {
+    "--enable-return-hidden-states": (BESIDE_STATE, refused_beside_state),
+    "--enable-injection": (injection.BESIDE_STATE, injection.refused_beside_state),
+}
+
+
+@pytest.mark.parametrize(
+    ("feature", "refusal"), [(feature, one) for feature, (table, _) in STATE.items() for one in table]
+)
+def test_each_is_refused_beside_a_state(feature: str, refusal: Refusal) -> None:
     """Nothing is where each has its default."""
-    off = dict.fromkeys((field_of(one.option) for one in BESIDE_STATE), None)
-    name, _, value = field_of(refusal.option), *refusal.option.partition(" ")[1:]
-    assert refused_beside_state(SimpleNamespace(**off)) == []
-    (line,) = refused_beside_state(SimpleNamespace(**off | {name: value or (2 if name == "pp_size" else "EAGLE")}))
-    assert line.startswith(f"{refusal.option} cannot be combined with --enable-return-hidden-states where ")
+    table, refused_with = STATE[feature]
+    off = dict.fromkeys((field_of(one.option) for one in table), None)
+    name, _, value = refusal.option.partition(" ")
+    on = value or (2 if name == "--pp-size" else "EAGLE")
+    assert refused_with(SimpleNamespace(**off)) == []
+    (line,) = refused_with(SimpleNamespace(**off | {field_of(name): on}))
+    assert line.startswith(f"{refusal.option} cannot be combined with {feature} where ")
 
 
 INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_config": None, "enable_watermark": False}
 
 
-def test_what_later_versions_serve_is_not_refused_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line may be about some versions of SGLang."""
+@pytest.mark.parametrize("refusal", [one for one in (*REFUSALS, *BESIDE_STATE, *injection.REFUSALS) if one.versions])
+def test_what_later_versions_serve_is_not_refused_there(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line may be about some versions of SGLang, and says so."""
+    name, _, beside = refusal.option.partition(" ")
+    on = {field_of(name): OTHERS[INJECTION.get(field_of(name), False)]}
+    given = SimpleNamespace(**INJECTION | on | ({"speculative_algorithm": "NGRAM"} if beside else {}))
+    assert refusal.applies_to(given)
+    assert refusal.reason.endswith(" (SGLang <0.5.23)")
     monkeypatch.setattr(tables, "version", lambda _: "0.5.23")
-    assert refused(args(attn_cp_size=2, enable_prefill_cp=True)) == []
-    assert injection.refused(SimpleNamespace(**INJECTION | {"kv_events_config": "{}"})) == []
+    assert not refusal.applies_to(given)
 
 
 @pytest.mark.parametrize("refusal", injection.REFUSALS)

@@ -185,6 +185,7 @@ def _refused_model(args: Any, settings: Settings) -> list[str]:
         tilespec.refused_model(keeps_state=model.keeps_state) if settings.tilespec else None,
     ]
     beside = rows.refused_beside_state(args) if settings.rows and model.keeps_state else []
+    beside += injection.refused_beside_state(args) if settings.inject and model.keeps_state else []
     return [line for line in found if line is not None] + beside
 
 

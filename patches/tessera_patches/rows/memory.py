@@ -62,7 +62,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
         "tessera: row store of %.1f MiB (%d slots, %.1f %% of the KV cache's bytes), %s",
         store.nbytes / 2**20,
         store.rows.shape[0],
-        100 * store.nbytes / max(cache.kv_bytes(runner), 1),  # a pool shared with states says 0
+        100 * store.nbytes / cache.kv_bytes(runner),
         "in the host's memory" if on_host else "counted when the pool was sized",
     )
 

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from tessera.refusal import BEFORE_0_5_23, OLDER, Refusal, above_one, lines, set_later, spreads_attention
+from tessera.refusal import BEFORE_0_5_23, Refusal, above_one, lines, set_later, spreads_attention
 
 _STORAGE = "KV that comes back from storage comes without its hidden states"
 _PREFILL = "the KV of a prompt is computed in another server, and its hidden states stay there"
 _RANKS = "the rows of one request are spread over ranks"
 _EXPERTS = "not yet tested: leave it out, --ep-size alone spreads the experts over ranks too"
 _UNTESTED = "not yet tested"
+_ROUNDED = "rows would depend on what was cached, for kept states are rounded"
 _AUXILIARY = "return_hidden_states would mean states of other layers"
 _RESULTS = "results do not pass where embeddings are attached"
 
@@ -27,7 +28,7 @@ REFUSALS = (
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
         "--pp-size with --speculative-algorithm",
-        OLDER,
+        _UNTESTED,
         lambda args: above_one("pp_size")(args) and bool(args.speculative_algorithm),
         BEFORE_0_5_23,
     ),
@@ -37,8 +38,13 @@ REFUSALS = (
         lambda args: spreads_attention(args) and bool(args.speculative_algorithm),
     ),
     Refusal("--dcp-size", _RANKS, above_one("dcp_size")),
-    Refusal("--attn-cp-size", OLDER, above_one("attn_cp_size"), BEFORE_0_5_23),
-    Refusal("--enable-prefill-cp", OLDER, versions=BEFORE_0_5_23),
+    Refusal("--attn-cp-size", _UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
+    Refusal("--enable-prefill-cp", _UNTESTED, versions=BEFORE_0_5_23),
+    Refusal(
+        "--enable-prefill-cp with --speculative-algorithm",
+        _UNTESTED,
+        lambda args: args.enable_prefill_cp and bool(args.speculative_algorithm),
+    ),
     Refusal("--enable-two-batch-overlap", "a forward's rows come in two halves"),
     Refusal("--enable-pdmux", "a forward is split by layers"),
     Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
@@ -66,17 +72,20 @@ REFUSALS = (
 )
 
 BESIDE_STATE = (
+    Refusal("--enable-hierarchical-cache", _UNTESTED),
     Refusal(
         "--speculative-algorithm",
         "not yet tested, other than NGRAM",
         lambda args: args.speculative_algorithm not in (None, "NGRAM"),
     ),
-    Refusal("--speculative-algorithm NGRAM", OLDER, lambda args: args.speculative_algorithm == "NGRAM", BEFORE_0_5_23),
-    Refusal("--pp-size", "SGLang does not start with it", above_one("pp_size")),
-    Refusal("--enable-linear-replayssm", OLDER, versions=BEFORE_0_5_23),
+    Refusal(
+        "--speculative-algorithm NGRAM", _UNTESTED, lambda args: args.speculative_algorithm == "NGRAM", BEFORE_0_5_23
+    ),
+    Refusal("--pp-size", _UNTESTED, above_one("pp_size")),
+    Refusal("--enable-linear-replayssm", _UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--enable-linear-replayssm-spec", "rows are further from the model's than without it"),
-    Refusal("--enable-int8-mamba-checkpoint", OLDER, versions=BEFORE_0_5_23),
-    Refusal("--enable-mamba-cache-stochastic-rounding", OLDER, versions=BEFORE_0_5_23),
+    Refusal("--enable-int8-mamba-checkpoint", _ROUNDED),
+    Refusal("--enable-mamba-cache-stochastic-rounding", _ROUNDED),
 )
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 

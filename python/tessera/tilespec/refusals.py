@@ -3,7 +3,7 @@
 from typing import Any
 
 from tessera.flags import Flags
-from tessera.refusal import BEFORE_0_5_23, OLDER, Refusal, above_one, lines, set_later, spreads_attention
+from tessera.refusal import BEFORE_0_5_23, Refusal, above_one, lines, set_later, spreads_attention
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
@@ -34,7 +34,8 @@ REFUSALS = (
     Refusal("--enable-multi-layer-eagle", "its worker cannot change the number of steps"),
     Refusal("--pp-size above 1", "of several stages only the last one drafts", above_one("pp_size")),
     Refusal("--nnodes above 1", "not yet tested", above_one("nnodes")),
-    Refusal("--attn-cp-size above 1", OLDER, above_one("attn_cp_size"), BEFORE_0_5_23),
+    Refusal("--attn-cp-size above 1", "not yet tested", above_one("attn_cp_size"), BEFORE_0_5_23),
+    Refusal("--enable-prefill-cp", "not yet tested"),
     Refusal("--dcp-size above 1", "not yet tested", above_one("dcp_size")),
     Refusal("--moe-a2a-backend", "not yet tested", lambda args: args.moe_a2a_backend != "none"),
     Refusal(
@@ -52,7 +53,7 @@ REFUSALS = (
     Refusal("--enable-lora", "SGLang has no ragged graphs with adapters"),
     Refusal("--disable-cuda-graph-padding", "a ragged batch is padded to the size of its graph"),
     Refusal("--debug-cuda-graph", "costs are measured on whole graphs"),
-    Refusal("--enable-watermark", "SGLang has none with rejection sampling", set_later("enable_watermark")),
+    Refusal("--enable-watermark", "--tile-spec accepts tokens itself, and marks none", set_later("enable_watermark")),
 )
 
 ENVIRONMENT = {

@@ -46,7 +46,7 @@ _PYTHON_FOLDERS = ("python/tessera", "patches/tessera_patches")
 
 
 def _refused(refusals: tuple[Refusal, ...]) -> Callable[[], str]:
-    return lambda: table(("option", "why"), *((f"`{refusal.option}`", refusal.why) for refusal in refusals))
+    return lambda: table(("option", "why"), *((f"`{refusal.option}`", refusal.reason) for refusal in refusals))
 
 
 def _refused_always() -> str:
@@ -277,6 +277,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "refusals": _refused(rows.REFUSALS),
     "states": _refused(rows.BESIDE_STATE),
     "injection": _refused(injection.REFUSALS),
+    "injection beside state": _refused(injection.BESIDE_STATE),
     "tilespec": _refused(tilespec.REFUSALS),
     "any": _refused_always,
     "versions": _versions,

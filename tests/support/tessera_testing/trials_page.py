@@ -21,15 +21,16 @@ TRIALS = (
 )
 """What `benchmarks/refused_options.py` found; lines of a later file replace those of an earlier one."""
 SERVED = ("--boundary-reduction", "--enable-paged-experts", "--enable-response-store", "--enable-watermark")
+SERVED_BESIDE_STATE = ("--enable-dp-attention", "--enable-streaming-session")
 """Once refused."""
 BELONGS = {
     "--unified-cache-external-linker-": "--enable-unified-cache-external-linker",
     "--uno-lora-path": "--speculative-algorithm",
-    "--speculative-algorithm NGRAM": "--speculative-algorithm",
     "--aux-hidden-state-capture": "--enable-return-aux-hidden-states",
     "--return-aux-hidden-state-layer-ids": "--enable-return-aux-hidden-states",
 }
 """Options that do nothing without another one, by how they begin."""
+RENAMED = {"--speculative-algorithm beside state": "--speculative-algorithm NGRAM beside state"}
 _BESIDE = " beside state"
 _INTRODUCTION = """\
 <!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
@@ -42,7 +43,7 @@ transformers. Tiny models; H200 ([one](../../{0}), [two](../../{2})), a few with
 
 "SGLang alone does not start" is about this host and these models: nothing could be tried. What is exact and refused is
 refused for what such requests do not show, or with older versions of SGLang. "Nothing" is the same without any option:
-in bfloat16, some vectors of some models differ from transformers' by more than the limit.
+some vectors of some models differ from transformers' by more than the limit. Beside state the limit is 0.99.
 
 Two were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `--hicache-storage-backend`, whose rows are
 wrong; with injected vectors they come back with their own log-probabilities. Prefill-decode disaggregation: NIXL over
@@ -54,7 +55,7 @@ def page() -> str:
     """The page."""
     tried = trials()
     always = [f"--{name.replace('_', '-')}" for name in default_deny.lists().refused]
-    beside = ["nothing", *(one.option for one in rows.BESIDE_STATE)]
+    beside = ["nothing", *(one.option for one in rows.BESIDE_STATE), *SERVED_BESIDE_STATE]
     parts = [
         ("Embeddings, hidden states, fingerprints", [one.option for one in rows.REFUSALS], "rows", ""),
         ("Models with Mamba or linear-attention state", beside, "rows", _BESIDE),
@@ -69,7 +70,8 @@ def page() -> str:
 def trials() -> dict[str, dict[str, str]]:
     """What was tried, by the names that options have there."""
     lines = (json.loads(line) for file in TRIALS for line in (ROOT / file).read_text().splitlines())
-    return {line["option"]: line for line in lines if "option" in line}
+    named = ((line["option"], line) for line in lines if "option" in line)
+    return {RENAMED.get(name, name): line for name, line in named}
 
 
 def _table(title: str, options: Iterable[str], tried: Mapping[str, Mapping[str, str]], feature: str, more: str) -> str:
@@ -87,5 +89,6 @@ def _outcome(tried: Mapping[str, Mapping[str, str]], option: str, feature: str) 
         drafting = tried[name].get("stock with drafts") if feature == "tilespec" else None
         stock = drafting or tried[name].get("stock")
         if said := tried[name].get(feature) or (stock and f"SGLang alone {stock}"):
+            said = re.sub("not ready in time; .*", "not ready in time", said)
             return textwrap.shorten(said.replace("`", ""), 160, placeholder=" …")
     return "not tried"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.refusal import BEFORE_0_5_23, OLDER, Refusal, above_one, lines, set_later
+from tessera.refusal import BEFORE_0_5_23, Refusal, above_one, lines, set_later, spreads_attention
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _UNTESTED = "not yet tested"
@@ -15,8 +15,8 @@ REFUSALS = (
     Refusal("--enable-two-batch-overlap", _UNTESTED),
     Refusal("--enable-attn-tp-input-scattered", "each rank would add the whole embeddings to those of the others"),
     Refusal("--dcp-size", _UNTESTED, above_one("dcp_size")),
-    Refusal("--attn-cp-size", OLDER, above_one("attn_cp_size"), BEFORE_0_5_23),
-    Refusal("--enable-prefill-cp", OLDER, versions=BEFORE_0_5_23),
+    Refusal("--attn-cp-size", _UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
+    Refusal("--enable-prefill-cp", _UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--moe-a2a-backend", _UNTESTED, lambda args: args.moe_a2a_backend != "none"),
     Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
     Refusal("--disaggregation-mode", _HOST, lambda args: args.disaggregation_mode != "null"),
@@ -42,10 +42,29 @@ REFUSALS = (
     Refusal("--enable-pd-role-switch", _HOST, set_later("enable_pd_role_switch")),
 )
 
+BESIDE_STATE = (
+    *(
+        Refusal(option, _UNTESTED)
+        for option in (
+            "--enable-hierarchical-cache",
+            "--speculative-algorithm",
+            "--enable-streaming-session",
+            "--enable-linear-replayssm",
+        )
+    ),
+    Refusal("--enable-dp-attention", _UNTESTED, spreads_attention),
+)
+"""For models with Mamba or linear-attention state, besides `REFUSALS`."""
+
 
 def refused(args: Any) -> list[str]:
     """One sentence for each option in ``args`` (SGLang's ``ServerArgs``) that injection does not support."""
     return lines(REFUSALS, args, "--enable-injection")
+
+
+def refused_beside_state(args: Any) -> list[str]:
+    """One sentence for each option in ``args`` that injection does not support for a model with such a state."""
+    return lines(BESIDE_STATE, args, "--enable-injection where a model has Mamba or linear-attention state")
 
 
 def refused_model(*, is_multimodal: bool) -> str | None:
