@@ -17,6 +17,7 @@ answer = client.chat.completions.create(
     messages=[{"role": "user", "content": "Name a colour."}],
     response_model=Colour,
     max_tokens=256,
+    temperature=0,
     extra_body={"return_embedding": True},
 )
 print(answer.name, len(answer._raw_response.choices[0].embedding))
