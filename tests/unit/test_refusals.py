@@ -140,7 +140,8 @@ def test_what_later_versions_serve_is_not_refused_there(refusal: Refusal, monkey
 def test_each_is_refused_with_injection(refusal: Any) -> None:
     """The same for --enable-injection."""
     name = field_of(refusal.option)
-    changed = {name: OTHERS[INJECTION[name]]} | (BESIDE[name] if " with " in refusal.option else {})
+    value = refusal.option.partition(" ")[2]
+    changed = {name: value or OTHERS[INJECTION[name]]}
     assert injection.refused(SimpleNamespace(**INJECTION)) == []
     (line,) = injection.refused(SimpleNamespace(**INJECTION | changed))
     assert line.startswith(f"{refusal.option} cannot be combined with --enable-injection: ")

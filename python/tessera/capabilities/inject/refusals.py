@@ -33,6 +33,9 @@ REFUSALS = (
         "not yet tested, other than EAGLE, EAGLE3, STANDALONE, NGRAM",
         lambda args: args.speculative_algorithm not in (None, "EAGLE", "EAGLE3", "STANDALONE", "NGRAM"),
     ),
+    Refusal(
+        "--speculative-algorithm NGRAM", _NARROW, lambda args: args.speculative_algorithm == "NGRAM", BEFORE_0_5_23
+    ),
     Refusal("--tokenizer-worker-num", "SGLang loads no plugin in these workers", above_one("tokenizer_worker_num")),
     Refusal("--smg-grpc-mode", "its requests do not pass our checks"),
     Refusal("--grpc-port", "its requests do not pass our checks"),
