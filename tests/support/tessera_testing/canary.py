@@ -49,8 +49,8 @@ class Canary:
 
     def body(self) -> dict[str, Any]:
         """The body of its POST /generate."""
-        sampling = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
-        sampling["ignore_eos"] = True
+        tokens = self.max_new_tokens
+        sampling = {"max_new_tokens": tokens, "temperature": self.temperature, "ignore_eos": True}
         body: dict[str, Any] = {"input_ids": list(self.prompt), "sampling_params": sampling, "stream": self.stream}
         if self.injected:
             body["input_embed_overrides"] = self._overrides()

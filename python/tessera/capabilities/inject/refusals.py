@@ -46,15 +46,10 @@ REFUSALS = (
 )
 
 BESIDE_STATE = (
-    *(
-        Refusal(option, _UNTESTED)
-        for option in (
-            "--enable-hierarchical-cache",
-            "--speculative-algorithm",
-            "--enable-streaming-session",
-            "--enable-linear-replayssm",
-        )
-    ),
+    Refusal("--enable-hierarchical-cache", _UNTESTED),
+    Refusal("--speculative-algorithm", _UNTESTED),
+    Refusal("--enable-streaming-session", _UNTESTED),
+    Refusal("--enable-linear-replayssm", _UNTESTED),
     Refusal("--enable-dp-attention", _UNTESTED, spreads_attention),
 )
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
