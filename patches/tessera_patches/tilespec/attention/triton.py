@@ -26,13 +26,9 @@ class RaggedTriton(TritonAttnBackend):
 
     Verification of chains is causal attention, without a mask. The mask of trees is written into this backend's buffer
     before a graph is replayed: `tessera_patches.tilespec.verify.prune.prune_trees`.
-
-    Attributes:
-        captures_no_layout: graphs read the offsets of this backend, not those of a ragged layout.
     """
 
     supports_ragged_verify_graph = True
-    captures_no_layout = True
     _verify_mask: Any
 
     def init_cuda_graph_state(self, max_bs: int, max_num_tokens: int, *args: Any, **kwargs: Any) -> None:

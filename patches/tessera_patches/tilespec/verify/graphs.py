@@ -22,7 +22,7 @@ from tessera_patches.engine.attention import (
     with_graphs,
 )
 from tessera_patches.engine.model import has_mrope
-from tessera_patches.tilespec.attention.triton import can_be_ragged, make_ragged
+from tessera_patches.tilespec.attention.triton import RaggedTriton, can_be_ragged, make_ragged
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +68,8 @@ class RaggedGraphs(DecodeCudaGraphRunner):
             super().capture()
 
     def _stage_ragged_verify_layout(self, ragged_layout: Any, graph_size_key: int) -> None:
-        """Copies a layout to the buffers of captured kernels, if they read one."""
-        if not getattr(backend_of(self), "captures_no_layout", False):
+        """Copies a layout to the buffers of captured kernels; those of `RaggedTriton` read its own offsets."""
+        if not isinstance(backend_of(self), RaggedTriton):
             super()._stage_ragged_verify_layout(ragged_layout, graph_size_key)
 
     def get_spec_info(self, num_tokens: int) -> Any:
