@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import signal
 from array import array
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
 
 import pytest
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req
@@ -20,6 +23,7 @@ from tessera_testing.carried import requested
 from tessera_testing.tiny import TINY
 
 STOCK = Req.update_finish_state
+OURS = partial(finish_token_by_token, STOCK)
 EOS = 3
 """Of these requests; texts of the tiny model's tokenizer have no end of their own."""
 
@@ -56,23 +60,23 @@ def plain(req: Req, tokens: list[int]) -> tuple[Any, list[int]]:
     return ended(req)
 
 
-def drafted(req: Req, tokens: list[int], steps: list[int]) -> tuple[Any, list[int]]:
-    """As many tokens a step as ``steps`` say, which add up to all."""
+def drafted(req: Req, tokens: list[int], steps: list[int], finish: Callable[[Req, int], None] = OURS) -> Any:
+    """The same with as many tokens a step as ``steps`` say, which add up to all."""
     begin = 0
     for step in steps:
         req.output_ids.extend(array("q", tokens[begin : begin + step]))
         begin += step
-        finish_token_by_token(STOCK, req, step)
+        finish(req, step)
         if req.finished():
             break
     return ended(req)
 
 
 def test_steps_do_not_matter(tokenizer: Any) -> None:
-    """300 random requests with every kind of stop at once, in steps of every size."""
+    """300 random requests with every kind of stop, in steps of every size; where none needs our hook, it can go."""
     chooser = random.Random(7)
     text = tokenizer("import sys\nif sys.argv: sys.exit(1)\nfor a in b: print(a, sys.path)\n" * 3)["input_ids"]
-    reasons = set()
+    reasons, stock_differs = set(), 0
     for _ in range(300):
         tokens = chooser.sample(text, len(text)) if chooser.random() < 0.5 else list(text)
         tokens[chooser.randrange(len(tokens))] = EOS
@@ -89,8 +93,10 @@ def test_steps_do_not_matter(tokenizer: Any) -> None:
             steps.append(min(chooser.randrange(1, 7), len(tokens) - sum(steps)))
         expected = plain(request(tokenizer, **asked), tokens)
         assert drafted(request(tokenizer, **asked), tokens, steps) == expected, asked
+        stock_differs += drafted(request(tokenizer, **asked), tokens, steps, STOCK) != expected
         reasons.add((expected[0]["type"], type(expected[0].get("matched"))))
     assert reasons == {("length", type(None)), ("stop", int), ("stop", str)}
+    assert stock_differs > 0
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,7 @@ def test_steps_do_not_matter(tokenizer: Any) -> None:
     ],
 )
 def test_what_comes_first_ends_it(tokenizer: Any, asked: dict[str, Any], tokens: list[int], count: int) -> None:
-    """In one step; stock SGLang gives more tokens for the first and the last."""
+    """In one step."""
     reason, found = drafted(request(tokenizer, **asked), tokens, [len(tokens)])
     assert found == tokens[:count]
     assert (reason, found) == plain(request(tokenizer, **asked), tokens)
@@ -137,6 +143,24 @@ def test_a_pattern_that_backtracks_ends_its_own_request(tokenizer: Any) -> None:
     req.output_ids.extend(array("q", tokenizer("a" * 28 + "!")["input_ids"]))
     assert not guard.with_regex_timeout(Req._check_str_based_finish, req, len(req.output_ids))
     assert (req.finished_reason.status_code, "0.25 s" in req.finished_reason.message) == (400, True)
+
+
+def test_sglang_matches_without_a_limit(tokenizer: Any) -> None:
+    """Where it has one, our hook can go. The pattern of the test above, in a second of computing."""
+    req = request(tokenizer, max_new_tokens=99, stop_regex="(a+)+$")
+    req.output_ids.extend(array("q", tokenizer("a" * 60 + "!")["input_ids"]))
+    before = signal.signal(signal.SIGVTALRM, _raise_timeout)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1)
+    try:
+        with pytest.raises(TimeoutError):
+            Req._check_str_based_finish(req, len(req.output_ids))
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _raise_timeout(*_: object) -> NoReturn:
+    raise TimeoutError
 
 
 def test_processors_do_not_see_what_is_ours(tokenizer: Any) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RESOLVES_LATER = hasattr(ServerArgs, "resolve_once")
 """Whether the constructor leaves that to ``resolve_once``."""
+_RESOLVED = "_resolution_finished" if RESOLVES_LATER else "_resolved_overrides"
 OWN_WIDTHS = not hasattr(ServerArgs, "override")
 """Whether graphs of draft-extends have the width of their adaptive state."""
 
@@ -64,10 +65,6 @@ if RESOLVES_LATER:
         """What SGLang has decided about options that it hands to a function."""
         return Resolved(args)
 
-    def is_resolved(args: ServerArgs) -> bool:
-        """Whether ``resolve_once`` has been called."""
-        return "_resolution_finished" in vars(args)
-
     def override(args: ServerArgs, **fields: Any) -> None:
         """Change what options are resolved to, before anything is started with them."""
         overrides.declare_resolution(args, "tessera", **fields)
@@ -78,13 +75,14 @@ else:
         """What SGLang has decided about options that it hands to a function."""
         return args
 
-    def is_resolved(args: ServerArgs) -> bool:
-        """Whether they are resolved: since they were made."""
-        return True
-
     def override(args: ServerArgs, **fields: Any) -> None:
         """Change what options are resolved to, before anything is started with them."""
         args.override("tessera", **fields)
+
+
+def is_resolved(args: ServerArgs) -> bool:
+    """Whether SGLang has resolved them, or begun to."""
+    return _RESOLVED in vars(args)
 
 
 def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWorker) -> Any:

@@ -12,9 +12,9 @@ from tessera_patches.engine.requests import output_ids, output_tokens
 def finish_token_by_token(original: Callable[..., None], req: Any, new_accepted_len: int = 1) -> None:
     """AROUND ``Req.update_finish_state``: checks a step that ends a request again, token by token.
 
-    SGLang checks all tokens of a step together: the length before stops, stop strings before stop tokens, and strings
-    in the order of the request, whatever comes first in the text. A regex may match within the step, but not at its
-    end.
+    SGLang checks all tokens of a step together: stop strings before stop tokens, and strings in the order of the
+    request, whatever comes first in the text; up to 0.5.17 the length before either. A regex may match within the step,
+    but not at its end. Of 300 random requests 28 end elsewhere (0.5.17: 65).
     """
     if new_accepted_len <= 1 or req.finished():
         original(req, new_accepted_len)

@@ -27,18 +27,6 @@ SEAMS = (
         callers=("sglang.srt.server_args.prepare_server_args",),
     ),
     Seam(
-        target=f"{SERVER_ARGS}.__init__",
-        hook=Hook.AROUND,
-        phase=Phase.LOAD,
-        feature="",
-        handler="tessera_patches.launch.flags:construct",
-        guard=Guard.PARAMETERS,
-        why="Takes our options as keywords, and refuses what is not supported.",
-        remove_when="SGLang lets plugins add options.",
-        versions="<0.5.20",
-        differs="Later it is a msgspec struct, whose constructor is compiled.",
-    ),
-    Seam(
         target="sglang.srt.entrypoints.engine.Engine.server_args_class",
         hook=Hook.METHOD,
         phase=Phase.LOAD,
@@ -48,8 +36,6 @@ SEAMS = (
         why="Takes our options as keywords of the engine.",
         remove_when="SGLang lets plugins add options.",
         callers=("sglang.srt.entrypoints.engine.Engine.__init__",),
-        versions=">=0.5.20",
-        differs="Earlier the constructor of the options is hooked.",
     ),
     Seam(
         target=f"{SERVER_ARGS}.resolve_once",
@@ -60,16 +46,18 @@ SEAMS = (
         why="Asks for rows where our options do, and refuses what is not supported.",
         remove_when="SGLang lets plugins add options.",
         callers=(
-            "sglang.srt.entrypoints.engine.Engine._launch_subprocesses",
-            "sglang.srt.runtime_context._configure_context",
+            "sglang.srt.entrypoints.engine.Engine._launch_subprocesses; >=0.5.20",
+            "sglang.srt.runtime_context._configure_context; >=0.5.20",
         ),
         relied=(
-            f"{ARG_GROUPS}.model_override_base.ResolvingConfig",
-            f"{ARG_GROUPS}.model_override_base.model_config_of",
+            f"{ARG_GROUPS}.model_override_base.ResolvingConfig; >=0.5.20",
+            f"{ARG_GROUPS}.model_override_base.model_config_of; >=0.5.20",
         ),
-        writes=(f"{ARG_GROUPS}.fields.exec_.ExecFeatures.enable_return_hidden_states",),
-        versions=">=0.5.20",
-        differs="Earlier the constructor resolves the options.",
+        writes=(
+            f"{SERVER_ARGS}.enable_return_hidden_states; <0.5.20",
+            f"{ARG_GROUPS}.fields.exec_.ExecFeatures.enable_return_hidden_states; >=0.5.20",
+        ),
+        moved=f"{SERVER_ARGS}.__post_init__; <0.5.20",
         runs=Runs.START,
     ),
     Seam(

@@ -34,7 +34,7 @@ _SESSIONS = "sglang.srt.session.streaming_session.StreamingSession"
 _FINISHERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req")
 
 
-def _weight_update(function: str, caller: str = "", versions: str = "", differs: str = "") -> Seam:
+def _weight_update(function: str, caller: str = "", versions: str = "", moved: str = "", differs: str = "") -> Seam:
     return Seam(
         target=f"{WEIGHTS}.{function}",
         hook=Hook.AFTER,
@@ -44,10 +44,11 @@ def _weight_update(function: str, caller: str = "", versions: str = "", differs:
         why="Rows computed with the old weights are forgotten, where any were loaded.",
         remove_when="SGLang announces weight updates to plugins.",
         callers=(
-            f"{MANAGERS}.tp_worker.BaseTpWorker.{function}; <0.5.20",
+            f"{MANAGERS}.tp_worker.BaseTpWorker.{caller or function}; <0.5.20",
             f"{UPDATER}.{caller or function}; >=0.5.20",
         ),
         versions=versions,
+        moved=moved,
         differs=differs,
     )
 
@@ -265,15 +266,9 @@ SEAMS = (
     ),
     *map(_weight_update, ("update_weights_from_disk", "update_weights_from_tensor", "update_weights_from_ipc")),
     _weight_update(
-        "update_weights_from_distributed",
-        versions="<0.5.20",
-        differs="Later weights are received once, and loaded into each model.",
-    ),
-    _weight_update(
         "load_weights_from_distributed",
         "update_weights_from_distributed",
-        versions=">=0.5.20",
-        differs="Earlier weights were received and loaded by one function.",
+        moved=f"{WEIGHTS}.update_weights_from_distributed; <0.5.20",
     ),
     *(
         _weight_update(

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
+from unittest.mock import patch
 
 from tessera import errors
 from tessera.capabilities.inject import refusals as injection
@@ -198,8 +199,9 @@ def _options() -> str:
 
 def _commands() -> str:
     """The help of every command, in a width that does not depend on the terminal."""
-    os.environ["COLUMNS"] = "112"
-    return "".join(f"\n## `{one.prog}`\n\n```text\n{one.format_help()}```\n" for one in _parsers(parser()))
+    # Left in the environment, it would make each server that this process's tests start later import the engine anew.
+    with patch.dict(os.environ, COLUMNS="112"):
+        return "".join(f"\n## `{one.prog}`\n\n```text\n{one.format_help()}```\n" for one in _parsers(parser()))
 
 
 def _parsers(one: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
