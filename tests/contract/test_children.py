@@ -14,6 +14,8 @@ from tessera_testing.tiny import TINY
 
 PROGRAM = """
 import multiprocessing, sys
+from tessera_kernels import cpu
+cpu.enable()  # without a GPU, SGLang's modules cannot be imported otherwise
 from sglang.srt.managers.data_parallel_controller import run_data_parallel_controller_process
 from sglang.srt.managers.detokenizer_manager import run_detokenizer_process
 from sglang.srt.server_args import PortArgs, ServerArgs
