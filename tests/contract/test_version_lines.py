@@ -23,7 +23,8 @@ def of_some_versions(path: Path, name: str) -> int:
     lines = text.splitlines()
     found = {i for i, line in enumerate(lines, start=1) if SPECIFIER.search(line)}
     for node in ast.walk(ast.parse(text)):
-        if branches(node) or (isinstance(node, ast.FunctionDef) and f"{name}:{node.name}" in HANDLERS):
+        hooks = isinstance(node, ast.FunctionDef) and f"{name}:{node.name}" in HANDLERS
+        if isinstance(node, ast.stmt | ast.expr) and (hooks or branches(node)):
             found |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     return sum(bool(lines[i - 1].strip()) for i in found)
 

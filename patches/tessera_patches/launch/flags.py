@@ -13,7 +13,7 @@ from tessera.flags import Flags, add_to
 from tessera.model_paths import missing
 from tessera_patches import apply
 from tessera_patches.core.changes import replace_method
-from tessera_patches.engine.options import is_resolved
+from tessera_patches.engine.options import RESOLVES_LATER, is_resolved
 from tessera_patches.launch import server_args
 
 _given: Flags | None = None
@@ -28,7 +28,7 @@ def add_options(result: None, parser: argparse.ArgumentParser) -> None:
 def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Namespace) -> Any:
     """AROUND ``ServerArgs.from_cli_args``, which calls the constructor with the fields that SGLang knows.
 
-    Ends the process where a model is not there.
+    Ends the process where a model is not there, and where ours did not reach them.
     """
     if lines := missing(namespace):
         raise SystemExit("\n".join(map(apply.refusal_line, lines)))
@@ -66,12 +66,15 @@ def _made(flags: Flags, make: Callable[..., Any], *values: Any, **named: Any) ->
         args = make(*values, **named)
     finally:
         _given = None
-    server_args.attach_flags(args, flags)
+    if RESOLVES_LATER:
+        server_args.attach_flags(args, flags)
+    elif not server_args.has_flags(args):
+        raise SystemExit(apply.refusal_line("SGLang did not call our hook on ServerArgs.__post_init__"))
     return args
 
 
 def resolve(original: Callable[..., None], args: Any) -> None:
-    """AROUND ``ServerArgs.resolve_once``, which each process calls that uses the options."""
+    """AROUND ``ServerArgs.resolve_once``, which each process calls that uses the options. Earlier: the constructor."""
     if is_resolved(args):
         return
     if not server_args.has_flags(args):

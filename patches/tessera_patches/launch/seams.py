@@ -1,7 +1,23 @@
 """The launcher: our options in SGLang's arguments, and on their way to schedulers. Installed always."""
 
+from typing import Any
+
 from tessera_patches.core.places import ARG_GROUPS, ENVIRONMENT, SERVER_ARGS, TOKENIZER, WORKERS
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
+
+
+def _resolution(method: str, **fields: Any) -> Seam:
+    return Seam(
+        target=f"{SERVER_ARGS}.{method}",
+        hook=Hook.AROUND,
+        phase=Phase.LOAD,
+        feature="",
+        handler="tessera_patches.launch.flags:resolve",
+        why="Asks for rows where our options do, and refuses what is not supported.",
+        remove_when="SGLang lets plugins add options.",
+        **fields,
+    )
+
 
 SEAMS = (
     Seam(
@@ -37,27 +53,25 @@ SEAMS = (
         remove_when="SGLang lets plugins add options.",
         callers=("sglang.srt.entrypoints.engine.Engine.__init__",),
     ),
-    Seam(
-        target=f"{SERVER_ARGS}.resolve_once",
-        hook=Hook.AROUND,
-        phase=Phase.LOAD,
-        feature="",
-        handler="tessera_patches.launch.flags:resolve",
-        why="Asks for rows where our options do, and refuses what is not supported.",
-        remove_when="SGLang lets plugins add options.",
+    _resolution(
+        "__post_init__",
+        writes=(f"{SERVER_ARGS}.enable_return_hidden_states",),
+        versions="<0.5.20",
+        differs="Later the constructor does not resolve the options.",
+    ),
+    _resolution(
+        "resolve_once",
         callers=(
-            "sglang.srt.entrypoints.engine.Engine._launch_subprocesses; >=0.5.20",
-            "sglang.srt.runtime_context._configure_context; >=0.5.20",
+            "sglang.srt.entrypoints.engine.Engine._launch_subprocesses",
+            "sglang.srt.runtime_context._configure_context",
         ),
         relied=(
-            f"{ARG_GROUPS}.model_override_base.ResolvingConfig; >=0.5.20",
-            f"{ARG_GROUPS}.model_override_base.model_config_of; >=0.5.20",
+            f"{ARG_GROUPS}.model_override_base.ResolvingConfig",
+            f"{ARG_GROUPS}.model_override_base.model_config_of",
         ),
-        writes=(
-            f"{SERVER_ARGS}.enable_return_hidden_states; <0.5.20",
-            f"{ARG_GROUPS}.fields.exec_.ExecFeatures.enable_return_hidden_states; >=0.5.20",
-        ),
-        moved=f"{SERVER_ARGS}.__post_init__; <0.5.20",
+        writes=(f"{ARG_GROUPS}.fields.exec_.ExecFeatures.enable_return_hidden_states",),
+        versions=">=0.5.20",
+        differs="Earlier the constructor resolves the options.",
         runs=Runs.START,
     ),
     Seam(
