@@ -65,11 +65,11 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
         to = uri_of(target) if target.is_relative_to(ROOT) else path
         return f"[{text}]({os.path.relpath(to, Path(uri).parent)}{anchor or ''})"
 
-    kept: list[str] = []
+    fences: list[str] = []
 
     def keep(block: re.Match[str]) -> str:
-        kept.append(block[0])
-        return f"\0{len(kept) - 1}\0"
+        fences.append(block[0])
+        return f"\0{len(fences) - 1}\0"
 
     text = LINK.sub(changed, FENCE.sub(keep, markdown))
-    return re.sub(r"\0(\d+)\0", lambda found: kept[int(found[1])], text)
+    return re.sub(r"\0(\d+)\0", lambda found: fences[int(found[1])], text)

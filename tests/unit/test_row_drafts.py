@@ -14,17 +14,17 @@ HIDDEN = 4
 @pytest.mark.parametrize("width", [3 * HIDDEN, HIDDEN, 1])
 def test_rows_beside_other_states(width: int) -> None:
     """Whatever SGLang keeps, both come back as they went in."""
-    kept, rows = torch.randn(5, width), torch.randn(5, HIDDEN)
-    found = without_rows(with_rows(kept, rows), HIDDEN)
-    assert torch.equal(found[0], kept)
+    draft_states, rows = torch.randn(5, width), torch.randn(5, HIDDEN)
+    found = without_rows(with_rows(draft_states, rows), HIDDEN)
+    assert torch.equal(found[0], draft_states)
     assert torch.equal(found[1], rows)
 
 
 def test_rows_alone() -> None:
     """An EAGLE draft model wants the rows themselves."""
     rows = torch.randn(5, HIDDEN)
-    kept, found = without_rows(rows, HIDDEN)
-    assert kept is rows
+    draft_states, found = without_rows(rows, HIDDEN)
+    assert draft_states is rows
     assert found is rows
 
 

@@ -119,18 +119,18 @@ def record(shapes: Shapes, version: str, reviewed: Iterable[str]) -> Shapes:
     own = lock.guards()
     made: Shapes = {}
     for path in _guarded_in_any(version, shapes):
-        kept = shapes.get(path, [])
+        recorded = shapes.get(path, [])
         entry = _entry(path, own[path], None) if path in own else None
         if entry is not None and (path not in new or path in wanted):
-            kept = _with(kept, version, entry)
-        if kept:
-            made[path] = kept
+            recorded = _with(recorded, version, entry)
+        if recorded:
+            made[path] = recorded
     return made
 
 
 def _guarded_in_any(version: str, shapes: Shapes) -> list[str]:
     """What a seam of this version, or of another in the lock file, needs: dotted paths, once each."""
-    versions = {version, *(other for kept in shapes.values() for shape in kept for other in shape["versions"])}
+    versions = {version, *(other for recorded in shapes.values() for shape in recorded for other in shape["versions"])}
     ordered = sorted(versions, key=lock.release_numbers)
     return list(dict.fromkeys(path for each in ordered for path in lock.guards(inventory.at(each))))
 

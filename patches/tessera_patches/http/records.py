@@ -42,6 +42,6 @@ def logged_openai(original: Callable[..., None], logger: Any, obj: Any, *args: A
 
 def dumped(original: Callable[..., None], manager: Any, state: Any, out_dict: Any) -> None:
     """AROUND ``TokenizerManager.dump_requests`` and ``record_request_for_crash_dump``: dumps are sent again."""
-    kept = copy.copy(state)
-    kept.obj = _as_sent(state.obj)
-    original(manager, kept, out_dict)
+    shown = copy.copy(state)
+    shown.obj = _as_sent(state.obj)
+    original(manager, shown, out_dict)

@@ -28,8 +28,8 @@ def write_rows(original: Callable[..., Any], runner: Any, forward_batch: Any, *a
             slots = forward_batch.out_cache_loc
         elif states is not None:
             states = states[: len(slots)]
-        kept = _written(states, slots)
-        output.logits_output.hidden_states = None if runner.spec_algorithm.is_standalone() else kept
+        draft_states = _written(states, slots)
+        output.logits_output.hidden_states = None if runner.spec_algorithm.is_standalone() else draft_states
     return output
 
 
@@ -37,9 +37,9 @@ def _written(states: Any, slots: Any) -> Any:
     """Write the rows, on the rank that keeps them, and return the rest: what SGLang wants."""
     if runtime.rows is None:
         return states
-    kept, rows = (None, None) if states is None else without_rows(states, runtime.rows.rows.shape[1])
+    draft_states, rows = (None, None) if states is None else without_rows(states, runtime.rows.rows.shape[1])
     runtime.rows.write(slots, rows)
-    return kept
+    return draft_states
 
 
 def without_logits(

@@ -13,10 +13,10 @@ def keep_rows(original: Callable[..., Any], processor: Any, hidden_states: Any, 
     Of a target SGLang keeps what its draft model wants: for EAGLE-3 the states of inner layers, for some models those
     before the final norm. The last layer's go with them, and ``tessera_patches.rows.forward`` takes them off again.
     """
-    kept = original(processor, hidden_states, *args, **kwargs)
-    if kept is None or kept is hidden_states or id(processor) not in runtime.target_logits:
-        return kept
-    return with_rows(kept, hidden_states)
+    draft_states = original(processor, hidden_states, *args, **kwargs)
+    if draft_states is None or draft_states is hidden_states or id(processor) not in runtime.target_logits:
+        return draft_states
+    return with_rows(draft_states, hidden_states)
 
 
 def move_rows(

@@ -3,20 +3,20 @@
 import torch
 
 
-def with_rows(kept: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def with_rows(draft_states: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Append the rows to what SGLang keeps of a target's forward instead of them, such as EAGLE-3's inner states.
 
     Both ``[tokens, ...]``; the result is ``[tokens, width + H]``, one tensor, so that graphs and slices keep it whole.
     """
-    return torch.cat([kept, rows], dim=1)
+    return torch.cat([draft_states, rows], dim=1)
 
 
-def without_rows(kept: torch.Tensor, hidden_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def without_rows(hidden_states: torch.Tensor, hidden_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Undo `with_rows`: what SGLang wants, and the rows. Where it keeps the rows themselves, they are both."""
-    if kept.shape[1] <= hidden_size:
-        return kept, kept
+    if hidden_states.shape[1] <= hidden_size:
+        return hidden_states, hidden_states
     # Contiguous, as SGLang returns it: kernels of draft models may rely on that.
-    return kept[:, :-hidden_size].contiguous(), kept[:, -hidden_size:]
+    return hidden_states[:, :-hidden_size].contiguous(), hidden_states[:, -hidden_size:]
 
 
 def accepted_slots(out_cache_loc: torch.Tensor, accept_index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

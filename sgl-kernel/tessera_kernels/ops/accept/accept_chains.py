@@ -129,9 +129,9 @@ def accept_chains(
         weights = _residual(target, rejected, correct, sampling) if proposed else _exclude(target, rejected)
         last = _sample(weights, sampling.last_coins)
         tokens = torch.where(depth < correct.unsqueeze(1), draft, last.unsqueeze(1))
-    kept = depth <= correct.unsqueeze(1)
-    accepted.tokens.copy_(tokens.where(kept, 0).flatten())
-    accepted.accept_index.copy_(torch.arange(bs * width, device=chains.device).view(bs, width).where(kept, -1))
+    is_accepted = depth <= correct.unsqueeze(1)
+    accepted.tokens.copy_(tokens.where(is_accepted, 0).flatten())
+    accepted.accept_index.copy_(torch.arange(bs * width, device=chains.device).view(bs, width).where(is_accepted, -1))
     accepted.accept_lens.copy_(correct + 1)
     if observation is not None:
         confidence, requests, model = observation

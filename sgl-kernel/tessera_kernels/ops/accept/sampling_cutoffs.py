@@ -57,6 +57,6 @@ def sampling_cutoffs(
     p = (ordered / temperatures.view(-1, 1)[requests]).double().softmax(1)
     before = p.cumsum(1) - p
     top_p, min_p = top_ps[requests].unsqueeze(1), min_ps[requests].unsqueeze(1) * p[:, :1]
-    kept = (ordered >= ordered.gather(1, last)) & ((before < top_p) | (top_p >= 1)) & (p >= min_p)
-    least = ordered.gather(1, rank.where(kept, 0).amax(1, keepdim=True)).squeeze(1)
-    cutoffs[:rows] = least.where(kept.logical_not().any(1), -torch.inf)
+    in_support = (ordered >= ordered.gather(1, last)) & ((before < top_p) | (top_p >= 1)) & (p >= min_p)
+    least = ordered.gather(1, rank.where(in_support, 0).amax(1, keepdim=True)).squeeze(1)
+    cutoffs[:rows] = least.where(in_support.logical_not().any(1), -torch.inf)

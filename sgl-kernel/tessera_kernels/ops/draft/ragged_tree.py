@@ -60,15 +60,15 @@ def ragged_tree(
     bs, nodes = tree.node_index.shape
     node = torch.arange(nodes)
     lens = verify_lens[:bs].unsqueeze(1)
-    kept = node < lens
-    parent = parents(parent_list, selected_index.where(kept[:, 1:], 0), topk)
-    parent = parent.where(kept & (parent < lens), -1)
+    live = node < lens
+    parent = parents(parent_list, selected_index.where(live[:, 1:], 0), topk)
+    parent = parent.where(live & (parent < lens), -1)
     linked = links(parent)
     for output, values in zip(tree, (torch.arange(bs * nodes).view(bs, nodes), *linked), strict=False):
-        output.copy_(values.where(kept, -1))
+        output.copy_(values.where(live, -1))
     attends, steps = ancestors(parent, depth)
-    tree.positions.copy_((seq_lens.unsqueeze(1) + steps).where(kept, 0).flatten())
+    tree.positions.copy_((seq_lens.unsqueeze(1) + steps).where(live, 0).flatten())
     prefix = seq_lens.unsqueeze(1).unsqueeze(2) if prefix_in_mask else 0
     row_start = mask_indptr[:bs].unsqueeze(1).unsqueeze(2) + node.unsqueeze(1) * (prefix + lens.unsqueeze(2))
-    both_kept = kept.unsqueeze(1) & kept.unsqueeze(2)
-    tree.mask[(row_start + prefix + node)[both_kept]] = attends[both_kept]
+    both_live = live.unsqueeze(1) & live.unsqueeze(2)
+    tree.mask[(row_start + prefix + node)[both_live]] = attends[both_live]

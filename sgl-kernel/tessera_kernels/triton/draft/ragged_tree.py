@@ -35,9 +35,9 @@ def _tree_kernel(  # type: ignore[no-untyped-def]
     """Program b lays out the tree of request b: few nodes, so each is compared with each other one."""
     request = tl.program_id(0).to(tl.int64)
     length = tl.load(seq_lens + request).to(tl.int64)
-    kept = tl.load(verify_lens + request)
+    verify_len = tl.load(verify_lens + request)
     node = tl.arange(0, BLOCK)
-    drafted = (node > 0) & (node < kept)
+    drafted = (node > 0) & (node < verify_len)
     candidate = tl.load(selected_index + request * selected_stride + node - 1, mask=drafted, other=-1)
     group = tl.where(drafted, candidate // topk, 0)
     continued = tl.load(parent_list + request * parent_stride + group, mask=group > 0, other=-2)
@@ -61,7 +61,7 @@ def _tree_kernel(  # type: ignore[no-untyped-def]
         steps += walking.to(tl.int32)
         current = tl.where(walking, tl.sum(tl.where(here, parent[None, :], 0), 1), current)
 
-    live = node < kept
+    live = node < verify_len
     inside = node < NODES
     dense = request * NODES + node
     tl.store(index + dense, tl.where(live, dense, -1), mask=inside)
@@ -69,7 +69,7 @@ def _tree_kernel(  # type: ignore[no-untyped-def]
     tl.store(next_sibling + dense, tl.where(live & (sibling < none), sibling, -1).to(tl.int64), mask=inside)
     tl.store(positions + dense, tl.where(live, length + steps, 0), mask=inside)
     prefix = length if PREFIX else length * 0
-    row = tl.load(mask_indptr + request).to(tl.int64) + node * (prefix + kept) + prefix
+    row = tl.load(mask_indptr + request).to(tl.int64) + node * (prefix + verify_len) + prefix
     tl.store(mask + row[:, None] + node[None, :], attends, mask=live[:, None] & live[None, :])
 
 

@@ -96,11 +96,11 @@ def _select(keys: tl.constexpr, source, tiles, count, out_indices, out_values, T
         equal = (key == threshold).to(tl.int32)
         rank = tied + tl.cumsum(equal, 0) - equal
         keep = (key > threshold) | ((equal == 1) & (rank < ties))
-        kept = keep.to(tl.int32)
-        target = written + tl.cumsum(kept, 0) - kept
+        in_top = keep.to(tl.int32)
+        target = written + tl.cumsum(in_top, 0) - in_top
         tl.store(out_indices + target, index.to(tl.int32), mask=keep)
         tl.store(out_values + target, bits.to(out_values.dtype.element_ty), mask=keep)
-        written += tl.sum(kept, 0)
+        written += tl.sum(in_top, 0)
         tied += tl.sum(equal, 0)
 
 
