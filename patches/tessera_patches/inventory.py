@@ -2,10 +2,9 @@
 
 from importlib import import_module
 
-from tessera import cpu
+from tessera import cpu, versions
 from tessera_patches import support
 from tessera_patches.core import seams as core
-from tessera_patches.core import versions
 from tessera_patches.core.seam import Phase, Seam
 from tessera_patches.fingerprints import seams as fingerprints
 from tessera_patches.guard import seams as guard

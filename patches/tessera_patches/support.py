@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from tessera_patches.core.versions import within
+from tessera.versions import within
 
 DEFAULT, OTHER = "0.5.23", "0.5.17"
 """The version that ``pip install '.[engine]'`` and ``make venv`` install, and the one of ``make test-other``.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from packaging.specifiers import SpecifierSet
+from tessera.versions import within
 
 BEFORE_0_5_23 = "<0.5.23"
 
@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
     def applies_to(self, args: Any) -> bool:
         """Whether ``args`` have the option, with the installed SGLang."""
         given = getattr(args, field_of(self.option)) if self.applies is None else self.applies(args)
-        return bool(given) and SpecifierSet(self.versions).contains(version("sglang"), prereleases=True)
+        return bool(given) and within(version("sglang"), self.versions)
 
     @property
     def reason(self) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tessera import versions
 from tessera.launching.command import environment
-from tessera_patches.core import versions
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 

@@ -11,9 +11,9 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.speculative.eagle_info import EagleVerifyInput
 
 from tessera.tilespec.refusals import ENVIRONMENT
+from tessera.versions import installed, within
 from tessera_patches.core import source
 from tessera_patches.core.places import SPECULATIVE, TARGET_GRAPHS, TRITON, WORKERS
-from tessera_patches.core.versions import installed, within
 from tessera_patches.engine.attention import extend_batch, verify_batch
 
 FLASH = "sglang.srt.layers.attention.flashattention_backend.FlashAttentionBackend"

@@ -14,8 +14,8 @@ import torch
 from sglang.srt.server_args import ServerArgs
 
 from tessera.tilespec import cache
+from tessera.versions import installed
 from tessera_patches.core import source
-from tessera_patches.core.versions import installed
 from tessera_patches.tilespec.start import facts
 
 ROOT = Path(__file__).parents[2]

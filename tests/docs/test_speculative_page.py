@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tessera.versions import installed
 from tessera_patches.core import source
-from tessera_patches.core.versions import installed
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/design/speculative-decoding.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from tessera.refusal import BEFORE_0_5_23
-from tessera_patches.core.versions import within
+from tessera.versions import within
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.free_port import free_port
 from tessera_testing.injected import Matrix, ask, check, override, prompt_of, replaced, vectors_of

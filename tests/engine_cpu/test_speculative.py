@@ -17,7 +17,7 @@ import pytest
 
 from tessera.launching.server import Server
 from tessera.refusal import BEFORE_0_5_23
-from tessera_patches.core.versions import within
+from tessera.versions import within
 from tessera_testing.canary import canaries, fly_exactly
 from tessera_testing.claims import verdicts
 from tessera_testing.drafts import TREE, chain, code_and_noise, drafting, retracting

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tessera.launching.command import command, environment
+from tessera.versions import installed
 from tessera_patches.core import lock
-from tessera_patches.core.versions import installed
 from tessera_testing.drafts import chain, drafting
 from tessera_testing.free_port import free_port
 from tessera_testing.marks import absent, needs, only_in_full

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tessera_patches.core import versions
+from tessera import versions
 from tessera_testing.pool import MakeServer
 from tessera_testing.tiny import TINY
 from tessera_testing.waiting import wait_until

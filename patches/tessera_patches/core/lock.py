@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
+from tessera import versions
 from tessera_patches import support
-from tessera_patches.core import source, versions
+from tessera_patches.core import source
 from tessera_patches.core.seam import Guard, Seam
 from tessera_patches.inventory import SEAMS
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
-from tessera_patches.core.versions import of_version, within
+from tessera.versions import within
 
 
 class Hook(StrEnum):
@@ -127,9 +127,9 @@ class Seam:
         if not within(sglang_version, self.versions):
             return None
         callers, relied, writes = (
-            of_version(paths, sglang_version) for paths in (self.callers, self.relied, self.writes)
+            _of_version(paths, sglang_version) for paths in (self.callers, self.relied, self.writes)
         )
-        moved = of_version((self.moved,) if self.moved else (), sglang_version)
+        moved = _of_version((self.moved,) if self.moved else (), sglang_version)
         return replace(self, target=(*moved, self.target)[0], callers=callers, relied=relied, writes=writes)
 
     @property
@@ -142,3 +142,14 @@ class Seam:
         """Everything of SGLang's that it needs as it is, by dotted path."""
         relied = dict.fromkeys(self.relied, Guard.BODY)
         return {self.target: self.guard, **relied, **dict.fromkeys(self.writes, Guard.FIELD)}
+
+
+def _of_version(paths: tuple[str, ...], sglang_version: str) -> tuple[str, ...]:
+    """The dotted paths that a version has.
+
+    Args:
+        paths: those of some versions alone end with a specifier, as a requirement does: ``sglang.a.b; <0.5.20``.
+        sglang_version: the version.
+    """
+    split = [path.partition("; ") for path in paths]
+    return tuple(path for path, _, specifier in split if within(sglang_version, specifier))

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tessera_patches.core.versions import installed
+from tessera.versions import installed
 from tessera_testing.tiny import TINY
 
 OLD = installed() == "0.5.17"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tessera import versions
 from tessera_patches import support
-from tessera_patches.core import versions
 from tessera_testing.starts import HOST_CACHE
 
 if TYPE_CHECKING:

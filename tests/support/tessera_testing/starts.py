@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tessera import versions
 from tessera_patches import support
-from tessera_patches.core import versions
 
 SMALL = (
     *("--mem-fraction-static", "0.5", "--max-total-tokens", "60000"),
