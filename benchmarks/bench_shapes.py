@@ -37,6 +37,8 @@ from frozen import freeze
 from load import Load, Measured, load_of, run, take_turns, turns, warm_up
 from provenance import note, provenance, tell
 from rig import Fleet, new_server
+from tessera.launching.server import Server
+from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import fresh_prompt
 from tessera_testing.tiny import TINY
 
@@ -160,15 +162,15 @@ def embedding_of(url: str, hidden: int, prompt: list[int]) -> Any:
     return vector / np.linalg.norm(vector)
 
 
-def check_embeddings(url: str, hidden: int) -> dict[str, float]:
+def check_embeddings(server: Server, hidden: int) -> dict[str, float]:
     """Cosines of prompts' embeddings while the server is idle with those from its cache, and with those under load."""
-    ask = partial(embedding_of, url, hidden)
+    ask = partial(embedding_of, server.url, hidden)
     prompts = [fresh_prompt("shapes", 200 + 37 * seed, seed=seed) for seed in range(CANARIES)]
     alone = np.stack([ask(prompt) for prompt in prompts])
     cached = ask(prompts[0])
-    httpx.post(f"{url}/flush_cache", timeout=60).raise_for_status()
+    flush_cache(server)
     with ThreadPoolExecutor(CANARIES // 2 + 1) as threads:
-        load = threads.submit(run, url, BESIDE, EMBED, 7)
+        load = threads.submit(run, server.url, BESIDE, EMBED, 7)
         under_load = np.stack([ask(prompts[0]), *threads.map(ask, prompts[1:])])
         load.result()
     cosines = under_load @ alone.T
@@ -202,7 +204,7 @@ def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) ->
         for server in servers.values():
             server.wait_ready(options.start_seconds)
         urls = {case: server.url for case, server in servers.items()}
-        about = {"shape": name, "start": number} | check_embeddings(urls["ours"], hidden) | row_store(urls["ours"])
+        about = {"shape": name, "start": number} | check_embeddings(servers["ours"], hidden) | row_store(urls["ours"])
         tell(about, out)
         with (FOLDER / "turn").open("w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
