@@ -8,7 +8,7 @@ from triton import knobs
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime import driver
 
-ALIGNMENT = 16
+_ALIGNMENT = 16
 """Bytes. Triton specializes a kernel on whether pointers and integers are multiples of it."""
 _NO_HOOKS = (None, None, None)
 """Launch metadata, and the hooks before and after a launch."""
@@ -21,7 +21,7 @@ def power_of_2(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-class Compilation:
+class _Compilation:
     """A compiled kernel. It is launched as by ``CompiledKernel.__getitem__``, without launch hooks.
 
     A kernel without scratch memory, which is all of ours, is launched by the driver's function itself, without Triton's
@@ -59,11 +59,6 @@ class Compilation:
             self._start(*grid, stream, *self._fixed, *arguments, *constants)
 
 
-def no_launch_hooks() -> bool:
-    """Whether no profiler has registered a launch hook with Triton."""
-    return not (knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls)
-
-
 class Launcher:
     """A decorator for a ``triton.jit`` kernel that looks up its compilations faster than Triton does.
 
@@ -78,7 +73,7 @@ class Launcher:
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
-        self._compilations: dict[tuple[Any, ...], Compilation] = {}
+        self._compilations: dict[tuple[Any, ...], _Compilation] = {}
 
     def __call__(
         self,
@@ -108,11 +103,12 @@ class Launcher:
             address = tensor.data_ptr()
             bits |= address
             arguments.append(address)
-        aligned = bits % ALIGNMENT == 0
+        aligned = bits % _ALIGNMENT == 0
         device = tensors[0].get_device()
         key = (num_warps, constants, device, *[tensor.dtype for tensor in tensors])
         compilation = self._compilations.get(key)
-        if compilation is not None and aligned and no_launch_hooks():
+        hooked = knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls  # by a profiler
+        if compilation is not None and aligned and not hooked:
             handle = driver.active.get_current_stream(device) if stream is None else stream.cuda_stream
             arguments += numbers
             compilation.launch(grid, handle, arguments, constants)
@@ -121,7 +117,7 @@ class Launcher:
             compiled = self._kernel[grid](*tensors, *numbers, *constants, num_warps=num_warps)
         if compiled is not None and aligned:  # Triton's interpreter compiles nothing
             self._check(len(tensors), len(numbers))
-            self._compilations[key] = Compilation(compiled)
+            self._compilations[key] = _Compilation(compiled)
 
     def _check(self, tensors: int, numbers: int) -> None:
         for parameter in self._kernel.params[tensors : tensors + numbers]:
