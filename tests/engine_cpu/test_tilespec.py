@@ -40,6 +40,7 @@ SERVERS = {
     "eagle": drafting("EAGLE", chain(5)),
     "eagle3": drafting("EAGLE3", chain(5)),
     "standalone-trees": drafting("STANDALONE", TREE),
+    "eagle-trees": drafting("EAGLE", TREE),
     "eagle3-trees": drafting("EAGLE3", TREE),
     "eagle-likeliest-on-two-ranks": (*drafting("EAGLE", chain(5)), *LIKELIEST, *TWO_RANKS),
     "eagle-on-two-ranks": (*drafting("EAGLE", chain(5)), *TWO_RANKS),
