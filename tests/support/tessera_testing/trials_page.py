@@ -46,10 +46,10 @@ transformers. Tiny models; H200 ([one](../../{0}), [two](../../{2})), a few with
 refused for what such requests do not show, or with older versions of SGLang. "Nothing" is the same without any option:
 some vectors of some models differ from transformers' by more than the limit. Beside state the limit is 0.99.
 
-Three were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `--hicache-storage-backend`, whose rows are
-wrong; with injected vectors they come back with their own log-probabilities. Prefill-decode disaggregation: NIXL over
-TCP, two servers without a GPU, behind SGLang's router. With `--enable-int8-mamba-checkpoint`, the first row after a cached
-prefix of 128 tokens is off by 1.2e-3 to 1.2e-2 ([sixteen prompts](../../{4})); without it, by 8.6e-6 at most.
+Three were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `--hicache-storage-backend`, whose rows
+are wrong; with injected vectors they come back with their own log-probabilities. Prefill-decode disaggregation: NIXL
+over TCP, two servers without a GPU, behind SGLang's router. With `--enable-int8-mamba-checkpoint`, the first row after
+a cached prefix of 128 tokens is off by 1.2e-3 to 1.2e-2 ([sixteen prompts](../../{4})); without it, by at most 8.6e-6.
 """
 
 
