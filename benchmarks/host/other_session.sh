@@ -9,12 +9,13 @@
 #   other_session.sh check     each part of the stack in a process of its own; what fails says why
 #
 # STACK=own or overlay says which stack serves; else its own where `check` passes, and the overlay over /tmp/gpu/site where
-# it does not. STEPS are `stock ours suites`, and any of gpu_session.sh; tile_train, and one with `&` behind it, goes on beside
+# it does not; STACK=earlier is /tmp/gpu/site itself, whose results are in /tmp/out/earlier. GPUS="0 1" are used. STEPS are `stock ours suites`, and any of gpu_session.sh; tile_train, and one with `&` behind it, goes on beside
 # the next ones until `suites` waits for all. Where the stock server does not start, the rest is left out. SUITES picks suites
 # by name, AT_ONCE says how many run side by side.
 set -uo pipefail
 home=/tmp/gpu23
 out=/tmp/out/other
+[[ ${STACK:-} != earlier ]] || out=/tmp/out/earlier
 logs=$out/suites
 port=31000
 
@@ -189,12 +190,12 @@ print("on:", tessera.get("on"), "calls:", json.dumps(tessera.get("calls"))[:3000
 suite() { # NAME ARGUMENT...: on one GPU after the other, or on all with TWO=1
   local name=$1
   [[ -z ${SUITES:-} || " $SUITES " == *" $name "* ]] || return
-  gpu=$(((${gpu:--1} + 1) % gpus))
+  turn=$(((${turn:--1} + 1) % ${#gpus[@]}))
   while (($(jobs -rp | wc -l) >= ${AT_ONCE:-1})); do wait -n; done
   mkdir -p "$logs/$name"
   (
     before=$SECONDS
-    ((${TWO:-0})) || export CUDA_VISIBLE_DEVICES=$gpu
+    ((${TWO:-0})) || export CUDA_VISIBLE_DEVICES=${gpus[turn]}
     OMP_NUM_THREADS=2 timeout -s INT -k 30 330 python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider \
       --server-log-dir "$logs/$name" "${@:2}" >"$logs/$name.log" 2>&1
     echo "-- $name: exit $?, $((SECONDS - before)) s; $(grep -a 'passed\|failed\|error' "$logs/$name.log" | tail -n 1 | cut -c 1-200)"
@@ -203,8 +204,8 @@ suite() { # NAME ARGUMENT...: on one GPU after the other, or on all with TWO=1
 }
 
 suites() {
-  local architecture name gpu gpus
-  gpus=$(nvidia-smi -L | wc -l)
+  local architecture name turn gpus
+  read -ra gpus <<<"${GPUS:-$(nvidia-smi --query-gpu=index --format=csv,noheader | tr '\n' ' ')}"
   local dice=tests/gpu/test_tilespec.py::test_dice_do_not_change_the_tokens
   suite embeddings-fa3 tests/gpu/test_embeddings.py -k "fa3 and breakable"
   suite embeddings-triton tests/gpu/test_embeddings.py -k triton
@@ -225,7 +226,7 @@ suites() {
   done
   for name in fp8-kv fp8-weights awq; do suite "$name" "tests/gpu/test_kv_layouts.py::test_quantized[$name]"; done
   for name in stages dp-attention; do
-    TWO=$((gpus - 1)) suite "$name" "tests/gpu/test_deployments.py::test_canaries_and_fingerprints[$name]"
+    TWO=$((${#gpus[@]} - 1)) suite "$name" "tests/gpu/test_deployments.py::test_canaries_and_fingerprints[$name]"
   done
   for architecture in Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H" Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2; do
     name=${architecture// /-}
@@ -237,6 +238,8 @@ suites() {
 }
 
 choose() { # the folder that serves, in $site
+  site=/tmp/gpu/site
+  [[ ${STACK:-} != earlier ]] || return 0
   site=$home/site
   if [[ ${STACK:-} != overlay && -e $home/unpacked ]] && { [[ ${STACK:-} == own ]] || check $home/site; }; then
     return 0
@@ -255,7 +258,7 @@ run() {
   export HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
   echo "== unpack, $(date +%T)"
-  unpack || exit
+  [[ ${STACK:-} == earlier ]] || unpack || exit
   echo "== check, $(date +%T)"
   choose || exit
   source benchmarks/host/gpu_host.sh "$site" || exit
