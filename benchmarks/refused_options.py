@@ -90,7 +90,8 @@ class Trial:
 
 def _beside_state() -> list[Trial]:
     options: dict[str, tuple[str, ...]] = {
-        "--enable-hierarchical-cache": ("--enable-hierarchical-cache", "--hicache-size", "2"),
+        # So few slots that prefixes come back from the host's memory.
+        "--enable-hierarchical-cache": (*HOST, "--max-mamba-cache-size", "24", "--enable-metrics"),
         "--speculative-algorithm NGRAM": NGRAM,
         "--pp-size": ("--pp-size", "2"),
         "--enable-dp-attention": DP,
@@ -107,7 +108,7 @@ def _beside_state() -> list[Trial]:
     }
     two, stages = {"--pp-size", "--enable-dp-attention"}, {"--pp-size": "Qwen3.5"}  # Qwen3-Next has one stage alone
     return [
-        Trial(f"{name} beside state", (*given, *STATES), model=stages.get(name, "Qwen3-Next"), gpus=1 + (name in two))
+        Trial(f"{name} beside state", (*STATES, *given), model=stages.get(name, "Qwen3-Next"), gpus=1 + (name in two))
         for name, given in options.items()
     ]
 
@@ -335,7 +336,15 @@ def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float, temper
         return f"{len(wrong)} of {asked} vectors wrong, {len(problems)} missing ({cached} prompts cached){example}"
     if feature == "rows":
         prove_and_verify(server, code_and_noise(hf.tokenizer, seed=5))
-    return f"exact: {asked} vectors, least cosine {min(verdict.cosine for verdict in verdicts):.6f}"
+    least_cosine = min(verdict.cosine for verdict in verdicts)
+    return f"exact: {asked} vectors, least cosine {least_cosine:.6f}{from_host(server)}"
+
+
+def from_host(server: Server) -> str:
+    """How much came back from the host's memory, where the server says it."""
+    said = httpx.get(f"{server.url}/metrics").text
+    loaded = re.search(r"^sglang:load_back_tokens_total\S* (\S+)", said, re.MULTILINE)
+    return f"; {float(loaded[1]):.0f} tokens from the host's memory" if loaded else ""
 
 
 def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -> dict[str, Any]:
