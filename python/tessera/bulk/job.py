@@ -73,17 +73,17 @@ def encode(job: Job, part: Part, rows: Rows) -> Floats:
         ClientError: the request was refused, or no server answered for `Job.patience` seconds.
     """
     end = time.monotonic() + job.patience
-    turn = 0
+    attempt = 0
     while True:
-        url = job.servers[(part.number + turn) % len(job.servers)]
+        url = job.servers[(part.number + attempt) % len(job.servers)]
         try:
             with Client(url, api_key=job.api_key, retry=NEVER) as client:
                 matrix = client.encode_batch([*rows.texts, PROBE], **job.options).numpy()
         except ClientError as error:
             if not (error.retried or isinstance(error, RequestTimeout)) or time.monotonic() > end:
                 raise ValueError(f"{part.path}: {_by_id(str(error), job.columns, rows)}") from error
-            turn += 1
-            if turn % len(job.servers) == 0:
+            attempt += 1
+            if attempt % len(job.servers) == 0:
                 time.sleep(_PAUSE)
             continue
         if not alike(matrix[-1], job.probe):

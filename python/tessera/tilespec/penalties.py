@@ -116,8 +116,8 @@ class Penalties(NamedTuple):
         values.addcmul_(counts, self.frequency[requests], value=-1)
         present = counts > 0
         values.sub_(present * self.presence[requests])
-        early = (generated < self.min_new_tokens[requests]).unsqueeze(1)
-        values.scatter_add_(1, self.stops[requests], self.stop_penalties[requests].where(early, 0.0))
+        is_below = (generated < self.min_new_tokens[requests]).unsqueeze(1)
+        values.scatter_add_(1, self.stops[requests], self.stop_penalties[requests].where(is_below, 0.0))
         factor = self.repetition[requests].where(present, 1.0)
         values.mul_(factor.where(values < 0, 1 / factor))
         if values is not logits:

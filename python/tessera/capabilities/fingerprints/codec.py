@@ -120,15 +120,15 @@ def build(points: Sequence[Points]) -> list[Fingerprint]:
     Raises:
         ValueError: no modulus tells the places apart.
     """
-    built: dict[int, Fingerprint] = {}
+    found: dict[int, Fingerprint] = {}
     for k in {len(one.places) for one in points}:
         chosen = [i for i, one in enumerate(points) if len(one.places) == k]
         places = np.stack([points[i].places for i in chosen])
         moduli = _moduli(places)
         values = np.stack([points[i].bits for i in chosen]).astype(np.float64)
         coefficients = interpolate((places % moduli[:, None]).astype(np.float64), values).astype(np.uint16)
-        built |= {i: Fingerprint(int(m), c) for i, m, c in zip(chosen, moduli, coefficients, strict=True)}
-    return [built[i] for i in range(len(points))]
+        found |= {i: Fingerprint(int(m), c) for i, m, c in zip(chosen, moduli, coefficients, strict=True)}
+    return [found[i] for i in range(len(points))]
 
 
 def values_at(fingerprints: Sequence[Fingerprint], places: npt.NDArray[np.int64]) -> Bits:
