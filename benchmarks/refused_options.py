@@ -251,7 +251,6 @@ TRIALS = [
         ALL,
         temperature=0.8,
     ),
-    Trial("--gated-launch-port", ("--gated-launch-port", "{port}")),
     Trial("--enable-http-worker-reuseport", ("--enable-http-worker-reuseport", "--tokenizer-worker-num", "2")),
     Trial("--enable-response-store", None, ALL),
 ]

@@ -7,17 +7,23 @@ with them elsewhere. Our options come from TESSERA_ARGS, for these libraries pas
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tessera import versions
 from tessera.launching.server import Server
 from tessera_testing.claims import claim_of, post, proven, verdicts
+from tessera_testing.free_port import free_port
 from tessera_testing.marks import only_in_full
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.refusal import expect_refusal
 from tessera_testing.tiny import TINY
+from tessera_testing.waiting import wait_until
 
 SCRIPT = str(Path(__file__).parents[1] / "support" / "as_libraries_do.py")
 OURS = {"TESSERA_ARGS": "--toploc-verification --enable-injection"}
@@ -57,3 +63,22 @@ def test_schedulers_without_our_hooks() -> None:
     (line,) = (line for line in log.splitlines() if line.startswith("tessera: refusing to start: "))
     assert "sglang.srt.managers.scheduler.configure_scheduler_process, " in line
     assert line.endswith("; code that starts schedulers itself must call load_plugins() in them")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(versions.within(version("sglang"), "<0.5.23"), reason="this SGLang has no such option")
+def test_a_start_that_waits_to_be_activated() -> None:
+    """``--gated-launch-port``: memory is taken, and weights are loaded, when somebody says so."""
+    port = free_port()
+
+    def activated() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.post(f"http://127.0.0.1:{port}/gate/activate", timeout=60).status_code == 200
+        return False
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(wait_until, activated, 200)
+        with Server(TINY, "--gated-launch-port", str(port), env=OURS) as server:
+            waiting.result()
+            meta = proven(server, PROMPT, tokens=3, return_embedding=True)
+            assert verdicts(server, claim_of(meta)) == ["pass"]
