@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,8 +34,9 @@ from tessera_testing.architectures import make
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import prove_and_verify
 from tessera_testing.drafts import chain, code_and_noise, drafting
+from tessera_testing.endpoints import metrics
 from tessera_testing.reference import HuggingFace
-from tessera_testing.starts import FLOAT32_STATES, SMALL, STAGES_ON_CPUS, STATES_ON_A_CPU, TWO_RANKS
+from tessera_testing.starts import FLOAT32_STATES, HOST_CACHE, SMALL, STAGES_ON_CPUS, STATES_ON_A_CPU, TWO_RANKS
 from tessera_testing.tiny import TINY, TINY_MOE
 
 SITE = Path(__file__).parents[1] / "tests/site"
@@ -47,7 +49,6 @@ EAGLE = drafting("EAGLE", chain(3))
 TOO_MANY_NODES = (
     *("--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8"),
 )
-HOST = ("--enable-hierarchical-cache", "--hicache-ratio", "8", "--max-total-tokens", "700")
 DP = (*TWO_RANKS, "--enable-dp-attention", "--dp-size", "2")
 GPU = ("--dtype", "bfloat16", "--attention-backend", "triton", *SMALL, "--mem-fraction-static", "0.9")
 NGRAM = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4")
@@ -91,7 +92,7 @@ class Trial:
 def _beside_state() -> list[Trial]:
     options: dict[str, tuple[str, ...]] = {
         # So few slots that prefixes come back from the host's memory.
-        "--enable-hierarchical-cache": (*HOST, "--max-mamba-cache-size", "24", "--enable-metrics"),
+        "--enable-hierarchical-cache": (*HOST_CACHE, "--max-mamba-cache-size", "24", "--enable-metrics"),
         "--speculative-algorithm NGRAM": NGRAM,
         "--pp-size": ("--pp-size", "2"),
         "--enable-dp-attention": DP,
@@ -121,7 +122,7 @@ FA3 = ("--attention-backend", "fa3")
 CP = (*TWO_RANKS, "--attn-cp-size", "2", *FA3)
 STAGES_AND_DRAFTS = {"SGLANG_ENABLE_PP_SPEC": "1"}
 TRIALS = [
-    Trial("--hicache-storage-backend", (*HOST, "--hicache-storage-backend", "file"), BOTH),
+    Trial("--hicache-storage-backend", (*HOST_CACHE, "--hicache-storage-backend", "file"), BOTH),
     Trial("--enable-lmcache", None, BOTH),
     Trial("--enable-flexkv", None, BOTH),
     Trial("--enable-hisparse", None, ("rows", "tilespec")),
@@ -139,7 +140,7 @@ TRIALS = [
     Trial("--pp-size above 1", ("--pp-size", "2"), ("tilespec",), "Qwen3", 2, STAGES_AND_DRAFTS),
     Trial("--enable-dp-attention with --speculative-algorithm", (*DP, *EAGLE), model="experts", gpus=2),
     Trial("--enable-dp-attention", DP, ("tilespec",), "experts", 2),
-    Trial("--enable-hierarchical-cache with --speculative-algorithm", (*HOST, *EAGLE), BOTH),
+    Trial("--enable-hierarchical-cache with --speculative-algorithm", (*HOST_CACHE, *EAGLE), BOTH),
     Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), BOTH, gpus=2),
     Trial("--dcp-size above 1", (*TWO_RANKS, "--dcp-size", "2", *FA3), ("tilespec",), gpus=2),
     Trial("--attn-cp-size", CP, ALL, "Qwen3", 2),
@@ -341,9 +342,11 @@ def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float, temper
 
 def from_host(server: Server) -> str:
     """How much came back from the host's memory, where the server says it."""
-    said = httpx.get(f"{server.url}/metrics").text
-    loaded = re.search(r"^sglang:load_back_tokens_total\S* (\S+)", said, re.MULTILINE)
-    return f"; {float(loaded[1]):.0f} tokens from the host's memory" if loaded else ""
+    with suppress(httpx.HTTPStatusError):  # without --enable-metrics there is no such route
+        for sample in metrics(server):
+            if sample.name == "sglang:load_back_tokens_total":
+                return f"; {sample.value:.0f} tokens from the host's memory"
+    return ""
 
 
 def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -> dict[str, Any]:

@@ -9,9 +9,10 @@
 #   other_session.sh check     each part of the stack in a process of its own; what fails says why
 #
 # STACK=own or overlay says which stack serves; else its own where `check` passes, and the overlay over /tmp/gpu/site where
-# it does not; STACK=earlier is /tmp/gpu/site itself, whose results are in /tmp/out/earlier. GPUS="0 1" are used. STEPS are `stock ours suites`, and any of gpu_session.sh; tile_train, and one with `&` behind it, goes on beside
-# the next ones until `suites` waits for all. Where the stock server does not start, the rest is left out. SUITES picks suites
-# by name, AT_ONCE says how many run side by side.
+# it does not; STACK=earlier is /tmp/gpu/site itself, whose results are in /tmp/out/earlier. GPUS says which GPUs the suites
+# have, as in "0 1"; by default all. STEPS are `stock ours suites`, and any of gpu_session.sh; tile_train, and one with `&`
+# behind it, goes on beside the next ones until `suites` waits for all. Where the stock server does not start, the rest is
+# left out. SUITES picks suites by name, AT_ONCE says how many run side by side.
 set -uo pipefail
 home=/tmp/gpu23
 out=/tmp/out/other

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tessera import versions
 from tessera.launching.command import environment
+from tessera_testing.marks import is_installed
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 
@@ -34,9 +33,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.engine
-@pytest.mark.skipif(
-    versions.within(version("sglang"), "<0.5.20"), reason="this SGLang does not load plugins in these processes"
-)
+@pytest.mark.skipif(is_installed("<0.5.20"), reason="this SGLang does not load plugins in these processes")
 def test_they_refuse_what_nobody_decided(interpreter: Interpreter, tmp_path: Path) -> None:
     """The detokenizer and the controller of replicas: nobody called ``ServerArgs.check_server_args``."""
     ended = interpreter.finish(("-c", PROGRAM, str(TINY)), environment({}), tmp_path, 280)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 from tessera_patches.inventory import DECLARED
-from tessera_testing.pages import ROOT
+from tessera_testing.imports import modules
 
 FEATURE = re.compile(r"hasattr\([A-Z]\w+, |find_spec\('sglang|RESOLVES_LATER|OWN_WIDTHS")
 """Whether this SGLang has something: a class's attribute, a module, or what the adapter has found out."""
@@ -37,19 +36,12 @@ def branches(node: ast.AST) -> bool:
     return any(one.arg == "versions" and SPECIFIER.search(ast.unparse(one.value)) for one in keywords)
 
 
-def modules() -> Iterator[tuple[str, Path]]:
-    """Each module of the source, by its dotted name."""
-    for root in ("python", "patches", "sgl-kernel"):
-        for path in sorted((ROOT / root).rglob("*.py")):
-            yield ".".join(path.relative_to(ROOT / root).with_suffix("").parts), path
-
-
 def test_few_lines_are_of_some_versions_alone() -> None:
     """Without TileSpec, and with it; every handler of a seam of some versions is among them."""
     for handler in HANDLERS:
         module, _, name = handler.partition(":")
         assert callable(getattr(import_module(module), name))
-    counted = {name: of_some_versions(path, name) for name, path in modules()}
+    counted = {name: of_some_versions(path, name) for name, path in modules().items()}
     assert counted["tessera_patches.engine.cache"] > 0
     assert 0 < sum(count for name, count in counted.items() if "tilespec" not in name) <= 400
     assert sum(counted.values()) <= 1000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -11,16 +10,16 @@ import pytest
 import zmq
 
 from tessera.refusal import BEFORE_0_5_23
-from tessera.versions import within
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.free_port import free_port
 from tessera_testing.injected import Matrix, ask, check, override, prompt_of, replaced, vectors_of
+from tessera_testing.marks import is_installed
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(within(version("sglang"), BEFORE_0_5_23), reason="refused with this SGLang"),
+    pytest.mark.skipif(is_installed(BEFORE_0_5_23), reason="refused with this SGLang"),
 ]
 PLACE, LENGTH = 20, 60
 

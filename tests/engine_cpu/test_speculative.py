@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from importlib.metadata import version
 from typing import Any
 
 import httpx
@@ -17,19 +16,18 @@ import pytest
 
 from tessera.launching.server import Server
 from tessera.refusal import BEFORE_0_5_23
-from tessera.versions import within
 from tessera_testing.canary import canaries, fly_exactly
 from tessera_testing.claims import verdicts
 from tessera_testing.drafts import TREE, chain, code_and_noise, drafting, retracting
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import generate
-from tessera_testing.marks import only_in_full
+from tessera_testing.marks import is_installed, only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
 # SGLang's own C++ of the n-gram corpus is compiled at start. Up to 0.5.17 it lacks an include that GCC 12 asks for.
-COMPILER = {"CXX": "c++ -include cstddef"} if within(version("sglang"), "<0.5.18") else {}
+COMPILER = {"CXX": "c++ -include cstddef"} if is_installed("<0.5.18") else {}
 COMMON = ("--enable-return-hidden-states", "--chunked-prefill-size", "16")
 SERVERS = {
     "eagle": drafting("EAGLE", chain(3)),
@@ -54,7 +52,7 @@ def speculative(request: pytest.FixtureRequest, server_pool: ServerPool) -> Serv
     """One server for each algorithm."""
     if request.param == "ngram" and shutil.which("c++") is None:
         pytest.skip("SGLang compiles its n-gram corpus: no C++ compiler here")
-    if request.param == "ngram" and within(version("sglang"), BEFORE_0_5_23):
+    if request.param == "ngram" and is_installed(BEFORE_0_5_23):
         pytest.skip("refused beside injection with this SGLang")
     compiler = COMPILER if request.param == "ngram" else {}
     return server_pool.get("--enable-injection", *COMMON, *SERVERS[request.param], env=compiler | retracting(5))

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tessera import versions
 from tessera.launching.server import Server
 from tessera_testing.claims import claim_of, post, proven, verdicts
 from tessera_testing.free_port import free_port
-from tessera_testing.marks import only_in_full
+from tessera_testing.marks import is_installed, only_in_full
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.refusal import expect_refusal
 from tessera_testing.tiny import TINY
@@ -66,7 +64,7 @@ def test_schedulers_without_our_hooks() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(versions.within(version("sglang"), "<0.5.23"), reason="this SGLang has no such option")
+@pytest.mark.skipif(is_installed("<0.5.23"), reason="this SGLang has no such option")
 def test_a_start_that_waits_to_be_activated() -> None:
     """``--gated-launch-port``: memory is taken, and weights are loaded, when somebody says so."""
     port = free_port()

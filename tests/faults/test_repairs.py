@@ -1,14 +1,13 @@
-"""What ends a stock server, as the page on compatibility lists it: what no longer does needs no check of ours."""
+"""Requests that end a stock server, as the compatibility page lists them. One that no longer does needs no check."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 import httpx
 import pytest
 
-from tessera import versions
+from tessera_testing.marks import is_installed
 from tessera_testing.pool import MakeServer
 from tessera_testing.tiny import TINY
 from tessera_testing.waiting import wait_until
@@ -51,7 +50,7 @@ def test_a_request_that_ends_stock_sglang(make_server: MakeServer, name: str) ->
     """Or is refused, where it does not end this version."""
     (path, body), specifier = ENDING[name]
     with make_server(TINY, env=DISABLED) as server:
-        if not versions.within(version("sglang"), specifier):
+        if not is_installed(specifier):
             assert httpx.post(f"{server.url}{path}", json=body, timeout=60).status_code == 400
             return
         with pytest.raises(httpx.TransportError):

@@ -28,7 +28,7 @@ def add_options(result: None, parser: argparse.ArgumentParser) -> None:
 def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Namespace) -> Any:
     """AROUND ``ServerArgs.from_cli_args``, which calls the constructor with the fields that SGLang knows.
 
-    Ends the process where a model is not there, and where ours did not reach them.
+    Ends the process where a model is not there, and where our options are not among SGLang's afterwards.
     """
     if lines := missing(namespace):
         raise SystemExit("\n".join(map(apply.refusal_line, lines)))
@@ -59,7 +59,7 @@ def construct_for_engine(**named: Any) -> Any:
 
 
 def _made(flags: Flags, make: Callable[..., Any], *values: Any, **named: Any) -> Any:
-    """SGLang's options, made by this call, with ours."""
+    """Return SGLang's options, which this call makes, with ours among them; end the process where they are not."""
     global _given  # noqa: PLW0603
     _given = flags
     try:

@@ -1,23 +1,19 @@
 """The launcher: our options in SGLang's arguments, and on their way to schedulers. Installed always."""
 
-from typing import Any
+from functools import partial
 
 from tessera_patches.core.places import ARG_GROUPS, ENVIRONMENT, SERVER_ARGS, TOKENIZER, WORKERS
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
-
-def _resolution(method: str, **fields: Any) -> Seam:
-    return Seam(
-        target=f"{SERVER_ARGS}.{method}",
-        hook=Hook.AROUND,
-        phase=Phase.LOAD,
-        feature="",
-        handler="tessera_patches.launch.flags:resolve",
-        why="Asks for rows where our options do, and refuses what is not supported.",
-        remove_when="SGLang lets plugins add options.",
-        **fields,
-    )
-
+_resolution = partial(
+    Seam,
+    hook=Hook.AROUND,
+    phase=Phase.LOAD,
+    feature="",
+    handler="tessera_patches.launch.flags:resolve",
+    why="Asks for rows where our options do, and refuses what is not supported.",
+    remove_when="SGLang lets plugins add options.",
+)
 
 SEAMS = (
     Seam(
@@ -54,13 +50,13 @@ SEAMS = (
         callers=("sglang.srt.entrypoints.engine.Engine.__init__",),
     ),
     _resolution(
-        "__post_init__",
+        target=f"{SERVER_ARGS}.__post_init__",
         writes=(f"{SERVER_ARGS}.enable_return_hidden_states",),
         versions="<0.5.20",
         differs="Later the constructor does not resolve the options.",
     ),
     _resolution(
-        "resolve_once",
+        target=f"{SERVER_ARGS}.resolve_once",
         callers=(
             "sglang.srt.entrypoints.engine.Engine._launch_subprocesses",
             "sglang.srt.runtime_context._configure_context",

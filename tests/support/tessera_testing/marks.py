@@ -19,6 +19,11 @@ def only_in_full(*values: str) -> list[ParameterSet]:
     return [pytest.param(value, marks=pytest.mark.full, id=value) for value in values]
 
 
+def is_installed(specifier: str) -> bool:
+    """Whether the installed SGLang is one of these versions, such as ``<0.5.20``."""
+    return versions.within(versions.installed() or support.DEFAULT, specifier)
+
+
 def absent(feature: str) -> bool:
     """Whether the installed SGLang does not have a feature."""
     return feature in support.absent(versions.installed() or support.DEFAULT)

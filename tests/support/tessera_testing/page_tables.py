@@ -199,7 +199,7 @@ def _options() -> str:
 
 def _commands() -> str:
     """The help of every command, in a width that does not depend on the terminal."""
-    # Left in the environment, it would make each server that this process's tests start later import the engine anew.
+    # Taken back afterwards: in a changed environment, servers of later tests would start without the prepared imports.
     with patch.dict(os.environ, COLUMNS="112"):
         return "".join(f"\n## `{one.prog}`\n\n```text\n{one.format_help()}```\n" for one in _parsers(parser()))
 

@@ -21,8 +21,12 @@ TRIALS = (
 )
 """What `benchmarks/refused_options.py` found; lines of a later file replace those of an earlier one."""
 CHECKPOINTS = "benchmarks/results/current/2026-11-30-cpu/state-checkpoints.jsonl"
+"""Rows after a cached prefix whose state was rounded."""
 SERVED = (
-    *("--boundary-reduction", "--enable-paged-experts", "--enable-response-store", "--enable-watermark"),
+    "--boundary-reduction",
+    "--enable-paged-experts",
+    "--enable-response-store",
+    "--enable-watermark",
     "--gated-launch-port",
 )
 SERVED_BESIDE_STATE = ("--enable-dp-attention", "--enable-streaming-session")
