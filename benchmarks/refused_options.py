@@ -1,9 +1,9 @@
 r"""What happens with each option that Tessera refuses, if it does not refuse it: the proof of each line of the tables.
 
 For each trial the stock server starts with the option and answers 65 requests; then ours, with the feature on and
-nothing refused by name, answers 60 canaries, and makes and verifies fingerprints. One JSON line for each: what the
-stock server said where it does not serve, how our start ended, or how many vectors were wrong. Both ranks of what needs
-two GPUs share one where there is one.
+nothing refused by name, answers 60 canaries and a second turn of each, and makes and verifies fingerprints. One JSON
+line for each: what the stock server said where it does not serve, how our start ended, or how many vectors were wrong.
+Both ranks of what needs two GPUs share one where there is one.
 
   python benchmarks/refused_options.py --out refused.jsonl [--only PART_OF_A_NAME ...] [--at-once 8]
 """
@@ -14,11 +14,13 @@ import argparse
 import json
 import os
 import re
+import signal
+import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,15 +30,24 @@ import httpx
 import torch
 
 from provenance import provenance
-from tessera.launching.command import gpu_present
+from tessera.launching.command import command, environment, gpu_present
+from tessera.launching.ports import port_of, reserve_port
 from tessera.launching.server import Server, ServerStartError
-from tessera_testing.architectures import make
+from tessera_testing.architectures import ARCHITECTURES, made, make
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import prove_and_verify
 from tessera_testing.drafts import chain, code_and_noise, drafting
 from tessera_testing.endpoints import metrics
 from tessera_testing.reference import HuggingFace
-from tessera_testing.starts import FLOAT32_STATES, HOST_CACHE, SMALL, STAGES_ON_CPUS, STATES_ON_A_CPU, TWO_RANKS
+from tessera_testing.starts import (
+    FLOAT32_STATES,
+    HOST_CACHE,
+    RANKS_ON_CPUS,
+    SMALL,
+    STAGES_ON_CPUS,
+    STATES_ON_A_CPU,
+    TWO_RANKS,
+)
 from tessera_testing.tiny import TINY, TINY_MOE
 
 SITE = Path(__file__).parents[1] / "tests/site"
@@ -45,7 +56,11 @@ FEATURES = {
     "inject": ("--enable-return-hidden-states", "--enable-injection"),
     "tilespec": ("--enable-return-hidden-states", "--tile-spec"),
 }
+ALL = ("rows", "inject", "tilespec")
+BOTH = ("rows", "inject")
 EAGLE = drafting("EAGLE", chain(3))
+OWN_DRAFTS = (*drafting("EAGLE", chain(3), Path("{model}")), "--speculative-draft-load-format", "dummy")
+"""Of layers that published models have for it, here of no use: nearly all drafts are rejected."""
 TOO_MANY_NODES = (
     *("--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8"),
 )
@@ -91,8 +106,10 @@ class Trial:
 
 def _beside_state() -> list[Trial]:
     options: dict[str, tuple[str, ...]] = {
+        "nothing": (),  # what is refused is compared with this
         # So few slots that prefixes come back from the host's memory.
         "--enable-hierarchical-cache": (*HOST_CACHE, "--max-mamba-cache-size", "24", "--enable-metrics"),
+        "--speculative-algorithm EAGLE": OWN_DRAFTS,
         "--speculative-algorithm NGRAM": NGRAM,
         "--pp-size": ("--pp-size", "2"),
         "--enable-dp-attention": DP,
@@ -107,15 +124,14 @@ def _beside_state() -> list[Trial]:
             *("--mamba-backend", "flashinfer"),
         ),
     }
-    two, stages = {"--pp-size", "--enable-dp-attention"}, {"--pp-size": "Qwen3.5"}  # Qwen3-Next has one stage alone
+    two = {"--pp-size", "--enable-dp-attention"}
+    # Of the models with state that take vectors; Qwen3-Next has one stage alone, too.
     return [
-        Trial(f"{name} beside state", (*STATES, *given), model=stages.get(name, "Qwen3-Next"), gpus=1 + (name in two))
+        Trial(f"{name} beside state", (*STATES, *given), BOTH, "Qwen3.5", gpus=1 + (name in two))
         for name, given in options.items()
     ]
 
 
-ALL = ("rows", "inject", "tilespec")
-BOTH = ("rows", "inject")
 PREFILL = ("--disaggregation-transfer-backend", "fake")
 EXPERTS = (*TWO_RANKS, "--ep-size", "2", "--moe-a2a-backend")
 FA3 = ("--attention-backend", "fa3")
@@ -145,6 +161,12 @@ TRIALS = [
     Trial("--dcp-size above 1", (*TWO_RANKS, "--dcp-size", "2", *FA3), ("tilespec",), gpus=2),
     Trial("--attn-cp-size", CP, ALL, "Qwen3", 2),
     Trial("--enable-prefill-cp", (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag"), ALL, "Qwen3", 2),
+    Trial(
+        "--enable-prefill-cp with --speculative-algorithm",
+        (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag", *EAGLE),
+        model="Qwen3",
+        gpus=2,
+    ),
     Trial("--enable-two-batch-overlap", ("--enable-two-batch-overlap", *DP), ALL, "DeepSeek-V3", 2),
     Trial(
         "--enable-pdmux", ("--enable-pdmux", "--chunked-prefill-size", "-1", "--disable-overlap-schedule", *FA3), ALL
@@ -193,7 +215,12 @@ TRIALS = [
         "experts",
         2,
     ),
-    Trial("--nnodes", ("--nnodes", "2", "--node-rank", "0", "--dist-init-addr", "127.0.0.1:{port}"), ("tilespec",)),
+    Trial(
+        "--nnodes",
+        (*TWO_RANKS, "--nnodes", "2", "--node-rank", "0", "--dist-init-addr", "127.0.0.1:{port}"),
+        ALL,
+        gpus=2,
+    ),
     Trial("nothing with windows", ("--enable-metrics",), model="Gemma 3"),
     Trial("--swa-prefix-tails", ("--swa-prefix-tails", "1"), model="Gemma 3"),
     Trial("--enable-decoder-swa-bounded-replay", model="Gemma 3"),
@@ -210,7 +237,6 @@ TRIALS = [
         "--enable-return-aux-hidden-states",
         ("--enable-return-aux-hidden-states", "--speculative-algorithm", "EAGLE3"),
     ),
-    Trial("nothing beside state", STATES, model="Qwen3-Next"),  # what is refused is compared with this
     *_beside_state(),
     Trial(
         "--enable-attn-tp-input-scattered",
@@ -224,6 +250,7 @@ TRIALS = [
     Trial("--enable-deterministic-inference", None, ("tilespec",)),
     Trial("--enable-custom-logit-processor", None, ("tilespec",)),
     Trial("--enable-lora", ("--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "q_proj"), ("tilespec",)),
+    Trial("--disable-cuda-graph", None, ("tilespec",)),
     Trial("--disable-cuda-graph-padding", None, ("tilespec",)),
     Trial("--debug-cuda-graph", ("--debug-cuda-graph", "--cuda-graph-backend-decode=breakable"), ("tilespec",)),
     Trial("--boundary-reduction", ("--boundary-reduction", "rs", *DP), BOTH, "experts", 2),
@@ -254,6 +281,19 @@ TRIALS = [
     ),
     Trial("--enable-http-worker-reuseport", ("--enable-http-worker-reuseport", "--tokenizer-worker-num", "2")),
     Trial("--enable-response-store", None, ALL),
+    Trial("models with Mamba or linear-attention state", (*STATES, *OWN_DRAFTS), ("tilespec",), "Qwen3.5"),
+    Trial("multimodal models", (), ("inject",), "Qwen3-VL"),
+    Trial("models whose layers all have windows", ("--max-total-tokens", "700"), model="windows"),
+    *(
+        Trial(name, (), features, env={name: value})
+        for name, value, features in (
+            ("SGLANG_RUST_SERVER", "1", BOTH),
+            ("SGLANG_EXPERIMENTAL_CPP_RADIX_TREE", "1", BOTH),
+            ("SGLANG_ENABLE_OVERLAP_PLAN_STREAM", "1", ("tilespec",)),
+            ("SGLANG_SIMULATE_ACC_LEN", "2", ("tilespec",)),
+            ("SGLANG_ENABLE_METADATA_GLUE_GRAPH", "1", ("tilespec",)),
+        )
+    ),
 ]
 
 
@@ -275,6 +315,10 @@ class Models:
     def _make(self, name: str) -> tuple[Path, HuggingFace]:
         if name in {"dense", "experts"}:
             folder = TINY if name == "dense" else TINY_MOE
+            return folder, HuggingFace(folder)
+        if name == "windows":
+            mellum = ARCHITECTURES["Mellum"]
+            folder = made(self._home / name, mellum.kind, **mellum.fields | {"layer_types": ["sliding_attention"] * 4})
             return folder, HuggingFace(folder)
         served, reference = make(self._home / name.replace(" ", "-"), name)
         return served, HuggingFace(reference)
@@ -320,14 +364,19 @@ def ask_stock(server: Server) -> str:
 
 
 def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float, temperature: float) -> str:
-    """Canaries and fingerprints: "exact", or what is wrong."""
+    """Canaries, a second turn of each, and fingerprints: "exact", or what is wrong."""
     if (first := ask_once(server.url, return_embedding=True)) != SERVES:
         return f"fails: {first}"
     drawn = canaries(60, vocabulary=1000, seed=5, injecting=0.5 if feature == "inject" else 0.0)
     flock = [replace(canary, temperature=temperature) for canary in drawn]
     answers = fly(server.url, flock, at_once=16)
-    verdicts = judge(flock, answers, hf)
-    asked = sum(canary.options is not None for canary in flock)
+    turns = [
+        replace(canary, prompt=(*canary.prompt, *answer["output_ids"], *range(9, 14)))
+        for canary, answer in zip(flock, answers, strict=True)
+        if answer is not None
+    ]
+    verdicts = judge(flock, answers, hf) + judge(turns, fly(server.url, turns, at_once=16), hf)
+    asked = 2 * sum(canary.options is not None for canary in flock)
     problems = [verdict.problem for verdict in verdicts if verdict.problem]
     wrong = [verdict.cosine for verdict in verdicts if not verdict.problem and not verdict.cosine >= least]
     if problems or wrong:
@@ -353,6 +402,7 @@ def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -
     """The stock server, and ours with each feature; with TileSpec, both draft."""
     folder, hf = models.get(trial.model)
     options, env = environment_of(trial, number)
+    options = tuple(option.replace("{model}", str(folder)) for option in options)
     line: dict[str, Any] = {"option": trial.option, "options": trial.tried, "model": trial.model}
     drafts = () if "--speculative-algorithm" in options else EAGLE
     for feature in trial.features:
@@ -379,14 +429,16 @@ def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str
     path = f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     env = {"PYTHONPATH": path, "TESSERA_TEST_FAULT": "", **trial.env}
     if not gpu_present():
-        if trial.model == "Qwen3-Next":  # snapshots of states need a GPU; else SGLang rounds them to bfloat16
+        if trial.model in COSINE:  # snapshots of states need a GPU; else SGLang rounds them to bfloat16
             options, env = (*options, *STATES_ON_A_CPU), env | FLOAT32_STATES
-        return options, env | (STAGES_ON_CPUS if trial.gpus > 1 else {})
-    options, gpus = (*GPU, *options), torch.cuda.device_count()
+        ranks = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS
+        return options, env | (ranks if trial.gpus > 1 else {})
+    options, all_of_them = (*GPU, *options), ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", all_of_them).split(",")
     env["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"
     if trial.gpus == 1:
-        env["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
-    elif gpus == 1:  # both ranks on it
+        env["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    elif len(gpus) == 1:  # both ranks on it
         env |= {"TESSERA_TEST_FAULT": "one-gpu", "NCCL_SOCKET_IFNAME": "lo"}
         options = (*options, "--disable-custom-all-reduce")
     return options, env
@@ -402,12 +454,35 @@ class Start(NamedTuple):
     seconds: float
 
 
+@contextmanager
+def other_node(start: Start) -> Iterator[None]:
+    """With ``--nnodes 2``, the launcher of the second node, which never answers."""
+    if "--nnodes" not in start.options:
+        yield
+        return
+    port = port_of(reserve_port())
+    env = environment(start.env) | ({"CUDA_VISIBLE_DEVICES": "1"} if gpu_present() else {})
+    with start.log.with_suffix(".node-1.log").open("w") as log:
+        node = subprocess.Popen(
+            command(start.folder, port, (*start.options, "--node-rank", "1")),
+            env=env,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(node.pid, signal.SIGKILL)
+            node.wait()
+
+
 def attempt(start: Start, ask: Callable[[Server], str]) -> str:
     """Start, ask, stop: what came of it."""
     try:
-        with Server(
-            start.folder, *start.options, env=start.env, log_path=start.log, start_seconds=start.seconds
-        ) as server:
+        server = Server(start.folder, *start.options, env=start.env, log_path=start.log, start_seconds=start.seconds)
+        with other_node(start), server:
             try:
                 return ask(server)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the result

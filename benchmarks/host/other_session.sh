@@ -197,7 +197,7 @@ suite() { # NAME ARGUMENT...: on one GPU after the other, or on all with TWO=1
   (
     before=$SECONDS
     ((${TWO:-0})) || export CUDA_VISIBLE_DEVICES=${gpus[turn]}
-    OMP_NUM_THREADS=2 timeout -s INT -k 30 330 python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider \
+    OMP_NUM_THREADS=2 timeout -s INT -k 30 "${SUITE_SECONDS:-450}" python3 -m pytest -o minversion=7 -q -s -p no:cacheprovider \
       --server-log-dir "$logs/$name" "${@:2}" >"$logs/$name.log" 2>&1
     echo "-- $name: exit $?, $((SECONDS - before)) s; $(grep -a 'passed\|failed\|error' "$logs/$name.log" | tail -n 1 | cut -c 1-200)"
     grep -a 'MEASURED\|^FAILED\|^ERROR\|^E  ' "$logs/$name.log" | grep -v 'server starting' | cut -c 1-300 | head -n 20

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 from tessera.versions import within
 
 BEFORE_0_5_23 = "<0.5.23"
+UNTESTED = "not yet tested"
+NOT_SERVED = "not tested: SGLang alone did not serve with it where it was tried"
+"""What became of each of these: docs/measurements/refusals.md."""
 
 
 class Refusal(NamedTuple):

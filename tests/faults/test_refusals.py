@@ -58,7 +58,7 @@ UNSUPPORTED = {
         (
             f"--speculative-adaptive {NOT_WITH} --tile-spec takes its place",
             f"--enable-deterministic-inference {NOT_WITH} what is verified depends on the load",
-            f"SGLANG_SIMULATE_ACC_LEN {NOT_WITH} it accepts tokens that were not verified",
+            f"SGLANG_SIMULATE_ACC_LEN {NOT_WITH} --tile-spec accepts tokens itself, and simulates nothing",
             "--tile-spec-trace records one scheduler, and --dp-size above 1 starts several",
         ),
     ),
@@ -75,7 +75,7 @@ class UnsupportedModel(NamedTuple):
 
 ELSEWHERE = "a multimodal model computes its embeddings elsewhere and would ignore ours"
 STATE = "Mamba or linear-attention state"
-STATE_NOT = f"cannot be combined with {HIDDEN} where a model has {STATE}: not yet tested, other than NGRAM"
+STATE_NOT = f"cannot be combined with {HIDDEN} where a model has {STATE}: only EAGLE, NGRAM are tested"
 SIZED = () if absent("tilespec") else ("--tile-spec", *drafting("STANDALONE", chain(3)))
 NO_BUFFER = "--mamba-scheduler-strategy" if installed() == "0.5.17" else "--mamba-radix-cache-strategy"
 MODELS = {

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera_kernels.ops.accept.accept_chains import (
@@ -29,7 +29,6 @@ KERNELS = pytest.mark.parametrize("accept", BOTH.values(), ids=BOTH)
 Accept = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, ChainSampling | None, AcceptedChains, Observation | None], None
 ]
-several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def poisoned(bs: int, width: int, device: str) -> AcceptedChains:
@@ -87,7 +86,6 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @KERNELS
-@several
 @given(
     bs=st.integers(1, 5),
     width=st.sampled_from([2, 3, 4, 8, 16]),
@@ -202,7 +200,6 @@ def test_a_coin_at_the_end_of_the_line(accept: Accept, device: str) -> None:
 
 
 @KERNELS
-@several
 @given(bs=st.integers(1, 5), width=st.sampled_from([2, 3, 6]), seed=st.integers(0, 2**31))
 def test_it_learns_what_observing_does(
     accept: Accept, device: str, small_chunks: None, bs: int, width: int, seed: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
@@ -21,7 +21,6 @@ POISON = -(2**30)
 
 sizes = st.tuples(st.integers(1, 40), st.sampled_from([1, 2, 3, 5, 7, 16]), st.integers(0, 2**31))
 batches = st.tuples(st.integers(1, 40), st.sampled_from([1, 3, 7, 15]), st.integers(0, 2**31))
-several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def model_of(rng: torch.Generator, depths: int, device: str) -> AcceptanceModel:
@@ -50,7 +49,6 @@ def expected_lens(survival: list[list[float]], tokens: int) -> list[int]:
     return lens
 
 
-@several
 @given(sizes, st.floats(0, 1.2), st.booleans())
 def test_allocation(device: str, size: tuple[int, int, int], share: float, ties: bool) -> None:
     """Exactly the tokens asked for, the most likely ones, in prefixes; survivals and histogram as in the reference."""
@@ -133,7 +131,6 @@ def test_fewer_tokens_than_requests_is_refused(device: str) -> None:
         allocate_verify(torch.ones(2, 1, device=device), torch.arange(2), model, 1, poisoned(2, 1, 1, device))
 
 
-@several
 @given(batches, st.floats(0, 1.2))
 def test_allocation_of_trees(device: str, batch: tuple[int, int, int], share: float) -> None:
     """The likeliest nodes of the whole batch, prefixes of each request's, whatever the table says."""

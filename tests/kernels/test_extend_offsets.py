@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
@@ -17,7 +17,7 @@ from tessera_testing.attention import arguments, extending
 
 POOL, POSITIONS = 160, 300
 POISON = -7
-several = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+several = settings(max_examples=30)
 batches = st.tuples(st.sampled_from([1, 2, 7, 33, 130]), st.integers(0, 5), st.integers(1, 16), st.integers(0, 2**31))
 few = partial(extend_offsets_triton, programs=12)  # a program of the interpreter takes milliseconds
 

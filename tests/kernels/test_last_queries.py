@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera_testing.attention import arguments, extend_of, extending, slots_of
 
 HEADS, KV_HEADS, SIZE, SCALING, WIDTH, SPLITS = 4, 2, 16, 0.3, 4, 3
 SLOTS, POOL, POSITIONS = 700, 8, 80
-several = settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+several = settings(max_examples=4)
 
 
 @pytest.fixture(scope="module")

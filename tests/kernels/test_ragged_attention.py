@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera_kernels.cpu.attention import PagedKV, verify_attention
@@ -18,7 +18,6 @@ from tessera_testing.attention import arguments, slots_of
 HEADS, KV_HEADS, SIZE, SCALING = 2, 1, 16, 0.3
 TOPK, STEPS, NODES = 2, 3, 6
 SLOTS = 400
-several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,6 @@ def backend_of(engine: Any, table: torch.Tensor, slots: int, device: str) -> Any
     return backend
 
 
-@several
 @given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2**31))
 def test_trees_cut_to_size(engine: Any, device: str, bs: int, padding: int, seed: int) -> None:
     """Each node sees its sequence, its ancestors and itself, in a graph that has slots and tokens of padding."""

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs
@@ -46,7 +46,7 @@ def kept(row: list[float], temperature: float, top_k: int, top_p: float, min_p: 
 
 
 @KERNELS
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6)
 @given(
     bs=st.integers(1, 3),
     width=st.sampled_from([1, 3]),

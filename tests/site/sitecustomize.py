@@ -64,12 +64,14 @@ def _unclassified() -> None:
 
 
 def _permit() -> None:
-    """No option is refused by its name: what happens then is looked at (benchmarks/refused_options.py)."""
+    """No option or model is refused by its name: what happens then is looked at (benchmarks/refused_options.py)."""
     from tessera import refusal
-    from tessera_patches.launch import default_deny
+    from tessera_patches.launch import default_deny, server_args
 
     refusal.Refusal.applies_to = lambda *_: False  # type: ignore[method-assign]
     default_deny.refused = lambda *_: []
+    server_args._refused_model = lambda *_: []
+    server_args._set = lambda *_: []
 
 
 def _bug() -> None:

@@ -115,7 +115,7 @@ def test_each_is_refused_beside_a_state(feature: str, refusal: Refusal) -> None:
     table, refused_with = STATE[feature]
     off = dict.fromkeys((field_of(one.option) for one in table), None)
     name, _, value = refusal.option.partition(" ")
-    on = value or (2 if name == "--pp-size" else "EAGLE")
+    on = value or (2 if name == "--pp-size" else "EAGLE3")
     assert refused_with(SimpleNamespace(**off)) == []
     (line,) = refused_with(SimpleNamespace(**off | {field_of(name): on}))
     assert line.startswith(f"{refusal.option} cannot be combined with {feature} where ")
@@ -124,12 +124,16 @@ def test_each_is_refused_beside_a_state(feature: str, refusal: Refusal) -> None:
 INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_config": None, "enable_watermark": False}
 
 
-@pytest.mark.parametrize("refusal", [one for one in (*REFUSALS, *BESIDE_STATE, *injection.REFUSALS) if one.versions])
+@pytest.mark.parametrize(
+    "refusal",
+    [one for one in (*REFUSALS, *BESIDE_STATE, *injection.REFUSALS, *injection.BESIDE_STATE) if one.versions],
+)
 def test_what_later_versions_serve_is_not_refused_there(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line may be about some versions of SGLang, and says so."""
     name, _, beside = refusal.option.partition(" ")
     on = {field_of(name): OTHERS[INJECTION.get(field_of(name), False)]}
-    given = SimpleNamespace(**INJECTION | on | ({"speculative_algorithm": "NGRAM"} if beside else {}))
+    algorithm = beside.removeprefix("with --speculative-algorithm") or "NGRAM"
+    given = SimpleNamespace(**INJECTION | on | ({"speculative_algorithm": algorithm} if beside else {}))
     assert refusal.applies_to(given)
     assert refusal.reason.endswith(" (SGLang <0.5.23)")
     monkeypatch.setattr(tables, "version", lambda _: "0.5.23")

@@ -2,13 +2,23 @@
 
 from typing import Any
 
-from tessera.refusal import BEFORE_0_5_23, Refusal, above_one, lines, set_later, spreads_attention
+from tessera.refusal import (
+    BEFORE_0_5_23,
+    NOT_SERVED,
+    UNTESTED,
+    Refusal,
+    above_one,
+    lines,
+    set_later,
+    spreads_attention,
+)
 
 _STORAGE = "KV that comes back from storage comes without its hidden states"
 _PREFILL = "the KV of a prompt is computed in another server, and its hidden states stay there"
 _RANKS = "the rows of one request are spread over ranks"
-_EXPERTS = "not yet tested: leave it out, --ep-size alone spreads the experts over ranks too"
-_UNTESTED = "not yet tested"
+_EXPERTS = (
+    "not tested, for its libraries were not there: leave it out, --ep-size alone spreads the experts over ranks too"
+)
 _ROUNDED = "rows would depend on what was cached, for kept states are rounded"
 _AUXILIARY = "return_hidden_states would mean states of other layers"
 _RESULTS = "results do not pass where embeddings are attached"
@@ -28,32 +38,27 @@ REFUSALS = (
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
         "--pp-size with --speculative-algorithm",
-        _UNTESTED,
+        UNTESTED,
         lambda args: above_one("pp_size")(args) and bool(args.speculative_algorithm),
         BEFORE_0_5_23,
     ),
     Refusal(
         "--enable-dp-attention with --speculative-algorithm",
-        _UNTESTED,
+        NOT_SERVED,
         lambda args: spreads_attention(args) and bool(args.speculative_algorithm),
     ),
     Refusal("--dcp-size", _RANKS, above_one("dcp_size")),
-    Refusal("--attn-cp-size", _UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
-    Refusal("--enable-prefill-cp", _UNTESTED, versions=BEFORE_0_5_23),
-    Refusal(
-        "--enable-prefill-cp with --speculative-algorithm",
-        _UNTESTED,
-        lambda args: args.enable_prefill_cp and bool(args.speculative_algorithm),
-    ),
+    Refusal("--attn-cp-size", UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
+    Refusal("--enable-prefill-cp", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--enable-two-batch-overlap", "a forward's rows come in two halves"),
     Refusal("--enable-pdmux", "a forward is split by layers"),
     Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
     Refusal(
         "--speculative-algorithm",
-        f"not yet tested, other than {', '.join(_ALGORITHMS)}",
+        f"only {', '.join(_ALGORITHMS)} are tested",
         lambda args: args.speculative_algorithm not in (None, *_ALGORITHMS),
     ),
-    Refusal("--enable-multi-layer-eagle", _UNTESTED),
+    Refusal("--enable-multi-layer-eagle", NOT_SERVED),
     Refusal("--is-embedding", "the server already returns embeddings of its own"),
     Refusal("--enable-unified-memory", "KV slots are virtual and move"),
     Refusal("--radix-cache-backend", "an unknown cache may move KV"),
@@ -72,17 +77,20 @@ REFUSALS = (
 )
 
 BESIDE_STATE = (
-    Refusal("--enable-hierarchical-cache", _UNTESTED),
+    Refusal("--enable-hierarchical-cache", UNTESTED, versions=BEFORE_0_5_23),
     Refusal(
         "--speculative-algorithm",
-        "not yet tested, other than NGRAM",
-        lambda args: args.speculative_algorithm not in (None, "NGRAM"),
+        "only EAGLE, NGRAM are tested",
+        lambda args: args.speculative_algorithm not in (None, "EAGLE", "NGRAM"),
     ),
     Refusal(
-        "--speculative-algorithm NGRAM", _UNTESTED, lambda args: args.speculative_algorithm == "NGRAM", BEFORE_0_5_23
+        "--speculative-algorithm EAGLE", UNTESTED, lambda args: args.speculative_algorithm == "EAGLE", BEFORE_0_5_23
     ),
-    Refusal("--pp-size", _UNTESTED, above_one("pp_size")),
-    Refusal("--enable-linear-replayssm", _UNTESTED, versions=BEFORE_0_5_23),
+    Refusal(
+        "--speculative-algorithm NGRAM", UNTESTED, lambda args: args.speculative_algorithm == "NGRAM", BEFORE_0_5_23
+    ),
+    Refusal("--pp-size", NOT_SERVED, above_one("pp_size")),
+    Refusal("--enable-linear-replayssm", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--enable-linear-replayssm-spec", "rows are further from the model's than without it"),
     Refusal("--enable-int8-mamba-checkpoint", _ROUNDED),
     Refusal("--enable-mamba-cache-stochastic-rounding", _ROUNDED),

@@ -3,13 +3,21 @@
 from typing import Any
 
 from tessera.flags import Flags
-from tessera.refusal import BEFORE_0_5_23, Refusal, above_one, lines, set_later, spreads_attention
+from tessera.refusal import (
+    BEFORE_0_5_23,
+    NOT_SERVED,
+    UNTESTED,
+    Refusal,
+    above_one,
+    lines,
+    set_later,
+    spreads_attention,
+)
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
 stage at which their number could be chosen."""
 _RANKS = "ranks have batches of their own"
-_RANKS_KV = "not yet tested: the KV of one request is spread over ranks"
 
 
 def _trees(args: Any) -> bool:
@@ -33,32 +41,37 @@ REFUSALS = (
     Refusal("--enable-deterministic-inference", "what is verified depends on the load"),
     Refusal("--enable-multi-layer-eagle", "its worker cannot change the number of steps"),
     Refusal("--pp-size above 1", "of several stages only the last one drafts", above_one("pp_size")),
-    Refusal("--nnodes above 1", "not yet tested", above_one("nnodes")),
-    Refusal("--attn-cp-size above 1", "not yet tested", above_one("attn_cp_size"), BEFORE_0_5_23),
-    Refusal("--enable-prefill-cp", "not yet tested"),
-    Refusal("--dcp-size above 1", "not yet tested", above_one("dcp_size")),
-    Refusal("--moe-a2a-backend", "not yet tested", lambda args: args.moe_a2a_backend != "none"),
+    Refusal("--nnodes above 1", UNTESTED, above_one("nnodes"), BEFORE_0_5_23),
+    Refusal("--attn-cp-size above 1", UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
+    Refusal("--enable-prefill-cp", UNTESTED, versions=BEFORE_0_5_23),
+    Refusal("--dcp-size above 1", NOT_SERVED, above_one("dcp_size")),
+    Refusal("--moe-a2a-backend", NOT_SERVED, lambda args: args.moe_a2a_backend != "none"),
     Refusal(
         "--speculative-moe-a2a-backend",
-        "not yet tested",
+        NOT_SERVED,
         lambda args: args.speculative_moe_a2a_backend not in (None, "none"),
     ),
     Refusal("--enable-dp-attention", _RANKS, spreads_attention),
     Refusal("--enable-two-batch-overlap", "it splits the batch that is sized"),
-    Refusal("--disaggregation-mode", "not yet tested", lambda args: args.disaggregation_mode != "null"),
+    Refusal("--disaggregation-mode", NOT_SERVED, lambda args: args.disaggregation_mode != "null"),
     Refusal("--enable-pdmux", "it keeps attention backends of its own"),
-    Refusal("--enable-unified-memory", "not yet tested: KV slots are virtual and move"),
+    Refusal("--enable-unified-memory", "KV slots are virtual and move"),
     Refusal("--enable-hisparse", "it keeps KV slots of its own for a verification"),
-    Refusal("--enable-kv-cache-sharding", _RANKS_KV, set_later("enable_kv_cache_sharding")),
+    Refusal("--enable-kv-cache-sharding", NOT_SERVED, set_later("enable_kv_cache_sharding")),
     Refusal("--enable-lora", "SGLang has no ragged graphs with adapters"),
     Refusal("--disable-cuda-graph-padding", "a ragged batch is padded to the size of its graph"),
     Refusal("--debug-cuda-graph", "costs are measured on whole graphs"),
     Refusal("--enable-watermark", "--tile-spec accepts tokens itself, and marks none", set_later("enable_watermark")),
+    Refusal(
+        "--speculative-use-block-verification",
+        "--tile-spec accepts tokens itself",
+        set_later("speculative_use_block_verification"),
+    ),
 )
 
 ENVIRONMENT = {
     "SGLANG_ENABLE_OVERLAP_PLAN_STREAM": "it prepares a verification before its draft is known",
-    "SGLANG_SIMULATE_ACC_LEN": "it accepts tokens that were not verified",
+    "SGLANG_SIMULATE_ACC_LEN": "--tile-spec accepts tokens itself, and simulates nothing",
     "SGLANG_ENABLE_METADATA_GLUE_GRAPH": "it replays the offsets of another verification of as many requests",
 }
 """SGLang's own switches, by the name of the variable."""

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from tessera.capabilities.inject import refusals as injection
+from tessera.refusal import Refusal
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
 from tessera_patches.launch import default_deny
@@ -18,6 +19,7 @@ TRIALS = (
     "benchmarks/results/current/2026-11-29-cpu/refused-0.5.23.jsonl",
     "benchmarks/results/current/2026-11-30-h200/refused-0.5.23.jsonl",
     "benchmarks/results/current/2026-11-30-cpu/refused-0.5.23.jsonl",
+    "benchmarks/results/current/2026-11-30-h200/refused-beside-state-0.5.23.jsonl",
 )
 """What `benchmarks/refused_options.py` found; lines of a later file replace those of an earlier one."""
 CHECKPOINTS = "benchmarks/results/current/2026-11-30-cpu/state-checkpoints.jsonl"
@@ -28,9 +30,23 @@ SERVED = (
     "--enable-response-store",
     "--enable-watermark",
     "--gated-launch-port",
+    "--speculative-use-block-verification",
+    "--swa-prefix-tails",
 )
 SERVED_BESIDE_STATE = ("--enable-dp-attention", "--enable-streaming-session")
 """Once refused."""
+MODELS = {
+    "rows": "models whose layers all have windows",
+    "inject": "multimodal models",
+    "tilespec": "models with Mamba or linear-attention state",
+}
+"""What is refused by a model's configuration."""
+VARIABLES = {
+    "rows": ("SGLANG_RUST_SERVER",),
+    "inject": ("SGLANG_RUST_SERVER",),
+    "tilespec": tuple(tilespec.ENVIRONMENT),
+}
+"""What is refused of the environment."""
 BELONGS = {
     "--unified-cache-external-linker-": "--enable-unified-cache-external-linker",
     "--uno-lora-path": "--speculative-algorithm",
@@ -39,14 +55,16 @@ BELONGS = {
 }
 """Options that do nothing without another one, by how they begin."""
 RENAMED = {"--speculative-algorithm beside state": "--speculative-algorithm NGRAM beside state"}
+"""What later trials are called."""
 _BESIDE = " beside state"
 _INTRODUCTION = """\
 <!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
 # Refused options, tried
 
 Why [options are refused](../reference/refusals.md), by experiment: `benchmarks/refused_options.py` starts SGLang 0.5.23
-with each, then Tessera with its refusals switched off, sends 60 requests at once, and compares their vectors with
-transformers. Tiny models; H200 ([one](../../{0}), [two](../../{2})), a few without a GPU, in float32
+with each, then Tessera with its refusals switched off, sends 60 requests (where 98 vectors were compared, with a second
+turn of each), and compares their vectors with transformers. Tiny models; H200 ([one](../../{0}),
+[two](../../{2}), [three](../../{4})), a few without a GPU, in float32
 ([1](../../{1}), [2](../../{3})).
 
 "SGLang alone does not start" is about this host and these models: nothing could be tried. What is exact and refused is
@@ -56,7 +74,7 @@ some vectors of some models differ from transformers' by more than the limit. Be
 Three were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `--hicache-storage-backend`, whose rows
 are wrong; with injected vectors they come back with their own log-probabilities. Prefill-decode disaggregation: NIXL
 over TCP, two servers without a GPU, behind SGLang's router. With `--enable-int8-mamba-checkpoint`, the first row after
-a cached prefix of 128 tokens is off by 1.2e-3 to 1.2e-2 ([sixteen prompts](../../{4})); without it, by at most 8.6e-6.
+a cached prefix of 128 tokens is off by 1.2e-3 to 1.2e-2 ([sixteen prompts](../../{5})); without it, by at most 8.6e-6.
 """
 
 
@@ -65,11 +83,21 @@ def page() -> str:
     tried = trials()
     always = [f"--{name.replace('_', '-')}" for name in default_deny.lists().refused]
     beside = ["nothing", *(one.option for one in rows.BESIDE_STATE), *SERVED_BESIDE_STATE]
+    injected_beside = ["nothing", *(one.option for one in injection.BESIDE_STATE)]
+    refused = {
+        feature: [*(one.option for one in options), MODELS[feature], *VARIABLES[feature]]
+        for feature, options in (
+            ("rows", rows.REFUSALS),
+            ("inject", injection.REFUSALS),
+            ("tilespec", (*tilespec.REFUSALS, Refusal("--disable-cuda-graph", ""))),
+        )
+    }
     parts = [
-        ("Embeddings, hidden states, fingerprints", [one.option for one in rows.REFUSALS], "rows", ""),
+        ("Embeddings, hidden states, fingerprints", refused["rows"], "rows", ""),
         ("Models with Mamba or linear-attention state", beside, "rows", _BESIDE),
-        ("Injection", ["nothing with experts", *(one.option for one in injection.REFUSALS)], "inject", ""),
-        ("TileSpec", [one.option for one in tilespec.REFUSALS], "tilespec", ""),
+        ("Injection", ["nothing with experts", *refused["inject"]], "inject", ""),
+        ("Injection beside Mamba or linear-attention state", injected_beside, "inject", _BESIDE),
+        ("TileSpec", refused["tilespec"], "tilespec", ""),
         ("Any feature", ["nothing with windows", *always, *SERVED], "rows", ""),
     ]
     tables = (_table(title, options, tried, feature, more) for title, options, feature, more in parts)
@@ -84,7 +112,10 @@ def trials() -> dict[str, dict[str, str]]:
 
 
 def _table(title: str, options: Iterable[str], tried: Mapping[str, Mapping[str, str]], feature: str, more: str) -> str:
-    found = ((f"`{option}`", _outcome(tried, option + more, feature)) for option in options)
+    found = (
+        (f"`{option}`" if option.startswith(("--", "SGLANG")) else option, _outcome(tried, option + more, feature))
+        for option in options
+    )
     return f"## {title}\n\n{table(('option', 'when it was not refused'), *found)}"
 
 

@@ -2,22 +2,30 @@
 
 from typing import Any
 
-from tessera.refusal import BEFORE_0_5_23, Refusal, above_one, lines, set_later, spreads_attention
+from tessera.refusal import (
+    BEFORE_0_5_23,
+    NOT_SERVED,
+    UNTESTED,
+    Refusal,
+    above_one,
+    lines,
+    set_later,
+    spreads_attention,
+)
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
-_UNTESTED = "not yet tested"
 _NARROW = "it takes token ids of 32 bits, and our keys of injected positions have 63"
 _MODEL = "--enable-injection does not support this model"
 
 REFUSALS = (
     Refusal("--pp-size", "only the first stage has embeddings", lambda args: args.pp_size > 1),
     Refusal("--enable-pdmux", "a prefill split by layers takes no embeddings"),
-    Refusal("--enable-two-batch-overlap", _UNTESTED),
+    Refusal("--enable-two-batch-overlap", NOT_SERVED),
     Refusal("--enable-attn-tp-input-scattered", "each rank would add the whole embeddings to those of the others"),
-    Refusal("--dcp-size", _UNTESTED, above_one("dcp_size")),
-    Refusal("--attn-cp-size", _UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
-    Refusal("--enable-prefill-cp", _UNTESTED, versions=BEFORE_0_5_23),
-    Refusal("--moe-a2a-backend", _UNTESTED, lambda args: args.moe_a2a_backend != "none"),
+    Refusal("--dcp-size", "the rows of one request are spread over ranks", above_one("dcp_size")),
+    Refusal("--attn-cp-size", UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
+    Refusal("--enable-prefill-cp", UNTESTED, versions=BEFORE_0_5_23),
+    Refusal("--moe-a2a-backend", NOT_SERVED, lambda args: args.moe_a2a_backend != "none"),
     Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
     Refusal("--disaggregation-mode", _HOST, lambda args: args.disaggregation_mode != "null"),
     Refusal("--hicache-storage-backend", _NARROW, versions=BEFORE_0_5_23),
@@ -30,7 +38,7 @@ REFUSALS = (
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
         "--speculative-algorithm",
-        "not yet tested, other than EAGLE, EAGLE3, STANDALONE, NGRAM",
+        "only EAGLE, EAGLE3, STANDALONE, NGRAM are tested",
         lambda args: args.speculative_algorithm not in (None, "EAGLE", "EAGLE3", "STANDALONE", "NGRAM"),
     ),
     Refusal(
@@ -40,17 +48,24 @@ REFUSALS = (
     Refusal("--smg-grpc-mode", "its requests do not pass our checks"),
     Refusal("--grpc-port", "its requests do not pass our checks"),
     Refusal("--use-ray", "SGLang loads no plugin in Ray actors"),
-    Refusal("--enable-layernorm-sp", _UNTESTED, set_later("enable_layernorm_sp")),
+    Refusal("--enable-layernorm-sp", NOT_SERVED, set_later("enable_layernorm_sp")),
     Refusal("--enable-unified-cache-external-linker", _HOST, set_later("enable_unified_cache_external_linker")),
     Refusal("--enable-pd-role-switch", _HOST, set_later("enable_pd_role_switch")),
 )
 
 BESIDE_STATE = (
-    Refusal("--enable-hierarchical-cache", _UNTESTED),
-    Refusal("--speculative-algorithm", _UNTESTED),
-    Refusal("--enable-streaming-session", _UNTESTED),
-    Refusal("--enable-linear-replayssm", _UNTESTED),
-    Refusal("--enable-dp-attention", _UNTESTED, spreads_attention),
+    Refusal("--enable-hierarchical-cache", UNTESTED, versions=BEFORE_0_5_23),
+    Refusal(
+        "--speculative-algorithm",
+        "only EAGLE, NGRAM are tested",
+        lambda args: args.speculative_algorithm not in (None, "EAGLE", "NGRAM"),
+    ),
+    Refusal(
+        "--speculative-algorithm EAGLE", UNTESTED, lambda args: args.speculative_algorithm == "EAGLE", BEFORE_0_5_23
+    ),
+    Refusal("--enable-streaming-session", UNTESTED, versions=BEFORE_0_5_23),
+    Refusal("--enable-linear-replayssm", UNTESTED, versions=BEFORE_0_5_23),
+    Refusal("--enable-dp-attention", UNTESTED, spreads_attention, BEFORE_0_5_23),
 )
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
