@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 HERE = Path(__file__).parent
 
@@ -32,14 +32,8 @@ def interpret() -> None:
 if not torch.cuda.is_available():
     interpret()
 
-# A program of the interpreter takes milliseconds, the first one more; a GPU's host may be busy. `device` is a fixture.
-settings.register_profile(
-    "kernels",
-    deadline=None,
-    max_examples=10,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+# A program of the interpreter takes milliseconds, the first one more.
+settings.register_profile("kernels", deadline=None, max_examples=10, derandomize=True)
 settings.load_profile("kernels")
 
 

@@ -21,6 +21,7 @@ from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.learning.observe_acceptance import observe_acceptance
 from tessera_kernels.triton.accept.accept_chains import accept_chains_triton
 from tessera_kernels.triton.device import chunk_softmax
+from tessera_testing.examples import several
 
 SMALL = 64
 POISON = -(2**30)
@@ -86,6 +87,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @KERNELS
+@several
 @given(
     bs=st.integers(1, 5),
     width=st.sampled_from([2, 3, 4, 8, 16]),
@@ -200,6 +202,7 @@ def test_a_coin_at_the_end_of_the_line(accept: Accept, device: str) -> None:
 
 
 @KERNELS
+@several
 @given(bs=st.integers(1, 5), width=st.sampled_from([2, 3, 6]), seed=st.integers(0, 2**31))
 def test_it_learns_what_observing_does(
     accept: Accept, device: str, small_chunks: None, bs: int, width: int, seed: int

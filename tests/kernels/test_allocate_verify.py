@@ -15,6 +15,7 @@ from tessera_kernels.ops.learning.histogram import HISTOGRAM_BINS, HISTOGRAM_UNI
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan, allocate_verify
 from tessera_kernels.triton.verify.allocate_verify import allocate_verify_triton
 from tessera_testing import path_scores
+from tessera_testing.examples import several
 
 BINS = 32
 POISON = -(2**30)
@@ -49,6 +50,7 @@ def expected_lens(survival: list[list[float]], tokens: int) -> list[int]:
     return lens
 
 
+@several
 @given(sizes, st.floats(0, 1.2), st.booleans())
 def test_allocation(device: str, size: tuple[int, int, int], share: float, ties: bool) -> None:
     """Exactly the tokens asked for, the most likely ones, in prefixes; survivals and histogram as in the reference."""
@@ -131,6 +133,7 @@ def test_fewer_tokens_than_requests_is_refused(device: str) -> None:
         allocate_verify(torch.ones(2, 1, device=device), torch.arange(2), model, 1, poisoned(2, 1, 1, device))
 
 
+@several
 @given(batches, st.floats(0, 1.2))
 def test_allocation_of_trees(device: str, batch: tuple[int, int, int], share: float) -> None:
     """The likeliest nodes of the whole batch, prefixes of each request's, whatever the table says."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tessera_kernels.ops.draft.draft_confidence import draft_confidence
 from tessera_kernels.triton.draft.draft_confidence import COLUMNS_PER_SPLIT, draft_confidence_triton
+from tessera_testing.examples import several
 
 INF, NAN = float("inf"), float("nan")
 CONFIDENCE = (draft_confidence_triton, draft_confidence.reference)
@@ -55,6 +56,7 @@ def test_a_drafted_token_continues_its_chain(device: str) -> None:
             assert (chain[:, [0, 1, 3, 4]] == -1).all()
 
 
+@several
 @given(st.integers(1, 3 * COLUMNS_PER_SPLIT), st.integers(0, 2**31))
 def test_ties_go_to_the_lowest_index(device: str, columns: int, seed: int) -> None:
     """Few distinct values: the maximum is there many times, within a piece and across pieces."""

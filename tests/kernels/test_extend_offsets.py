@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_kernels.triton.draft.extend_offsets import COLUMNS, PROGRAMS, ROWS, extend_offsets_triton
 from tessera_testing.attention import arguments, extending
+from tessera_testing.examples import several
 
 POOL, POSITIONS = 160, 300
 POISON = -7
-several = settings(max_examples=30)
+some = settings(several, max_examples=30)
 batches = st.tuples(st.sampled_from([1, 2, 7, 33, 130]), st.integers(0, 5), st.integers(1, 16), st.integers(0, 2**31))
 few = partial(extend_offsets_triton, programs=12)  # a program of the interpreter takes milliseconds
 
@@ -47,7 +48,7 @@ def check(
     assert offsets.kv_indices.tolist() == slots + [POISON] * (len(offsets.kv_indices) - len(slots))
 
 
-@several
+@some
 @given(batches, st.sampled_from([torch.int32, torch.int64]), st.booleans())
 def test_offsets(device: str, batch: tuple[int, int, int, int], extends: torch.dtype, accepted: bool) -> None:
     """Requests in any order, with slots of padding behind them: one token, and more than that to be read.

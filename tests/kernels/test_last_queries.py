@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera_testing.attention import arguments, extend_of, extending, slots_of
+from tessera_testing.examples import several
 
 HEADS, KV_HEADS, SIZE, SCALING, WIDTH, SPLITS = 4, 2, 16, 0.3, 4, 3
 SLOTS, POOL, POSITIONS = 700, 8, 80
-several = settings(max_examples=4)
+some = settings(several, max_examples=4)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def softmax(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.
     return torch.einsum("hn,nhd->hd", weights, values)
 
 
-@several
+@some
 @given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2**31))
 def test_last_accepted_tokens_see_their_sequence(engine: Any, device: str, bs: int, padding: int, seed: int) -> None:
     """Those of a graph with padding, after one of other lengths; and all keys and values are kept, accepted or not."""

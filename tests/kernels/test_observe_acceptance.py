@@ -18,6 +18,7 @@ from tessera_kernels.ops.learning.observe_acceptance import (
     observe_acceptance,
 )
 from tessera_kernels.triton.learning.observe_acceptance import observe_acceptance_triton
+from tessera_testing.examples import several
 
 NAN = float("nan")
 EDGES = [0.125, 0.25, 0.5, 0.625, 0.75, 0.875, 0.96875]  # exact in float32
@@ -28,6 +29,7 @@ def bin_of(confidence: float) -> int:
     return sum(edge <= confidence for edge in EDGES)
 
 
+@several
 @given(st.integers(1, 20), st.sampled_from([1, 3, 7]), st.integers(0, 2**31))
 def test_observation(device: str, bs: int, steps: int, seed: int) -> None:
     """Counts and offsets as a plain loop over what was tested has them, for confidences on the edges too."""

@@ -12,11 +12,13 @@ from tessera_kernels.ops.learning.histogram import PREDICTION_UNIT
 from tessera_kernels.ops.learning.observe_acceptance import OFFSET_DECAY, OFFSET_LIMIT, OFFSET_RATE
 from tessera_kernels.ops.learning.observe_tree import observe_tree
 from tessera_kernels.triton.learning.observe_tree import observe_tree_triton
+from tessera_testing.examples import several
 from tessera_testing.path_scores import EDGES, REQUESTS, acceptance, model_of, scores_of
 
 batches = st.tuples(st.integers(1, 40), st.sampled_from([1, 3, 7, 15]), st.integers(0, 2**31))
 
 
+@several
 @given(batches)
 def test_observation(device: str, batch: tuple[int, int, int]) -> None:
     """Each verified node is a trial, each on the accepted path a success; counts and offsets as in a plain loop."""

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_kernels.triton.verify.pack_verify import pack_verify_triton
+from tessera_testing.examples import several
 
 POISON = -(2**30)
 sizes = st.tuples(st.integers(1, 40), st.sampled_from([1, 2, 3, 5, 7, 16]), st.integers(0, 2**31))
 
 
+@several
 @given(sizes, st.integers(0, 300))
 def test_rows_are_packed(device: str, size: tuple[int, int, int], padding: int) -> None:
     """Each row is where a plain loop puts it, with its KV slot; padding is zero."""

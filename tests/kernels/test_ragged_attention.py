@@ -14,6 +14,7 @@ from tessera_kernels.cpu.attention import PagedKV, verify_attention
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.tree_links import ancestors, parents
 from tessera_testing.attention import arguments, slots_of
+from tessera_testing.examples import several
 
 HEADS, KV_HEADS, SIZE, SCALING = 2, 1, 16, 0.3
 TOPK, STEPS, NODES = 2, 3, 6
@@ -74,6 +75,7 @@ def backend_of(engine: Any, table: torch.Tensor, slots: int, device: str) -> Any
     return backend
 
 
+@several
 @given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2**31))
 def test_trees_cut_to_size(engine: Any, device: str, bs: int, padding: int, seed: int) -> None:
     """Each node sees its sequence, its ancestors and itself, in a graph that has slots and tokens of padding."""

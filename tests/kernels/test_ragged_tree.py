@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tessera_kernels.cpu.draft_tree import build_tree_kernel_efficient_cpu
 from tessera_kernels.ops.draft.ragged_tree import RaggedTree, ragged_tree
 from tessera_kernels.triton.draft.ragged_tree import ragged_tree_triton
+from tessera_testing.examples import several
 
 SHAPES = [(1, 1, 2), (1, 7, 8), (4, 1, 4), (2, 3, 6), (4, 3, 9), (3, 5, 16)]
 JUNK = 10**6
@@ -78,6 +79,7 @@ class Trees:
 
 
 @pytest.mark.parametrize("prefix", [True, False])
+@several
 @given(st.sampled_from(SHAPES), st.integers(0, 2**31))
 def test_ragged_tree(device: str, prefix: bool, shape: tuple[int, int, int], seed: int) -> None:
     """Links and positions of the kept nodes, -1 and 0 behind them; the mask has exactly the kept cells."""

@@ -15,6 +15,7 @@ from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling
 from tessera_kernels.triton.accept import sampling_cutoffs as kernel
 from tessera_kernels.triton.device import chunk_softmax
 from tessera_kernels.triton.device.chunk_softmax import CHUNK
+from tessera_testing.examples import several
 
 SMALL = 32
 POISON = 1e30
@@ -46,7 +47,7 @@ def kept(row: list[float], temperature: float, top_k: int, top_p: float, min_p: 
 
 
 @KERNELS
-@settings(max_examples=6)
+@settings(several, max_examples=6)
 @given(
     bs=st.integers(1, 3),
     width=st.sampled_from([1, 3]),

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_kernels.triton.verify.scatter_verify import MAX_COLUMNS, scatter_verify_triton
+from tessera_testing.examples import several
 
 POISON = -(2**30)
 sizes = st.tuples(st.integers(1, 40), st.sampled_from([1, 2, 3, 5, 7, 16]), st.integers(0, 2**31))
 
 
+@several
 @given(sizes, st.integers(0, 300))
 def test_rows_are_scattered(device: str, size: tuple[int, int, int], padding: int) -> None:
     """Each row is where a plain loop puts it, numbers or hidden states; the others are the fill."""

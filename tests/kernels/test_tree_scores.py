@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tessera.tilespec.scores import NO_DRAFT
 from tessera.tilespec.tree_scores import UNDRAFTED, TreeScores
+from tessera_testing.examples import several
 from tessera_testing.path_scores import model_of
 
 
@@ -32,6 +33,7 @@ class Draft:
             first += groups * topk
 
 
+@several
 @given(st.integers(1, 4), st.sampled_from([(2, 1, 2), (2, 4, 6), (4, 3, 8), (3, 5, 20)]), st.integers(0, 2**31))
 def test_every_prefix_is_a_tree(device: str, bs: int, shape: tuple[int, int, int], seed: int) -> None:
     """With ties, zeros and what is not a number: no node comes before the one that it continues."""
