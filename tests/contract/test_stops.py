@@ -145,6 +145,23 @@ def test_a_pattern_that_backtracks_ends_its_own_request(tokenizer: Any) -> None:
     assert (req.finished_reason.status_code, "0.25 s" in req.finished_reason.message) == (400, True)
 
 
+@pytest.mark.parametrize("letters", [2, 28], ids=["in time", "too long"])
+def test_the_alarm_is_given_back(tokenizer: Any, letters: int) -> None:
+    """What had it before has its handler and the rest of its time; ours does not come later."""
+    req = request(tokenizer, max_new_tokens=99, stop_regex="(a+)+$")
+    req.output_ids.extend(array("q", tokenizer("a" * letters + "!")["input_ids"]))
+    before = signal.signal(signal.SIGALRM, _raise_timeout)
+    signal.setitimer(signal.ITIMER_REAL, 60, 30)
+    try:
+        guard.with_regex_timeout(Req._check_str_based_finish, req, len(req.output_ids))
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert (signal.getsignal(signal.SIGALRM), interval) == (_raise_timeout, 30)
+        assert 50 < left <= 60
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_sglang_matches_without_a_limit(tokenizer: Any) -> None:
     """Where it has one, our hook can go. The pattern of the test above, in a second of computing."""
     req = request(tokenizer, max_new_tokens=99, stop_regex="(a+)+$")

@@ -9,7 +9,9 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 Mixin: Any = object
 """Base of a class that is combined with one of SGLang's, whose methods it may call by ``super()``."""
@@ -140,3 +142,23 @@ def before_signal(number: signal.Signals, act: Callable[[], None]) -> None:
         stock(number, frame)
 
     signal.signal(number, handle)
+
+
+def with_alarm(seconds: float, act: Callable[[], None], call: Callable[[], T]) -> T:
+    """Call something, and act in the middle of it if it takes longer. For the main thread alone.
+
+    A process has one such timer and one handler of it. What somebody else had set is theirs again afterwards: their
+    timer goes on where it stopped. No Python code can set a handler that is not of Python; it is ignored from then on.
+    """
+    left = signal.setitimer(signal.ITIMER_REAL, 0)
+    before = signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, lambda *_: act())
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            return call()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:  # of its own, as ``act`` may raise in the one above
+        signal.signal(signal.SIGALRM, signal.SIG_IGN if before is None else before)
+        signal.setitimer(signal.ITIMER_REAL, *left)

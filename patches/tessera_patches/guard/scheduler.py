@@ -1,7 +1,6 @@
 """Guards in the scheduler process, against what cannot be checked earlier."""
 
 import re
-import signal
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -9,6 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from tessera_patches.core.changes import with_alarm
 from tessera_patches.engine.requests import prompt_ids
 from tessera_patches.rows import state
 
@@ -45,13 +45,8 @@ def with_regex_timeout(original: Callable[..., bool], req: Any, *args: Any, **kw
     """
     if not req.sampling_params.stop_regex_strs or threading.current_thread() is not threading.main_thread():
         return original(req, *args, **kw)
-    signal.signal(signal.SIGALRM, _raise_timeout)
     try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, PATTERN_SECONDS)
-            return original(req, *args, **kw)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        return with_alarm(PATTERN_SECONDS, _raise_timeout, lambda: original(req, *args, **kw))
     except re.error as error:  # beside the search that SGLang guards
         from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
@@ -59,5 +54,5 @@ def with_regex_timeout(original: Callable[..., bool], req: Any, *args: Any, **kw
         return False
 
 
-def _raise_timeout(*_: object) -> NoReturn:
+def _raise_timeout() -> NoReturn:
     raise re.error(f"it takes longer than {PATTERN_SECONDS} s")
