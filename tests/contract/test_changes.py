@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from sglang.srt.managers import io_struct
 
+from tessera.capabilities import registry
+from tessera_kernels import cpu
 from tessera_kernels.cpu import ops
 from tessera_patches.core import source
+from tessera_patches.core.places import REQUEST
 from tessera_patches.core.seam import Hook, Seam
 from tessera_patches.inventory import DECLARED, SEAMS
 from tessera_testing.patch_source import (
@@ -19,12 +24,14 @@ from tessera_testing.patch_source import (
     constant,
     definition,
     extends_sglang,
+    imports,
     is_copy,
     is_mark,
     is_sglangs,
     modules,
     origins,
     places,
+    rewritten,
     root,
 )
 
@@ -40,13 +47,15 @@ CHANGES = {
     "truncate": Hook.OBJECT,
     "move_to_front": Hook.OBJECT,
     "before_signal": Hook.OBJECT,
+    "with_alarm": Hook.OBJECT,
 }
 """What makes changes: functions of `tessera_patches.core.changes`, and ``override`` of SGLang's options."""
 BY_HAND = {
     *("setattr", "delattr", "__setattr__", "MethodType", "globals"),
-    *("getsignal", "addFilter", "setLevel", "register_forward_hook", "register_forward_pre_hook"),
+    *("getsignal", "signal", "setitimer", "putenv", "patch", "addFilter", "setLevel"),
+    *("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"),
 }
-"""What could make some as well."""
+"""What could make some as well, beside torch's hooks on all modules (``register_module…``)."""
 NAMESPACES = ("os.environ", "sys.modules", "vars(")
 ADAPTER = "tessera_patches.engine"
 RESPONSES = {"body_iterator"}
@@ -88,10 +97,12 @@ def changes() -> Iterator[Found]:
 
 
 def stores() -> Iterator[tuple[Place, ast.Attribute]]:
-    """Each field that is set or deleted, ours and SGLang's."""
+    """Each field of SGLang's that is set or deleted, or whose list, dict, array or tensor is rewritten in place."""
     for place in places():
-        if isinstance(place.node, ast.Attribute) and not isinstance(place.node.ctx, ast.Load):
-            yield place, place.node
+        node = place.node
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and is_sglangs(place, node):
+            yield place, node
+        yield from ((place, field) for field in rewritten(place))
 
 
 def test_every_change_is_listed() -> None:
@@ -114,7 +125,7 @@ def test_every_field_that_is_set_is_listed() -> None:
     unlisted = [
         str(place)
         for place, field in stores()
-        if is_sglangs(place, field) and not field.attr.startswith(MARKS) and field.attr not in RESPONSES
+        if not field.attr.startswith(MARKS) and field.attr not in RESPONSES
         if not any(_may_serve(place, own) and name == field.attr for own, name in written)
     ]
     assert unlisted == []
@@ -128,20 +139,37 @@ def _may_serve(place: Place, seam_folder: str) -> bool:
 @pytest.mark.parametrize("seam", [seam for seam in DECLARED if seam.writes], ids=lambda seam: seam.target)
 def test_every_field_that_is_listed_is_set(seam: Seam) -> None:
     """In the handler's folder, in one below it, or in the adapter."""
-    found = [(place, field.attr) for place, field in stores() if is_sglangs(place, field)]
+    found = [(place, field.attr) for place, field in stores()]
     found += [(place, name) for place, _, name in changes()]
     own = {name for place, name in found if _may_serve(place, folder(seam.handler))}
-    assert {last(path) for path in seam.writes} <= own
+    logic = set_on_requests() if seam.target == REQUEST else set()
+    assert {last(path) for path in seam.writes} <= own | logic
 
 
 def test_nothing_is_changed_by_hand() -> None:
     """Outside of core: no object gets another class or method, and by their names only fields of ours are set."""
-    assert [str(place) for place in places() if _by_hand(place)] == []
+    assert [str(place) for place in places() if _by_hand(place) or _as_value(place)] == []
+
+
+def _as_value(place: Place) -> bool:
+    """Whether a function that could make a change is taken as a value; a module may have the same name."""
+    node = place.node
+    if not isinstance(node, ast.Name | ast.Attribute) or id(node) in _callees():
+        return False
+    name = node.attr if isinstance(node, ast.Attribute) else node.id
+    is_module = isinstance(node, ast.Name) and name == origins(place.module).get(name)
+    return (name in BY_HAND or name.startswith("register_module")) and not is_module
+
+
+@cache
+def _callees() -> set[int]:
+    """What calls call: those are judged by their arguments."""
+    return {id(place.node.func) for place in places() if isinstance(place.node, ast.Call)}
 
 
 def _by_hand(place: Place) -> bool:
     node = place.node
-    if isinstance(node, ast.Call) and called(node) in BY_HAND:
+    if isinstance(node, ast.Call) and (called(node) in BY_HAND or called(node).startswith("register_module")):
         on_itself = called(node) == "setattr" and ast.unparse(node.args[0]) == "self"
         return not (on_itself or (called(node) == "setattr" and is_mark(place, node.args[1])))
     if isinstance(node, ast.Attribute):
@@ -194,18 +222,65 @@ def test_every_listed_change_is_made(seam: Seam) -> None:
         assert (seam.handler, seam.hook, name_of(seam)) in made
 
 
-def test_handlers_outside_of_the_patches() -> None:
-    """Logic gets no object of SGLang's to change, but for the module that is listed; and neither do kernels."""
-    found = {
-        ".".join(path.relative_to(base).with_suffix("").parts)
+@cache
+def outside() -> dict[str, ast.Module]:
+    """Every module of logic and kernels, by its dotted path."""
+    return {
+        ".".join(path.relative_to(base).with_suffix("").parts): ast.parse(path.read_text())
         for base in (ROOT / "python", ROOT / "sgl-kernel")
         for path in base.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if called(node) in {"delattr", "MethodType", "register_forward_hook", "register_forward_pre_hook", "addFilter"}
+    }
+
+
+def set_fields(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Each field that is set or deleted of something that has a name: that name, and the field's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            yield root(node), node.attr
+        elif isinstance(node, ast.Call) and called(node) in {"setattr", "delattr", "__setattr__"}:
+            owner, name = node.args[:2]
+            yield root(owner), str(name.value) if isinstance(name, ast.Constant) else ast.unparse(name)
+
+
+def set_on_requests() -> set[str]:
+    """The fields of SGLang's request that logic sets; some have the names of ours, which SGLang's has not."""
+    ours = {name for name, _ in registry.declared_fields(openai=False)}
+    ours -= set(io_struct.GenerateReqInput.__dataclass_fields__)
+    return {name for tree in outside().values() for owner, name in set_fields(tree) if owner == "request"} - ours
+
+
+def test_handlers_outside_of_the_patches() -> None:
+    """Logic changes no object of SGLang's, but for requests and in the module that is listed; neither do kernels."""
+    by_hand = {"delattr", "MethodType", "setitimer", "putenv", "addFilter", "setLevel"}
+    hooks = {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"}
+    found = {
+        module
+        for module, tree in outside().items()
+        for node in ast.walk(tree)
+        if called(node) in by_hand | hooks
+        or called(node).startswith("register_module")
         or (isinstance(node, ast.Attribute) and node.attr == "__class__" and not isinstance(node.ctx, ast.Load))
     }
     listed = {seam.handler.partition(":")[0] for seam in DECLARED}
     assert found == {module for module in listed if module.startswith("tessera.")}
+
+
+def test_fields_of_requests_that_logic_sets() -> None:
+    """Capabilities prepare the request that the listed class hands to them."""
+    (seam,) = [seam for seam in DECLARED if seam.target == REQUEST]
+    assert set_on_requests() == {last(path) for path in seam.writes}
+
+
+def test_what_the_cpu_engine_sets_is_listed() -> None:
+    """SGLang's environment variables, and what logic or kernels set of a module that is not ours: nothing elsewhere."""
+    found = {
+        f"{owner}.{name}"
+        for tree in outside().values()
+        for owner, name in set_fields(tree)
+        if (imported := imports(tree).get(owner, "")) and not imported.startswith("tessera")
+    }
+    listed = {seam.why.partition(": ")[0] for seam in DECLARED if seam.handler == "tessera_kernels.cpu:enable"}
+    assert listed == found | {name for name in cpu._ENVIRONMENT if name.startswith("SGLANG_")}
 
 
 def called_for(operator: str, module: Path) -> set[str]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from fastapi.dependencies import utils as fastapi
 from sglang.srt.managers import io_struct
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from tessera import request_fields, sampling
 from tessera.errors import BadRequest
+from tessera_patches.core.seam import Seam
+from tessera_patches.http import invalid
+from tessera_patches.inventory import SEAMS
 from tessera_testing.news import COMPUTED
 
 
@@ -31,3 +35,16 @@ def test_a_field_that_nobody_classified_is_refused() -> None:
     request.new_one = 1
     with pytest.raises(BadRequest, match="new_one: got 1; allowed: nothing"):
         request_fields.refuse_unknown(request, {"new_one": None})
+
+
+def names(*seams: Seam) -> set[str]:
+    """The last names of what they need of SGLang's."""
+    return {path.rpartition(".")[2] for seam in seams for path in seam.guards}
+
+
+def test_what_raises_for_a_clients_mistake_is_there() -> None:
+    """An answer's status depends on the names of these functions: SGLang's are in the lock, FastAPI's exists."""
+    using = [seam for seam in SEAMS if seam.handler == "tessera_patches.http.http_server:extend"]
+    assert {invalid._TEMPLATE, *invalid._PARSERS} <= names(*using)
+    assert invalid._ENGINE in names(*SEAMS)
+    assert callable(getattr(fastapi, invalid._READER))

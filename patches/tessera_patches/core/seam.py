@@ -25,9 +25,9 @@ class Hook(StrEnum):
     SUBCLASS = "subclass"
     """SGLang gets objects of a subclass where it would have made its own."""
     VALUE = "value"
-    """A field or an environment variable gets another value, for good or for a block."""
+    """A field, an environment variable or a function of torch gets another value, for good or for a block."""
     OBJECT = "object"
-    """An object that a module of SGLang's holds is added to, or taken from."""
+    """An object that a module of SGLang's holds is added to, or taken from; a signal gets a handler of ours."""
     TENSOR = "tensor"
     """This function gets a subclass of ``torch.Tensor``, for which one of its operations does something else."""
     OPERATOR = "operator"
@@ -95,7 +95,8 @@ class Seam:
         callers: dotted paths in SGLang that must still call the target, or read the field, or the change would do
             nothing.
         relied: dotted paths of what the handler extends, or whose inner workings it needs; locked with their bodies.
-        writes: dotted paths of fields that the handler, or what it calls, sets on the objects that it is handed.
+        writes: dotted paths of fields that the handler, or what it calls, sets on the objects that it is handed; or it
+            rewrites in place what is there.
         runs: when the hook must have been called; a seam that no registry installs is `Runs.ON_DEMAND`.
         versions: the versions of SGLang that need it, as a specifier; "" is all.
         moved: another dotted path of the target, and which versions have it there; "" where all have it in one place.

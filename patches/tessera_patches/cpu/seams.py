@@ -1,6 +1,6 @@
 """SGLang's CPU engine: what it lacks beside the CUDA wheel of ``sgl_kernel``, and models that it computes wrongly."""
 
-from tessera_patches.core.places import DRAFT_BACKENDS
+from tessera_patches.core.places import DRAFT_BACKENDS, UPDATER
 from tessera_patches.core.seam import Guard, Hook, Phase, Seam
 
 _LINEAR = "sglang.srt.layers.attention.linear"
@@ -100,6 +100,12 @@ SEAMS = (
         "sglang.srt.speculative.spec_utils.fast_sample",
         "What samples a prompt's first draft uses a Triton kernel where this is not unset.",
         "SGLang does so where there is a GPU alone.",
+    ),
+    _variable(
+        "torch.get_device_module",
+        f"{UPDATER}.release_memory_occupation",
+        "Without a device SGLang waits for the CPU; torch 2.14 for CUDA names the GPU that is not there.",
+        "SGLang names the device that it waits for.",
     ),
     _operator("copy_all_layer_kv_cache_cpu", module="sgl_kernel.kvcacheio"),
     _operator("assign_req_to_token_pool_cpu"),

@@ -29,6 +29,14 @@ SEAMS = (
         writes=(f"{REQ}.finished_reason",),
     ),
     Seam(
+        target=f"{REQ}._check_str_based_finish",
+        hook=Hook.OBJECT,
+        feature="",
+        handler="tessera_patches.guard.scheduler:with_regex_timeout",
+        why="While a request's stop_regex is matched, the process's handler of SIGALRM and its timer are ours.",
+        remove_when="SGLang bounds how long it matches stop_regex.",
+    ),
+    Seam(
         target=f"{MANAGERS}.utils.validate_input_length",
         hook=Hook.AROUND,
         feature="",
@@ -62,7 +70,7 @@ SEAMS = (
         remove_when="SGLang looks for what ends a request token by token (issue 31599).",
         callers=(f"{PROCESSOR}.process_batch_result_decode",),
         relied=(f"{REQ}.output_ids_through_stop",),
-        writes=(f"{REQ}.finished_reason", f"{REQ}.finished_len", f"{REQ}.grammar"),
+        writes=(f"{REQ}.finished_reason", f"{REQ}.finished_len", f"{REQ}.grammar", f"{REQ}.output_ids"),
         runs=Runs.REQUEST,
     ),
 )

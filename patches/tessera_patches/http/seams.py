@@ -10,6 +10,14 @@ EXPORTER = "sglang.srt.observability.request_metrics_exporter"
 LOGGER = "sglang.srt.utils.request_logger.RequestLogger"
 
 
+_RAISING = (
+    f"{CHAT}._process_messages",
+    f"{SERVER}.parse_function_call_request",
+    f"{SERVER}.separate_reasoning_request",
+)
+"""What raises for a client's mistakes alone, beside `generate_request`; `tessera_patches.http.invalid` names them."""
+
+
 def _seam(target: str, handler: str, why: str, *callers: str, writes: tuple[str, ...] = (), differs: str = "") -> Seam:
     return Seam(
         target=target,
@@ -37,6 +45,7 @@ SEAMS = (
         why="A wrong value on /v1/messages is a 400 that names it, not a 500.",
         remove_when="SGLang tells a client's mistakes from its own on that route.",
         callers=(f"{ANTHROPIC}._handle_non_streaming",),
+        relied=_RAISING[:1],
     ),
     Seam(
         target=REQUEST,
@@ -46,6 +55,10 @@ SEAMS = (
         handler="tessera_patches.http.request:GenerateReqInput",
         why="Gives the request our fields, which FastAPI would drop; answers return_hidden_states ourselves.",
         remove_when="SGLang passes unknown request fields to plugins.",
+        writes=tuple(
+            f"{REQUEST}.{name}"
+            for name in ("extra_key", "input_embeds", "input_ids", "return_hidden_states", "return_prompt_token_ids")
+        ),
     ),
     Seam(
         target="sglang.srt.entrypoints.api_contract.generate_contract_error",
@@ -116,6 +129,7 @@ SEAMS = (
         handler="tessera_patches.http.http_server:extend",
         why="Our routes come before SGLang's, with our limits on bodies and our answers to errors.",
         remove_when="SGLang lets plugins register routes and error handlers.",
+        relied=_RAISING,
     ),
     Seam(
         target=f"{SERVER}.app",

@@ -13,6 +13,9 @@ from tessera_patches.core.places import (
 )
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
+_SHOWN = (f"{REQ}.origin_input_ids", f"{REQ}.full_untruncated_fill_ids")
+"""Where ids stand for keys while SGLang reads them (in place)."""
+
 SEAMS = (
     Seam(
         target=f"{TOKENIZER}._create_tokenized_object",
@@ -58,7 +61,7 @@ SEAMS = (
         remove_when="SGLang keys its cache by embeddings as well.",
         # Ranks of --enable-dp-attention that run no graph do not pad their batches to its size.
         relied=(f"{MANAGERS}.scheduler_components.dp_attn._local_prefill_cuda_graph_vote; >=0.5.23",),
-        writes=(f"{BATCH}.replace_embeds",),
+        writes=(f"{BATCH}.replace_embeds", *_SHOWN),
         runs=Runs.REQUEST,
     ),
     Seam(
@@ -92,6 +95,7 @@ SEAMS = (
         why="Counts the prompt's real last id for penalties: a key is beyond their bounds, and ends the scheduler.",
         remove_when="SGLang keys its cache by embeddings as well.",
         callers=(f"{BATCH}.prepare_for_decode",),
+        writes=_SHOWN,
     ),
     Seam(
         target=f"{LOGPROBS}._process_input_token_logprobs",
@@ -102,5 +106,6 @@ SEAMS = (
         why="Tells the client the prompt's real ids beside their logprobs.",
         remove_when="SGLang keys its cache by embeddings as well.",
         callers=(f"{LOGPROBS}.add_input_logprob_return_values",),
+        writes=_SHOWN,
     ),
 )

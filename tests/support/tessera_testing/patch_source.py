@@ -19,6 +19,10 @@ MARKS = ("tessera_", "_tessera_")
 """How fields begin that SGLang's objects carry for us; it has none of these names."""
 _LOGIC = {"tessera", "tessera_kernels"}
 """Packages whose functions return objects of ours; those of the patches may return SGLang's."""
+_ADAPTER = "tessera_patches.engine"
+_MUTATORS = {"append", "clear", "extend", "insert", "pop", "remove", "add", "discard", "update", "setdefault"}
+_REWRITERS = {"show", "hide"}
+"""Methods of ours that rewrite the array that they are handed."""
 
 
 class Place(NamedTuple):
@@ -90,10 +94,17 @@ def root(node: ast.expr) -> str:
 @cache
 def origins(module: str) -> dict[str, str]:
     """Which module each name of a module is from; of its own classes itself."""
-    found = {node.name: module for node in modules()[module].body if isinstance(node, ast.ClassDef)}
-    for node in ast.walk(modules()[module]):
+    own = {node.name: module for node in modules()[module].body if isinstance(node, ast.ClassDef)}
+    return own | imports(modules()[module])
+
+
+def imports(tree: ast.Module) -> dict[str, str]:
+    """Which module each name is from that a module imports."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            found |= {name.asname or name.name: str(node.module) for name in node.names}
+            origin = "tessera" if node.level else str(node.module)
+            found |= {name.asname or name.name: origin for name in node.names}
         elif isinstance(node, ast.Import):
             found |= {name.asname or name.name.split(".")[0]: name.name for name in node.names}
     return found
@@ -166,3 +177,53 @@ def is_copy(place: Place, name: str) -> bool:
     """Whether a name of a function is a copy, which SGLang does not have."""
     made = [node for node in ast.walk(place.function) if isinstance(node, ast.Assign)] if place.function else []
     return any(ast.unparse(node.targets[0]) == name and called(node.value) == "copy" for node in made)
+
+
+def rewritten(place: Place) -> Iterator[ast.Attribute]:
+    """Fields of SGLang's objects whose list, dict, array or tensor a node rewrites in place.
+
+    Not what an element holds (``req.a[0][1] = 2``), nor what is in a parameter or comes from a call, but for the
+    adapter's functions: their results are SGLang's fields.
+    """
+    node = place.node
+    containers: list[ast.expr] = []
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        containers = [node.value]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in _MUTATORS:
+        containers = [node.func.value]
+    elif called(node) in _REWRITERS and isinstance(node, ast.Call):
+        containers = node.args
+    for container in containers:
+        yield from (field for field in _fields(place, container) if _holds(place, field))
+
+
+def _fields(place: Place, container: ast.expr) -> list[ast.Attribute]:
+    """The field that holds a container, or the fields that a function of the adapter may have it from."""
+    if isinstance(container, ast.Name):
+        made = [node for node in ast.walk(place.function) if isinstance(node, ast.Assign)] if place.function else []
+        values = [node.value for node in made if ast.unparse(node.targets[0]) == container.id]
+        return [field for value in values if not isinstance(value, ast.Name) for field in _fields(place, value)]
+    if isinstance(container, ast.Call):
+        module = origins(place.module).get(called(container), "")
+        own = [node for node in ast.walk(modules()[module]) if isinstance(node, Function)] if _adapts(module) else []
+        found = [node for one in own if one.name == called(container) for node in ast.walk(one)]
+        return [node for node in found if isinstance(node, ast.Attribute)]
+    return [container] if isinstance(container, ast.Attribute) else []
+
+
+def _adapts(module: str) -> bool:
+    return module.startswith(_ADAPTER) and module in modules()
+
+
+def _holds(place: Place, field: ast.Attribute) -> bool:
+    """Whether a field is SGLang's: of its object, or of ours whose class extends SGLang's and sets no such field."""
+    if ast.unparse(field.value) != "self":
+        return bool(root(field)) and is_sglangs(place, field)
+    kind = definition(place.handler)
+    own = {ast.unparse(node) for node in ast.walk(kind) if isinstance(node, ast.Attribute) and _is_set(node)}
+    extends = isinstance(kind, ast.ClassDef) and any(extends_sglang(place.module, base) for base in kind.bases)
+    return extends and ast.unparse(field) not in own
+
+
+def _is_set(node: ast.Attribute) -> bool:
+    return not isinstance(node.ctx, ast.Load)

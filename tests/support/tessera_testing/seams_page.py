@@ -30,8 +30,8 @@ embedding with a 400 that names the flag.
 | method | Some objects get another function for this method, for good or for a block. |
 | class | Some objects of this class become objects of a subclass of ours. |
 | subclass | SGLang gets objects of a subclass of ours where it would have made its own. |
-| value | A field or an environment variable gets another value, for good or for a block. |
-| object | An object that a module of SGLang's holds is added to, or taken from. |
+| value | A field, an environment variable or a function of torch gets another value, for good or for a block. |
+| object | An object that a module of SGLang's holds is added to, or taken from; a signal gets a handler of ours. |
 | tensor | The function gets a subclass of `torch.Tensor`, for which one of its operations does something else. |
 | operator | The torch operator that the function calls is ours. |
 
@@ -39,8 +39,8 @@ embedding with a 400 that names the flag.
 nothing stands there it depends on requests, options, the model or the device, and the start relies on what the lock
 file says of callers. Functions are counted (`tessera doctor --url` shows it); classes, fields and objects cannot be.
 
-A handler also sets fields of objects that SGLang hands to it. Those are named under "guard" ("sets"), and the lock file
-has what else sets them.
+A handler also sets fields of objects that SGLang hands to it, or rewrites what they hold. Those are named under "guard"
+("sets"), and the lock file has what else sets them.
 
 The last column says which SGLang versions need a seam, and what our code does otherwise in some.
 

@@ -13,5 +13,6 @@ SEAMS = (
         remove_when="SGLang's Triton attention has ragged verification.",
         callers=("sglang.srt.layers.attention.attention_registry.create_triton_backend",),
         relied=("sglang.srt.layers.attention.verify_mask.VerifyMask",),
+        writes=(f"{TRITON}.qo_indptr", f"{TRITON}.mask_indptr"),
     ),
 )
