@@ -21,10 +21,14 @@ REQUEST = {
     *("output_ids", "output_ids_through_stop", "extra_key", "session"),
     *("is_retracted", "retraction_count", "inflight_middle_chunks"),
 }
-BATCH = {"req_pool_indices", "spec_info", "prefix_lens", "extend_lens", "waiting_queue"}
+BATCH = {"req_pool_indices", "spec_info", "prefix_lens", "extend_lens", "waiting_queue", "out_cache_loc"}
 POOLS = {"req_to_token", "req_to_token_pool", "token_to_kv_pool", "token_to_kv_pool_allocator", "tree_cache"}
 RANKS = {"ps", "tp_rank", "dp_rank", "attn_tp_rank", "tp_group"}
-CONFIGURATION = {"model_config", "server_args", "_overrides_log", "context_len", "max_req_input_len"}
+CONFIGURATION = {
+    *("model_config", "server_args", "_overrides_log", "context_len", "max_req_input_len", "page_size"),
+    *("get_spec", "speculative_accept_threshold_single", "speculative_accept_threshold_acc"),
+    "speculative_use_rejection_sampling",
+}
 ATTENTION = {
     *("attn_backend", "draft_extend_attn_backend", "spec_v2_attn_backends", "decode_cuda_graph_runner"),
     *("war_fastpath_runner", "war_fastpath_read_done_event", "_translate_kv_loc", "_get_attention_backend"),
@@ -47,7 +51,7 @@ CLASSES = (
 )
 """All their attributes are the adapter's. A subclass has its own, which ``tests/contract/test_engine.py`` checks."""
 OTHERS = {*dir(torch), *dir(torch.Tensor), *dir(dict)} | {
-    *("page_size", "speculative_num_steps", "speculative_num_draft_tokens", "model_path"),  # options
+    *("speculative_num_steps", "speculative_num_draft_tokens", "model_path"),  # options
     *("forward", "scaling", "vocab_size", "is_generation", "qo_indptr"),
     *("device_module", "memory_saver_adapter", "layer_num", "reset"),
 }
@@ -74,8 +78,8 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
             yield name, ast.parse(path.read_text(encoding="utf-8"))
 
 
-def accesses(tree: ast.Module) -> Iterator[ast.expr]:
-    """Each access of an attribute in `NAMES`: ``x.name``, ``getattr(x, "name")``, or an object made with that name."""
+def accesses(tree: ast.Module) -> Iterator[ast.expr | ast.ImportFrom]:
+    """Each access of a name in `NAMES`: ``x.name``, ``getattr(x, "name")``, an object made with it, or its import."""
     adapters = {
         name.asname or name.name
         for node in ast.walk(tree)
@@ -85,6 +89,9 @@ def accesses(tree: ast.Module) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             if node.attr in NAMES and not (isinstance(node.value, ast.Name) and node.value.id in adapters):
+                yield node
+        elif isinstance(node, ast.ImportFrom):
+            if any(name.name in NAMES for name in node.names) and (node.module or "").startswith("sglang."):
                 yield node
         elif isinstance(node, ast.Call):
             function = ast.unparse(node.func).rpartition(".")[2]
@@ -131,6 +138,7 @@ def test_every_exception_is_needed() -> None:
         "SimpleNamespace(spec_info=2)",
         "TemporaryFields(a, attn_backend=1)",
         "engine.ps",
+        "from sglang.srt.runtime_context import get_parallel, get_spec",
     ],
 )
 def test_an_access_is_found(code: str) -> None:
@@ -139,7 +147,11 @@ def test_an_access_is_found(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["a.req_pool_idx_", "f(ps=1)", "from tessera_patches.engine import requests\nrequests.output_ids(req)"]
+    "code",
+    [
+        *("a.req_pool_idx_", "f(ps=1)", "from tessera_patches.engine.options import page_size"),
+        "from tessera_patches.engine import requests\nrequests.output_ids(req)",
+    ],
 )
 def test_other_names_are_none(code: str) -> None:
     """Neither longer names, nor keywords of a call, nor functions of the adapter."""

@@ -8,7 +8,7 @@ from sglang.srt.layers.attention import torch_native_backend
 from tessera.cpu import refused_model
 from tessera_kernels.cpu.attention import PagedKV, Step, draft_attention, verify_attention
 from tessera_patches.apply import start_error
-from tessera_patches.engine.batches import rows_of, speculative_input
+from tessera_patches.engine.batches import new_slots, rows_of, speculative_input
 from tessera_patches.engine.cache import kv_pool, layer_kv, slot_map, write_kv
 from tessera_patches.engine.model import sliding_window
 
@@ -39,7 +39,7 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
     def _cached(self, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool) -> PagedKV:
         pool = kv_pool(self)
         if save_kv_cache:
-            write_kv(pool, layer, forward_batch.out_cache_loc, k, v)
+            write_kv(pool, layer, new_slots(forward_batch), k, v)
         return PagedKV(*layer_kv(pool, layer), slot_map(self), rows_of(forward_batch), forward_batch.seq_lens)
 
 

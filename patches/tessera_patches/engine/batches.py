@@ -32,6 +32,17 @@ def rows_of(batch: ScheduleBatch | ForwardBatch) -> torch.Tensor:
     return rows
 
 
+def new_slots(batch: ScheduleBatch | ForwardBatch) -> torch.Tensor:
+    """The KV slots that a forward writes: one for each token that it computes, ``[tokens]`` int64."""
+    slots: torch.Tensor = batch.out_cache_loc
+    return slots
+
+
+def set_new_slots(batch: ScheduleBatch, slots: torch.Tensor) -> None:
+    """Have the next forward write to these."""
+    batch.out_cache_loc = slots
+
+
 def prefix_lens(batch: ScheduleBatch) -> list[int]:
     """How many tokens of each request are in the KV cache before a prefill, ``[bs]``."""
     lens: list[int] = batch.prefix_lens

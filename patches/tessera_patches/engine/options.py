@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.arg_groups import overrides
-from sglang.srt.runtime_context import get_context
+from sglang.srt.runtime_context import get_context, get_spec
 from sglang.srt.server_args import ServerArgs
 
 from tessera import sampling
@@ -88,6 +88,25 @@ def is_resolved(args: ServerArgs) -> bool:
 def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWorker) -> Any:
     """The options of a ``TokenizerManager``, a ``ModelRunner`` or a worker, with what SGLang decided itself."""
     return resolved(owner.server_args)
+
+
+def page_size(owner: TokenizerManager | EAGLEWorkerV2) -> int:
+    """How many KV slots are given out together."""
+    args: ServerArgs = options(owner)
+    size: int = args.page_size
+    return size
+
+
+def samples_drafts() -> bool:
+    """Whether draft tokens are sampled, and accepted by rejection sampling."""
+    speculative: ServerArgs = get_spec()  # has those options that are about speculative decoding
+    return bool(speculative.speculative_use_rejection_sampling)
+
+
+def accept_thresholds() -> tuple[float, float]:
+    """``--speculative-accept-threshold-single`` and ``--speculative-accept-threshold-acc``."""
+    speculative: ServerArgs = get_spec()
+    return speculative.speculative_accept_threshold_single, speculative.speculative_accept_threshold_acc
 
 
 @contextmanager

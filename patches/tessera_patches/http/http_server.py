@@ -30,7 +30,7 @@ from tessera.metrics import Metrics
 from tessera.refusal import schedules_apart
 from tessera_patches.core.changes import move_to_front, replace_method
 from tessera_patches.engine.model import context_length, hidden_size, vocabulary
-from tessera_patches.engine.options import options
+from tessera_patches.engine.options import options, page_size
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.http import embeddings, info, invalid, openai, stock_routes, unserved, weight_routes
 from tessera_patches.http.request import GenerateReqInput
@@ -66,7 +66,7 @@ def set_sizes(manager: Any, started: Any, *_: Any) -> None:
         if config.inbox is not None:
             config.inbox.hide()  # every scheduler is connected
             config.inbox.on_vitals = info.note
-        config.room = VerifyRoom.of(infos[0], options(manager).page_size)
+        config.room = VerifyRoom.of(infos[0], page_size(manager))
         config.injection = inject_request.model(manager)
         answer_bytes.budget = answers.budget(manager) if config.active.rows else None
         if answer_bytes.budget is not None and config.metrics is not None:

@@ -8,7 +8,7 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 
 from tessera.rows.drafts import without_rows
 from tessera_patches.engine import ranks
-from tessera_patches.engine.batches import is_padded
+from tessera_patches.engine.batches import is_padded, new_slots
 from tessera_patches.rows import runtime
 
 
@@ -20,12 +20,12 @@ def write_rows(original: Callable[..., Any], runner: Any, forward_batch: Any, *a
     # rank, for ranks must agree in `without_logits`.
     forward_batch.capture_hidden_mode = CaptureHiddenMode.FULL
     # With --enable-dp-attention SGLang pads a batch to those of the other ranks, or makes one up for a rank without.
-    is_idle, slots = forward_batch.forward_mode.is_idle(), forward_batch.out_cache_loc
+    is_idle, slots = forward_batch.forward_mode.is_idle(), new_slots(forward_batch)
     output = original(runner, forward_batch, *args, **kwargs)
     if ranks.is_last_stage(runner) and not is_idle:
         states = output.logits_output.hidden_states
         if not is_padded(forward_batch):
-            slots = forward_batch.out_cache_loc
+            slots = new_slots(forward_batch)
         elif states is not None:
             states = states[: len(slots)]
         draft_states = _written(states, slots)

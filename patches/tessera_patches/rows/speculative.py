@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.rows.drafts import accepted_slots, with_rows
+from tessera_patches.engine.batches import new_slots
 from tessera_patches.rows import runtime
 
 
@@ -24,4 +25,4 @@ def move_rows(
 ) -> None:
     """AFTER ``move_accept_tokens_to_target_kvcache``, on the same stream: accepted rows go where their KV went."""
     if runtime.rows is not None:
-        runtime.rows.move(*accepted_slots(batch.out_cache_loc, accept_index))
+        runtime.rows.move(*accepted_slots(new_slots(batch), accept_index))

@@ -15,8 +15,8 @@ from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.core.changes import Mixin, TemporaryFields, filter_log, truncate
 from tessera_patches.engine.batches import committed_tokens, rows_of, speculative_input
 from tessera_patches.engine.cache import slot_map
-from tessera_patches.engine.options import overrides_log
-from tessera_patches.tilespec.draft.proposals import one_hot_probs, samples_drafts
+from tessera_patches.engine.options import overrides_log, samples_drafts
+from tessera_patches.tilespec.draft.proposals import one_hot_probs
 from tessera_patches.tilespec.draft.vocabulary import draft_ids, draft_vocab_size
 from tessera_patches.tilespec.extend.last_rows import compute_last_rows_only
 from tessera_patches.tilespec.start.failures import exit_with_traceback

@@ -12,10 +12,10 @@ from tessera.tilespec.tree_scores import TreeScores
 from tessera_patches.core.changes import Mixin, Tap
 from tessera_patches.engine.attention import extend_backend
 from tessera_patches.engine.batches import all_greedy, speculative_input
-from tessera_patches.engine.options import OWN_WIDTHS, with_draft_tokens
+from tessera_patches.engine.options import OWN_WIDTHS, samples_drafts, with_draft_tokens
 from tessera_patches.tilespec.draft.chains import drafts_chain
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens, LastRowsExtend
-from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink, samples_drafts
+from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink
 from tessera_patches.tilespec.draft.trees import tree_scores
 from tessera_patches.tilespec.draft.vocabulary import ReducedVocabulary
 from tessera_patches.tilespec.extend.offsets import fuse_extend

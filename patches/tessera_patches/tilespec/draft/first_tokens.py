@@ -6,8 +6,8 @@ import torch
 
 from tessera.tilespec.scores import Scores
 from tessera_patches.core.changes import Mixin, Tap
+from tessera_patches.engine.options import samples_drafts
 from tessera_patches.engine.workers import SELECTS_ROWS
-from tessera_patches.tilespec.draft.proposals import samples_drafts
 
 
 class GatheredRows(torch.Tensor):

@@ -5,21 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from sglang.srt.runtime_context import get_spec
 
 from tessera_kernels.ops.draft.draft_proposal import draft_proposal
 from tessera_patches.core.changes import Mixin, TemporaryFields
 from tessera_patches.core.scoped import ScopedValue
+from tessera_patches.engine.options import samples_drafts
 
 _GREEDY_TEMPERATURE = 1e-4
 """At this temperature, a logit that is greater by 0.01 has a probability of 1."""
 confidence_sink = ScopedValue[Callable[[int], torch.Tensor]]()
 """Returns the tensor ``[rows]`` for the confidences of the next draft tokens, while a draft is made or captured."""
-
-
-def samples_drafts() -> bool:
-    """Whether draft tokens are sampled, and accepted by rejection sampling."""
-    return bool(get_spec().speculative_use_rejection_sampling)
 
 
 def sample_proposal(

@@ -25,8 +25,9 @@ from tessera.tilespec.policy import Choice
 from tessera_patches.engine.batches import placeholder_fields
 from tessera_patches.engine.cache import allocatable_slots, reserved_slots, slot_map
 from tessera_patches.engine.model import context_length, vocabulary
+from tessera_patches.engine.options import page_size, samples_drafts
 from tessera_patches.engine.workers import clear_read_event
-from tessera_patches.tilespec.draft.proposals import one_hot_probs, samples_drafts
+from tessera_patches.tilespec.draft.proposals import one_hot_probs
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 
 _WARM_UPS = 2
@@ -157,14 +158,14 @@ def warm_up_slot_assignment(worker: Any, bs: int) -> None:
 
 def longest_context(worker: Any, bs: int) -> int:
     """The greatest context length for which ``bs`` requests fit into the KV pool."""
-    room: int = allocatable_slots(worker) // bs - worker.page_size
+    room: int = allocatable_slots(worker) // bs - page_size(worker)
     table, positions = slot_map(worker).shape[1], context_length(worker.target_worker.model_runner)
     return max(min(room, table, positions) - reserved_slots(), 1)
 
 
 def _random_slots(worker: Any, bs: int, context: int) -> torch.Tensor:
     """KV slots in random pages, ``[bs, context + reserved]``, without repetition if the pool is large enough."""
-    page, length = worker.page_size, context + reserved_slots()
+    page, length = page_size(worker), context + reserved_slots()
     each = -(-length // page)
     pages = allocatable_slots(worker) // page - 1
     table = slot_map(worker)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative import eagle_utils
 from sglang.srt.utils.async_probe import sanitize_nan_logits
 
@@ -20,6 +19,7 @@ from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.engine.batches import rows_of
+from tessera_patches.engine.options import accept_thresholds
 from tessera_patches.engine.ranks import broadcast, tp_size
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify import penalties as tilespec_penalties
@@ -107,13 +107,13 @@ def _sampling(
         candidates=tokens,
         device=tokens.device,
     )
-    spec = get_spec()
+    single, accumulated = accept_thresholds()
     return ChainSampling(
         sampling.temperatures,
         coins,
         last_coins,
-        spec.speculative_accept_threshold_single,
-        max(spec.speculative_accept_threshold_acc, 1e-9),
+        single,
+        max(accumulated, 1e-9),
         cutoffs,
         proposals,
         step.draft_ids,

@@ -11,7 +11,7 @@ from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout
 
 from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_verify
 from tessera_patches.engine.attention import backend_of, decode_graphs
-from tessera_patches.engine.batches import rows_of
+from tessera_patches.engine.batches import rows_of, set_new_slots
 from tessera_patches.engine.cache import slot_map_of
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify.accept import unpack_rows
@@ -45,7 +45,8 @@ def prepare(step: Step, verify_input: Any, pool: Any, batch: Any, target_worker:
     )
     verify_input.seq_lens_cpu = batch.seq_lens_cpu
     verify_input.seq_lens_sum = None if batch.seq_lens_cpu is None else int(batch.seq_lens_cpu.sum())
-    batch.input_ids, verify_input.positions, batch.out_cache_loc = packed
+    batch.input_ids, verify_input.positions, slots_of_rows = packed
+    set_new_slots(batch, slots_of_rows)
     batch.forward_mode = ForwardMode.TARGET_VERIFY
     hidden = CaptureHiddenMode.NULL if runner.spec_algorithm.is_standalone() else CaptureHiddenMode.FULL
     forward_batch = ForwardBatch.init_new(
@@ -71,7 +72,8 @@ def unpack(step: Step, verify_input: Any, batch: Any, logits_output: Any) -> Non
     if states is not None:
         bs, width = batch.seq_lens.shape[0], verify_input.draft_token_num
         logits_output.hidden_states = unpack_rows(states, step.qo_indptr, bs, width, 0)
-    _, verify_input.positions, batch.out_cache_loc = step.padded
+    _, verify_input.positions, slots = step.padded
+    set_new_slots(batch, slots)
     batch.input_ids = verify_input.draft_token
     verify_input.ragged_verify_layout = None
 
