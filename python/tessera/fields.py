@@ -81,7 +81,7 @@ def text(field: str, value: object) -> str:
     raise BadRequest(field, value, "a text")
 
 
-def whole(value: object) -> object:
+def as_integer(value: object) -> object:
     """3 for 3.0, which is an integer in JSON Schema; anything else as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

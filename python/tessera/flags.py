@@ -62,7 +62,7 @@ class Flags(TileSpecFlags, InjectFlags, ServerFlags, EmbedFlags, FingerprintFlag
         add_to(parser, cls())
         return cls(**vars(parser.parse_args(shlex.split(os.environ.get(ENVIRONMENT, "")))))
 
-    def given(self) -> dict[str, Any]:
+    def non_default(self) -> dict[str, Any]:
         """Those that differ from their defaults, as they are written on a command line."""
         return {name_of(one): value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
 

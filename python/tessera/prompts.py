@@ -46,7 +46,7 @@ def ids_below(vocabulary: int, ids: list[Any]) -> list[int] | None:
         return None
 
 
-def alone(extra_key: Any) -> Any:
+def private_cache_key(extra_key: Any) -> Any:
     """A part of the prefix cache that nobody else finds, below a request's own ``extra_key``: one, or one for each."""
     own = uuid4().hex
     return [f"{key}{own}" for key in extra_key] if isinstance(extra_key, list) else f"{extra_key or ''}{own}"

@@ -146,15 +146,15 @@ def mismatches(seam: Seam, locked: dict[str, Entry], root: Path | None = None) -
         for key, value in entry.items()
         if locked[path].get(key) != value
     ]
-    return differing + silent_callers(seam, root)
+    return differing + missing_callers(seam, root)
 
 
-def silent_callers(seam: Seam, root: Path | None = None) -> list[str]:
+def missing_callers(seam: Seam, root: Path | None = None) -> list[str]:
     """One sentence for each caller that is gone, or no longer calls the target, or reads the field."""
-    return [line for caller in seam.callers if (line := _why_silent(caller, seam, root))]
+    return [line for caller in seam.callers if (line := _why_missing(caller, seam, root))]
 
 
-def _why_silent(caller: str, seam: Seam, root: Path | None) -> str | None:
+def _why_missing(caller: str, seam: Seam, root: Path | None) -> str | None:
     of_field = seam.guard is Guard.FIELD
     doing, reaches = ("reads", source.reads) if of_field else ("calls", source.calls)
     try:

@@ -52,7 +52,7 @@ def ours() -> dict[str, Any]:
         "version": __version__,
         "on": config.on(),
         "versions": versions(),
-        "options": config.flags.given(),
+        "options": config.flags.non_default(),
         "seams": seams,
         "calls": {
             "complete": liveness.all_called(),
@@ -72,7 +72,7 @@ def versions() -> dict[str, str]:
 
 def labels() -> dict[str, str]:
     """Of the series that says what runs."""
-    given = [name if value is True else f"{name}={value}" for name, value in config.flags.given().items()]
+    given = [name if value is True else f"{name}={value}" for name, value in config.flags.non_default().items()]
     about = {"version": __version__, "sglang": lock.installed_version()}
     return about | {"on": ",".join(config.on()), "options": shlex.join(given)}
 

@@ -15,7 +15,7 @@ from tessera.capabilities.inject.options import FIELD
 from tessera.capabilities.inject.pending import Prompts, count
 from tessera.errors import BadRequest, BadValue, Described
 from tessera.http import adapters
-from tessera.prompts import alone, check_prompts
+from tessera.prompts import check_prompts, private_cache_key
 from tessera.request_fields import refuse_internal
 from tessera_patches.engine.options import later_parameters
 from tessera_patches.http import offline
@@ -103,7 +103,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
             params, _live = admission.admit(fields, params, admission.server(), tail=tail)
         self.tessera_live = carry.live(params)  # held as long as this is
         if _has_stock_overrides(self.positional_embed_overrides):
-            self.extra_key = alone(self.extra_key)  # type: ignore[has-type]
+            self.extra_key = private_cache_key(self.extra_key)  # type: ignore[has-type]
         for capability in registry.CAPABILITIES:
             params = capability.prepare(self, params)
         if settings.rows or settings.inject:

@@ -98,7 +98,7 @@ def refuse_unread(flags: Flags) -> None:
         StartRefused: SGLang no longer makes its arguments by the function that we hook.
     """
     environment = Flags.of_environment()
-    named = {name_of(one) for one in fields(Flags)} - {*environment.given()}
+    named = {name_of(one) for one in fields(Flags)} - {*environment.non_default()}
     unread = sorted(named & {word.partition("=")[0] for word in sys.argv[1:]})
     if unread and flags == environment and not _command_line_read:
         raise StartRefused(f"{', '.join(unread)}: SGLang did not call our hook on ServerArgs.from_cli_args")

@@ -75,7 +75,7 @@ def _shapes() -> tuple[list[str], list[str], int]:
     gone: list[str] = []
     fit = 0
     for seam in SEAMS:
-        missing = lock.silent_callers(seam)
+        missing = lock.missing_callers(seam)
         new: list[str] = []
         for path in seam.guards:
             try:

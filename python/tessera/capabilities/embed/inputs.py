@@ -7,7 +7,7 @@ import msgspec
 
 from tessera.capabilities.embed.bodies import ChatMessage
 from tessera.errors import BadRequest
-from tessera.fields import whole
+from tessera.fields import as_integer
 from tessera.http.body import check_count, strings, token_ids
 
 TRUNCATE = "truncate_prompt_tokens"
@@ -146,4 +146,4 @@ def _ids(field: str, item: object, limits: Limits) -> list[int]:
     try:
         return token_ids(field, item, limits.vocabulary)
     except BadRequest:  # 3.0, perhaps
-        return token_ids(field, [whole(own) for own in item], limits.vocabulary)
+        return token_ids(field, [as_integer(own) for own in item], limits.vocabulary)

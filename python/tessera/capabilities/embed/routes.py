@@ -12,7 +12,7 @@ from tessera.capabilities.embed.bodies import EmbeddingsRequest, EncodeRequest
 from tessera.capabilities.embed.inputs import Limits, Prompts, Tokenizer
 from tessera.capabilities.embed.options import APPLIED, EmbedFields, EmbedOptions, Encoding, chosen
 from tessera.errors import BadRequest, TesseraError
-from tessera.fields import read, whole
+from tessera.fields import as_integer, read
 from tessera.http import adapters
 from tessera.http.body import Streamed, read_object, strings
 from tessera.http.error_body import error_body, note_items
@@ -163,7 +163,7 @@ class _Call(NamedTuple):
 
 async def _read(request: Incoming, body: type[B]) -> B:
     given = await read_object(request, body.__struct_fields__)
-    return read(given | {name: whole(given[name]) for name in _NUMBERS if name in given}, body)
+    return read(given | {name: as_integer(given[name]) for name in _NUMBERS if name in given}, body)
 
 
 def _nulls(body: EmbeddingsRequest | EncodeRequest, transport: Transport, *, alone: bool = True) -> bool:

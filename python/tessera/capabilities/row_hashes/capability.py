@@ -12,7 +12,7 @@ from tessera.capabilities.row_hashes.chain import FIELD as ANSWER
 from tessera.capabilities.row_hashes.chain import row_hashes
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import BadRequest
-from tessera.prompts import alone
+from tessera.prompts import private_cache_key
 from tessera.rows.reads import RawRows, Read, Rows
 
 FIELD = "return_row_hashes"
@@ -55,7 +55,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
     def prepare(self, request: Any, params: Any) -> Any:
         """A part of the prefix cache for this request alone: what was decoded has other bits than what is prefilled."""
         if carry.uses(params, self.name):
-            request.extra_key = alone(request.extra_key)
+            request.extra_key = private_cache_key(request.extra_key)
         return params
 
     def reads(self, options: RowHashOptions, progress: Progress) -> Sequence[Read]:
