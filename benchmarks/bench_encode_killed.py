@@ -37,6 +37,7 @@ WORDS = ("def", "return", "import", "class", "self", "index", "value", "for", "i
 OPTIONS = ("--enable-return-hidden-states", "--max-total-tokens", "32768")
 SAMPLE = 500
 MOST_SECONDS = 3600.0
+WORKER_SECONDS = 60.0
 
 
 def server(port: int) -> Server:
@@ -64,13 +65,20 @@ def wait(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:
 
 
 def kill_worker(process: subprocess.Popen[bytes]) -> str:
-    """End a worker of Ray that encodes now; returns its title."""
-    while True:
+    """End a worker of Ray that encodes now; returns its title.
+
+    Raises:
+        TimeoutError: there was none for a minute.
+    """
+    end = time.monotonic() + WORKER_SECONDS
+    while time.monotonic() < end:
         for child in psutil.Process(process.pid).children(recursive=True):
             title = " ".join(child.cmdline())
             if title.startswith("ray::Map"):  # others are Ray's own, or idle
                 child.kill()
                 return title
+        time.sleep(0.1)
+    raise TimeoutError(f"no worker of Ray encoded in {WORKER_SECONDS:.0f} s")
 
 
 def main() -> int:

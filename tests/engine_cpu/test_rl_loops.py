@@ -27,6 +27,7 @@ from tessera_testing.generate import fresh_prompt, generate
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.tiny import TINY
+from tessera_testing.waiting import wait_until
 from tessera_testing.weights import with_other_weights
 
 FLOAT32_ERROR = 1e-5
@@ -123,6 +124,24 @@ def check_policy(server: Server, model: HuggingFace, old_claim: Any) -> None:
         assert verdicts(server, claim_of(meta), old_claim) == ["pass", "fail"]
 
 
+def all_run(server: Server, sent: list[Future[list[Any]]], count: int) -> bool:
+    """Whether so many requests were seen to run before one of these had ended.
+
+    Raises:
+        TimeoutError: neither came.
+    """
+    seen = False
+
+    def seen_or_ended() -> bool:
+        nonlocal seen
+        ended = any(request.done() for request in sent)
+        seen = not ended and running(server) >= count
+        return seen or ended
+
+    wait_until(seen_or_ended)
+    return seen
+
+
 @contextmanager
 def paused(
     server: Server, mode: str | None, *bodies: Asked, count: int = 1, sampling: Asked | None = None
@@ -136,11 +155,10 @@ def paused(
 
         for _ in range(10):  # on a busy machine they may have ended before anybody looked
             sent = [send(body) for body in bodies]
-            while not any(request.done() for request in sent):
-                if running(server) >= min(count * len(bodies), MANY):
-                    call(server, "/pause_generation", {} if mode is None else {"mode": mode})
-                    yield prompt, sent
-                    return
+            if all_run(server, sent, min(count * len(bodies), MANY)):
+                call(server, "/pause_generation", {} if mode is None else {"mode": mode})
+                yield prompt, sent
+                return
     pytest.fail("no request was seen to run")
 
 
