@@ -37,7 +37,8 @@ LANGUAGES = {"", "bash", "console", "javascript", "json", "python", "shell", "te
 CUT = "…"
 """Stands for anything in what a page shows."""
 
-WORDS, README_LINES, ARCHITECTURE_LINES = 18_000, 120, 200
+ARCHITECTURE = "docs/design/architecture.md"
+WORDS, README_LINES, ARCHITECTURE_LINES, FIRST_FILES_LINES = 18_000, 120, 200, 1_500
 """The most that is written by hand, code included; what is generated, and the log, come on top."""
 
 every_page = pytest.mark.parametrize("page", PAGES.values(), ids=list(PAGES))
@@ -137,7 +138,15 @@ def test_what_is_written_by_hand() -> None:
     words = sum(len(re.findall(r"\S*[A-Za-z0-9]\S*", by_hand(page))) for page in PAGES.values())
     assert words <= WORDS, f"{words:,} words"
     assert len(PAGES["README.md"].read_text().splitlines()) <= README_LINES
-    assert len(PAGES["docs/design/architecture.md"].read_text().splitlines()) <= ARCHITECTURE_LINES
+    assert len(PAGES[ARCHITECTURE].read_text().splitlines()) <= ARCHITECTURE_LINES
+
+
+def test_files_to_read_first() -> None:
+    """The eight that the page on the architecture lists are read in an hour."""
+    listed = PAGES[ARCHITECTURE].read_text().partition("## Eight files to read")[2].partition("\n## ")[0]
+    files = re.findall(r"`([\w/]+\.py)`", listed)
+    assert len(files) == len(set(files)) == 8
+    assert sum(len((ROOT / file).read_text().splitlines()) for file in files) <= FIRST_FILES_LINES
 
 
 @every_page
