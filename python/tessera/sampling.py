@@ -60,7 +60,12 @@ def _at_most(field: str, found: str, number: int, most: int, what: str) -> None:
 
 
 def patterns(field: str, value: object) -> None:
-    """Regular expressions of Python's, one or a list."""
+    """Regular expressions of Python's, one or a list, of `MAX_PATTERN_CHARACTERS` together.
+
+    Raises:
+        BadRequest: one is none.
+        TooLarge: they are longer.
+    """
     _short(field, value if isinstance(value, list) else [value], MAX_PATTERN_CHARACTERS)
     for pattern in texts(field, value):
         try:

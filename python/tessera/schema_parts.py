@@ -29,7 +29,7 @@ def integer(least: int, most: int | None) -> Schema:
 
 
 def or_null(schema: Schema) -> Schema:
-    """Or null."""
+    """A schema that also takes null, as a field does that may be left out."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 

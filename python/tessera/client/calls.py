@@ -60,11 +60,11 @@ class Call(Generic[T]):
 
     @property
     def method(self) -> str:
-        """Of HTTP."""
+        """GET without a body, else POST."""
         return "GET" if self.body is None else "POST"
 
     def content(self) -> bytes | None:
-        """The request's body."""
+        """The body as JSON in UTF-8; None for GET."""
         return None if self.body is None else json.dumps(self.body).encode()
 
 
@@ -91,13 +91,21 @@ class Generating:
 
 
 def generate(prompt: Prompt, options: GenerateOptions, timeouts: Timeouts) -> Generating:
-    """``generate`` and ``stream``."""
+    """``generate`` and ``stream``: raw rows come as base64, fingerprints with the prompt's ids, which ``verify`` needs.
+
+    Raises:
+        TypeError: there is no such option.
+    """
     check_known("generate", options, GenerateOptions)
     return _generating(_prompt(prompt), dict(options), timeouts)
 
 
 def generate_with_embedding(prompt: Prompt, options: GenerateWithEmbeddingOptions, timeouts: Timeouts) -> Generating:
-    """``generate_with_embedding``."""
+    """``generate_with_embedding``: the embedding's options become one field, the others are those of ``generate``.
+
+    Raises:
+        TypeError: there is no such option.
+    """
     check_known("generate_with_embedding", options, GenerateWithEmbeddingOptions)
     rest = dict(options)
     how = {key: rest.pop(key) for key in EmbeddingOptions.__annotations__ if key in rest}
@@ -160,7 +168,11 @@ def candidates(
 
 
 def encode(text: Prompt | Messages, options: EncodeOptions, timeouts: Timeouts) -> Call[Embedding]:
-    """``encode``."""
+    """``encode``: a batch of one, and its only vector ``[H]``; of a chat the server applies the template.
+
+    Raises:
+        TypeError: there is no such option.
+    """
     given: Any = text
     if isinstance(given, Sequence) and any(isinstance(item, Mapping) for item in given):
         check_known("encode", options, EncodeOptions)
@@ -213,7 +225,7 @@ def _embeddings(
 
 
 def verify(claims: Sequence[Claim], timeout: float) -> Call[list[Verdict]]:
-    """``verify``."""
+    """``verify``: one verdict for each claim, in their order. ``timeout`` is in seconds, for all together."""
     listed = [
         {
             "input_ids": token_ids(claim.input_ids),
@@ -240,7 +252,7 @@ def health_check() -> Call[None]:
 
 
 def server_info(timeouts: Timeouts) -> Call[ServerInfo]:
-    """``server_info``."""
+    """``server_info``: who answers and what is on; no model runs for it."""
     return Call("/server_info", None, answers.server_info, timeouts.request)
 
 

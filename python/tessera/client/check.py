@@ -65,12 +65,12 @@ class Questions:
         self._hidden_size = hidden_size
 
     def token(self) -> tuple[bool, str]:
-        """Whether anything comes at all."""
+        """Whether address and key are right: one token is generated."""
         self._client.health_check()
         return True, "with this address and key"
 
     def server(self) -> tuple[bool, str]:
-        """Who answers."""
+        """Engine, versions, features and model; wrong where a proxy answers, which has no ``/server_info``."""
         try:
             info = self._client.server_info()
         except RequestRefused as error:

@@ -72,7 +72,7 @@ class EmbeddingOptions(PoolingOptions, total=False):
 
 
 class GenerateWithEmbeddingOptions(GenerateOptions, EmbeddingOptions, total=False):
-    """Options of ``generate_with_embedding``."""
+    """Options of ``generate_with_embedding``: those of ``generate``, and which rows become a vector and how."""
 
 
 class ChatOptions(GenerateOptions, total=False):
