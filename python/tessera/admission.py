@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tessera import carry, config
-from tessera.capabilities.registry import BY_NAME, CAPABILITIES, LISTED
+from tessera.capabilities.registry import BY_NAME, CAPABILITIES, LISTED, any_always
 from tessera.capability import IncomingRequest, Server
 from tessera.carry import Live
 from tessera.errors import BadRequest, Described
@@ -12,9 +12,8 @@ from tessera.errors import BadRequest, Described
 
 def server() -> Server:
     """What this server does."""
-    settings, flags = config.active, config.flags
-    always = frozenset({"fingerprints"} if flags.toploc_verification else ())
-    return Server(settings.rows, always, settings.hidden_size, flags.toploc_verification_topk, settings.deterministic)
+    settings = config.active
+    return Server(settings.rows, config.flags, settings.hidden_size, settings.deterministic)
 
 
 def extend(field: str, prompt: Any, given: Mapping[str, Any]) -> tuple[Any, int]:
@@ -62,7 +61,7 @@ def admit(
     request = IncomingRequest(params, listed, of, live, tail, either_end, where, fields)
     found = {capability.name: capability.admitted(request) for capability in CAPABILITIES}
     found = {name: options for name, options in found.items() if options}
-    if not found and not of.always:
+    if not found and not any_always(of):
         return sampling_params, live
     count = max(map(len, found.values()), default=1)
     if count > 1 and not listed:

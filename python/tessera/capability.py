@@ -24,6 +24,7 @@ from msgspec import inspect as kinds
 from tessera.carry import Live
 from tessera.errors import BadRequest
 from tessera.fields import read
+from tessera.flags import Flags
 from tessera.rows.reads import Read, Value
 
 F = TypeVar("F", bound=msgspec.Struct)
@@ -32,6 +33,8 @@ O = TypeVar("O")  # noqa: E741 - options
 """What of them goes to the scheduler."""
 
 NEEDS_ROWS = "only on a server started with --enable-return-hidden-states"
+NEEDS_ROWS_OR_FINGERPRINTS = f"{NEEDS_ROWS} or --toploc-verification"
+"""The second option turns the first one on."""
 
 
 class Place(Enum):
@@ -50,16 +53,14 @@ class Server:
 
     Attributes:
         rows: whether it keeps rows.
-        always: names of the capabilities that every request uses that does not say otherwise.
+        flags: our options.
         hidden_size: H of the model; None until it is known.
-        topk: how many values a fingerprint proves.
         deterministic: whether its arithmetic is the same bit by bit.
     """
 
     rows: bool
-    always: frozenset[str] = frozenset()
+    flags: Flags = field(default_factory=Flags)
     hidden_size: int | None = None
-    topk: int = 0
     deterministic: bool = False
 
 
@@ -174,8 +175,12 @@ class Capability(Generic[F, O]):
     hooked: ClassVar[bool] = False
 
     def field_names(self) -> tuple[str, ...]:
-        """The names of its fields."""
+        """As clients write them, in the order of `fields`."""
         return self.fields.__struct_fields__
+
+    def always(self, server: Server) -> bool:
+        """Whether every request of this server uses it that does not say otherwise."""
+        return False
 
     def declared(self) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
         """Name, default and ``extra`` of each of its fields."""
@@ -202,13 +207,10 @@ class Capability(Generic[F, O]):
             BadRequest: a value is not allowed, or not on this server.
         """
         given = (request.fields.get(name) for name in self.field_names())
-        if (
-            all(
-                value is None or value is default
-                for value, default in zip(given, self.fields.__struct_defaults__, strict=True)
-            )
-            and self.name not in request.server.always
-        ):
+        if all(
+            value is None or value is default
+            for value, default in zip(given, self.fields.__struct_defaults__, strict=True)
+        ) and not self.always(request.server):
             return []
         fields: F = read(request.fields, self.fields, request.where)  # type: ignore[assignment]
         if self.needs and not request.server.rows:

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from tessera.capabilities.fingerprints import codec
-from tessera.capabilities.fingerprints.chunks import layout
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.cli import main
 from tessera.launching.server import Server
+from tessera.rows.chunks import layout
 from tessera.rows.reads import Points
 from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
 from tessera_testing.librarys import build_proofs_base64

@@ -11,7 +11,7 @@ import torch
 
 from tessera.capabilities.fingerprints.calibration.distances import accepted
 from tessera.capabilities.fingerprints.calibration.prover import ask, check, prompts
-from tessera.capabilities.fingerprints.chunks import ALL_ROWS, value_count
+from tessera.capabilities.fingerprints.selection import ALL_ROWS, value_count
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.launching.server import Server
 from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows

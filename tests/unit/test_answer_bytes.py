@@ -15,7 +15,7 @@ from tessera_testing.carried import uses
 
 H = 64
 SHAPE = Shape(hidden_size=H, value_bytes=2, context=100)
-SERVER = Server(rows=True, hidden_size=H, topk=128, deterministic=True)
+SERVER = Server(rows=True, hidden_size=H, deterministic=True)
 ROW, LISTED = H * 2, H * 32
 
 

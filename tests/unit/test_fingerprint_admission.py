@@ -22,10 +22,12 @@ from tessera.capabilities.token_ids.capability import TokenIdOptions
 from tessera.capability import Server
 from tessera.errors import BadFingerprint, BadRequest
 from tessera.fields import read
+from tessera.flags import Flags
 from tessera_testing.carried import options
 
-ROWS = Server(rows=True, topk=4)
-ALWAYS = replace(ROWS, always=frozenset({"fingerprints"}))
+FLAGS = Flags(toploc_verification_topk=4)
+ROWS = Server(rows=True, flags=FLAGS)
+ALWAYS = Server(rows=True, flags=replace(FLAGS, toploc_verification=True))
 GOOD = base64.b64encode(b"\xff\xd9" + bytes(8)).decode()
 PREFILL = {"max_new_tokens": 0}
 NAMES = (
@@ -111,7 +113,7 @@ def test_refused(fields: Fields, params: Any, error: type[BadRequest]) -> None:
 
 def test_without_rows() -> None:
     """Asking names the flags; not request, and saying no, is fine."""
-    bare = Server(rows=False, topk=4)
+    bare = Server(rows=False, flags=FLAGS)
     assert admit(Fields(return_toploc_fingerprints=False, return_input_ids=False), {"n": 2}, bare) == {"n": 2}
     for name in NAMES:
         with pytest.raises(BadRequest, match=r"--enable-return-hidden-states or|true"):
@@ -168,17 +170,17 @@ def test_prompt_and_response_as_one_prompt(monkeypatch: pytest.MonkeyPatch) -> N
             append_output("input_ids", prompt, output_ids, claim)
 
 
-@pytest.mark.parametrize("always", [(), ("fingerprints",)])
+@pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("nonce", [None, "n"])
 @pytest.mark.parametrize(
     "overrides", [None, {"positions": [0], "embeds": "AACAPw==", "shape": [1, 1], "dtype": "float32"}]
 )
 def test_one_claim_of_many_carries_what_its_fields_would(
-    monkeypatch: pytest.MonkeyPatch, always: tuple[str, ...], nonce: str | None, overrides: Any
+    monkeypatch: pytest.MonkeyPatch, always: bool, nonce: str | None, overrides: Any
 ) -> None:
     """/v1/toploc/verify checks claims by itself: what rides to the scheduler is that of /generate."""
     monkeypatch.setattr(config, "active", config.Settings(rows=True, inject=True, hidden_size=1, vocabulary=9))
-    flags = replace(config.flags, toploc_verification_topk=1, toploc_verification=bool(always))
+    flags = replace(config.flags, toploc_verification_topk=1, toploc_verification=always)
     monkeypatch.setattr(config, "flags", flags)
     monkeypatch.setattr(config, "injection", Model(True, torch.float32, 8, Projections(1, {}), 1e4, 2**20))
     each = [base64.b64encode(b"\xff\xd9\0\1").decode()] * 2

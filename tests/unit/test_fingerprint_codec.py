@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.capabilities.fingerprints import codec
-from tessera.capabilities.fingerprints.chunks import layout
 from tessera.capabilities.fingerprints.field import PRIME, _balanced, _positive, evaluate, interpolate
 from tessera.errors import BadFingerprint
+from tessera.rows.chunks import layout
 from tessera.rows.reads import Points
 from tessera_testing.librarys import WHY_SKIPPED
 

@@ -15,7 +15,7 @@ from tessera.errors import BadRequest
 from tessera.http.openai import PLACES
 from tessera_testing.carried import options
 
-SERVER = Server(rows=True, hidden_size=8, topk=4, deterministic=True)
+SERVER = Server(rows=True, hidden_size=8, deterministic=True)
 FOLDERS = {path.parent.name for path in Path(capabilities.__path__[0]).glob("*/capability.py")}
 ASKED: dict[str, dict[str, Any]] = {
     "embed": {"return_embedding": True},

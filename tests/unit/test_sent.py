@@ -10,7 +10,7 @@ import pytest
 from tessera import admission, carry, sent
 from tessera.capability import Server
 
-SERVER = Server(rows=True, hidden_size=8, topk=4, deterministic=True)
+SERVER = Server(rows=True, hidden_size=8, deterministic=True)
 
 
 def admitted(custom: Any = None, states: Any = True) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tessera.capabilities.embed.options import EmbedOptions, Pooling
-from tessera.capabilities.fingerprints.chunks import ALL_ROWS, row_mask
 from tessera.capabilities.fingerprints.options import FingerprintOptions
+from tessera.capabilities.fingerprints.selection import ALL_ROWS, row_mask
 from tessera.capabilities.states.options import Format, StateOptions
 from tessera.capabilities.token_ids.capability import TokenIdOptions
 from tessera.delivery.outcome import Outcome, Part

@@ -11,6 +11,7 @@ from sglang.srt.utils.json_response import orjson_response
 from tessera import __version__, answer_bytes, config
 from tessera.capabilities.fingerprints.room import VerifyRoom
 from tessera.capabilities.registry import CAPABILITIES
+from tessera.capability import NEEDS_ROWS_OR_FINGERPRINTS
 from tessera.errors import (
     BadRequest,
     Described,
@@ -158,8 +159,7 @@ def add_refusals(app: FastAPI) -> None:
     """On a server without rows our routes name the flag; SGLang's own name one for models of another kind."""
 
     async def refuse(request: Request) -> Response:
-        flags = "only on a server started with --enable-return-hidden-states or --toploc-verification"
-        raise BadRequest(request.url.path, Described("a request"), flags)
+        raise BadRequest(request.url.path, Described("a request"), NEEDS_ROWS_OR_FINGERPRINTS)
 
     for path in OURS:
         app.add_api_route(path, refuse, methods=["POST", "PUT"], include_in_schema=False)

@@ -9,7 +9,7 @@ from sglang.srt.constants import GPU_MEMORY_TYPE_KV_CACHE
 from sglang.srt.layers.logits_processor import LogitsProcessor
 
 from tessera import config
-from tessera.capabilities.fingerprints.chunks import ALL_ROWS
+from tessera.capabilities.fingerprints.selection import ALL_ROWS
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Vitals
 from tessera.errors import StartRefused

@@ -9,7 +9,7 @@ from tessera.capabilities.inject.capability import Inject
 from tessera.capabilities.row_hashes.capability import RowHashes
 from tessera.capabilities.states.capability import States
 from tessera.capabilities.token_ids.capability import TokenIds
-from tessera.capability import Capability
+from tessera.capability import Capability, Server
 
 CAPABILITIES: tuple[Capability[Any, Any], ...] = (
     Inject(),
@@ -41,6 +41,11 @@ def requested(wires: Mapping[str, str]) -> Requested:
 def awaited(uses: Requested) -> bool:
     """Whether something that only the scheduler can read belongs to the answer."""
     return any(capability.awaits(options) for capability, options in uses.values())
+
+
+def any_always(server: Server) -> bool:
+    """Whether requests of this server use something that they need not ask for."""
+    return any(capability.always(server) for capability in CAPABILITIES)
 
 
 def declared_fields(*, openai: bool) -> Iterator[tuple[str, Any]]:

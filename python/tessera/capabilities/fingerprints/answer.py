@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Sequence
 
 from tessera.capabilities.fingerprints import codec, verifier
 from tessera.capabilities.fingerprints.builder import shared
-from tessera.capabilities.fingerprints.chunks import count
 from tessera.capabilities.fingerprints.codec import Fingerprint
 from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FingerprintOptions
 from tessera.errors import BadFingerprint, Described
 from tessera.limits import MAX_TOPK
+from tessera.rows.chunks import count
 from tessera.rows.reads import Points
 
 FINGERPRINTS = "toploc_verification_fingerprints"

@@ -7,7 +7,6 @@ from tessera.capabilities.fingerprints import schema
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, encoded, validate_claim
 from tessera.capabilities.fingerprints.answered import append_output
 from tessera.capabilities.fingerprints.builder import shared
-from tessera.capabilities.fingerprints.chunks import CHUNK_ROWS, complete, count, row_mask, value_count
 from tessera.capabilities.fingerprints.options import (
     CLAIM_FIELD,
     FIELD,
@@ -20,9 +19,20 @@ from tessera.capabilities.fingerprints.options import (
     ToplocVerifyRequest,
     parse_claim,
 )
-from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
+from tessera.capabilities.fingerprints.selection import row_mask, value_count
+from tessera.capability import (
+    NEEDS_ROWS_OR_FINGERPRINTS,
+    Answer,
+    Capability,
+    IncomingRequest,
+    Place,
+    Progress,
+    Server,
+    Shape,
+)
 from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.limits import MAX_FINGERPRINTS, MAX_PLACES
+from tessera.rows.chunks import CHUNK_ROWS, complete, count
 from tessera.rows.reads import Read, Top, Value
 from tessera.schema_parts import operation
 
@@ -40,19 +50,22 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     without_tokens = (CLAIM_FIELD,)
     answers = dict.fromkeys((FINGERPRINTS, RESULT, NONCE_FIELD), Place.MESSAGE)
     pieces = frozenset({FINGERPRINTS})
-    needs = "only on a server started with --enable-return-hidden-states or --toploc-verification"
+    needs = NEEDS_ROWS_OR_FINGERPRINTS
+
+    def always(self, server: Server) -> bool:
+        """With ``--toploc-verification``."""
+        return server.flags.toploc_verification
 
     def admit(self, fields: FingerprintFields, request: IncomingRequest) -> Sequence[FingerprintOptions | None]:
         """A claim, or what the request or the server wants."""
-        options = FingerprintOptions(fields.toploc_nonce, request.server.topk)
+        options = FingerprintOptions(fields.toploc_nonce, request.server.flags.toploc_verification_topk)
         if fields.toploc_verification_fingerprint_to_validate is not None:
             return [_claim(fields.toploc_verification_fingerprint_to_validate, request, options)]
         wanted = fields.return_toploc_fingerprints
-        always = self.name in request.server.always
-        return [options] if (always if wanted is None else wanted) else []
+        return [options] if (self.always(request.server) if wanted is None else wanted) else []
 
     def verifies(self, given: Mapping[str, Any]) -> bool:
-        """Where there is a claim."""
+        """Those with a claim, even one that `admit` refuses."""
         return given.get(CLAIM_FIELD) is not None
 
     def extend(self, field: str, prompt: Any, given: Mapping[str, Any]) -> tuple[Any, int]:

@@ -13,7 +13,6 @@ import orjson
 from tessera import admission, carry, config
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.answer import RESULT
-from tessera.capabilities.fingerprints.chunks import count, layout, row_mask, value_count
 from tessera.capabilities.fingerprints.options import (
     FIELD,
     HASH_DIGITS,
@@ -23,6 +22,7 @@ from tessera.capabilities.fingerprints.options import (
     ToplocVerifyRequest,
 )
 from tessera.capabilities.fingerprints.sampling import Sampling, places
+from tessera.capabilities.fingerprints.selection import row_mask, value_count
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.capabilities.inject.pending import NAME as INJECT
@@ -32,6 +32,7 @@ from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.fields import read
 from tessera.http.body import Streamed, read_object, token_ids
 from tessera.limits import MAX_SAMPLED_TOKENS
+from tessera.rows.chunks import count, layout
 
 
 class Response(NamedTuple):

@@ -5,13 +5,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tessera.capabilities.fingerprints import chunks, codec
+from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.sampling import Sampling
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.capabilities.inject.options import InjectFields
 from tessera.errors import BadFingerprint, Described
 from tessera.http.adapters import Adapter
 from tessera.limits import MAX_CLAIMS, MAX_FINGERPRINTS, MAX_NONCE_CHARACTERS
+from tessera.rows.chunks import layout
 from tessera.schema_parts import Schema, or_null
 
 NAME = "fingerprints"
@@ -110,20 +111,20 @@ class FingerprintOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     either_end: bool = False
 
     def layouts(self, prompt_tokens: int, rows: int) -> list[tuple[int, int, int]]:
-        """Number, first row and the one after the last of each fingerprint: `tessera.capabilities.fingerprints.chunks`.
+        """Number, first row and the one after the last of each fingerprint: `tessera.rows.chunks`.
 
         With ``either_end`` the last one of the shorter response follows.
         """
         if self.claim is None:
-            return _with_index(chunks.layout(prompt_tokens, rows))
-        found = _with_index(chunks.layout(rows - self.tail, rows))
+            return _with_index(layout(prompt_tokens, rows))
+        found = _with_index(layout(rows - self.tail, rows))
         if self.either_end and self.tail > 0:
-            found.append(_with_index(chunks.layout(rows - self.tail, rows - 1))[-1])
+            found.append(_with_index(layout(rows - self.tail, rows - 1))[-1])
         return found
 
 
-def _with_index(layout: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    return [(number, start, end) for number, (start, end) in enumerate(layout)]
+def _with_index(chunks: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    return [(number, start, end) for number, (start, end) in enumerate(chunks)]
 
 
 def parse_claim(field: str, value: object, topk: int, most: int) -> list[str]:

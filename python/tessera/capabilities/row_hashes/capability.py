@@ -10,7 +10,7 @@ from msgspec import Meta
 from tessera import carry, config
 from tessera.capabilities.row_hashes.chain import FIELD as ANSWER
 from tessera.capabilities.row_hashes.chain import row_hashes
-from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
+from tessera.capability import NEEDS_ROWS_OR_FINGERPRINTS, Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import BadRequest
 from tessera.prompts import private_cache_key
 from tessera.rows.reads import RawRows, Read, Rows
@@ -39,7 +39,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
     fields = RowHashFields
     options = RowHashOptions
     answers = {ANSWER: Place.CHOICE}  # noqa: RUF012 - declared so in the base
-    needs = "only on a server started with --enable-return-hidden-states or --toploc-verification"
+    needs = NEEDS_ROWS_OR_FINGERPRINTS
     bulky = True
 
     def admit(self, fields: RowHashFields, request: IncomingRequest) -> Sequence[RowHashOptions | None]:

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from tessera.capabilities.fingerprints.chunks import layout
+from tessera.rows.chunks import layout
 
 FIELD = "row_hashes"
 
@@ -14,7 +14,7 @@ def row_hashes(rows: bytes | memoryview, dtype: str, shape: tuple[int, int], pro
         rows: all rows of a response, one after the other, in the model's dtype, little-endian.
         dtype: its name.
         shape: ``(rows, H)``.
-        prompt_tokens: N; chunks are those of fingerprints (`tessera.capabilities.fingerprints.chunks.layout`).
+        prompt_tokens: N; `tessera.rows.chunks.layout` says what the chunks are.
     """
     count, hidden_size = shape
     content = memoryview(rows).cast("B")

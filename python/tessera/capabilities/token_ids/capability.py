@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from tessera import carry
-from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress
+from tessera.capability import NEEDS_ROWS_OR_FINGERPRINTS, Answer, Capability, IncomingRequest, Place, Progress
 from tessera.rows.reads import PromptIds, Read
 
 
@@ -33,7 +33,7 @@ class TokenIds(Capability[TokenIdFields, TokenIdOptions]):
     fields = TokenIdFields
     options = TokenIdOptions
     answers = dict.fromkeys(("input_ids", "output_ids"), Place.CHOICE)
-    needs = "only on a server started with --enable-return-hidden-states or --toploc-verification"
+    needs = NEEDS_ROWS_OR_FINGERPRINTS
     collects = True
 
     def admit(self, fields: TokenIdFields, request: IncomingRequest) -> Sequence[TokenIdOptions | None]:
