@@ -282,7 +282,6 @@ TRIALS = [
     Trial("--enable-http-worker-reuseport", ("--enable-http-worker-reuseport", "--tokenizer-worker-num", "2")),
     Trial("--enable-response-store", None, ALL),
     Trial("models with Mamba or linear-attention state", (*STATES, *OWN_DRAFTS), ("tilespec",), "Qwen3.5"),
-    Trial("multimodal models", (), ("inject",), "Qwen3-VL"),
     Trial("models whose layers all have windows", ("--max-total-tokens", "700"), model="windows"),
     *(
         Trial(name, (), features, env={name: value})

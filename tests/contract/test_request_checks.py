@@ -13,6 +13,7 @@ from tessera import request_fields, sampling
 from tessera.errors import BadRequest
 from tessera_patches.core.seam import Seam
 from tessera_patches.http import invalid
+from tessera_patches.inject.request import refuse_images
 from tessera_patches.inventory import SEAMS
 from tessera_testing.news import COMPUTED
 
@@ -48,3 +49,10 @@ def test_what_raises_for_a_clients_mistake_is_there() -> None:
     assert {invalid._TEMPLATE, *invalid._PARSERS} <= names(*using)
     assert invalid._ENGINE in names(*SEAMS)
     assert callable(getattr(fastapi, invalid._READER))
+
+
+def test_vectors_beside_images_are_refused() -> None:
+    """What stands for an image is no token of the prompt's."""
+    refuse_images(io_struct.GenerateReqInput(text="a", image_data=[]))
+    with pytest.raises(BadRequest, match="allowed: none where there are images"):
+        refuse_images(io_struct.GenerateReqInput(text="a", image_data=["a.png"]))

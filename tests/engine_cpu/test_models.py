@@ -139,7 +139,7 @@ def options_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
     options = (
         *((*ON_A_GPU, *architecture.options) if gpu_present() else ()),
         *OPTIONS,
-        *((INJECTION,) if architecture.takes_vectors else ()),
+        INJECTION,
     )
     if not architecture.keeps_state:
         return options, {}
@@ -149,10 +149,8 @@ def options_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
 def test_rows_vectors_and_fingerprints(model: Model, table: dict[str, Any]) -> None:
     """Rows are the reference's, however they were computed; fingerprints are the library's and tell prompts apart."""
     prompt, places, vectors = prompt_of(60, seed=50), [20, 21, 40], vectors_of(3, 1)
-    if model.architecture.takes_vectors:  # what it computes at plain ids is cached for all
-        model.check("injection", prompt, model.ask(prompt, override(places, vectors)), places, vectors)
-    else:
-        model.check("cold", prompt[:20], model.ask(prompt[:20], max_new_tokens=1))
+    # What it computes at plain ids is cached for all.
+    model.check("injection", prompt, model.ask(prompt, override(places, vectors)), places, vectors)
     for what, cached in (("chunked", 20), ("cached", 59)):
         kept = {cached, 0} if model.architecture.windows_apart and what == "chunked" else {cached}
         answer = model.ask(prompt, computed_from=min(kept), max_new_tokens=8)

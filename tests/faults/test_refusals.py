@@ -23,7 +23,7 @@ from tessera_testing.refusal import Refusal, expect_refusal
 from tessera_testing.starts import STAGES_ON_CPUS
 from tessera_testing.tiny import TINY
 
-HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
+HIDDEN = "--enable-return-hidden-states"
 FAULTS = {
     "version": f"SGLang 0.5.99 is not supported (supported: {', '.join(lock.supported_versions())})",
     "seam": "model_runner.ModelRunner.forward: parameters was",
@@ -73,7 +73,6 @@ class UnsupportedModel(NamedTuple):
     lines: tuple[str, ...]
 
 
-ELSEWHERE = "a multimodal model computes its embeddings elsewhere and would ignore ours"
 STATE = "Mamba or linear-attention state"
 STATE_NOT = f"cannot be combined with {HIDDEN} where a model has {STATE}: only EAGLE, NGRAM are tested"
 SIZED = () if absent("tilespec") else ("--tile-spec", *drafting("STANDALONE", chain(3)))
@@ -87,11 +86,6 @@ MODELS = {
             *(f"{option} does not support this model yet: it has {STATE}" for option in SIZED[:1]),
             *(f"--speculative-algorithm {STATE_NOT}" for _ in SIZED[:1]),
         ),
-    ),
-    "pictures": UnsupportedModel(
-        {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl", "vision_config": {"depth": 1}},
-        (INJECTION,),
-        (f"{INJECTION} does not support this model: {ELSEWHERE}",),
     ),
 }
 

@@ -24,13 +24,11 @@ class ModelFacts(NamedTuple):
         no_full_pool: no layer attends to all tokens, or a token's KV is compressed, so that it has no slot for good.
         keeps_state: it has Mamba or linear-attention state.
         encodes: it has an encoder.
-        multimodal: it takes images or audio.
     """
 
     no_full_pool: bool
     keeps_state: bool
     encodes: bool
-    multimodal: bool
 
 
 def facts(args: ServerArgs) -> ModelFacts | None:
@@ -44,7 +42,6 @@ def facts(args: ServerArgs) -> ModelFacts | None:
         model.is_hybrid_swa and not getattr(model, "full_attention_layer_ids", None),
         mambaish_config(model) is not None,
         model.is_encoder_decoder,
-        model.is_multimodal,
     )
 
 

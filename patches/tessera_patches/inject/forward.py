@@ -1,6 +1,5 @@
 """Injection: vectors take their places in the forward, and the prefix cache tells them apart. Scheduler process."""
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -13,8 +12,7 @@ from tessera.capabilities.inject.injection import Injection
 from tessera.capabilities.inject.keys import KeyedIds
 from tessera.capabilities.inject.pending import NAME
 from tessera.capabilities.inject.place import Piece, place, plan
-from tessera.capabilities.inject.refusals import embeddings_ignored
-from tessera_patches.apply import start_error
+from tessera_patches.core.changes import replace_method
 from tessera_patches.engine.batches import extend_lens, prefix_lens
 from tessera_patches.engine.requests import own_prompt_ids, prefilled_ids, prompt_ids
 from tessera_patches.rows import runtime, state
@@ -27,12 +25,20 @@ class Injected(NamedTuple):
     ids: KeyedIds
 
 
-def check_model(result: None, runner: Any) -> None:
-    """AFTER ``ModelRunner.load_model``. Ends the process where a model has no place for embeddings: minutes sooner."""
-    if runner.is_draft_worker:
-        return
-    if "input_embeds" not in inspect.signature(runner.model.forward).parameters:
-        raise start_error(embeddings_ignored(type(runner.model).__name__, "its forward takes no input_embeds"))
+def place_at_embedding(embedding: Any) -> None:
+    """Vectors take their places in what the embedding layer returns, not in ``input_embeds``, which the model ignores.
+
+    It is called once in each forward, with all tokens.
+    """
+    compute = embedding.forward
+
+    def forward(*args: Any, **kwargs: Any) -> torch.Tensor:
+        embeds: torch.Tensor = compute(*args, **kwargs)
+        found, runtime.next_plan = runtime.next_plan, None
+        return embeds if found is None else place(embeds, found)
+
+    replace_method(embedding, "forward", forward)
+    runtime.placed_at_embedding = True
 
 
 def attach(result: None, req: Any, *args: Any, **kwargs: Any) -> None:
@@ -87,12 +93,14 @@ def place_vectors(
     original: Callable[..., dict[str, Any]], runner: Any, forward_batch: Any, *args: Any
 ) -> dict[str, Any]:
     """AROUND ``ModelRunner._extend_forward_kwargs``: embed the tokens, put the vectors in their places."""
-    found = getattr(forward_batch, "tessera_plan", None)
+    found = runtime.next_plan = getattr(forward_batch, "tessera_plan", None)
     if found is None:
         return original(runner, forward_batch, *args)
     forward_batch.replace_embeds = None  # SGLang would put them in place too, but knows no other way than that
     kwargs = original(runner, forward_batch, *args)
-    kwargs["input_embeds"] = place(runtime.embedding(forward_batch.input_ids), found)
+    if not runtime.placed_at_embedding:
+        runtime.next_plan = None
+        kwargs["input_embeds"] = place(runtime.embedding(forward_batch.input_ids), found)
     return kwargs
 
 

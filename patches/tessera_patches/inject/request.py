@@ -5,6 +5,7 @@ from typing import Any
 
 from tessera import carry, config
 from tessera.capabilities.inject.model import Model
+from tessera.capabilities.inject.options import FIELD
 from tessera.capabilities.inject.pending import NAME, Overrides, overrides_of
 from tessera.capabilities.inject.projections import Projections
 from tessera.capabilities.inject.resolve import Tokenize, resolve
@@ -25,6 +26,7 @@ def resolve_positions(
     if carried.tail is None:  # the scheduler cuts a longer prompt, or refuses it
         own = min(own, longest_prompt(manager))
     try:
+        refuse_images(obj)
         tokenize = _tokenize(manager.tokenizer)
         injection = resolve(overrides.each, input_ids[:own], vocabulary(manager), tokenize)
     except BadRequest as error:
@@ -41,6 +43,12 @@ def resolve_positions(
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
     finally:
         obj.sampling_params = plain
+
+
+def refuse_images(obj: Any) -> None:
+    """Raises `BadRequest` for a request with vectors and images, videos or sounds."""
+    if obj.contains_mm_input():  # what stands for an image has ids of its own
+        raise BadRequest(FIELD, "vectors", "none where there are images, videos or sounds")
 
 
 def _tokenize(tokenizer: Any) -> Tokenize | None:

@@ -181,7 +181,6 @@ def _refused_model(args: Any, settings: Settings) -> list[str]:
         rows.refused_model(no_full_pool=model.no_full_pool, is_encoder_decoder=model.encodes)
         if settings.rows
         else None,
-        injection.refused_model(is_multimodal=model.multimodal) if settings.inject else None,
         tilespec.refused_model(keeps_state=model.keeps_state) if settings.tilespec else None,
     ]
     beside = rows.refused_beside_state(args) if settings.rows and model.keeps_state else []

@@ -7,9 +7,11 @@ rows does the model compute from its embedding layer, and from nothing else.
 Logits are a function of the rows and need no comparison of their own. Every tensor-parallel rank does the same.
 """
 
+import inspect
 import logging
 from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +32,7 @@ from tessera_patches.engine.cache import prefix_cache, release, request_pool, sl
 from tessera_patches.engine.model import configuration, dtype, hidden_size, vocabulary
 from tessera_patches.engine.ranks import forward_through_stages
 from tessera_patches.engine.requests import extend_to
+from tessera_patches.inject import forward as inject
 from tessera_patches.rows import host, memory, runtime
 
 TOKENS = 8
@@ -88,14 +91,24 @@ def _prove_embeddings(scheduler: Any, model: Any, ids: list[int], notes: Forward
     runtime.embedding = notes.embedding
     other = ids[::-1]
     plan = Plan(torch.arange(TOKENS, device=notes.embeds.device), notes.embeds, None)
+    ignored = partial(_why_ignored, scheduler, model, other, plan, notes.rows)
+    if "input_embeds" in inspect.signature(model.forward).parameters and not ignored():
+        return
+    inject.place_at_embedding(notes.embedding)
+    if why := ignored():
+        raise start_error(embeddings_ignored(name, why))
+
+
+def _why_ignored(scheduler: Any, model: Any, other: list[int], plan: Plan, rows: torch.Tensor | None) -> str:
+    """How rows of ``other`` ids with the vectors of ``plan`` show that these do not reach them; empty where they do."""
     try:
         with ForwardNotes(model, LogitsProcessor, other, hidden_size(scheduler)) as injected:
             _forward(scheduler, other, plan)
-    except Exception as error:  # whatever a model's code raises where it is given embeddings
-        raise start_error(embeddings_ignored(name, f"it fails with embeddings: {error!r}")) from error
-    apart = distance(injected.rows, notes.rows)
-    if not apart <= TOLERANCE.get(dtype(scheduler), TOLERANCE_16_BIT):  # NaN is not
-        raise start_error(embeddings_ignored(name, f"rows of the same embeddings are {apart:.1e} apart"))
+    except Exception as error:  # noqa: BLE001 - whatever a model's code raises where it is given embeddings
+        return f"it fails with embeddings: {error!r}"
+    apart = distance(injected.rows, rows)
+    close = apart <= TOLERANCE.get(dtype(scheduler), TOLERANCE_16_BIT)  # NaN is not
+    return "" if close else f"rows of the same embeddings are {apart:.1e} apart"
 
 
 @torch.no_grad()

@@ -87,7 +87,6 @@ class Architecture(NamedTuple):
         scale: what SGLang's model multiplies embeddings by, those of ids and given ones alike, where the reference's
             does so elsewhere.
         given: what it multiplies given embeddings by, where the reference's embedding layer does that with ids.
-        takes_vectors: whether injection is served.
         windows_apart: whether windows have a KV pool of their own; newer SGLang then keeps prompts only whole.
         keeps_state: whether a request has a state beside its KV, and prefixes are matched where one is kept.
         options: of its server on a GPU.
@@ -104,7 +103,6 @@ class Architecture(NamedTuple):
     files: dict[str, dict[str, Any]] = {}  # noqa: RUF012 - never written to
     scale: float = 1
     given: float = 1
-    takes_vectors: bool = True
     windows_apart: bool = False
     keeps_state: bool = False
     options: tuple[str, ...] = ()
@@ -131,7 +129,7 @@ ARCHITECTURES = {
     "GLM-4": Architecture("glm4", {**_HEADS, "partial_rotary_factor": 0.5}),
     "OLMo2": Architecture("olmo2", {}),
     "Granite 3": Architecture("granite", _GRANITE),
-    # Multiplies embeddings by 12 where it makes them itself, and not those that it is given.
+    # Multiplies by 12 only the embeddings that it makes itself.
     "Granite 4": Architecture(
         "granitemoehybrid",
         {
@@ -142,7 +140,6 @@ ARCHITECTURES = {
             "shared_intermediate_size": 256,
             "position_embedding_type": "rope",
         },
-        takes_vectors=False,
         error=0.1 if OLD else 1e-5,
         remark="SGLang's: its log-probabilities are off, too" if OLD else "",
     ),
@@ -194,7 +191,6 @@ ARCHITECTURES = {
     "Cohere2": Architecture(
         "cohere2",
         {**_HEADS, **_WINDOWS, "sliding_window": 512, "tie_word_embeddings": True},
-        takes_vectors=False,
         remark="inside its window: SGLang's is one token wider",
     ),
     "Mellum": Architecture(
@@ -205,7 +201,6 @@ ARCHITECTURES = {
         # All experts for each token: one that is nearly as good as another would change rows much in bfloat16.
         {**_HEADS, **_SHARED, **_DELTA_RULE, "num_experts": 4, "num_experts_per_tok": 4},
         {"full_attention_interval": 4},
-        takes_vectors=False,
         keeps_state=True,
     ),
     "Qwen3.5": Architecture(
@@ -238,13 +233,11 @@ ARCHITECTURES = {
             "preprocessor_config.json": {**_IMAGES, "image_processor_type": "Qwen2VLImageProcessorFast"},
             "video_preprocessor_config.json": {**_IMAGES, "video_processor_type": "Qwen3VLVideoProcessor"},
         },
-        takes_vectors=False,
         remark="text alone",
     ),
     "Falcon-H1": Architecture(
         "falcon_h1",
         {**_HEADS, **_MAMBA2, "mamba_d_ssm": 512},
-        takes_vectors=False,
         keeps_state=True,
         # SGLang 0.5.23 keeps its Mamba mixers in the graph of a prefill, with the lengths of another prompt.
         options=("--cuda-graph-backend-prefill=disabled",),
@@ -261,7 +254,6 @@ ARCHITECTURES = {
             "num_experts_per_tok": 0,
             "shared_intermediate_size": 256,
         },
-        takes_vectors=False,
         keeps_state=True,
         absent="SGLang has Mamba's kernels for GPUs alone",
     ),

@@ -67,7 +67,7 @@ def _architecture(name: str, found: dict[str, Any] | None) -> tuple[str, ...]:
     if found is None:
         return name, f"not tried: {ARCHITECTURES[name].absent}", "", "", ""
     rows = max(error for what, error in found["errors"].items() if what != "injection")
-    injected = f"{found['errors']['injection']:.0e}" if "injection" in found["errors"] else "refused"
+    injected = f"{found['errors']['injection']:.0e}" if "injection" in found["errors"] else "not tried"
     return (
         name,
         f"{rows:.0e}" + (f": {found['remark']}" if found["remark"] else ""),

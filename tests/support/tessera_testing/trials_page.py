@@ -36,9 +36,8 @@ SERVED = (
 SERVED_BESIDE_STATE = ("--enable-dp-attention", "--enable-streaming-session")
 """Once refused."""
 MODELS = {
-    "rows": "models whose layers all have windows",
-    "inject": "multimodal models",
-    "tilespec": "models with Mamba or linear-attention state",
+    "rows": ("models whose layers all have windows",),
+    "tilespec": ("models with Mamba or linear-attention state",),
 }
 """What is refused by a model's configuration."""
 VARIABLES = {
@@ -85,7 +84,7 @@ def page() -> str:
     beside = ["nothing", *(one.option for one in rows.BESIDE_STATE), *SERVED_BESIDE_STATE]
     injected_beside = ["nothing", *(one.option for one in injection.BESIDE_STATE)]
     refused = {
-        feature: [*(one.option for one in options), MODELS[feature], *VARIABLES[feature]]
+        feature: [*(one.option for one in options), *MODELS.get(feature, ()), *VARIABLES[feature]]
         for feature, options in (
             ("rows", rows.REFUSALS),
             ("inject", injection.REFUSALS),

@@ -15,7 +15,6 @@ from tessera.refusal import (
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _NARROW = "it takes token ids of 32 bits, and our keys of injected positions have 63"
-_MODEL = "--enable-injection does not support this model"
 
 REFUSALS = (
     Refusal("--pp-size", "only the first stage has embeddings", lambda args: args.pp_size > 1),
@@ -78,13 +77,6 @@ def refused(args: Any) -> list[str]:
 def refused_beside_state(args: Any) -> list[str]:
     """One sentence for each option in ``args`` that injection does not support for a model with such a state."""
     return lines(BESIDE_STATE, args, "--enable-injection where a model has Mamba or linear-attention state")
-
-
-def refused_model(*, is_multimodal: bool) -> str | None:
-    """Why a model does not take vectors, by its configuration, or None."""
-    if is_multimodal:
-        return f"{_MODEL}: a multimodal model computes its embeddings elsewhere and would ignore ours"
-    return None
 
 
 def embeddings_ignored(name: str, why: str) -> str:
