@@ -9,7 +9,7 @@ from tessera.capabilities.inject.options import FIELD
 from tessera.capabilities.inject.pending import NAME, Overrides, overrides_of
 from tessera.capabilities.inject.projections import Projections
 from tessera.capabilities.inject.resolve import Tokenize, resolve
-from tessera.errors import BadRequest
+from tessera.errors import BadRequest, Described
 from tessera_patches.engine.model import context_length, dtype, hidden_size, vocabulary
 from tessera_patches.engine.tokenizer import longest_prompt
 
@@ -48,7 +48,7 @@ def resolve_positions(
 def refuse_images(obj: Any) -> None:
     """Raises `BadRequest` for a request with vectors and images, videos or sounds."""
     if obj.contains_mm_input():  # what stands for an image has ids of its own
-        raise BadRequest(FIELD, "vectors", "none where there are images, videos or sounds")
+        raise BadRequest(FIELD, Described("vectors"), "none where there are images, videos or sounds")
 
 
 def _tokenize(tokenizer: Any) -> Tokenize | None:
