@@ -55,6 +55,29 @@ def test_what_must_be_called_is_counted(seam: Seam) -> None:
     assert isinstance(handler_of(seam), source.Function)
 
 
+@pytest.mark.parametrize("version", lock.supported_versions())
+def test_what_need_not_be_called_has_a_locked_caller(version: str) -> None:
+    """Or something locked that hands it out; but what users call, or Python."""
+    registered = [seam for seam in at(version) if seam.registered and seam.runs is Runs.ON_DEMAND]
+    without = {seam.target.partition("sglang.srt.")[2] for seam in registered if not (seam.callers or seam.relied)}
+    engine, arguments = "entrypoints.engine.Engine", "server_args.ServerArgs"
+    allowed = {f"{engine}.generate", f"{engine}.async_generate", f"{arguments}.__post_init__"}
+    assert without <= allowed
+    assert {target for target in allowed if target.startswith(engine)} <= without
+
+
+def test_who_hands_a_function_on_reaches_it() -> None:
+    """In a table of handlers, or as the target of a thread; whoever only names it does not."""
+    table, thread, other = (
+        ast.parse(f"def f(self):\n    {line}").body[0]
+        for line in ("return [(int, self.handle)]", "Thread(target=handle)", "handle = self.handle")
+    )
+    assert isinstance(table, ast.FunctionDef)
+    assert isinstance(thread, ast.FunctionDef)
+    assert isinstance(other, ast.FunctionDef)
+    assert [source.hands_on(one, "handle") for one in (table, thread, other)] == [True, True, False]
+
+
 def test_a_place_is_changed_once_by_each() -> None:
     """Two entries of one handler on one target would be the same one twice."""
     places = [(seam.target, seam.handler, seam.hook) for seam in SEAMS]

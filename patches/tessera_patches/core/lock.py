@@ -156,11 +156,13 @@ def missing_callers(seam: Seam, root: Path | None = None) -> list[str]:
 
 def _why_missing(caller: str, seam: Seam, root: Path | None) -> str | None:
     of_field = seam.guard is Guard.FIELD
-    doing, reaches = ("reads", source.reads) if of_field else ("calls", source.calls)
     try:
         definition = source.find(caller, root)
     except source.SourceMissing as error:
         return str(error)
-    if reaches(definition, seam.target.rsplit(".", 1)[1]):
-        return None
-    return f"{caller} no longer {doing} {seam.target}"
+    name = seam.target.rsplit(".", 1)[1]
+    if of_field:
+        reaches = source.reads(definition, name)
+    else:
+        reaches = source.calls(definition, name) or source.hands_on(definition, name)
+    return None if reaches else f"{caller} no longer {'reads' if of_field else 'calls'} {seam.target}"

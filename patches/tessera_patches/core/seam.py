@@ -92,8 +92,8 @@ class Seam:
         remove_when: the upstream change that would make it unnecessary.
         phase: in which process, and when; by default in schedulers, as most are.
         guard: what is compared with the lock file; by default the whole body, the strictest.
-        callers: dotted paths in SGLang that must still call the target, or read the field, or the change would do
-            nothing.
+        callers: dotted paths in SGLang that must still call the target or hand it on, or read the field, or the change
+            would do nothing.
         relied: dotted paths of what the handler extends, or whose inner workings it needs; locked with their bodies.
         writes: dotted paths of fields that the handler, or what it calls, sets on the objects that it is handed; or it
             rewrites in place what is there.

@@ -167,6 +167,15 @@ def calls(definition: Definition, name: str) -> bool:
     return any(name == (f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", None)) for f in names)
 
 
+def hands_on(definition: Definition, name: str) -> bool:
+    """Whether the body has something named ``name`` as an argument, or in a tuple: what gets it calls it."""
+    nodes = list(ast.walk(definition))
+    tuples = [element for node in nodes if isinstance(node, ast.Tuple) for element in node.elts]
+    called = [node for node in nodes if isinstance(node, ast.Call)]
+    arguments = [value for call in called for value in (*call.args, *(keyword.value for keyword in call.keywords))]
+    return any(name == (v.attr if isinstance(v, ast.Attribute) else getattr(v, "id", None)) for v in tuples + arguments)
+
+
 def reads(definition: Definition, name: str) -> bool:
     """Whether the body reads a field named ``name`` of something."""
     nodes = (node for node in ast.walk(definition) if isinstance(node, ast.Attribute) and node.attr == name)

@@ -161,6 +161,7 @@ SEAMS = (
         handler="tessera_patches.cpu.speculation:TorchNativeAttnBackend",
         why="Verifies drafted tokens on a machine without a GPU: chains and trees, whole or cut to size.",
         remove_when="SGLang's torch_native attention supports speculative decoding.",
+        callers=("sglang.srt.layers.attention.attention_registry.create_torch_native_backend",),
     ),
     _kernel(
         "attention.fla.fused_norm_gate.rms_norm_gated",
@@ -192,6 +193,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Keeps the host's part of a hierarchical cache in memory that is not registered with CUDA.",
         remove_when="SGLang's registry ALLOC_MEMORY_FUNCS has an entry for the CPU.",
+        relied=("sglang.srt.mem_cache.pool_host.common.ALLOC_MEMORY_FUNCS",),  # which hands it out
     ),
     Seam(
         target="sglang.srt.mem_cache.pool_host.base.host_memory_budget_bytes",

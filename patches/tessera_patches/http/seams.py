@@ -59,6 +59,7 @@ SEAMS = (
             f"{REQUEST}.{name}"
             for name in ("extra_key", "input_embeds", "input_ids", "return_hidden_states", "return_prompt_token_ids")
         ),
+        callers=("sglang.srt.entrypoints.engine.Engine.generate", f"{CHAT}._convert_to_internal_request"),
     ),
     Seam(
         target="sglang.srt.entrypoints.api_contract.generate_contract_error",

@@ -123,6 +123,7 @@ SEAMS = (
         handler="tessera_patches.launch.liveness:warm_up",
         why="Looks at what was called before the HTTP application serves, and after SGLang's own request.",
         remove_when="SGLang tells plugins which hooks were called.",
+        callers=("sglang.srt.entrypoints.http_server.lifespan",),
     ),
     Seam(
         target=f"{ENVIRONMENT}.SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND",

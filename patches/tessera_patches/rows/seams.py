@@ -20,6 +20,8 @@ from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 _SAMPLING = "sglang.srt.sampling.sampling_params.SamplingParams"
 _EVENT_LOOPS = (f"{SCHEDULER}.event_loop_normal", f"{SCHEDULER}.event_loop_overlap")
+_DISPATCHER = f"{SCHEDULER}.init_request_dispatcher"
+"""Has a table of requests and the methods that handle them."""
 _HANDLERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}.process_batch_result_decode")
 _CACHE = "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache"
 _STAGES = tuple(
@@ -295,6 +297,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The row store's memory is given back with the KV cache's: no read of it may be under way.",
         remove_when="SGLang lets plugins add buffers to the KV pool.",
+        callers=(_DISPATCHER,),
     ),
     Seam(
         target=f"{UPDATER}.resume_memory_occupation",
@@ -304,6 +307,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The row store is there again, with anything in it: every row is forgotten.",
         remove_when="SGLang lets plugins add buffers to the KV pool.",
+        callers=(_DISPATCHER,),
     ),
     Seam(
         target=f"{LOGITS}._get_hidden_states_to_store",
@@ -361,5 +365,6 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Refuses storage behind the host's memory while a server runs, as at start: it has no rows.",
         remove_when="SGLang stores hidden states with the KV cache.",
+        callers=(_DISPATCHER,),
     ),
 )
