@@ -38,8 +38,8 @@ embedding with a 400 that names the flag.
 "called by" is when a hook must have been called, as counts of calls show; a server in which it was not ends. Where
 nothing stands there it depends on requests, options, the model or the device, and the start relies on what the lock
 file says of callers, which call the function or hand it on. `Engine.generate` and `Engine.async_generate` have none in
-SGLang: users call them; Python calls `ServerArgs.__post_init__`. Functions are counted (`tessera doctor --url` shows
-it); classes, fields and objects cannot be.
+SGLang: users call them; Python calls `ServerArgs.__post_init__`. Functions that SGLang's registry hooks are counted
+(`tessera doctor --url` shows it); nothing else is.
 
 A handler also sets fields of objects that SGLang hands to it, or rewrites what they hold. Those are named under "guard"
 ("sets"), and the lock file has what else sets them.
