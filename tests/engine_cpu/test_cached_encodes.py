@@ -17,6 +17,7 @@ from tessera.capabilities.fingerprints.calibration.prover import ask, check
 from tessera.launching.server import Server
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import fresh_prompt
+from tessera_testing.marks import is_installed
 from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.waiting import wait_until
 
@@ -95,6 +96,16 @@ def test_rows_that_others_computed(server: Server, hf: HuggingFace) -> None:
         answers = list(pool.map(lambda _: post(server, cold, return_embedding=True), range(12)))
     expected = hf.states(cold).mean(0)
     assert max(relative_error(one["meta_info"]["embedding"], expected) for one in answers) <= FLOAT32_ERROR
+
+
+@pytest.mark.skipif(is_installed("<0.5.18"), reason="/generate has no cache_salt")
+def test_a_salt_divides_the_rows(server: Server, hf: HuggingFace) -> None:
+    """Without one, with a and with b nobody is answered from another's rows; with b again, from its own."""
+    prompt = prompt_of(40, seed=10)
+    for salt, cached in ((None, 0), ("a", 0), ("b", 0), ("b", 40)):
+        meta = post(server, prompt, return_embedding=True, cache_salt=salt)["meta_info"]
+        assert meta["cached_tokens"] == cached
+        assert relative_error(meta["embedding"], hf.states(prompt).mean(0)) <= FLOAT32_ERROR
 
 
 def test_what_asks_for_more_is_computed(server: Server) -> None:
