@@ -10,9 +10,12 @@ from pathlib import Path
 from tessera_patches.inventory import DECLARED
 from tessera_testing.imports import modules
 
-FEATURE = re.compile(r"hasattr\([A-Z]\w+, |find_spec\('sglang|RESOLVES_LATER|OWN_WIDTHS")
-"""Whether this SGLang has something: a class's attribute, a module, or what the adapter has found out."""
-SPECIFIER = re.compile(r"[<>]=?0\.5\.\d")
+FEATURE = re.compile(
+    r"hasattr\([A-Z]\w+, |find_spec\('sglang|RESOLVES_LATER|OWN_WIDTHS|SELECTS_ROWS"
+    r"|^'\w+' in (signature\(|[A-Z]\w+\.__dataclass_fields__)"
+)
+"""Whether this SGLang has something: an attribute, a module, a parameter, a field, or what the adapter has found out."""
+SPECIFIER = re.compile(r"[<>]=?0\.5\.\d|BEFORE_0_5_\d")
 HANDLERS = {seam.handler for seam in DECLARED if seam.versions}
 
 
@@ -42,6 +45,10 @@ def test_few_lines_are_of_some_versions_alone() -> None:
         module, _, name = handler.partition(":")
         assert callable(getattr(import_module(module), name))
     counted = {name: of_some_versions(path, name) for name, path in modules().items()}
-    assert counted["tessera_patches.engine.cache"] > 0
+    for branching in ("attention", "cache", "requests"):
+        assert counted[f"tessera_patches.engine.{branching}"] > 0
+    assert counted["tessera.rows.refusals"] > 0
+    for asking in ("tessera.client.local_sampling", "tessera_patches.inject.forward"):  # a model's class, or a client's
+        assert counted[asking] == 0
     assert 0 < sum(count for name, count in counted.items() if "tilespec" not in name) <= 400
     assert sum(counted.values()) <= 1000
