@@ -14,7 +14,7 @@ FEATURE = re.compile(
     r"hasattr\([A-Z]\w+, |find_spec\('sglang|RESOLVES_LATER|OWN_WIDTHS|SELECTS_ROWS"
     r"|^'\w+' in (signature\(|[A-Z]\w+\.__dataclass_fields__)"
 )
-"""Whether this SGLang has something: an attribute, a module, a parameter, a field, or what the adapter has found out."""
+"""Whether this SGLang has something: an attribute, a module, a parameter, a field, or what the adapter found out."""
 SPECIFIER = re.compile(r"[<>]=?0\.5\.\d|BEFORE_0_5_\d")
 HANDLERS = {seam.handler for seam in DECLARED if seam.versions}
 
