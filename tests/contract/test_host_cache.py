@@ -36,10 +36,11 @@ def test_pools_that_copy_in_another_way_are_found() -> None:
     assert not is_copied_as_others(object.__new__(UnifiedPageEnvelopeHostPool))
 
 
-def test_an_update_of_the_weights_forgets_the_rows_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No request is meant to match their prefixes: a guard, as in the slots."""
+def test_an_update_of_the_weights_forgets_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those on the host, too. No request is meant to match their prefixes: a guard, as in the slots."""
     import torch
 
+    from tessera.rows.generations import Generations
     from tessera.rows.host import HostRows
     from tessera.rows.store import RowStore
     from tessera_patches.rows import runtime, weights
@@ -48,9 +49,12 @@ def test_an_update_of_the_weights_forgets_the_rows_on_the_host(monkeypatch: pyte
     store.write(torch.arange(2), torch.ones(2, 4))
     host = HostRows(3, store)
     host.back_up(torch.tensor([0, 2]), torch.tensor([0, 1]))
-    for name, value in (("rows", store), ("host_rows", host), ("scheduler", None)):
+    for name, value in (("rows", store), ("host_rows", host), ("scheduler", None), ("generations", Generations())):
         monkeypatch.setattr(runtime, name, value)
     monkeypatch.setattr(weights, "has_stages", lambda _: True)  # nobody else is asked
     runner = SimpleNamespace(is_draft_worker=False)
+    before = runtime.generations.number
     weights.changed(None, SimpleNamespace(get_model_runner=lambda: runner))
     assert host.rows.isnan().all()
+    assert store.rows.isnan().all()
+    assert runtime.generations.number == before + 1

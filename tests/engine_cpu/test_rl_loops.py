@@ -94,10 +94,10 @@ def call(server: Server, path: str, body: Any) -> Any:
 
 
 @contextmanager
-def announced(server: Server) -> Iterator[None]:
+def announced(server: Server) -> Iterator[bool]:
     """An update by tensors or a group: versions of SGLang that have the routes take it between them alone."""
     begun = httpx.post(f"{server.url}/begin_weight_update", json={}, timeout=60).status_code == httpx.codes.OK
-    yield
+    yield begun
     if begun:
         call(server, "/end_weight_update", {})
 
@@ -400,6 +400,24 @@ def send_tensors(server: Server, model: Model, buckets: int) -> None:
                 **({"weight_version": "7"} if i == buckets - 1 else {}),
             }
             call(server, "/update_weights_from_tensor", body)
+
+
+def test_an_update_in_which_nothing_arrives(training: Server, hf: HuggingFace) -> None:
+    """Its begin and its end forget rows, each alone: another machine may write weights before, between and after."""
+    prompt = prompt_of(40)
+    encode = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 0}, "return_embedding": True}
+
+    def cached() -> int:
+        meta = call(training, "/generate", encode).json()["meta_info"]
+        assert relative_error(meta["embedding"], hf.pooled(prompt, [], "mean", "prompt")) <= FLOAT32_ERROR
+        return int(meta["cached_tokens"])
+
+    assert [cached(), cached()] == [0, 40]
+    with announced(training) as begun:
+        if not begun:
+            pytest.skip("this SGLang has no such routes")
+        assert [cached(), cached()] == [0, 40]
+    assert [cached(), cached()] == [0, 40]
 
 
 def test_tensors_in_buckets(training: Server, new: Model, old_claim: Any) -> None:
