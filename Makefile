@@ -50,7 +50,7 @@ test-all: test ## the same with every combination: before each landing that chan
 # Twenty minutes at most: contract, embeddings, states, fingerprints, injection, speculation, TileSpec, and what compares
 # with the library toploc, which loads beside torch 2.11 alone.
 OTHER_TESTS := tests/contract tests/unit/test_fingerprint_codec.py tests/benchmarks/test_peers.py $(addprefix tests/engine_cpu/test_, \
-  embeddings.py states.py toploc.py injection.py speculative.py tilespec_policies.py liveness.py)
+  embeddings.py states.py toploc.py injection.py speculative.py tilespec_policies.py liveness.py) tests/faults/test_unreached.py
 test-other: RUN := $(OTHER)/bin/python
 test-other: venv-other ## a part of the tests with the other SGLang (VERSION=0.5.22)
 	@echo "== tests with SGLang $(VERSION)"
