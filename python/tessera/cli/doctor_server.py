@@ -18,6 +18,9 @@ FEATURES = {
     "tilespec": ("speculative decoding that sizes itself", "--tile-spec"),
 }
 """What a server's options switch on, by its name in ``/server_info``."""
+_ENDED, _ANSWERED = "._maybe_collect_routed_experts", "TokenizerManager._handle_batch_output"
+"""Ends of the seams that every request reaches when it ends (with rows), and when its answer arrives."""
+_REACHES_ALL = "an answer of two tokens reaches all"
 _SECONDS = 30
 
 
@@ -101,12 +104,18 @@ def _seams(ours: Mapping[str, Any]) -> Iterator[Finding]:
     silent = [target for target, count in counts.items() if not count]
     ran = f"{len(counts) - len(silent)} of {len(counts)} that every server reaches ran"
     if not complete:
-        yield Finding(True, "calls", f"{ran}; an answer of two tokens reaches all")
+        lost = _count(counts, _ENDED) > 0 and not _count(counts, _ANSWERED)
+        advice = f"requests ended, and SGLang did not call our hook on {_ANSWERED}" if lost else _REACHES_ALL
+        yield Finding(not lost, "calls", f"{ran}; {advice}")
         return
     yield Finding(not silent, "calls", ran)
     yield from (Finding(count > 0, f"{count} calls", target) for target, count in counts.items())
     demanded = ours["calls"].get("on_demand", {})
     yield from (Finding(True, f"{count} calls", f"{target}, on demand") for target, count in demanded.items())
+
+
+def _count(counts: Mapping[str, int], end: str) -> int:
+    return sum(count for target, count in counts.items() if target.endswith(end))
 
 
 def _memory(ours: Mapping[str, Any]) -> Iterator[Finding]:
