@@ -23,7 +23,7 @@ class Refusal(NamedTuple):
         option: as it is written on the command line.
         why: the reason, as the end of a sentence; `reason` has the versions, too.
         applies: whether SGLang's ``ServerArgs`` have it; by default, where its field has a value that is not empty.
-        versions: of SGLang that are refused, as a specifier; "" is all.
+        versions: of SGLang that are refused, all before one, ``<0.5.23``; "" is all.
     """
 
     option: str
@@ -38,8 +38,8 @@ class Refusal(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why, and with which versions of SGLang."""
-        return f"{self.why} (SGLang {self.versions})" if self.versions else self.why
+        """Why, with which versions of SGLang, and which has it."""
+        return f"{self.why} (SGLang {self.versions}; {self.versions[1:]} has it)" if self.versions else self.why
 
 
 def field_of(option: str) -> str:

@@ -135,7 +135,7 @@ def test_what_later_versions_serve_is_not_refused_there(refusal: Refusal, monkey
     algorithm = beside.removeprefix("with --speculative-algorithm") or "NGRAM"
     given = SimpleNamespace(**INJECTION | on | ({"speculative_algorithm": algorithm} if beside else {}))
     assert refusal.applies_to(given)
-    assert refusal.reason.endswith(" (SGLang <0.5.23)")
+    assert refusal.reason.endswith(" (SGLang <0.5.23; 0.5.23 has it)")
     monkeypatch.setattr(tables, "version", lambda _: "0.5.23")
     assert not refusal.applies_to(given)
 
