@@ -113,13 +113,20 @@ def test_a_seam_lies_beside_its_handler() -> None:
 
 
 def test_what_differs_between_versions_is_said() -> None:
-    """Where a seam is of some versions alone, or our code is and one of its paths, and nowhere else. There are few."""
+    """Where a seam is of some versions alone, or our code is and one of its paths, and nowhere else. There are few.
+
+    A target that has another name in some versions, where our code does the same, has its reason, and is not among the
+    12: with these there are 14.
+    """
     differing = [seam for seam in DECLARED if seam.differs]
+    moved = [seam for seam in DECLARED if seam.moved and not seam.differs]
     for seam in DECLARED:
         paths = (*seam.callers, *seam.relied, *seam.writes, seam.moved)
         assert not seam.versions or seam.differs, seam.target
+        assert bool(seam.moved) == bool(seam.moved_why), seam.target
         assert not seam.differs or seam.versions or any(";" in path for path in paths), seam.target
     assert len(differing) <= 12
+    assert len(differing) + len(moved) <= 14
     assert len([seam for seam in differing if seam.versions]) <= 7
 
 

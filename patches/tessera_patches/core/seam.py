@@ -100,6 +100,7 @@ class Seam:
         runs: when the hook must have been called; a seam that no registry installs is `Runs.ON_DEMAND`.
         versions: the versions of SGLang that need it, as a specifier; "" is all.
         moved: another dotted path of the target, and which versions have it there; "" where all have it in one place.
+        moved_why: what SGLang does otherwise in these; "" where all have it in one place.
         differs: what our code does otherwise in some versions, and why; "" where it does the same in all, though a path
             may be of some alone.
 
@@ -121,6 +122,7 @@ class Seam:
     runs: Runs = Runs.ON_DEMAND
     versions: str = ""
     moved: str = ""
+    moved_why: str = ""
     differs: str = ""
 
     def at(self, sglang_version: str) -> Self | None:

@@ -57,7 +57,9 @@ def _kernel(function: str, caller: str) -> Seam:
     )
 
 
-def _operator(name: str, function: str = "", module: str = "sgl_kernel.speculative", moved: str = "") -> Seam:
+def _operator(
+    name: str, function: str = "", module: str = "sgl_kernel.speculative", moved: str = "", moved_why: str = ""
+) -> Seam:
     return Seam(
         target=f"{module}.{function or name}",
         hook=Hook.OPERATOR,
@@ -67,6 +69,7 @@ def _operator(name: str, function: str = "", module: str = "sgl_kernel.speculati
         why=f"The CUDA wheel of sgl_kernel calls {name} on a CPU, and has none.",
         remove_when="The CUDA wheel of sgl_kernel has its operators for CPUs.",
         moved=moved,
+        moved_why=moved_why,
     )
 
 
@@ -127,7 +130,8 @@ SEAMS = (
         "fused_gdn_gating_cpu",
         "GDNAttnBackend._prefill_gates",
         f"{_LINEAR}.gdn_backend",
-        f"{_LINEAR}.gdn_backend.GDNAttnBackend.forward_extend; <0.5.22",
+        moved=f"{_LINEAR}.gdn_backend.GDNAttnBackend.forward_extend; <0.5.22",
+        moved_why="Earlier the prefill computes its gates itself.",
     ),
     _operator("fused_sigmoid_gating_delta_rule_update_cpu", "TritonGDNKernel.decode", f"{_LINEAR}.kernels.gdn_triton"),
     Seam(

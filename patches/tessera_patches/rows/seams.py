@@ -36,7 +36,9 @@ _SESSIONS = "sglang.srt.session.streaming_session.StreamingSession"
 _FINISHERS = (f"{PROCESSOR}.process_batch_result_prefill", f"{PROCESSOR}._handle_finish_state_updated_req")
 
 
-def _weight_update(function: str, caller: str = "", versions: str = "", moved: str = "", differs: str = "") -> Seam:
+def _weight_update(
+    function: str, caller: str = "", versions: str = "", moved: str = "", moved_why: str = "", differs: str = ""
+) -> Seam:
     return Seam(
         target=f"{WEIGHTS}.{function}",
         hook=Hook.AFTER,
@@ -51,6 +53,7 @@ def _weight_update(function: str, caller: str = "", versions: str = "", moved: s
         ),
         versions=versions,
         moved=moved,
+        moved_why=moved_why,
         differs=differs,
     )
 
@@ -271,6 +274,7 @@ SEAMS = (
         "load_weights_from_distributed",
         "update_weights_from_distributed",
         moved=f"{WEIGHTS}.update_weights_from_distributed; <0.5.20",
+        moved_why="Earlier one function receives weights and loads them.",
     ),
     *(
         _weight_update(

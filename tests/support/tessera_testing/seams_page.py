@@ -68,8 +68,8 @@ def page() -> str:
 
 
 def _versions(seam: Seam) -> str:
-    why = f": {seam.differs}" if seam.differs else f", moved: {_last((seam.moved,), 9)}" if seam.moved else ""
-    return f"{seam.versions or 'all'}{why}"
+    moved = f", moved: {_last((seam.moved,), 9)}: {seam.moved_why}" if seam.moved else ""
+    return f"{seam.versions or 'all'}{f': {seam.differs}' if seam.differs else moved}"
 
 
 def _guards(seam: Seam) -> str:
