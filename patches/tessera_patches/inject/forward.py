@@ -93,13 +93,14 @@ def place_vectors(
     original: Callable[..., dict[str, Any]], runner: Any, forward_batch: Any, *args: Any
 ) -> dict[str, Any]:
     """AROUND ``ModelRunner._extend_forward_kwargs``: embed the tokens, put the vectors in their places."""
-    found = runtime.next_plan = getattr(forward_batch, "tessera_plan", None)
+    found = getattr(forward_batch, "tessera_plan", None)
+    if runtime.placed_at_embedding:
+        runtime.next_plan = found
     if found is None:
         return original(runner, forward_batch, *args)
     forward_batch.replace_embeds = None  # SGLang would put them in place too, but knows no other way than that
     kwargs = original(runner, forward_batch, *args)
     if not runtime.placed_at_embedding:
-        runtime.next_plan = None
         kwargs["input_embeds"] = place(runtime.embedding(forward_batch.input_ids), found)
     return kwargs
 
