@@ -41,7 +41,6 @@ REFUSALS = (
     Refusal("--enable-deterministic-inference", "what is verified depends on the load"),
     Refusal("--enable-multi-layer-eagle", "its worker cannot change the number of steps"),
     Refusal("--pp-size above 1", "of several stages only the last one drafts", above_one("pp_size")),
-    Refusal("--nnodes above 1", UNTESTED, above_one("nnodes"), BEFORE_0_5_23),
     Refusal("--attn-cp-size above 1", UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
     Refusal("--enable-prefill-cp", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--dcp-size above 1", NOT_SERVED, above_one("dcp_size")),

@@ -24,12 +24,15 @@ TRIALS = (
 """What `benchmarks/refused_options.py` found; lines of a later file replace those of an earlier one."""
 CHECKPOINTS = "benchmarks/results/current/2026-11-30-cpu/state-checkpoints.jsonl"
 """Rows after a cached prefix whose state was rounded."""
+EARLIER = "benchmarks/results/current/2026-11-30-cpu/refused-0.5.17.jsonl"
+"""What is refused with SGLang 0.5.17 alone, and what was."""
 SERVED = (
     "--boundary-reduction",
     "--enable-paged-experts",
     "--enable-response-store",
     "--enable-watermark",
     "--gated-launch-port",
+    "--nnodes",
     "--speculative-use-block-verification",
     "--swa-prefix-tails",
 )
@@ -74,6 +77,9 @@ Three were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `-
 are wrong; with injected vectors they come back with their own log-probabilities. Prefill-decode disaggregation: NIXL
 over TCP, two servers without a GPU, behind SGLang's router. With `--enable-int8-mamba-checkpoint`, the first row after
 a cached prefix of 128 tokens is off by 1.2e-3 to 1.2e-2 ([sixteen prompts](../../{5})); without it, by at most 8.6e-6.
+
+With [SGLang 0.5.17](../../{6}), injection with `SGLANG_EXPERIMENTAL_CPP_RADIX_TREE` ends the server;
+`--nnodes 2` is exact with every feature.
 """
 
 
@@ -100,7 +106,7 @@ def page() -> str:
         ("Any feature", ["nothing with windows", *always, *SERVED], "rows", ""),
     ]
     tables = (_table(title, options, tried, feature, more) for title, options, feature, more in parts)
-    return "\n".join([_INTRODUCTION.format(*TRIALS, CHECKPOINTS), *tables])
+    return "\n".join([_INTRODUCTION.format(*TRIALS, CHECKPOINTS, EARLIER), *tables])
 
 
 def trials() -> dict[str, dict[str, str]]:
