@@ -69,6 +69,7 @@ class Shape(NamedTuple):
     options: tuple[str, ...] = ()
 
 
+STATES = ("--max-mamba-cache-size", "256", "--max-running-requests", "64")
 SHAPES = {
     "qwen3-8b": Shape(
         "qwen3",
@@ -128,7 +129,26 @@ SHAPES = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
         },
         {"full_attention_interval": 4},
-        ("--max-mamba-cache-size", "256", "--max-running-requests", "64"),
+        STATES,
+    ),
+    # With SGLang's prefill graphs its log-probabilities are wrong.
+    "falcon-h1-7b": Shape(
+        "falcon_h1",
+        {
+            "architectures": ["FalconH1ForCausalLM"],
+            "hidden_size": 3072,
+            "intermediate_size": 12288,
+            "num_hidden_layers": 44,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "mamba_d_ssm": 3072,
+            "mamba_n_heads": 24,
+            "mamba_d_head": 128,
+            "max_position_embeddings": 262144,
+        },
+        {},
+        (*STATES, "--cuda-graph-backend-prefill=disabled"),
     ),
 }
 
