@@ -31,7 +31,6 @@ from tessera_testing.librarys import build_proofs_base64
 from tessera_testing.own_logprobs import OwnLogprobs
 from tessera_testing.pool import MakeServer, ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
-from tessera_testing.refusal import Refusal
 from tessera_testing.starts import FLOAT32_STATES, SMALL, STATES_ON_A_CPU
 
 CHUNK = 64 if gpu_present() else 32
@@ -204,13 +203,6 @@ def check_kept_states(model: Model) -> None:
     flush_cache(model.server)
     prompt = prompt_of(40, seed=4)  # an idle server ends where a slot is missing
     model.check("after a flush", prompt, ask(model.server, prompt))
-
-
-@pytest.mark.full
-def test_a_model_that_makes_other_embeddings_of_ids_is_refused(refusal: Refusal, tmp_path: Path) -> None:
-    """By its name, before it serves: its rows, and the prefixes that it caches, would be another model's."""
-    log = refusal(make(tmp_path, "Granite 4")[0], *OPTIONS, INJECTION)
-    assert "refusing to start: --enable-injection does not support GraniteMoeHybridForCausalLM: rows of the same" in log
 
 
 @pytest.mark.full

@@ -171,6 +171,13 @@ def test_a_model_that_does_not_go_with_an_option_ends_the_start(model_logs: dict
     assert [line for line in log if "Traceback" in line] == []
 
 
+@pytest.mark.full
+def test_a_model_that_computes_from_its_ids_is_refused_with_injection(refusal: Refusal) -> None:
+    """By its name, before it serves: its rows, and the prefixes that it caches, would be another prompt's."""
+    log = refusal(TINY, "--enable-injection", env={"TESSERA_TEST_FAULT": "ids-again"})
+    assert "refusing to start: --enable-injection does not support LlamaForCausalLM: rows of the same embeddings" in log
+
+
 @needs("tilespec")
 @pytest.mark.parametrize("replicas", ["1", *only_in_full("2")])
 def test_a_scheduler_that_cannot_serve_ends_the_start(refusal: Refusal, replicas: str) -> None:

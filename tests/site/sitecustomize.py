@@ -74,6 +74,19 @@ def _permit() -> None:
     server_args._set = lambda *_: []
 
 
+def _ids_again() -> None:
+    """A model that computes from its ids, and not from their embeddings alone."""
+    from sglang.srt.models import llama
+
+    original = llama.LlamaModel.forward
+
+    def forward(self: Any, ids: Any, positions: Any, batch: Any, input_embeds: Any = None, **kwargs: Any) -> Any:
+        embeds = self.embed_tokens(ids) if input_embeds is None else input_embeds
+        return original(self, ids, positions, batch, embeds + ids[:, None] / 1000, **kwargs)
+
+    llama.LlamaModel.forward = forward
+
+
 def _bug() -> None:
     """Our own code raises at load."""
     from tessera_patches import inventory
@@ -332,6 +345,7 @@ _FAULTS = {
     "unclassified": _unclassified,
     "permit": _permit,
     "bug": _bug,
+    "ids-again": _ids_again,
     "pooling": _pooling,
 }
 gc.set_threshold(50_000, 20, 100)
