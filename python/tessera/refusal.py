@@ -42,6 +42,21 @@ class Refusal(NamedTuple):
         return f"{self.why} (SGLang {self.versions}; {self.versions[1:]} has it)" if self.versions else self.why
 
 
+UNTESTED_BESIDE_STATE = (
+    Refusal("--enable-hierarchical-cache", UNTESTED, versions=BEFORE_0_5_23),
+    Refusal(
+        "--speculative-algorithm",
+        "only EAGLE, NGRAM are tested",
+        lambda args: args.speculative_algorithm not in (None, "EAGLE", "NGRAM"),
+    ),
+    Refusal(
+        "--speculative-algorithm EAGLE", UNTESTED, lambda args: args.speculative_algorithm == "EAGLE", BEFORE_0_5_23
+    ),
+    Refusal("--enable-linear-replayssm", UNTESTED, versions=BEFORE_0_5_23),
+)
+"""For models with Mamba or linear-attention state: rows and injection were tried together with each of these."""
+
+
 def field_of(option: str) -> str:
     """The field of SGLang's ``ServerArgs`` that an option sets; what follows behind a space is not part of its name."""
     return option.split(maxsplit=1)[0].removeprefix("--").replace("-", "_")

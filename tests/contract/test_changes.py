@@ -243,7 +243,7 @@ def set_fields(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def set_on_requests() -> set[str]:
-    """The fields of SGLang's request that logic sets; some have the names of ours, which SGLang's has not."""
+    """Fields of SGLang's request that logic sets. Those that only our subclass has are not among them."""
     ours = {name for name, _ in registry.declared_fields(openai=False)}
     ours -= set(io_struct.GenerateReqInput.__dataclass_fields__)
     return {name for tree in outside().values() for owner, name in set_fields(tree) if owner == "request"} - ours

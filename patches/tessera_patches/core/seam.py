@@ -27,7 +27,7 @@ class Hook(StrEnum):
     VALUE = "value"
     """A field, an environment variable or a function of torch gets another value, for good or for a block."""
     OBJECT = "object"
-    """An object that a module of SGLang's holds is added to, or taken from; a signal gets a handler of ours."""
+    """Something is added to or removed from an object in one of SGLang's modules; or a signal gets our handler."""
     TENSOR = "tensor"
     """This function gets a subclass of ``torch.Tensor``, for which one of its operations does something else."""
     OPERATOR = "operator"

@@ -164,7 +164,7 @@ def calls(definition: Definition, name: str) -> bool:
     """Whether the body calls something named ``name``: ``f(...)``, ``x.f(...)``, or a kernel, ``f[grid](...)``."""
     called = (node.func for node in ast.walk(definition) if isinstance(node, ast.Call))
     names = (f.value if isinstance(f, ast.Subscript) else f for f in called)
-    return any(name == (f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", None)) for f in names)
+    return any(_last_name(node) == name for node in names)
 
 
 def hands_on(definition: Definition, name: str) -> bool:
@@ -173,7 +173,12 @@ def hands_on(definition: Definition, name: str) -> bool:
     tuples = [element for node in nodes if isinstance(node, ast.Tuple) for element in node.elts]
     called = [node for node in nodes if isinstance(node, ast.Call)]
     arguments = [value for call in called for value in (*call.args, *(keyword.value for keyword in call.keywords))]
-    return any(name == (v.attr if isinstance(v, ast.Attribute) else getattr(v, "id", None)) for v in tuples + arguments)
+    return any(_last_name(node) == name for node in tuples + arguments)
+
+
+def _last_name(node: ast.expr) -> str | None:
+    """``f`` of ``f`` and of ``x.f``; None of anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
 
 
 def reads(definition: Definition, name: str) -> bool:

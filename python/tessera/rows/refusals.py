@@ -6,6 +6,7 @@ from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
     UNTESTED,
+    UNTESTED_BESIDE_STATE,
     Refusal,
     above_one,
     lines,
@@ -77,20 +78,11 @@ REFUSALS = (
 )
 
 BESIDE_STATE = (
-    Refusal("--enable-hierarchical-cache", UNTESTED, versions=BEFORE_0_5_23),
-    Refusal(
-        "--speculative-algorithm",
-        "only EAGLE, NGRAM are tested",
-        lambda args: args.speculative_algorithm not in (None, "EAGLE", "NGRAM"),
-    ),
-    Refusal(
-        "--speculative-algorithm EAGLE", UNTESTED, lambda args: args.speculative_algorithm == "EAGLE", BEFORE_0_5_23
-    ),
+    *UNTESTED_BESIDE_STATE,
     Refusal(
         "--speculative-algorithm NGRAM", UNTESTED, lambda args: args.speculative_algorithm == "NGRAM", BEFORE_0_5_23
     ),
     Refusal("--pp-size", NOT_SERVED, above_one("pp_size")),
-    Refusal("--enable-linear-replayssm", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--enable-linear-replayssm-spec", "rows are further from the model's than without it"),
     Refusal("--enable-int8-mamba-checkpoint", _ROUNDED),
     Refusal("--enable-mamba-cache-stochastic-rounding", _ROUNDED),

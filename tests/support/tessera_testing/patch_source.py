@@ -22,7 +22,7 @@ _LOGIC = {"tessera", "tessera_kernels"}
 _ADAPTER = "tessera_patches.engine"
 _MUTATORS = {"append", "clear", "extend", "insert", "pop", "remove", "add", "discard", "update", "setdefault"}
 _REWRITERS = {"show", "hide"}
-"""Methods of ours that rewrite the array that they are handed."""
+"""Our methods that rewrite their array argument in place."""
 
 
 class Place(NamedTuple):
@@ -216,7 +216,7 @@ def _adapts(module: str) -> bool:
 
 
 def _holds(place: Place, field: ast.Attribute) -> bool:
-    """Whether a field is SGLang's: of its object, or of ours whose class extends SGLang's and sets no such field."""
+    """Whether a field belongs to SGLang: our subclasses of its classes own the fields that they set themselves."""
     if ast.unparse(field.value) != "self":
         return bool(root(field)) and is_sglangs(place, field)
     kind = definition(place.handler)

@@ -31,7 +31,7 @@ embedding with a 400 that names the flag.
 | class | Some objects of this class become objects of a subclass of ours. |
 | subclass | SGLang gets objects of a subclass of ours where it would have made its own. |
 | value | A field, an environment variable or a function of torch gets another value, for good or for a block. |
-| object | An object that a module of SGLang's holds is added to, or taken from; a signal gets a handler of ours. |
+| object | Something is added to or removed from an object in one of SGLang's modules; or a signal gets our handler. |
 | tensor | The function gets a subclass of `torch.Tensor`, for which one of its operations does something else. |
 | operator | The torch operator that the function calls is ours. |
 

@@ -6,6 +6,7 @@ from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
     UNTESTED,
+    UNTESTED_BESIDE_STATE,
     Refusal,
     above_one,
     lines,
@@ -53,17 +54,8 @@ REFUSALS = (
 )
 
 BESIDE_STATE = (
-    Refusal("--enable-hierarchical-cache", UNTESTED, versions=BEFORE_0_5_23),
-    Refusal(
-        "--speculative-algorithm",
-        "only EAGLE, NGRAM are tested",
-        lambda args: args.speculative_algorithm not in (None, "EAGLE", "NGRAM"),
-    ),
-    Refusal(
-        "--speculative-algorithm EAGLE", UNTESTED, lambda args: args.speculative_algorithm == "EAGLE", BEFORE_0_5_23
-    ),
+    *UNTESTED_BESIDE_STATE,
     Refusal("--enable-streaming-session", UNTESTED, versions=BEFORE_0_5_23),
-    Refusal("--enable-linear-replayssm", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--enable-dp-attention", UNTESTED, spreads_attention, BEFORE_0_5_23),
 )
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
