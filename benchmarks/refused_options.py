@@ -110,6 +110,8 @@ def _beside_state() -> list[Trial]:
         # So few slots that prefixes come back from the host's memory.
         "--enable-hierarchical-cache": (*HOST_CACHE, "--max-mamba-cache-size", "24", "--enable-metrics"),
         "--speculative-algorithm EAGLE": OWN_DRAFTS,
+        "--speculative-algorithm EAGLE3": drafting("EAGLE3", chain(3)),
+        "--speculative-algorithm STANDALONE": drafting("STANDALONE", chain(3)),
         "--speculative-algorithm NGRAM": NGRAM,
         "--pp-size": ("--pp-size", "2"),
         "--enable-dp-attention": DP,

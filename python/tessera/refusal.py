@@ -44,14 +44,7 @@ class Refusal(NamedTuple):
 
 UNTESTED_BESIDE_STATE = (
     Refusal("--enable-hierarchical-cache", UNTESTED, versions=BEFORE_0_5_23),
-    Refusal(
-        "--speculative-algorithm",
-        "only EAGLE, NGRAM are tested",
-        lambda args: args.speculative_algorithm not in (None, "EAGLE", "NGRAM"),
-    ),
-    Refusal(
-        "--speculative-algorithm EAGLE", UNTESTED, lambda args: args.speculative_algorithm == "EAGLE", BEFORE_0_5_23
-    ),
+    Refusal("--speculative-algorithm", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--enable-linear-replayssm", UNTESTED, versions=BEFORE_0_5_23),
 )
 """For models with Mamba or linear-attention state: rows and injection were tried together with each of these."""

@@ -112,6 +112,11 @@ def _placeholder(rid: str, tokens: int) -> Req:
     return SimpleNamespace(rid=rid, **committed_fields(tokens), **dict.fromkeys(_NONE))
 
 
+def pools_logits(batch: ForwardBatch) -> bool:
+    """Whether scores are made of some positions' logits: since 0.5.19."""
+    return getattr(batch, "token_indices_to_pool", None) is not None
+
+
 def is_padded(batch: ForwardBatch) -> bool:
     """Whether ranks with batches of their own compute together (``--enable-dp-attention``), and pad them.
 

@@ -10,6 +10,7 @@ from tessera_patches.core.changes import TemporaryFields
 
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
+    from sglang.srt.layers.logits_processor import LogitsProcessor
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.mem_cache.kv_cache_configurator import KVCacheConfigurator
@@ -94,3 +95,8 @@ def dtype(owner: ModelRunner | Scheduler | TokenizerManager) -> torch.dtype:
     model: ModelConfig = configuration(owner)
     kind: torch.dtype = model.dtype
     return kind
+
+
+def has_float32_logits(processor: LogitsProcessor) -> bool:
+    """Whether options want its model's logits computed, or since 0.5.23 written, in float32."""
+    return bool(processor.use_fp32_lm_head or getattr(processor, "use_fp32_lm_head_output", False))

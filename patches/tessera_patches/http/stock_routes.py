@@ -14,6 +14,7 @@ from sglang.srt.managers.io_struct import VertexGenerateReqInput
 from tessera import config
 from tessera.errors import BadRequest, Described
 from tessera.fields import known_keys
+from tessera_patches.engine.routes import generate_handler
 from tessera_patches.http.request import GenerateReqInput
 from tessera_patches.http.streams import with_first_chunk
 from tessera_patches.http.unserved import OLLAMA_CHAT, OLLAMA_GENERATE, VERTEX
@@ -34,8 +35,7 @@ def add_routes(app: FastAPI, stock: Any) -> None:
         app: SGLang's.
         stock: SGLang's module ``http_server``.
     """
-    # Since 0.5.22 the route of /generate compares the body with a schema, which is not that of Vertex AI's.
-    serve = getattr(stock, "serve_generate_request", stock.generate_request)
+    serve = generate_handler()
 
     async def vertex_generate(body: Annotated[VertexGenerateReqInput, Body()], raw_request: Request) -> Any:
         return await with_first_chunk(await serve(_of_vertex(body), raw_request)) if body.instances else []

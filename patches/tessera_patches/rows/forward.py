@@ -8,7 +8,7 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 
 from tessera.rows.drafts import without_rows
 from tessera_patches.engine import ranks
-from tessera_patches.engine.batches import is_padded, new_slots
+from tessera_patches.engine.batches import is_padded, new_slots, pools_logits
 from tessera_patches.rows import runtime
 
 
@@ -84,7 +84,7 @@ def _is_encode_only(batch: Any) -> bool:
         and batch.capture_hidden_mode.is_full()
         and not batch.return_logprob
         and batch.multi_item_delimiter_indices is None
-        and getattr(batch, "token_indices_to_pool", None) is None  # scores, since 0.5.19
+        and not pools_logits(batch)
         and batch.sampling_info is not None
         and batch.sampling_info.grammars is None
     )

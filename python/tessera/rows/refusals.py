@@ -79,9 +79,6 @@ REFUSALS = (
 
 BESIDE_STATE = (
     *UNTESTED_BESIDE_STATE,
-    Refusal(
-        "--speculative-algorithm NGRAM", UNTESTED, lambda args: args.speculative_algorithm == "NGRAM", BEFORE_0_5_23
-    ),
     Refusal("--pp-size", NOT_SERVED, above_one("pp_size")),
     Refusal("--enable-linear-replayssm-spec", "rows are further from the model's than without it"),
     Refusal("--enable-int8-mamba-checkpoint", _ROUNDED),

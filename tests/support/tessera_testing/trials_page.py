@@ -36,7 +36,8 @@ SERVED = (
     "--speculative-use-block-verification",
     "--swa-prefix-tails",
 )
-SERVED_BESIDE_STATE = ("--enable-dp-attention", "--enable-streaming-session")
+_DRAFTS_BESIDE_STATE = tuple(f"--speculative-algorithm {name}" for name in ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM"))
+SERVED_BESIDE_STATE = (*_DRAFTS_BESIDE_STATE, "--enable-dp-attention", "--enable-streaming-session")
 """Once refused."""
 MODELS = {
     "rows": ("models whose layers all have windows",),
@@ -87,8 +88,8 @@ def page() -> str:
     """The page."""
     tried = trials()
     always = [f"--{name.replace('_', '-')}" for name in default_deny.lists().refused]
-    beside = ["nothing", *(one.option for one in rows.BESIDE_STATE), *SERVED_BESIDE_STATE]
-    injected_beside = ["nothing", *(one.option for one in injection.BESIDE_STATE)]
+    beside = ["nothing", *_beside_state(rows.BESIDE_STATE), *SERVED_BESIDE_STATE]
+    injected_beside = ["nothing", *_beside_state(injection.BESIDE_STATE), *_DRAFTS_BESIDE_STATE]
     refused = {
         feature: [*(one.option for one in options), *MODELS.get(feature, ()), *VARIABLES[feature]]
         for feature, options in (
@@ -107,6 +108,11 @@ def page() -> str:
     ]
     tables = (_table(title, options, tried, feature, more) for title, options, feature, more in parts)
     return "\n".join([_INTRODUCTION.format(*TRIALS, CHECKPOINTS, EARLIER), *tables])
+
+
+def _beside_state(refusals: Iterable[Refusal]) -> list[str]:
+    """Their options; drafts have a line for each algorithm, and none of them all."""
+    return [one.option for one in refusals if one.option != "--speculative-algorithm"]
 
 
 def trials() -> dict[str, dict[str, str]]:

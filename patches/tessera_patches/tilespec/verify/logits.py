@@ -13,6 +13,7 @@ from sglang.srt.environ import envs
 from sglang.srt.layers.logits_processor import should_apply_lm_head_quant_method
 
 from tessera_patches.core.changes import replace_method
+from tessera_patches.engine.model import has_float32_logits
 
 
 def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
@@ -52,9 +53,8 @@ def is_draft_mode(mode: Any) -> bool:
 def _postprocesses(processor: Any) -> bool:
     changed = processor.logit_scale, processor.final_logit_softcapping, processor.rl_on_policy_target
     gathers = processor.do_tensor_parallel_all_gather or processor.do_tensor_parallel_all_gather_dp_attn
-    in_32_bits = processor.use_fp32_lm_head or getattr(processor, "use_fp32_lm_head_output", False)  # since 0.5.23
     sanitizes = envs.SGLANG_SANITIZE_NAN_LOGITS.get()  # with values that 16 bits may not have
-    return any(one is not None for one in changed) or gathers or in_32_bits or sanitizes
+    return any(one is not None for one in changed) or gathers or has_float32_logits(processor) or sanitizes
 
 
 def _plain(lm_head: Any, hidden_states: torch.Tensor, vocab_size: int) -> bool:
