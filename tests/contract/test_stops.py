@@ -141,7 +141,8 @@ def test_a_pattern_that_backtracks_ends_its_own_request(tokenizer: Any) -> None:
     """Of this text Python's ``re`` tries 2^28 ways, and finds none."""
     req = request(tokenizer, max_new_tokens=99, stop_regex="(a+)+$")
     req.output_ids.extend(array("q", tokenizer("a" * 28 + "!")["input_ids"]))
-    assert not guard.with_regex_timeout(Req._check_str_based_finish, req, len(req.output_ids))
+    assert guard.check_request(lambda *_: None, req) is None
+    assert not req._check_str_based_finish(len(req.output_ids))
     assert (req.finished_reason.status_code, "0.25 s" in req.finished_reason.message) == (400, True)
 
 
@@ -153,7 +154,8 @@ def test_the_alarm_is_given_back(tokenizer: Any, letters: int) -> None:
     before = signal.signal(signal.SIGALRM, _raise_timeout)
     signal.setitimer(signal.ITIMER_REAL, 60, 30)
     try:
-        guard.with_regex_timeout(Req._check_str_based_finish, req, len(req.output_ids))
+        guard.check_request(lambda *_: None, req)
+        req._check_str_based_finish(len(req.output_ids))
         left, interval = signal.getitimer(signal.ITIMER_REAL)
         assert (signal.getsignal(signal.SIGALRM), interval) == (_raise_timeout, 30)
         assert 50 < left <= 60

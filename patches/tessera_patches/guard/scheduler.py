@@ -7,8 +7,9 @@ from http import HTTPStatus
 from typing import Any, NoReturn
 
 import torch
+from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req
 
-from tessera_patches.core.changes import with_alarm
+from tessera_patches.core.changes import change_class, with_alarm
 from tessera_patches.engine.requests import prompt_ids
 from tessera_patches.rows import state
 
@@ -28,30 +29,34 @@ def with_empty_tensors(
     return values, ids
 
 
-def check_length(original: Callable[..., str | None], req: Any, *args: Any, **kw: Any) -> str | None:
-    """AROUND ``validate_input_length``. Returns the message of a 400, or None.
+def check_request(original: Callable[..., str | None], req: Req, *args: Any, **kw: Any) -> str | None:
+    """AROUND ``validate_input_length``, once for each request. Returns the message of a 400, or None.
 
     Claims are not checked, as the main process has done so and SGLang might truncate them.
     """
     if not prompt_ids(req):
         return "the prompt has no tokens: a text must give at least one"
+    if req.sampling_params.stop_regex_strs:
+        change_class(req, ReqWithPatterns)
     return original(req, *args, **kw) if state.of(req).tail is None else None
 
 
-def with_regex_timeout(original: Callable[..., bool], req: Any, *args: Any, **kw: Any) -> bool:
-    """AROUND ``Req._check_str_based_finish``: aborts a request whose stop pattern exceeds `PATTERN_SECONDS`.
+class ReqWithPatterns(Req):
+    """A request with a ``stop_regex``, which is aborted if its patterns take longer than `PATTERN_SECONDS`.
 
-    A signal handler raises ``re.error`` inside of the match, with which SGLang aborts a request.
+    A class of its own: a hook on all requests takes 2 us of the scheduler's thread for each of them in each step.
     """
-    if not req.sampling_params.stop_regex_strs or threading.current_thread() is not threading.main_thread():
-        return original(req, *args, **kw)
-    try:
-        return with_alarm(PATTERN_SECONDS, _raise_timeout, lambda: original(req, *args, **kw))
-    except re.error as error:  # beside the search that SGLang guards
-        from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-        req.finished_reason = FINISH_ABORT(f"stop_regex: {error}", HTTPStatus.BAD_REQUEST, "BadRequestError")
-        return False
+    def _check_str_based_finish(self, new_accepted_len: int = 1) -> bool:
+        check = super()._check_str_based_finish
+        if threading.current_thread() is not threading.main_thread():
+            return bool(check(new_accepted_len))
+        try:
+            # The handler raises re.error inside of the match, with which SGLang aborts a request.
+            return bool(with_alarm(PATTERN_SECONDS, _raise_timeout, lambda: check(new_accepted_len)))
+        except re.error as error:  # beside the search that SGLang guards
+            self.finished_reason = FINISH_ABORT(f"stop_regex: {error}", HTTPStatus.BAD_REQUEST, "BadRequestError")
+            return False
 
 
 def _raise_timeout() -> NoReturn:
