@@ -140,13 +140,14 @@ FA3 = ("--attention-backend", "fa3")
 CP = (*TWO_RANKS, "--attn-cp-size", "2", *FA3)
 STAGES_AND_DRAFTS = {"SGLANG_ENABLE_PP_SPEC": "1"}
 TRIALS = [
-    Trial("--hicache-storage-backend", (*HOST_CACHE, "--hicache-storage-backend", "file"), BOTH),
+    Trial("--hicache-storage-backend", (*HOST_CACHE, "--hicache-storage-backend", "file"), ALL),
+    Trial("--kv-events-config", ("--kv-events-config", '{"publisher": "zmq", "endpoint": "tcp://*:{port}"}'), ALL),
     Trial("--enable-lmcache", None, BOTH),
     Trial("--enable-flexkv", None, BOTH),
     Trial("--enable-hisparse", None, ("rows", "tilespec")),
     Trial("--disaggregation-mode", ("--disaggregation-mode", "prefill", *PREFILL), ALL),
     Trial("--disaggregation-mode decode", ("--disaggregation-mode", "decode", *PREFILL), ALL),
-    Trial("--encoder-only", None, BOTH, "Qwen3-VL"),
+    Trial("--encoder-only", None, ALL, "Qwen3-VL"),
     Trial(
         "--pp-size with --speculative-algorithm",
         ("--pp-size", "2", *EAGLE),
@@ -178,9 +179,10 @@ TRIALS = [
         Trial(f"--speculative-algorithm {name}", ("--speculative-algorithm", name))
         for name in ("DFLASH", "DSPARK", "UNO")
     ),
-    Trial("--enable-multi-layer-eagle", ("--enable-multi-layer-eagle", *EAGLE), ("rows", "tilespec")),
-    Trial("--is-embedding", None, BOTH),
-    Trial("--enable-unified-memory", None, ("rows", "tilespec"), "Qwen3-Next"),
+    Trial("--enable-multi-layer-eagle", ("--enable-multi-layer-eagle", *EAGLE), ALL),
+    Trial("--is-embedding", None, ALL),
+    Trial("--enable-unified-memory", None, BOTH, "Qwen3.5"),
+    Trial("--enable-unified-memory", None, ("tilespec",), "Gemma 3"),
     Trial("--radix-cache-backend", ("--radix-cache-backend", "flexkv"), BOTH),
     Trial("--prefill-only-disable-kv-cache"),
     *(
@@ -237,7 +239,8 @@ TRIALS = [
     Trial("--enable-pd-role-switch", ("--enable-pd-role-switch", "--disaggregation-mode", "prefill", *PREFILL), BOTH),
     Trial(
         "--enable-return-aux-hidden-states",
-        ("--enable-return-aux-hidden-states", "--speculative-algorithm", "EAGLE3"),
+        ("--enable-return-aux-hidden-states", *drafting("EAGLE3", chain(3))),
+        ALL,
     ),
     *_beside_state(),
     Trial(

@@ -16,15 +16,25 @@ ON = "--enable-return-hidden-states, --tile-spec"
 
 
 def test_every_option_is_known() -> None:
-    """One that is found here is new in this SGLang: look at what it does to each feature, then list it."""
+    """With each feature. One that is found here is new in this SGLang: look at what it does to each, then list it."""
     names = getattr(ServerArgs, "__struct_fields__", None) or ServerArgs.__dataclass_fields__
-    assert default_deny.lists().unknown(names) == []
+    assert default_deny.lists().unknown(names, default_deny.FEATURES) == []
+
+
+def test_what_one_feature_refuses_is_not_known_of_another() -> None:
+    """Unless its own table, or the file, says so."""
+    known = default_deny.lists()
+    assert known.unknown(["pp_size", "enable_lora", "enable_unified_memory"], ["tilespec"]) == []
+    assert default_deny.Lists([], {"rows": {"a", "b"}, "inject": {"b"}}, {}).unknown("abc", ["rows", "inject"]) == [
+        "a",
+        "c",
+    ]
 
 
 def test_one_is_listed_once() -> None:
     """What a feature refuses is not allowed to all, nor refused to all."""
     known = default_deny.lists()
-    counts = Counter([*known.allowed, *known.by_feature, *known.refused])
+    counts = Counter([*known.allowed, *set().union(*known.by_feature.values()), *known.refused])
     assert [name for name, count in counts.items() if count > 1] == []
 
 

@@ -164,6 +164,10 @@ def test_our_options_are_keywords(launch: Launch) -> None:
                 f"tessera: refusing to start: {GREEDILY} contradicts --speculative-use-rejection-sampling",
             ),
             (
+                [*drafting("EAGLE", chain(3)), TILE, "--tokenizer-worker-num", "2"],
+                f"tessera: refusing to start: --tokenizer-worker-num cannot be combined with {TILE}: ",
+            ),
+            (
                 [*drafting("EAGLE", chain(3)), TILE, "--speculative-adaptive"],
                 f"tessera: refusing to start: --speculative-adaptive cannot be combined with {TILE}: ",
             ),

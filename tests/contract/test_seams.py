@@ -204,8 +204,7 @@ def test_every_refused_option_exists() -> None:
     from sglang.srt.server_args import ServerArgs
 
     fields = set(getattr(ServerArgs, "__struct_fields__", ()) or ServerArgs.__dataclass_fields__)
-    later = {"enable_layernorm_sp", "enable_kv_cache_sharding", "enable_unified_cache_external_linker"}
-    later |= {"enable_pd_role_switch", "enable_return_aux_hidden_states", "enable_watermark"}
+    later = {"enable_return_aux_hidden_states", "enable_watermark"}
     refused = {field_of(refusal.option) for refusal in (*REFUSALS, *injection.REFUSALS)}
     assert refused - fields <= later
     assert not (later <= fields) or refused <= fields

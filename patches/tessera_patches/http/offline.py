@@ -39,9 +39,15 @@ def pop_keywords() -> dict[str, Any]:
 
 @contextmanager
 def _without_ours(kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """SGLang's keywords; ours wait for `pop_keywords`. Each call has its own, also beside others in one event loop."""
+    """SGLang's keywords; ours wait for `pop_keywords`. Each call has its own, also beside others in one event loop.
+
+    Raises:
+        RuntimeError: SGLang made no request of ours of the call, so nothing that was asked for would come.
+    """
     token = _given.set({name: value for name, value in kwargs.items() if name in _OURS})
     try:
         yield {name: value for name, value in kwargs.items() if name not in _OURS}
+        if missed := _given.get():
+            raise RuntimeError(f"{', '.join(missed)}: SGLang made no request of this call that takes them")
     finally:
         _given.reset(token)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
 
 _FILE = Path(__file__).with_name("options.toml")
-_TABLES = (rows.REFUSALS, injection.REFUSALS, tilespec.REFUSALS)
-_FEATURES = {"rows": "--enable-return-hidden-states", "inject": "--enable-injection", "tilespec": "--tile-spec"}
+_TABLES = {"rows": rows.REFUSALS, "inject": injection.REFUSALS, "tilespec": tilespec.REFUSALS}
+FEATURES = {"rows": "--enable-return-hidden-states", "inject": "--enable-injection", "tilespec": "--tile-spec"}
 _UNKNOWN = "nobody has looked at what it does there"
 
 
@@ -30,17 +30,18 @@ class Lists(NamedTuple):
 
     Attributes:
         allowed: go with every feature, whatever their value.
-        by_feature: in the table of at least one feature, which says where they are refused.
+        by_feature: for each feature, what its own table refuses, and what goes with it while others refuse it.
         refused: the reason why each is refused with any feature.
     """
 
     allowed: list[str]
-    by_feature: set[str]
+    by_feature: Mapping[str, set[str]]
     refused: Mapping[str, str]
 
-    def unknown(self, names: Iterable[str]) -> list[str]:
-        """Those that are in none of these."""
-        return [name for name in names if name not in {*self.allowed, *self.by_feature, *self.refused}]
+    def unknown(self, names: Iterable[str], features: Iterable[str]) -> list[str]:
+        """Those of which nobody has said whether they go with each of the features."""
+        known = {*self.allowed, *self.refused}.union(set[str].intersection(*(self.by_feature[one] for one in features)))
+        return [name for name in names if name not in known]
 
 
 def lists() -> Lists:
@@ -48,7 +49,10 @@ def lists() -> Lists:
     groups = tomllib.loads(_FILE.read_text())
     return Lists(
         [name for names in groups["allowed"].values() for name in names],
-        {field_of(refusal.option) for table in _TABLES for refusal in table},
+        {
+            feature: {field_of(refusal.option) for refusal in table}.union(groups["goes_with"][feature])
+            for feature, table in _TABLES.items()
+        },
         {name: why for why, names in groups["refused"].items() for name in names},
     )
 
@@ -60,11 +64,12 @@ def refused(args: ServerArgs, settings: Settings) -> list[str]:
         args: as they were given: what SGLang decides of its own is not the operator's wish.
         settings: what is on.
     """
-    on = ", ".join(option for name, option in _FEATURES.items() if getattr(settings, name))
-    if not on:
+    features = [name for name in FEATURES if getattr(settings, name)]
+    if not features:
         return []
     known, stock = lists(), defaults(args)
-    whys = {**known.refused, **dict.fromkeys(known.unknown(stock), _UNKNOWN)}
+    on = ", ".join(FEATURES[name] for name in features)
+    whys = {**known.refused, **dict.fromkeys(known.unknown(stock, features), _UNKNOWN)}
     return [
         f"--{name.replace('_', '-')} cannot be combined with {on}: {why}"
         for name, why in whys.items()

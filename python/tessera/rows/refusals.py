@@ -22,15 +22,11 @@ _EXPERTS = (
 )
 _ROUNDED = "rows would depend on what was cached, for kept states are rounded"
 _AUXILIARY = "return_hidden_states would mean states of other layers"
-_RESULTS = "results do not pass where embeddings are attached"
 
 _ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM")
 
 REFUSALS = (
     Refusal("--hicache-storage-backend", _STORAGE),
-    Refusal("--enable-lmcache", _STORAGE),
-    Refusal("--enable-flexkv", _STORAGE),
-    Refusal("--enable-hisparse", _STORAGE),
     Refusal(
         "--disaggregation-mode",
         _PREFILL,
@@ -53,7 +49,6 @@ REFUSALS = (
     Refusal("--enable-prefill-cp", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--enable-two-batch-overlap", "a forward's rows come in two halves"),
     Refusal("--enable-pdmux", "a forward is split by layers"),
-    Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
     Refusal(
         "--speculative-algorithm",
         f"only {', '.join(_ALGORITHMS)} are tested",
@@ -62,18 +57,7 @@ REFUSALS = (
     Refusal("--enable-multi-layer-eagle", NOT_SERVED),
     Refusal("--is-embedding", "the server already returns embeddings of its own"),
     Refusal("--enable-unified-memory", "KV slots are virtual and move"),
-    Refusal("--radix-cache-backend", "an unknown cache may move KV"),
-    Refusal("--prefill-only-disable-kv-cache", "tokens get no KV slot"),
     Refusal("--moe-a2a-backend", _EXPERTS, lambda args: args.moe_a2a_backend != "none"),
-    Refusal("--elastic-ep-backend", _RANKS),
-    Refusal("--tokenizer-worker-num", "SGLang loads no plugin in these workers", above_one("tokenizer_worker_num")),
-    Refusal("--smg-grpc-mode", _RESULTS),
-    Refusal("--grpc-port", _RESULTS),
-    Refusal("--use-ray", "SGLang loads no plugin in Ray actors"),
-    Refusal("--enable-layernorm-sp", _RANKS, set_later("enable_layernorm_sp")),
-    Refusal("--enable-kv-cache-sharding", _RANKS, set_later("enable_kv_cache_sharding")),
-    Refusal("--enable-unified-cache-external-linker", _STORAGE, set_later("enable_unified_cache_external_linker")),
-    Refusal("--enable-pd-role-switch", _PREFILL, set_later("enable_pd_role_switch")),
     Refusal("--enable-return-aux-hidden-states", _AUXILIARY, set_later("enable_return_aux_hidden_states")),
 )
 

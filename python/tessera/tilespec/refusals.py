@@ -18,6 +18,7 @@ ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
 stage at which their number could be chosen."""
 _RANKS = "ranks have batches of their own"
+_GENERATES_NOTHING = "such a server generates nothing"
 
 
 def _trees(args: Any) -> bool:
@@ -55,8 +56,10 @@ REFUSALS = (
     Refusal("--disaggregation-mode", NOT_SERVED, lambda args: args.disaggregation_mode != "null"),
     Refusal("--enable-pdmux", "it keeps attention backends of its own"),
     Refusal("--enable-unified-memory", "KV slots are virtual and move"),
-    Refusal("--enable-hisparse", "it keeps KV slots of its own for a verification"),
-    Refusal("--enable-kv-cache-sharding", NOT_SERVED, set_later("enable_kv_cache_sharding")),
+    Refusal("--enable-attn-tp-input-scattered", NOT_SERVED),
+    Refusal("--is-embedding", _GENERATES_NOTHING),
+    Refusal("--encoder-only", _GENERATES_NOTHING),
+    Refusal("--enable-return-aux-hidden-states", UNTESTED, set_later("enable_return_aux_hidden_states")),
     Refusal("--enable-lora", "SGLang has no ragged graphs with adapters"),
     Refusal("--disable-cuda-graph-padding", "a ragged batch is padded to the size of its graph"),
     Refusal("--debug-cuda-graph", "costs are measured on whole graphs"),

@@ -55,7 +55,7 @@ def news() -> News:
     options = getattr(ServerArgs, "__struct_fields__", None) or ServerArgs.__dataclass_fields__
     fields = {*GenerateReqInput.__dataclass_fields__} - {*request_fields.KNOWN, *request_fields.REFUSED}
     parameters = {*SamplingParams.__struct_fields__} - {*sampling.NAMES, *sampling.LATER, *COMPUTED}
-    unknown = default_deny.lists().unknown(options)
+    unknown = default_deny.lists().unknown(options, default_deny.FEATURES)
     return News(*_needs(), len(SEAMS), fit, changed, gone, unknown, sorted(fields), sorted(parameters))
 
 

@@ -26,14 +26,12 @@ REFUSALS = (
     Refusal("--attn-cp-size", UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
     Refusal("--enable-prefill-cp", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--moe-a2a-backend", NOT_SERVED, lambda args: args.moe_a2a_backend != "none"),
-    Refusal("--dllm-algorithm", "a diffusion model rewrites tokens in place"),
     Refusal("--disaggregation-mode", _HOST, lambda args: args.disaggregation_mode != "null"),
     Refusal("--hicache-storage-backend", _NARROW, versions=BEFORE_0_5_23),
     Refusal("--kv-events-config", _NARROW, versions=BEFORE_0_5_23),
     Refusal("--enable-watermark", _NARROW, set_later("enable_watermark")),
-    Refusal("--enable-lmcache", _HOST),
-    Refusal("--enable-flexkv", _HOST),
-    Refusal("--radix-cache-backend", "an unknown cache may drop our keys"),
+    Refusal("--enable-multi-layer-eagle", NOT_SERVED),
+    Refusal("--enable-unified-memory", UNTESTED),
     Refusal("--is-embedding", "such a server generates nothing"),
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
@@ -44,13 +42,6 @@ REFUSALS = (
     Refusal(
         "--speculative-algorithm NGRAM", _NARROW, lambda args: args.speculative_algorithm == "NGRAM", BEFORE_0_5_23
     ),
-    Refusal("--tokenizer-worker-num", "SGLang loads no plugin in these workers", above_one("tokenizer_worker_num")),
-    Refusal("--smg-grpc-mode", "its requests do not pass our checks"),
-    Refusal("--grpc-port", "its requests do not pass our checks"),
-    Refusal("--use-ray", "SGLang loads no plugin in Ray actors"),
-    Refusal("--enable-layernorm-sp", NOT_SERVED, set_later("enable_layernorm_sp")),
-    Refusal("--enable-unified-cache-external-linker", _HOST, set_later("enable_unified_cache_external_linker")),
-    Refusal("--enable-pd-role-switch", _HOST, set_later("enable_pd_role_switch")),
 )
 
 BESIDE_STATE = (
