@@ -12,7 +12,7 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from tessera import request_fields, sampling
 from tessera.errors import BadRequest
 from tessera_patches.core.seam import Seam
-from tessera_patches.http import invalid
+from tessera_patches.http import invalid, offline
 from tessera_patches.inject.request import refuse_images
 from tessera_patches.inventory import SEAMS
 from tessera_testing.news import COMPUTED
@@ -56,3 +56,10 @@ def test_vectors_beside_images_are_refused() -> None:
     refuse_images(io_struct.GenerateReqInput(text="a", image_data=[]))
     with pytest.raises(BadRequest, match="allowed: none where there are images"):
         refuse_images(io_struct.GenerateReqInput(text="a", image_data=["a.png"]))
+
+
+def test_keywords_that_no_request_takes_are_an_error() -> None:
+    """Of ``sgl.Engine``: the answer would come without what they ask for."""
+    assert offline.generate(lambda *_, **stock: stock, None, "text", stream=False) == {"stream": False}
+    with pytest.raises(RuntimeError, match="return_embedding: SGLang made no request"):
+        offline.generate(lambda *_, **stock: stock, None, "text", return_embedding=True)
