@@ -16,6 +16,7 @@ from tessera_patches.tilespec import seams as tilespec
 from tessera_patches.tilespec.attention import seams as tilespec_attention
 from tessera_patches.tilespec.draft import seams as tilespec_draft
 from tessera_patches.tilespec.extend import seams as tilespec_extend
+from tessera_patches.tilespec.start import seams as tilespec_start
 from tessera_patches.tilespec.verify import seams as tilespec_verify
 
 DECLARED = (
@@ -30,6 +31,7 @@ DECLARED = (
     *tilespec_verify.SEAMS,
     *tilespec_extend.SEAMS,
     *tilespec_attention.SEAMS,
+    *tilespec_start.SEAMS,
     *inject.SEAMS,
     *(import_module("tessera_patches.cpu.seams").SEAMS if cpu.INSTALLED else ()),
 )

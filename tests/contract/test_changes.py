@@ -48,8 +48,12 @@ CHANGES = {
     "move_to_front": Hook.OBJECT,
     "before_signal": Hook.OBJECT,
     "with_alarm": Hook.OBJECT,
+    "add_api_route": Hook.OBJECT,
+    "add_exception_handler": Hook.OBJECT,
+    "add_middleware": Hook.OBJECT,
 }
-"""What makes changes: functions of `tessera_patches.core.changes`, and ``override`` of SGLang's options."""
+"""What makes changes: functions of `tessera_patches.core.changes`, ``override`` of SGLang's options, and methods of its
+application."""
 BY_HAND = {
     *("setattr", "delattr", "__setattr__", "MethodType", "globals"),
     *("getsignal", "signal", "setitimer", "putenv", "patch", "addFilter", "setLevel"),
@@ -173,7 +177,7 @@ def _by_hand(place: Place) -> bool:
         on_itself = called(node) == "setattr" and ast.unparse(node.args[0]) == "self"
         return not (on_itself or (called(node) == "setattr" and is_mark(place, node.args[1])))
     if isinstance(node, ast.Attribute):
-        return node.attr in {"__class__", "__dict__"}
+        return node.attr in {"__class__", "__dict__"} or (_is_set(node) and _is_of_others(place, node))
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         return ast.unparse(node.value).startswith(NAMESPACES)
     if isinstance(node, ast.Call) and called(node) in {"update", "setdefault", "pop"}:
@@ -181,6 +185,16 @@ def _by_hand(place: Place) -> bool:
         copied = isinstance(node.func, ast.Attribute) and is_copy(place, owner.removeprefix("vars(").partition(")")[0])
         return owner.startswith(NAMESPACES) and not copied and not (node.args and is_mark(place, node.args[0]))
     return False
+
+
+def _is_set(node: ast.Attribute) -> bool:
+    return not isinstance(node.ctx, ast.Load)
+
+
+def _is_of_others(place: Place, field: ast.Attribute) -> bool:
+    """Whether a field is of something that a package has which is neither ours nor SGLang's: torch, or Triton."""
+    package = origins(place.module).get(root(field), "").partition(".")[0]
+    return not package.startswith("tessera") and package not in {"", "sglang"}
 
 
 def test_every_class_that_extends_one_of_sglangs_is_listed() -> None:

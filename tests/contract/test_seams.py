@@ -182,6 +182,18 @@ def test_hash_sees_code_and_nothing_else() -> None:
     assert source.body_hash(plain) == source.body_hash(dressed) != source.body_hash(other)
 
 
+def test_of_functions_of_one_name_the_last_is_compared(tmp_path: Path) -> None:
+    """As Python has it; of a property the one that gets it, and of a class that is made anew the class."""
+    (tmp_path / "two.py").write_text(
+        "def f(a): ...\ndef f(b): ...\n"
+        "class C:\n    @property\n    def x(self): ...\n    @x.setter\n    def x(self, value): ...\n"
+        "C = make(C)\n"
+    )
+    found = [source.find(f"{tmp_path.name}.two.{name}", tmp_path.parent) for name in ("f", "C.x", "C")]
+    assert [source.parameters(one) for one in found] == [["b"], ["self"], []]
+    assert isinstance(found[2], ast.ClassDef)
+
+
 def test_the_generated_page_is_up_to_date() -> None:
     """`tessera_testing.page_tables` writes it."""
     assert (ROOT / "docs" / "reference" / "seams.md").read_text() == page()

@@ -25,7 +25,8 @@ def differences(version: str, installed: str, root: Path) -> Iterator[str]:
         if _entry(path, guard, None) != _entry(path, guard, root):
             yield diff(path, guard, (installed, None), (version, root))
     for seam in seams:
-        yield from lock.missing_callers(seam, root)
+        if _has_package(root, seam.target):
+            yield from lock.missing_callers(seam, root)
 
 
 def differing_seams(version: str, root: Path) -> tuple[int, int]:

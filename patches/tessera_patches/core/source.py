@@ -91,12 +91,23 @@ def lines(target: str, root: Path | None = None) -> list[str]:
 
 
 def _child(scope: _Scope | Variable, name: str, target: str) -> Definition | Variable:
-    for node in () if isinstance(scope, Variable) else scope.body:
-        if isinstance(node, Definition | Variable) and name in _names(node):
-            return node
+    nodes = [] if isinstance(scope, Variable) else scope.body
+    found = [node for node in nodes if isinstance(node, Definition | Variable) and name in _names(node)]
+    if found:
+        return found[0] if _is_property(found[0]) else _last_function(found)
     if name == "__init__" and isinstance(scope, ast.ClassDef) and _is_dataclass(scope):
         return _CONSTRUCTOR
     raise SourceMissing(f"{target} is not there (no {name})")
+
+
+def _last_function(found: list[Definition | Variable]) -> Definition | Variable:
+    """Of several functions the last, whose name it is in the end; else the first, such as a class that is made anew."""
+    return found[-1] if all(isinstance(node, Function) for node in found) else found[0]
+
+
+def _is_property(node: Definition | Variable) -> bool:
+    """Whether functions of the same name set or delete what this one gets."""
+    return isinstance(node, Function) and any(ast.unparse(one).endswith("property") for one in node.decorator_list)
 
 
 def _names(node: Definition | Variable) -> list[str]:

@@ -16,4 +16,13 @@ SEAMS = (
         relied=(f"{WORKER}.get_worker_info",),  # what is kept for an answer
         runs=Runs.REQUEST,
     ),
+    Seam(
+        target="sglang.srt.entrypoints.http_server.app",
+        hook=Hook.OBJECT,
+        phase=Phase.MAIN,
+        feature="rows",
+        handler="tessera_patches.fingerprints.verify:add_routes",
+        why="Adds /v1/toploc/verify; SGLang has no such route.",
+        remove_when="SGLang lets plugins register routes and error handlers.",
+    ),
 )

@@ -8,6 +8,7 @@ SERVER = "sglang.srt.entrypoints.http_server"
 PROTOCOL = "sglang.srt.entrypoints.openai.protocol"
 EXPORTER = "sglang.srt.observability.request_metrics_exporter"
 LOGGER = "sglang.srt.utils.request_logger.RequestLogger"
+SERVING = "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase"
 
 
 _RAISING = (
@@ -16,6 +17,35 @@ _RAISING = (
     f"{SERVER}.separate_reasoning_request",
 )
 """What raises for a client's mistakes alone, beside `generate_request`; `tessera_patches.http.invalid` names them."""
+
+
+_EMBEDDINGS = ("openai_v1_embeddings", "encode_request")
+_GUARDED = "rows, inject, tilespec"
+
+
+def _on_app(
+    handler: str, feature: str, why: str, *routes: str, relied: tuple[str, ...] = (), remove_when: str = ""
+) -> Seam:
+    """What a function adds to SGLang's application.
+
+    Args:
+        handler: the function.
+        feature: the feature that needs it.
+        why: what it adds.
+        routes: SGLang's functions that it calls or stands in for; a body has the decorators, with paths and methods.
+        relied: dotted paths of what else it relies on.
+        remove_when: what would make it unnecessary.
+    """
+    return Seam(
+        target=f"{SERVER}.app",
+        hook=Hook.OBJECT,
+        phase=Phase.MAIN,
+        feature=feature,
+        handler=f"tessera_patches.http.{handler}",
+        why=why,
+        remove_when=remove_when or "SGLang lets plugins register routes and error handlers.",
+        relied=(*(f"{SERVER}.{route}" for route in routes), *relied),
+    )
 
 
 def _seam(target: str, handler: str, why: str, *callers: str, writes: tuple[str, ...] = (), differs: str = "") -> Seam:
@@ -39,7 +69,7 @@ SEAMS = (
         target=f"{ANTHROPIC}._error_response",
         hook=Hook.AROUND,
         phase=Phase.MAIN,
-        feature="rows, inject, tilespec",
+        feature=_GUARDED,
         handler="tessera_patches.http.invalid:of_anthropic",
         guard=Guard.PARAMETERS,
         why="A wrong value on /v1/messages is a 400 that names it, not a 500.",
@@ -122,15 +152,114 @@ SEAMS = (
         callers=(f"{CHAT}._handle_non_streaming_request", f"{CHAT}._generate_chat_stream"),
         runs=Runs.REQUEST,
     ),
-    Seam(
-        target=f"{SERVER}.app",
-        hook=Hook.OBJECT,
-        phase=Phase.MAIN,
-        feature="",
-        handler="tessera_patches.http.http_server:extend",
-        why="Our routes come before SGLang's, with our limits on bodies and our answers to errors.",
-        remove_when="SGLang lets plugins register routes and error handlers.",
+    _on_app("http_server:extend", "", "Puts our routes before SGLang's, and answers our errors."),
+    _on_app(
+        "http_server:add_limits",
+        "rows, inject",
+        "Adds middleware: limits on bodies and answers, and no field twice in a body.",
+        remove_when="SGLang lets plugins register middleware.",
+    ),
+    _on_app(
+        "http_server:add_generate",
+        "",
+        "Stands in for /generate, with our request, and calls SGLang's route.",
+        "generate_request",
+        "serve_generate_request; >=0.5.22",
+        remove_when="SGLang passes unknown request fields to plugins.",
+    ),
+    _on_app(
+        "http_server:add_refusals",
+        "",
+        "Without rows: refuses /v1/embeddings, /encode and our own routes, naming the flag. SGLang's two routes are "
+        "not called; their bodies are locked, so that we see it if they come to serve models that generate.",
+        *_EMBEDDINGS,
+    ),
+    _on_app(
+        "info:add_route",
+        "",
+        "Stands in for /server_info and /get_server_info: SGLang's answer to the first, without secrets and with ours. "
+        "SGLang's second route is not called; its body is locked, for its answer must be that of the first.",
+        "server_info",
+        "get_server_info",
+        remove_when="SGLang leaves out secrets, and lets plugins add to this answer.",
+    ),
+    _on_app(
+        "invalid:install",
+        _GUARDED,
+        "Replaces the handler of RequestValidationError, calls SGLang's and gives its answer another message. Adds "
+        "handlers of what SGLang raises for a client's mistakes.",
+        "validation_exception_handler",
         relied=_RAISING,
+        remove_when="SGLang answers a client's mistakes with a 400 that names the field.",
+    ),
+    _on_app(
+        "stock_routes:add_routes",
+        _GUARDED,
+        "Stands in for the Vertex route: checks parameters, and calls what answers /generate. SGLang's route is not "
+        "called; its body is locked, for ours reads the same instances.",
+        "vertex_generate",
+        "generate_request; <0.5.22",
+        "serve_generate_request; >=0.5.22",
+        remove_when="SGLang checks the parameters of that route.",
+    ),
+    _on_app(
+        "stock_routes:_add_ollama",
+        _GUARDED,
+        "Stands in for Ollama's two routes: checks requests, and calls SGLang's.",
+        "ollama_chat",
+        "ollama_generate",
+        remove_when="SGLang answers mistakes on these routes with a 400.",
+    ),
+    _on_app(
+        "stock_routes:_add_scores",
+        _GUARDED,
+        "Refuses /classify. SGLang's route is not called; its body is locked, so that we see it if it comes to serve "
+        "models that generate.",
+        "classify_request",
+        remove_when="SGLang refuses that route for models that generate.",
+    ),
+    _on_app(
+        "stock_routes:_add",
+        _GUARDED,
+        "Stands in for the routes of detokenization, scores, ranks and classes: checks requests, and calls SGLang's.",
+        "openai_v1_detokenize",
+        "v1_score_request",
+        "v1_rerank_request",
+        "openai_v1_classify",
+        "validate_json_request",
+        remove_when="SGLang answers mistakes on these routes with a 400.",
+    ),
+    _on_app(
+        "weight_routes:add_routes",
+        _GUARDED,
+        "Stands in for five routes that change weights: refuses what would end the scheduler, and calls SGLang's.",
+        "update_weights_from_disk",
+        "update_weights_from_tensor",
+        "update_weights_from_distributed",
+        "init_weights_update_group",
+        "destroy_weights_update_group",
+        relied=("sglang.srt.utils.auth.auth_level",),
+        remove_when="SGLang checks these requests before its schedulers get them.",
+    ),
+    _on_app(
+        "openai:add_routes",
+        "",
+        "Stands in for chats, /invocations and text completions, with our requests. SGLang's routes are not called, "
+        "but what they call is; their bodies are locked, for ours do the same.",
+        "openai_v1_chat_completions",
+        "openai_v1_completions",
+        "sagemaker_chat_completions",
+        "validate_json_request",
+        relied=(f"{SERVING}.handle_request",),
+        remove_when="SGLang passes unknown request fields to plugins.",
+    ),
+    _on_app(
+        "embeddings:add_routes",
+        "rows",
+        "Stands in for /v1/embeddings and /encode. SGLang's routes are not called; their bodies are locked, so that we "
+        "see it if they come to serve models that generate.",
+        *_EMBEDDINGS,
+        remove_when="SGLang gives embeddings of models that generate.",
     ),
     Seam(
         target=f"{SERVER}.app",
@@ -199,7 +328,7 @@ SEAMS = (
         f"{LOGGER}.log_openai_received_request",
         "logged_openai",
         "The log shows our fields, and no secret.",
-        "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.handle_request",
+        f"{SERVING}.handle_request",
     ),
     _seam(
         f"{TOKENIZER}.dump_requests",

@@ -14,6 +14,7 @@ from tessera_patches.core.places import (
 )
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
+_LAYOUT = f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout"
 _STANDALONE = f"{SPECULATIVE}.standalone_worker_v2"
 RESERVED = "sglang.srt.mem_cache.allocation_sizing.get_alloc_reserve_per_decode"
 
@@ -126,6 +127,7 @@ SEAMS = (
         why="Gives the target's forward the chosen tokens of each request instead of all.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
+        relied=(_LAYOUT,),
         writes=(
             f"{SPECULATIVE}.spec_info.SpecInput.ragged_verify_layout",
             f"{VERIFY_INPUT}.positions",
@@ -146,7 +148,7 @@ SEAMS = (
         why="Accepts chains from the rows that were verified, or gives SGLang full drafts again, cut where they ended.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
         callers=(f"{SPECULATIVE}.eagle_worker_common.run_eagle_verify",),
-        relied=(f"{SPECULATIVE}.eagle_utils._verify_coins",),
+        relied=(f"{SPECULATIVE}.eagle_utils._verify_coins", "sglang.srt.utils.async_probe.sanitize_nan_logits"),
         writes=(f"{LOGITS_OUTPUT}.next_token_logits", f"{LOGITS_OUTPUT}.hidden_states"),
         runs=Runs.DECODE,
     ),
@@ -172,6 +174,9 @@ SEAMS = (
         relied=(
             "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func",
             "sglang.srt.mem_cache.allocation.alloc_for_spec_decode",
+            f"{SPECULATIVE}.eagle_utils.get_draft_recurrent_hidden_state_spec",
+            f"{SPECULATIVE}.eagle_utils.get_draft_recurrent_hidden_state_spec_from_config; >=0.5.23",
+            _LAYOUT,
         ),
         writes=(
             f"{RUNNER}.war_fastpath_read_done_event; <0.5.18",

@@ -6,12 +6,14 @@ from typing import Any
 
 from triton import knobs
 
+from tessera_patches.core.changes import replace_method
+
 logger = logging.getLogger(__name__)
 
 
 def warn() -> None:
     """Warn from now on. A listener that is already installed is still called."""
-    knobs.compilation.listener = listener(knobs.compilation.listener)
+    replace_method(knobs.compilation, "listener", listener(knobs.compilation.listener))
 
 
 def listener(before: Callable[..., None] | None) -> Callable[..., None]:

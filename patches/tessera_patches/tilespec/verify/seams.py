@@ -67,7 +67,10 @@ SEAMS = (
         handler="tessera_patches.tilespec.verify.graphs:RaggedGraphs",
         why="Graphs of verifications whose requests have different numbers of tokens.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
-        relied=(f"{SPECULATIVE}.ragged_verify.build_capture_verify_lens",),
+        relied=(
+            f"{SPECULATIVE}.ragged_verify.build_capture_verify_lens",
+            f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
+        ),
         writes=(
             f"{SPECULATIVE}.spec_info.SpecInput.ragged_verify_layout",
             f"{TARGET_GRAPHS}._captured_ragged_layouts",
