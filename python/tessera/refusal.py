@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from tessera.versions import within
 
 BEFORE_0_5_23 = "<0.5.23"
+"""For what was tried with 0.5.23, and serves. With 0.5.17 it was not tried (`UNTESTED`), or failed; nobody tried other
+versions. This says with which version something was tried, and nothing of SGLang's features."""
 UNTESTED = "not yet tested"
 NOT_SERVED = "not tested: SGLang alone did not serve with it where it was tried"
-"""What became of each of these: docs/measurements/refusals.md."""
+"""What became of the options with these reasons: docs/measurements/refusals.md."""
 
 
 class Refusal(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from importlib import metadata
 from types import SimpleNamespace
 
@@ -14,6 +15,9 @@ from tessera.flags import Flags
 from tessera_patches import support
 from tessera_patches.core import lock
 from tessera_patches.launch import server_args
+from tessera_testing import refused_versions
+from tessera_testing.imports import modules
+from tessera_testing.pages import PAGES
 
 OLD = "0.5.17"
 
@@ -42,6 +46,32 @@ def test_a_wheel_serves_no_feature_without_a_gpu(
 def test_what_may_be_lacking_has_an_option() -> None:
     """Else its refusal could not name it."""
     assert support.VERSIONS.keys() <= support.OPTIONS.keys()
+
+
+def test_each_refusal_of_some_versions_is_in_the_matrix() -> None:
+    """In the page on compatibility, as it stands in the source: with ``versions``, or a fourth value."""
+    written = {
+        ast.literal_eval(call.args[0])
+        for name, path in modules().items()
+        if name.startswith("tessera.")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "Refusal"
+        if len(call.args) > 3 or any(one.arg == "versions" for one in call.keywords)
+    }
+    shown = {one.option for one in refused_versions.of_some()}
+    assert shown == written
+    page = PAGES["docs/reference/compatibility.md"].read_text()
+    assert all(f"\n| `{option}` | " in page for option in {*shown, *support.OPTIONS.values()})
+
+
+def test_every_table_of_refusals_names_its_feature() -> None:
+    """The matrix and the report about a release have all of them, the last ones by what the versions say."""
+    assert {name for name, _ in refused_versions.tables()} == refused_versions.FEATURES.keys()
+    refused, allowed = refused_versions.to_try("0.5.17")
+    assert (allowed, len(refused)) == ([], len(refused_versions.of_some()) + len(support.VERSIONS))
+    assert refused_versions.to_try("0.5.99") == ([], refused_versions.to_try("0.5.23")[1])
+    assert "--enable-dp-attention (there: >=0.5.23)" in refused
+    assert "--kv-events-config with `--enable-injection` (refused: <0.5.23)" in refused
 
 
 def test_what_a_release_needs() -> None:

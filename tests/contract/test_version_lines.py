@@ -9,12 +9,8 @@ from pathlib import Path
 
 from tessera_patches.inventory import DECLARED
 from tessera_testing.imports import modules
+from tessera_testing.version_reach import FEATURE
 
-FEATURE = re.compile(
-    r"hasattr\([A-Z]\w+, |find_spec\('sglang|RESOLVES_LATER|OWN_WIDTHS|SELECTS_ROWS"
-    r"|^'\w+' in (signature\(|[A-Z]\w+\.__dataclass_fields__)"
-)
-"""Whether this SGLang has something: an attribute, a module, a parameter, a field, or what the adapter found out."""
 SPECIFIER = re.compile(r"[<>]=?0\.5\.\d|BEFORE_0_5_\d")
 HANDLERS = {seam.handler for seam in DECLARED if seam.versions}
 

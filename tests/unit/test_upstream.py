@@ -9,7 +9,9 @@ from tessera_testing import upstream
 from tessera_testing.news import News
 from tessera_testing.upstream import Step
 
-NEWS = News(">=3.11", "2.14.1", 80, 78, ["a.b.c", "a.d"], ["a.e no longer calls a.f"], ["new_option"], [], [])
+NEWS = News(
+    ">=3.11", "2.14.1", 80, 78, ["a.b.c", "a.d"], ["a.e no longer calls a.f"], ["new_option"], [], [], [], ["--b"]
+)
 FAILED = Step("suites", 1, 61.4, "noise\nFAILED tests/a.py::test_b - no\n1 failed, 2 passed in 3.0s\n")
 
 
@@ -26,6 +28,8 @@ def test_a_release_that_does_not_fit() -> None:
         "- 1 gone, or no longer reached: adapt a hook: a.e no longer calls a.f",
         "- 1 options to classify in launch/options.toml: new_option",
         "- 0 sampling parameters to bound in sampling.py",
+        "- 0 refused for its version, in refusals.py and support.py: try each, or leave it",
+        "- 1 allowed for its version, and refused with others: try each: --b",
         "3 of 80 seams differ in SGLang 9.9",
         "FAILED tests/a.py::test_b - no",
         "1 failed, 2 passed in 3.0s",

@@ -102,7 +102,7 @@ class Seam:
         moved: another dotted path of the target, and which versions have it there; "" where all have it in one place.
         moved_why: what SGLang does otherwise in these; "" where all have it in one place.
         differs: what our code does otherwise in some versions, and why; "" where it does the same in all, though a path
-            may be of some alone.
+            may be of some alone, or the adapter may read a value from another place.
 
     A path in ``callers``, ``relied`` or ``writes`` that some versions alone have, and ``moved``, end with a specifier
     of these: ``sglang.srt.a.b; <0.5.20``. `at` leaves out what a version does not have.

@@ -83,7 +83,8 @@ SEAMS = (
             f"{BATCH}.input_ids",
             f"{BATCH}.replace_embeds",
         ),
-        differs="What a forward computes of a request is set as a range, or as its end.",
+        differs="What a forward computes of a request is set as a range, or as its end; slots are released with other "
+        "arguments.",
         runs=Runs.START,
     ),
     Seam(
@@ -107,6 +108,7 @@ SEAMS = (
         callers=(f"{TOKENIZER}.generate_request",),
         # An abort ends what waits here; the same tokens are counted as are run.
         relied=(f"{TOKENIZER}.generate_request", f"{TOKENIZER}._tokenize_texts"),
+        differs="SGLang says whether a request was aborted, or the request's state does.",
         runs=Runs.REQUEST,
     ),
     Seam(

@@ -25,6 +25,8 @@ class News(NamedTuple):
         options: fields of ``ServerArgs`` in no list.
         fields: fields of ``GenerateReqInput`` in no list.
         parameters: fields of ``SamplingParams`` without bounds.
+        refused: what is refused for its version: no test has tried these with it.
+        allowed: what is not, and is with some other version.
     """
 
     python: str
@@ -36,6 +38,8 @@ class News(NamedTuple):
     options: list[str]
     fields: list[str]
     parameters: list[str]
+    refused: list[str]
+    allowed: list[str]
 
 
 def news() -> News:
@@ -50,13 +54,20 @@ def news() -> News:
     from tessera import request_fields, sampling
     from tessera_patches.inventory import SEAMS
     from tessera_patches.launch import default_deny
+    from tessera_testing.refused_versions import to_try
 
     changed, gone, fit = _shapes()
     options = getattr(ServerArgs, "__struct_fields__", None) or ServerArgs.__dataclass_fields__
     fields = {*GenerateReqInput.__dataclass_fields__} - {*request_fields.KNOWN, *request_fields.REFUSED}
     parameters = {*SamplingParams.__struct_fields__} - {*sampling.NAMES, *sampling.LATER, *COMPUTED}
+<<<<<<< HEAD
     unknown = default_deny.lists().unknown(options, default_deny.FEATURES)
     return News(*_needs(), len(SEAMS), fit, changed, gone, unknown, sorted(fields), sorted(parameters))
+=======
+    unknown = default_deny.lists().unknown(options)
+    tried = to_try(metadata.version("sglang"))
+    return News(*_needs(), len(SEAMS), fit, changed, gone, unknown, sorted(fields), sorted(parameters), *tried)
+>>>>>>> a2c8cbba (Versions: the matrix has every refusal of some versions alone, make upstream lists them, and the page of seams counts what differs: 19 of 164 entries, found in the source)
 
 
 def _needs() -> tuple[str, str]:

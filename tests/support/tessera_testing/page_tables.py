@@ -25,7 +25,7 @@ from tessera.tilespec import refusals as tilespec
 from tessera_patches import inventory, support
 from tessera_patches.core import lock
 from tessera_patches.launch import default_deny
-from tessera_testing import seams_page, trials_page
+from tessera_testing import refused_versions, seams_page, trials_page
 from tessera_testing.architectures import ARCHITECTURES
 from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT, table
 
@@ -113,7 +113,28 @@ def _versions() -> str:
         (f"`{option}`", *("refused" if feature in support.absent(one) else "yes" for one in versions))
         for feature, option in support.OPTIONS.items()
     ]
-    return table(("SGLang", *versions), *rows)
+    return f"{table(('SGLang', *versions), *rows)}\n{_VERSIONS}\n\n{_refused_versions(versions)}"
+
+
+_VERSIONS = """\
+These combinations are refused with some versions alone; others are [refused](refusals.md) with every version. "Not yet
+tested" is about the versions in whose column "refused" stands."""
+
+
+def _refused_versions(versions: list[str]) -> str:
+    """Every refusal that is of some versions alone."""
+    return table(
+        ("option", "with", *versions, "why"),
+        *(
+            (
+                f"`{one.option}`",
+                one.features,
+                *("refused" if one.refused(version) else "yes" for version in versions),
+                one.why,
+            )
+            for one in refused_versions.of_some()
+        ),
+    )
 
 
 def _explained(source: str) -> Iterator[tuple[str, str]]:

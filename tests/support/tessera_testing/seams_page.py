@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from tessera.cli.seams import feature
+from tessera_patches import support
+from tessera_patches.core import lock
 from tessera_patches.core.seam import Guard, Phase, Runs, Seam
-from tessera_patches.inventory import DECLARED
+from tessera_patches.inventory import DECLARED, at
+from tessera_testing.pages import table
+from tessera_testing.version_reach import READS, reached
+
+_BESIDES = dict.fromkeys(
+    ("tessera_patches.launch.flags:read_options", "tessera_patches.launch.flags:accept_keywords"),
+    "Our options are given to SGLang's when these are made, or while the constructor runs, which must have called us.",
+)
+"""What is done otherwise by handlers whose seams do not say so."""
 
 _INTRODUCTION = """\
 <!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
@@ -64,12 +74,81 @@ def page() -> str:
         f"| {_versions(seam)} |"
         for seam in DECLARED
     ]
-    return "\n".join([_INTRODUCTION, *rows]) + "\n"
+    return "\n".join([_INTRODUCTION, *rows]) + f"\n\n{_differences()}"
+
+
+def differs(seam: Seam) -> str:
+    """What our code does otherwise in some versions; "" where it does the same in all."""
+    return seam.differs or _BESIDES.get(seam.handler, "")
+
+
+def differing() -> list[Seam]:
+    """The entries of which that is so."""
+    return [seam for seam in DECLARED if differs(seam)]
+
+
+def renamed() -> list[Seam]:
+    """Those that do the same in all, with a target that has another name in some."""
+    return [seam for seam in DECLARED if seam.moved and not differs(seam)]
+
+
+def of_features() -> list[Seam]:
+    """Those of features alone that some supported version lacks."""
+    absent = [support.absent(version) for version in lock.supported_versions()]
+    return [seam for seam in DECLARED if any(set(seam.feature.split(", ")) <= one for one in absent)]
+
+
+def _differences() -> str:
+    """How many entries differ between the supported versions, by kind, and which."""
+    versions = lock.supported_versions()
+    kinds = differing(), renamed(), of_features()
+    others = [seam for seam in DECLARED if not any(seam in kind for kind in kinds)]
+    paths = [one for one in others if any(";" in path for path in (*one.callers, *one.relied, *one.writes))]
+    found = reached()
+    reading = {one.handler: found[one.handler] & READS for one in others if one.handler in found}
+    counts = (
+        ("do something else in some versions, or are of some alone: they had to", len(kinds[0])),
+        ("do the same in all, and their target has another name in some", len(kinds[1])),
+        ("are of a feature alone that some version lacks", len(kinds[2])),
+        ("do the same in all, at the same target", len(others)),
+    )
+    targets = [{seam.target for seam in at(version)} for version in versions]
+    apart = set[str]().union(*targets) - targets[0].intersection(*targets)
+    rows = [
+        *((seam, differs(seam)) for seam in kinds[0]),
+        *((seam, f"Another name: {seam.moved_why}") for seam in kinds[1]),
+        *((seam, f"Of a feature: {support.OPTIONS[seam.feature]}") for seam in kinds[2]),
+    ]
+    which = table(
+        ("target in `sglang`", "handler", "why it differs"),
+        *(
+            (f"`{_short(seam.target)}`", f"`{seam.handler.removeprefix('tessera_patches.')}`", why)
+            for seam, why in rows
+        ),
+    )
+    return f"""\
+## Between the versions
+
+{" and ".join(f"{len(at(version))} entries are for SGLang {version}" for version in versions)}; {len(apart)} targets are
+for some of these versions alone. Of all {len(DECLARED)} entries:
+
+{table(("entries", "that"), *((str(count), what) for what, count in counts))}
+Of the last, {len(paths)} name a caller, or what is relied on or set, of some versions alone. {len(reading)} of their
+handlers get a value by a function of the adapter that finds it in another place in some versions:
+{", ".join(f"`{name}`" for name in sorted(set[str]().union(*reading.values())))}. A test looks for such code, and
+compares it with this list.
+
+{which}"""
+
+
+def _short(target: str) -> str:
+    return target.removeprefix("sglang.")
 
 
 def _versions(seam: Seam) -> str:
+    why = differs(seam)
     moved = f", moved: {_last((seam.moved,), 9)}: {seam.moved_why}" if seam.moved else ""
-    return f"{seam.versions or 'all'}{f': {seam.differs}' if seam.differs else moved}"
+    return f"{seam.versions or 'all'}{f': {why}' if why else moved}"
 
 
 def _guards(seam: Seam) -> str:

@@ -126,6 +126,8 @@ def decisions(news: News) -> list[str]:
         "options to classify in launch/options.toml": news.options,
         "fields of requests to classify in request_fields.py": news.fields,
         "sampling parameters to bound in sampling.py": news.parameters,
+        "refused for its version, in refusals.py and support.py: try each, or leave it": news.refused,
+        "allowed for its version, and refused with others: try each": news.allowed,
     }
     return [f"- {len(names)} {kind}{': ' if names else ''}{', '.join(names)}" for kind, names in kinds.items()]
 

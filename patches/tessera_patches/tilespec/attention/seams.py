@@ -14,5 +14,6 @@ SEAMS = (
         callers=("sglang.srt.layers.attention.attention_registry.create_triton_backend",),
         relied=("sglang.srt.layers.attention.verify_mask.VerifyMask",),
         writes=(f"{TRITON}.qo_indptr", f"{TRITON}.mask_indptr"),
+        differs="What fills offsets in takes other arguments: there is a plan of the slots.",
     ),
 )

@@ -110,6 +110,7 @@ SEAMS = (
         remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
         callers=(_EXTEND,),
         relied=(f"{SPECULATIVE}.eagle_draft_extend_cuda_graph_runner.EAGLEDraftExtendCudaGraphRunner",),
+        differs="Graphs return logits of all rows, with padding, or of last accepted ones alone.",
     ),
     Seam(
         target=_EXTEND,

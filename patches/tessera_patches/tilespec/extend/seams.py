@@ -7,7 +7,9 @@ _LLAMA = "sglang.srt.models.llama"
 _REMOVE = "SGLang's draft-extends compute logits of last accepted rows alone."
 
 
-def _forward(target: str, why: str, callers: tuple[str, ...], relied: tuple[str, ...], *writes: str) -> Seam:
+def _forward(
+    target: str, why: str, callers: tuple[str, ...], relied: tuple[str, ...], *writes: str, differs: str = ""
+) -> Seam:
     return Seam(
         target=f"{target}.forward",
         hook=Hook.METHOD,
@@ -18,6 +20,7 @@ def _forward(target: str, why: str, callers: tuple[str, ...], relied: tuple[str,
         callers=callers,
         relied=relied,
         writes=writes,
+        differs=differs,
     )
 
 
@@ -31,6 +34,7 @@ SEAMS = (
         f"{FORWARD_BATCH}.next_token_logits_buffer",
         f"{LOGITS_OUTPUT}.next_token_logits",
         f"{LOGITS_OUTPUT}.hidden_states",
+        differs="Graphs select last accepted rows themselves, or we do.",
     ),
     _forward(
         f"{_LLAMA}.LlamaMLP",
@@ -53,5 +57,6 @@ SEAMS = (
         remove_when=_REMOVE,
         callers=("sglang.srt.layers.attention.attention_registry.create_triton_backend",),
         relied=(f"{WORKERS}.EagleDraftWorker.init_attention_backend",),
+        differs="What fills offsets in takes other arguments, and decoding needs other fields.",
     ),
 )
