@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from tessera_patches.engine.options import resolved
-from tessera_patches.tilespec.start.deciders import measured_decider
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify import accept, pack
 from tessera_patches.tilespec.workers import worker_class
@@ -14,12 +13,6 @@ from tessera_patches.tilespec.workers import worker_class
 def adaptive_worker(original: Callable[..., type], algorithm: Any, server_args: Any) -> type:
     """AROUND ``SpeculativeAlgorithm.create_worker``: SGLang's worker class, extended by TileSpec."""
     return worker_class(original(algorithm, server_args), trees=resolved(server_args).speculative_eagle_topk > 1)
-
-
-def profile(result: None, scheduler: Any) -> None:
-    """AFTER ``Scheduler.init_model_worker``, when graphs and KV pool exist, and nothing is served yet."""
-    worker = scheduler.draft_worker
-    worker.decide_by(measured_decider(worker))
 
 
 def prepare_verify(

@@ -60,14 +60,9 @@ def news() -> News:
     options = getattr(ServerArgs, "__struct_fields__", None) or ServerArgs.__dataclass_fields__
     fields = {*GenerateReqInput.__dataclass_fields__} - {*request_fields.KNOWN, *request_fields.REFUSED}
     parameters = {*SamplingParams.__struct_fields__} - {*sampling.NAMES, *sampling.LATER, *COMPUTED}
-<<<<<<< HEAD
     unknown = default_deny.lists().unknown(options, default_deny.FEATURES)
-    return News(*_needs(), len(SEAMS), fit, changed, gone, unknown, sorted(fields), sorted(parameters))
-=======
-    unknown = default_deny.lists().unknown(options)
     tried = to_try(metadata.version("sglang"))
     return News(*_needs(), len(SEAMS), fit, changed, gone, unknown, sorted(fields), sorted(parameters), *tried)
->>>>>>> a2c8cbba (Versions: the matrix has every refusal of some versions alone, make upstream lists them, and the page of seams counts what differs: 19 of 164 entries, found in the source)
 
 
 def _needs() -> tuple[str, str]:

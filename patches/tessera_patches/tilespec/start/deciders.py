@@ -1,4 +1,4 @@
-"""The decider of a worker: it knows what steps of this server cost."""
+"""The decider of a worker: it knows what steps of this server cost. Scheduler process."""
 
 import logging
 from typing import Any
@@ -20,6 +20,12 @@ from tessera_patches.tilespec.start.failures import exit_with_traceback
 from tessera_patches.tilespec.start.warm_up import on_forward_stream
 
 logger = logging.getLogger(__name__)
+
+
+def give_decider(result: None, scheduler: Any) -> None:
+    """AFTER ``Scheduler.init_model_worker``, when graphs and KV pool exist, and nothing is served yet."""
+    worker = scheduler.draft_worker
+    worker.decide_by(measured_decider(worker))
 
 
 def measured_decider(worker: Any) -> Decider | Follower:
