@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import pytest
+from packaging.version import Version
 from sglang.srt.server_args import ServerArgs
 
+from tessera_patches.core import lock
 from tessera_patches.engine.options import RESOLVES_LATER
 from tessera_patches.inventory import DECLARED, SEAMS
-from tessera_testing.engine_reads import Read, attributes, inherited, reads
+from tessera_testing.engine_reads import Read, attributes, given, inherited, reads
 
 # A view of the options has the model, and since 0.5.20 the options themselves do not.
 VIEWS = {"model.facts"} if RESOLVES_LATER else set()
 UNUSED = {seam.handler for seam in DECLARED} - {seam.handler for seam in SEAMS}
 """Handlers of other versions alone."""
 NOT_READ = VIEWS | {handler.removeprefix("tessera_patches.engine.").replace(":", ".") for handler in UNUSED}
-ASSEMBLED = {"sglang.srt.server_args.ServerArgs": {*getattr(ServerArgs, "__struct_fields__", ())}}
-"""Fields that a class is given where it is put together of others, since 0.5.20; its own source has none of them."""
-READS = [read for read in sorted({*reads(), *inherited()}) if read.function not in NOT_READ]
+ASSEMBLED = {
+    # Put together of others since 0.5.20.
+    "sglang.srt.server_args.ServerArgs": {*getattr(ServerArgs, "__struct_fields__", ())},
+    "sglang.srt.speculative.eagle_info.EagleDraftExtendInput": given(
+        "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner", "forward_batch.spec_info"
+    ),
+}
+"""Fields that objects of a class are given elsewhere; its own source has none of them."""
+SINCE = {"token_indices_to_pool": "0.5.19", "use_fp32_lm_head_output": "0.5.23"}
+"""The first SGLang that has what is read with a default. What is there is looked for, as all else."""
+LATER = {name for name, version in SINCE.items() if Version(version) > Version(lock.installed_version())}
+READS = [
+    read for read in sorted({*reads(), *inherited()}) if read.function not in NOT_READ and read.attribute not in LATER
+]
 
 
 @pytest.mark.parametrize(

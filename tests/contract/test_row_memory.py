@@ -23,7 +23,7 @@ def test_rows_are_counted_where_the_gpu_keeps_them(
     monkeypatch.setattr(config, "flags", Flags(rows_on_host=on_host))
     monkeypatch.setattr(cache, "add_token_bytes", lambda _, size: found.append(size))
     monkeypatch.setattr(memory, "hidden_size", lambda _: 256)
-    kvc: Any = SimpleNamespace(is_draft_worker=False, model_dtype=torch.bfloat16)
+    kvc: Any = SimpleNamespace(is_draft_worker=False, model_config=SimpleNamespace(dtype=torch.bfloat16))
     memory.count_rows(object(), kvc)
     assert found == counted
 

@@ -13,28 +13,38 @@ import pytest
 import torch
 
 from tessera_testing.engine_reads import attributes
-from tessera_testing.patch_source import PATCHES, is_sglangs, places
+from tessera_testing.patch_source import PATCHES, Place, called, is_mark, is_sglangs, places
 
 PACKAGE = PATCHES / "tessera_patches"
 REQUEST = {
     *("req_pool_idx", "kv_committed_len", "kv_allocated_len", "origin_input_ids", "full_untruncated_fill_ids"),
     *("output_ids", "output_ids_through_stop", "extra_key", "session"),
     *("is_retracted", "retraction_count", "inflight_middle_chunks"),
+    *("return_routed_experts", "return_indexer_topk", "return_sampling_mask", "multimodal_inputs"),
 }
-BATCH = {"req_pool_indices", "spec_info", "prefix_lens", "extend_lens", "waiting_queue", "out_cache_loc"}
+BATCH = {
+    *("req_pool_indices", "spec_info", "prefix_lens", "extend_lens", "waiting_queue", "out_cache_loc"),
+    "extend_seq_lens_tensor",
+}
 POOLS = {"req_to_token", "req_to_token_pool", "token_to_kv_pool", "token_to_kv_pool_allocator", "tree_cache"}
 RANKS = {"ps", "tp_rank", "dp_rank", "attn_tp_rank", "tp_group"}
 CONFIGURATION = {
     *("model_config", "server_args", "_overrides_log", "context_len", "max_req_input_len", "page_size"),
     *("get_spec", "speculative_accept_threshold_single", "speculative_accept_threshold_acc"),
-    "speculative_use_rejection_sampling",
+    *("speculative_use_rejection_sampling", "preferred_sampling_params"),
+    *("model_dtype", "is_draft_worker", "tp_worker"),
 }
 ATTENTION = {
     *("attn_backend", "draft_extend_attn_backend", "spec_v2_attn_backends", "decode_cuda_graph_runner"),
     *("war_fastpath_runner", "war_fastpath_read_done_event", "_translate_kv_loc", "_get_attention_backend"),
 }
+GRAPHS = {"buffers", "_make_graph_key"}
+LOGITS = {
+    *("logit_scale", "final_logit_softcapping", "rl_on_policy_target", "use_fp32_lm_head", "use_fp32_lm_head_output"),
+    *("do_tensor_parallel_all_gather", "do_tensor_parallel_all_gather_dp_attn"),
+}
 RELAY = {"_forward_buf_initialized", "need_topk", "need_hidden_states", "draft_probs_buf"}
-NAMES = REQUEST | BATCH | POOLS | RANKS | CONFIGURATION | ATTENTION | RELAY
+NAMES = REQUEST | BATCH | POOLS | RANKS | CONFIGURATION | ATTENTION | GRAPHS | LOGITS | RELAY
 
 CLASSES = (
     "managers.schedule_batch.ReqKvInfo",
@@ -68,6 +78,19 @@ MAKERS = {"SimpleNamespace", "TemporaryFields"}
 """Classes whose keywords name attributes."""
 READERS = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 """Functions that take the name of an attribute."""
+COMPUTED = {
+    "apply:handler": "of a module of ours",
+    "engine.options:Resolved": "whatever its view of options has",
+    "engine.options:later_parameters": "whether this SGLang has it is the question",
+    "http.info:embedding_options": "options of ours",
+    "http.openai:_check_cache_keys": "fields that clients know",
+    "http.openai:_fields": "fields of ours",
+    "launch.default_deny:refused": "options, as their class declares them",
+    "launch.server_args:_set": "variables, which some versions have",
+    "tilespec.extend.offsets:LastQueryTriton": "fields, as their class declares them",
+    "tilespec.start.facts:facts": "options, which `tests/contract/test_moe_runners.py` looks for",
+}
+"""Where the name of an attribute is computed, and what it is of."""
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
@@ -114,6 +137,34 @@ def test_classes_of_sglang_are_known_to_engine_alone() -> None:
         and is_sglangs(place, place.node)
     ]
     assert "\n".join(found) == ""
+
+
+def computes_name(place: Place) -> bool:
+    """Whether a name that is neither written out nor a mark of ours is looked up in an object that may be SGLang's."""
+    node = place.node
+    if not isinstance(node, ast.Call) or called(node) not in READERS:
+        return False
+    *owner, name = node.args[:2]
+    written = isinstance(name, ast.Constant) or is_mark(place, name)
+    return not written and all(is_sglangs(place, ast.Attribute(one, "")) for one in owner)
+
+
+def test_names_are_written_out() -> None:
+    """Nobody looks for one that is computed. Each exception is needed."""
+    found = {place.handler.removeprefix("tessera_patches.") for place in places() if computes_name(place)}
+    assert found ^ COMPUTED.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "computes"),
+    [
+        *(("getattr(req, name)", True), ("hasattr(self.a, name)", True), ("attrgetter(name)", True)),
+        *(("getattr(req, 'rid')", False), ("getattr(req, _NAME)", False), ("getattr(self, name)", False)),
+    ],
+)
+def test_a_computed_name_is_found(code: str, *, computes: bool) -> None:
+    """Whatever it is of, but for our own object; ``_NAME`` is the mark that `tessera_patches.rows.state` has."""
+    assert computes_name(Place("tessera_patches.rows.state", "", None, ast.parse(code, mode="eval").body)) == computes
 
 
 @pytest.mark.parametrize(("name", "tree"), [pytest.param(name, tree, id=name) for name, tree in sources()])

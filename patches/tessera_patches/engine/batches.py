@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+    from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 _NONE = ("lora_id", "grammar", "token_type_ids")
@@ -70,6 +71,12 @@ def all_greedy(batch: ScheduleBatch | ForwardBatch) -> bool:
 def speculative_input(batch: ScheduleBatch | ForwardBatch) -> Any:
     """An ``EagleDraftInput``, ``EagleVerifyInput`` or ``EagleDraftExtendInput``, by what is computed."""
     return batch.spec_info
+
+
+def draft_extend_lens(drafts: EagleDraftExtendInput) -> torch.Tensor | None:
+    """How many tokens of each request a draft-extend computes, ``[bs]``; None during a capture, which reads nothing."""
+    lens: torch.Tensor | None = getattr(drafts, "extend_seq_lens_tensor", None)
+    return lens
 
 
 def placeholder_fields(worker: EAGLEWorkerV2, bs: int, context: int) -> dict[str, Any]:

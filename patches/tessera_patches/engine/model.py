@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from sglang.srt.environ import envs
 
 from tessera_patches.core.changes import TemporaryFields
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from sglang.srt.layers.logits_processor import LogitsProcessor
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
+    from sglang.srt.managers.tp_worker import TpModelWorker
     from sglang.srt.mem_cache.kv_cache_configurator import KVCacheConfigurator
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.server_args import ServerArgs
@@ -44,6 +46,18 @@ def facts(args: ServerArgs) -> ModelFacts | None:
         mambaish_config(model) is not None,
         model.is_encoder_decoder,
     )
+
+
+def runner_of(scheduler: Scheduler) -> ModelRunner:
+    """What runs the model that is served; draft models have others."""
+    worker: TpModelWorker = scheduler.tp_worker
+    return worker.model_runner
+
+
+def is_draft(owner: ModelRunner | KVCacheConfigurator) -> bool:
+    """Whether its model drafts for another one."""
+    drafts: bool = owner.is_draft_worker
+    return drafts
 
 
 def configuration(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurator) -> ModelConfig:
@@ -90,13 +104,17 @@ def has_mrope(runner: ModelRunner) -> bool:
     return three
 
 
-def dtype(owner: ModelRunner | Scheduler | TokenizerManager) -> torch.dtype:
+def dtype(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurator) -> torch.dtype:
     """Of its model's states."""
     model: ModelConfig = configuration(owner)
     kind: torch.dtype = model.dtype
     return kind
 
 
-def has_float32_logits(processor: LogitsProcessor) -> bool:
-    """Whether options want its model's logits computed, or since 0.5.23 written, in float32."""
-    return bool(processor.use_fp32_lm_head or getattr(processor, "use_fp32_lm_head_output", False))
+def changes_logits(processor: LogitsProcessor) -> bool:
+    """Whether its model's logits are more than a product in 16 bits: in float32, gathered, or changed afterwards."""
+    in_float32 = processor.use_fp32_lm_head or getattr(processor, "use_fp32_lm_head_output", False)
+    gathers = processor.do_tensor_parallel_all_gather or processor.do_tensor_parallel_all_gather_dp_attn
+    changed = processor.logit_scale, processor.final_logit_softcapping, processor.rl_on_policy_target
+    sanitizes = envs.SGLANG_SANITIZE_NAN_LOGITS.get()  # with values that 16 bits may not have
+    return bool(in_float32 or gathers or any(one is not None for one in changed) or sanitizes)

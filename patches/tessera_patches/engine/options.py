@@ -42,7 +42,8 @@ class Resolved:
     """What options are resolved to, by the names that they have where they are written into."""
 
     def __init__(self, args: Any) -> None:
-        self._args, self._view = args, overrides.resolving_view(args)
+        self._args = args
+        self._view: ServerArgs = overrides.resolving_view(args)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._view, name)
@@ -50,8 +51,8 @@ class Resolved:
     @property
     def model_config(self) -> Any:
         """SGLang's ``ModelConfig``; None for a placeholder instead of a path."""
-        placeholder = str(self._view.model_path).lower() in ("none", "dummy")
-        return None if placeholder else overrides.model_config_of(self._args)
+        path: str = str(self._view.model_path)
+        return None if path.lower() in ("none", "dummy") else overrides.model_config_of(self._args)
 
     def get_attention_backends(self) -> tuple[str | None, str | None]:
         """Those of prefills and of decodes."""
@@ -95,6 +96,11 @@ def page_size(owner: TokenizerManager | EAGLEWorkerV2) -> int:
     args: ServerArgs = options(owner)
     size: int = args.page_size
     return size
+
+
+def sampling_defaults(owner: ServerArgs | TokenizerManager) -> Any:
+    """``--preferred-sampling-params``, which SGLang adds to those of each request; None without any."""
+    return owner.preferred_sampling_params
 
 
 def samples_drafts() -> bool:

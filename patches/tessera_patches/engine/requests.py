@@ -102,6 +102,14 @@ def set_cache_key(req: Req, key: str | None) -> None:
     req.extra_key = key
 
 
+def wants_only_rows(req: Req) -> bool:
+    """Whether it asks for nothing beside its answer and rows, nor for a place in a queue."""
+    reported = req.return_logprob or req.return_hidden_states or req.return_routed_experts or req.return_indexer_topk
+    embeds = req.input_embeds or req.multimodal_inputs or req.positional_embed_overrides
+    more = req.return_sampling_mask or req.session_id or req.priority
+    return not (reported or embeds or more or has_session(req))
+
+
 def answered_tokens(req: Req) -> int:
     """How many tokens the answer of a finished request has, through the stop."""
     return len(req.output_ids_through_stop)

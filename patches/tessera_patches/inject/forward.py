@@ -14,6 +14,7 @@ from tessera.capabilities.inject.pending import NAME
 from tessera.capabilities.inject.place import Piece, place, plan
 from tessera_patches.core.changes import replace_method
 from tessera_patches.engine.batches import extend_lens, prefix_lens
+from tessera_patches.engine.model import is_draft
 from tessera_patches.engine.requests import own_prompt_ids, prefilled_ids, prompt_ids
 from tessera_patches.rows import runtime, state
 
@@ -77,7 +78,7 @@ def prepare(original: Callable[..., None], batch: Any) -> None:
 def attach_plan(forward_batch: Any, cls: type, batch: Any, model_runner: Any, **kwargs: Any) -> None:
     """AFTER ``ForwardBatch.init_new``, on the forward stream: the target's prefill, and no other forward, injects."""
     found = getattr(batch, "tessera_plan", None)
-    if found is None or model_runner.is_draft_worker:
+    if found is None or is_draft(model_runner):
         return
     batch.tessera_plan = batch.replace_embeds = None  # the batch may live on as the running one
     if forward_batch.forward_mode not in (ForwardMode.EXTEND, ForwardMode.MIXED):

@@ -21,7 +21,7 @@ from tessera_patches import apply, support
 from tessera_patches.core import calls, lock
 from tessera_patches.core.changes import before_signal, set_environment
 from tessera_patches.engine.model import facts
-from tessera_patches.engine.options import later_parameters, override, resolved
+from tessera_patches.engine.options import later_parameters, override, resolved, sampling_defaults
 from tessera_patches.launch import default_deny, liveness
 
 _SKIP_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
@@ -166,7 +166,7 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
 def _refused_defaults(args: Any) -> list[str]:
     """SGLang adds these to a request's sampling parameters after our checks."""
     try:
-        sampling.check(args.preferred_sampling_params, 0, later=later_parameters())
+        sampling.check(sampling_defaults(args), 0, later=later_parameters())
     except BadRequest as error:
         return [f"--preferred-sampling-params: {error}"]
     return []

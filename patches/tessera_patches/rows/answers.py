@@ -13,6 +13,7 @@ from tessera.capability import Shape
 from tessera.http.openai import collector_of
 from tessera.room import lease
 from tessera_patches.engine.model import context_length, dtype, hidden_size
+from tessera_patches.engine.options import sampling_defaults
 from tessera_patches.engine.tokenizer import raise_if_aborted
 
 
@@ -58,7 +59,7 @@ async def _checked(budget: AnswerBudget, manager: Any, obj: Any) -> int:
     uses = [_uses(one.sampling_params) for one in each]
     if not any(uses):
         return 0
-    defaults = manager.preferred_sampling_params or {}
+    defaults = sampling_defaults(manager) or {}
     counts = [await _count(manager, one, own) for one, own in zip(each, uses, strict=True)]
     params = [{**defaults, **one.sampling_params} for one in each]
     return budget.check([PromptRequest(*own) for own in zip(uses, params, counts, strict=True)])

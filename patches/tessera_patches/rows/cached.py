@@ -13,25 +13,10 @@ import torch
 from tessera import config
 from tessera_patches.engine import host_cache
 from tessera_patches.engine.cache import cached_slots, free_row, request_pool, take_row, write_slots
-from tessera_patches.engine.requests import is_retracted, prompt_ids
+from tessera_patches.engine.requests import is_retracted, prompt_ids, wants_only_rows
 from tessera_patches.rows import results, runtime, state, weights
 
 logger = logging.getLogger(__name__)
-
-_MORE = (
-    "return_logprob",
-    "return_hidden_states",
-    "return_routed_experts",
-    "return_indexer_topk",
-    "return_sampling_mask",
-    "input_embeds",
-    "multimodal_inputs",
-    "positional_embed_overrides",
-    "session",
-    "session_id",
-    "priority",
-)
-"""What of a ``Req`` asks for more than rows, or for a place in a queue."""
 
 
 def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
@@ -65,12 +50,7 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
 def _only_reads(req: Any) -> bool:
     if req.sampling_params.max_new_tokens != 0:
         return False
-    return (
-        state.of(req).rows
-        and req.to_finish is None
-        and not is_retracted(req)
-        and not any(getattr(req, name) for name in _MORE)
-    )
+    return state.of(req).rows and req.to_finish is None and not is_retracted(req) and wants_only_rows(req)
 
 
 def _all_slots(scheduler: Any, req: Any) -> torch.Tensor | None:

@@ -29,7 +29,7 @@ from tessera.rows.store import RowStore
 from tessera_patches.apply import start_error
 from tessera_patches.engine.batches import synchronized
 from tessera_patches.engine.cache import prefix_cache, release, request_pool, slot_allocator
-from tessera_patches.engine.model import configuration, dtype, hidden_size, vocabulary
+from tessera_patches.engine.model import configuration, dtype, hidden_size, runner_of, vocabulary
 from tessera_patches.engine.ranks import forward_through_stages
 from tessera_patches.engine.requests import extend_to
 from tessera_patches.inject import forward as inject
@@ -56,7 +56,7 @@ def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[
 
 
 def _check_forward(scheduler: Any) -> None:
-    model = scheduler.tp_worker.model_runner.model
+    model = runner_of(scheduler).model
     tokens = vocabulary(scheduler)
     ids = [(1 + i) * tokens // (TOKENS + 1) for i in range(TOKENS)]
     notes = _by_ids(scheduler, model, ids)
@@ -114,7 +114,7 @@ def _why_ignored(scheduler: Any, model: Any, other: list[int], plan: Plan, rows:
 @torch.no_grad()
 def _forward(scheduler: Any, ids: list[int], plan: Plan | None) -> None:
     """One prefill without a CUDA graph, whose hooks would not run, and with nothing left in any cache."""
-    runner, cache = scheduler.tp_worker.model_runner, prefix_cache(scheduler)
+    runner, cache = runner_of(scheduler), prefix_cache(scheduler)
     request = Req("tessera-first-forward", "", array("q", ids), SamplingParams(max_new_tokens=1, temperature=0))
     request.init_next_round_input(cache)
     request.logprob_start_len = -1

@@ -9,12 +9,13 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from tessera.rows.drafts import without_rows
 from tessera_patches.engine import ranks
 from tessera_patches.engine.batches import is_padded, new_slots, pools_logits
+from tessera_patches.engine.model import is_draft
 from tessera_patches.rows import runtime
 
 
 def write_rows(original: Callable[..., Any], runner: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
     """AROUND ``ModelRunner.forward``, still on the forward stream: before any later replay can overwrite the states."""
-    if runner.is_draft_worker:
+    if is_draft(runner):
         return original(runner, forward_batch, *args, **kwargs)
     # The server's mode is full already, and graphs are captured with it; only STANDALONE asks for no states. On every
     # rank, for ranks must agree in `without_logits`.

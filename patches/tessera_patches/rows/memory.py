@@ -21,7 +21,7 @@ from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
 from tessera_patches.apply import start_error
 from tessera_patches.engine import cache, ranks
-from tessera_patches.engine.model import hidden_size
+from tessera_patches.engine.model import dtype, hidden_size, is_draft, runner_of
 from tessera_patches.engine.options import options
 from tessera_patches.rows import results, runtime
 
@@ -33,20 +33,20 @@ def count_rows(configurator: Any, kvc: Any) -> Any:
 
     Counted on every rank, though one holds the store: all must agree on the pool's size.
     """
-    if not kvc.is_draft_worker and not config.flags.rows_on_host:
-        cache.add_token_bytes(configurator, row_bytes(hidden_size(kvc), kvc.model_dtype))
+    if not is_draft(kvc) and not config.flags.rows_on_host:
+        cache.add_token_bytes(configurator, row_bytes(hidden_size(kvc), dtype(kvc)))
     return configurator
 
 
 def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     """AFTER ``ModelRunner.alloc_memory_pool``."""
-    if runner.is_draft_worker or not ranks.keeps_rows(runner):
+    if is_draft(runner) or not ranks.keeps_rows(runner):
         return
     shape, on_host = (cache.slot_count(runner), hidden_size(runner)), config.flags.rows_on_host
     if on_host:
-        refuse_beyond_memory(shape[0], row_bytes(shape[1], runner.dtype), "--max-total-tokens")
+        refuse_beyond_memory(shape[0], row_bytes(shape[1], dtype(runner)), "--max-total-tokens")
     with runner.memory_saver_adapter.region(GPU_MEMORY_TYPE_KV_CACHE):  # given back and restored with the KV cache
-        store = RowStore(*shape, runner.dtype, runner.device, on_host=on_host)
+        store = RowStore(*shape, dtype(runner), runner.device, on_host=on_host)
     topk, counted = config.flags.toploc_verification_topk, bool(options(runner).enable_metrics)
     reader = RowReader(store.rows, cache.slot_map(runner), topk, timed=counted)
     runtime.rows = store
@@ -86,7 +86,7 @@ def refuse_beyond_memory(rows: int, size: int, options: str) -> None:
 def introduce(scheduler: Any) -> None:
     """Tell the main process how large everything is, before the first request."""
     if runtime.outbox is not None:
-        runtime.outbox.introduce(counted=bool(options(scheduler.tp_worker.model_runner).enable_metrics))
+        runtime.outbox.introduce(counted=bool(options(runner_of(scheduler)).enable_metrics))
 
 
 def _results() -> str:

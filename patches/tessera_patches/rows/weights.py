@@ -9,6 +9,7 @@ from sglang.srt.constants import GPU_MEMORY_ALL_TYPES, GPU_MEMORY_TYPE_KV_CACHE
 
 from tessera_patches.engine import requests
 from tessera_patches.engine.batches import waiting
+from tessera_patches.engine.model import is_draft
 from tessera_patches.engine.ranks import has_stages, on_any
 from tessera_patches.engine.requests import cache_key, set_cache_key
 from tessera_patches.rows import runtime, state
@@ -29,7 +30,7 @@ def changed(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs:
     And after ``begin_weight_update`` and ``end_weight_update``, which say nothing: another machine may write between.
     """
     runner = updater.get_model_runner()
-    if runner.is_draft_worker:
+    if is_draft(runner):
         return
     success, message = (True, "") if result is None else result
     touched = success or not message.startswith(_NOTHING_LOADED)

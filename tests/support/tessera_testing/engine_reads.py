@@ -19,7 +19,7 @@ from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 from tessera_patches.core.source import Function
-from tessera_testing.patch_source import PATCHES, modules, root
+from tessera_testing.patch_source import PATCHES, called, modules, root
 
 ENGINE = PATCHES / "tessera_patches/engine"
 
@@ -28,7 +28,7 @@ class Read(NamedTuple):
     """An access of an attribute.
 
     Attributes:
-        function: the adapter's function, with its module.
+        function: the adapter's function or class, with its module.
         owner: the dotted path of SGLang's class that the object has; "" if the source does not say.
         attribute: its name.
     """
@@ -39,14 +39,14 @@ class Read(NamedTuple):
 
 
 def reads(folder: Path = ENGINE) -> Iterator[Read]:
-    """Every access in the functions of the adapter."""
+    """Every access in the functions and classes of the adapter."""
     for path in sorted(folder.glob("[!_]*.py")):
         module = import_module(f"tessera_patches.engine.{path.stem}")
         imported = _imported(ast.parse(path.read_text(encoding="utf-8")))
-        for function in _functions(module):
-            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        for own in _definitions(module):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(own)))
             for owner, attribute in _accesses(tree, imported):
-                yield Read(f"{path.stem}.{function.__name__}", owner, attribute)
+                yield Read(f"{path.stem}.{own.__name__}", owner, attribute)
 
 
 def inherited() -> Iterator[Read]:
@@ -58,6 +58,12 @@ def inherited() -> Iterator[Read]:
             own, bases = _with_bases(node, classes, imported)
             names = _attributes_of("self", node) - own | _attributes_of("super()", node) - {"__init__"}
             yield from (Read(f"{module}.{name}", path, attribute) for path in bases for attribute in names)
+
+
+def given(module: str, owner: str) -> set[str]:
+    """The fields that one of SGLang's modules sets of an object that it calls so."""
+    found = (one for one in ast.walk(_module(module)) if isinstance(one, ast.Attribute))
+    return {one.attr for one in found if isinstance(one.ctx, ast.Store) and ast.unparse(one.value) == owner}
 
 
 def _attributes_of(name: str, node: ast.AST) -> set[str]:
@@ -82,8 +88,9 @@ def _with_bases(
     return own, [path for path in paths if path.startswith("sglang.")]
 
 
-def _functions(module: ModuleType) -> list[FunctionType]:
-    return [one for one in vars(module).values() if inspect.isfunction(one) and one.__module__ == module.__name__]
+def _definitions(module: ModuleType) -> list[FunctionType | type]:
+    found = [one for one in vars(module).values() if inspect.isfunction(one) or inspect.isclass(one)]
+    return [one for one in found if one.__module__ == module.__name__]
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
@@ -98,7 +105,7 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 
 def _accesses(tree: ast.AST, imported: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Class and name of each attribute; modules, and objects that are not SGLang's, are left out."""
+    """Class and name of each attribute; modules, and objects that are not SGLang's, are left out: ``self`` as well."""
     types = {
         node.arg if isinstance(node, ast.arg) else ast.unparse(node.target): node.annotation
         for node in ast.walk(tree)
@@ -107,13 +114,14 @@ def _accesses(tree: ast.AST, imported: dict[str, str]) -> Iterator[tuple[str, st
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             owner, name = node.value, node.attr
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
-            owner, name = node.args[0], str(ast.literal_eval(node.args[1]))
+        elif isinstance(node, ast.Call) and called(node) == "getattr" and isinstance(node.args[1], ast.Constant):
+            owner, name = node.args[0], str(node.args[1].value)
         else:
             continue
-        if isinstance(owner, ast.Name) and owner.id in types:
-            yield from ((path, name) for path in _classes(types[owner.id], imported))
-        elif root(owner) not in {*imported, *dir(builtins)}:
+        text = ast.unparse(owner)
+        if text in types:
+            yield from ((path, name) for path in _classes(types[text], imported))
+        elif text != "self" and root(owner) not in {*imported, *dir(builtins)}:
             yield "", name
 
 

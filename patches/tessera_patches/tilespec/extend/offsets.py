@@ -19,7 +19,7 @@ from tessera_patches.engine.attention import (
     spreads_context,
     translates_slots,
 )
-from tessera_patches.engine.batches import speculative_input
+from tessera_patches.engine.batches import draft_extend_lens, speculative_input
 from tessera_patches.tilespec.extend.last_rows import attends_in_one_layer
 
 
@@ -31,8 +31,8 @@ class FusedExtendTriton(TritonAttnBackend):
 
     def _update_draft_extend_buffers(self, *args: Any) -> Any:
         bs, seq_lens, req_pool_indices, spec_info, _ = extend_batch(*args)
-        extend_lens = getattr(spec_info, "extend_seq_lens_tensor", None)
-        if extend_lens is None:  # during a capture nothing is read
+        extend_lens = draft_extend_lens(spec_info)
+        if extend_lens is None:
             extend_lens = torch.zeros_like(seq_lens)
         width = self.num_draft_tokens
         accept_lens = spec_info.num_accept_tokens[:bs] if self.counts_accepted else None

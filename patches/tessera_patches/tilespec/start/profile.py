@@ -29,6 +29,7 @@ from tessera_patches.engine.cache import request_limit, slot_map
 from tessera_patches.engine.model import vocabulary
 from tessera_patches.engine.options import options
 from tessera_patches.engine.ranks import broadcast_object, tp_rank
+from tessera_patches.engine.workers import graph_key, input_buffers
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 from tessera_patches.tilespec.start import facts as tilespec_facts
 from tessera_patches.tilespec.start.warm_up import (
@@ -240,12 +241,9 @@ def _time_graphs(runner: Any, tokens: int, sizes: list[int] | None = None) -> Cu
 
 def _fill(runner: Any, tokens: int) -> None:
     """Fill a runner's buffers with random tokens and states: equal ones would all use the same experts."""
-    buffers = runner.buffers
-    for name in ("input_ids", "topk_index"):
-        ids = getattr(buffers, name, None)
-        if ids is not None:
-            ids.random_(tokens)
-    states = getattr(buffers, "hidden_states", None)
+    ids, states = input_buffers(runner)
+    for buffer in ids:
+        buffer.random_(tokens)
     if states is not None:
         states.normal_()
 
@@ -254,12 +252,12 @@ def _raise_clock(runner: Any) -> None:
     """Replay a graph until the clock of an idle GPU has risen."""
     end = time.perf_counter() + _CLOCK_SECONDS
     while broadcast_object(time.perf_counter() < end):
-        runner.backend.replay(runner._make_graph_key(runner.max_bs), None)
+        runner.backend.replay(graph_key(runner, runner.max_bs), None)
         torch.cuda.synchronize()
 
 
 def _replayed(runner: Any, size: int) -> float:
-    key = runner._make_graph_key(size)
+    key = graph_key(runner, size)
     events = [torch.cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
     with runner.backend.replay_session():
         for _ in range(_WARM_UPS):

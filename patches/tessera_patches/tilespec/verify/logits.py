@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from sglang.srt.environ import envs
 from sglang.srt.layers.logits_processor import should_apply_lm_head_quant_method
 
 from tessera_patches.core.changes import replace_method
-from tessera_patches.engine.model import has_float32_logits
+from tessera_patches.engine.model import changes_logits
 
 
 def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
@@ -27,7 +26,7 @@ def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
         wanted: returns for a ``ForwardMode`` whether only our kernels read its logits.
     """
     processor = getattr(model, "logits_processor", None)
-    if processor is None or _postprocesses(processor):
+    if processor is None or changes_logits(processor):
         return
     original = processor._get_logits
 
@@ -48,13 +47,6 @@ def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
 def is_draft_mode(mode: Any) -> bool:
     """Whether a draft model drafts, or reads verified tokens, in this mode; prompts are read in another one."""
     return bool(mode.is_decode() or mode.is_draft_extend_v2())
-
-
-def _postprocesses(processor: Any) -> bool:
-    changed = processor.logit_scale, processor.final_logit_softcapping, processor.rl_on_policy_target
-    gathers = processor.do_tensor_parallel_all_gather or processor.do_tensor_parallel_all_gather_dp_attn
-    sanitizes = envs.SGLANG_SANITIZE_NAN_LOGITS.get()  # with values that 16 bits may not have
-    return any(one is not None for one in changed) or gathers or has_float32_logits(processor) or sanitizes
 
 
 def _plain(lm_head: Any, hidden_states: torch.Tensor, vocab_size: int) -> bool:
