@@ -16,7 +16,8 @@ from tessera_patches.core.changes import replace_method
 from tessera_patches.engine.batches import extend_lens, prefix_lens
 from tessera_patches.engine.model import is_draft
 from tessera_patches.engine.requests import own_prompt_ids, prefilled_ids, prompt_ids
-from tessera_patches.rows import runtime, state
+from tessera_patches.inject import runtime
+from tessera_patches.rows import state
 
 
 class Injected(NamedTuple):

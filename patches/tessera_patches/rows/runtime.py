@@ -3,7 +3,6 @@
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tessera.capabilities.inject.place import Plan
 from tessera.delivery.outbox import Outbox
 from tessera.rows.due import DueReads
 from tessera.rows.generations import Generations
@@ -27,9 +26,3 @@ due: DueReads[Any] | None = None
 """Of SGLang's ``Req``, those that run and of which something is read meanwhile."""
 target_logits: frozenset[int] = frozenset()
 """Identities of the target model's logits processors; draft models have their own."""
-embedding: Any = None
-"""The target model's embedding layer, by `tessera_patches.rows.first_forward`."""
-placed_at_embedding = False
-"""Vectors take their places in what this layer returns, not in ``input_embeds``."""
-next_plan: Plan | None = None
-"""What the layer's next call injects."""
