@@ -182,7 +182,7 @@ TRIALS = [
     Trial("--enable-multi-layer-eagle", ("--enable-multi-layer-eagle", *EAGLE), ALL),
     Trial("--is-embedding", None, ALL),
     Trial("--enable-unified-memory", None, BOTH, "Qwen3.5"),
-    Trial("--enable-unified-memory", None, ("tilespec",), "Gemma 3"),
+    Trial("--enable-unified-memory windows", ("--enable-unified-memory",), ("tilespec",), "Gemma 3"),
     Trial("--radix-cache-backend", ("--radix-cache-backend", "flexkv"), BOTH),
     Trial("--prefill-only-disable-kv-cache"),
     *(
@@ -239,8 +239,13 @@ TRIALS = [
     Trial("--enable-pd-role-switch", ("--enable-pd-role-switch", "--disaggregation-mode", "prefill", *PREFILL), BOTH),
     Trial(
         "--enable-return-aux-hidden-states",
+        ("--enable-return-aux-hidden-states", "--speculative-algorithm", "EAGLE3"),
+        BOTH,
+    ),
+    Trial(
+        "--enable-return-aux-hidden-states drafts",
         ("--enable-return-aux-hidden-states", *drafting("EAGLE3", chain(3))),
-        ALL,
+        ("tilespec",),
     ),
     *_beside_state(),
     Trial(

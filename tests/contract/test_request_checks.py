@@ -45,7 +45,7 @@ def names(*seams: Seam) -> set[str]:
 
 def test_what_raises_for_a_clients_mistake_is_there() -> None:
     """An answer's status depends on the names of these functions: SGLang's are in the lock, FastAPI's exists."""
-    using = [seam for seam in SEAMS if seam.handler == "tessera_patches.http.http_server:extend"]
+    using = [seam for seam in SEAMS if seam.handler == "tessera_patches.http.invalid:install"]
     assert {invalid._TEMPLATE, *invalid._PARSERS} <= names(*using)
     assert invalid._ENGINE in names(*SEAMS)
     assert callable(getattr(fastapi, invalid._READER))

@@ -112,7 +112,10 @@ def dtype(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurato
 
 
 def changes_logits(processor: LogitsProcessor) -> bool:
-    """Whether its model's logits are more than a product in 16 bits: in float32, gathered, or changed afterwards."""
+    """Whether its model's logits are more than a product in 16 bits: gathered, changed afterwards, or in float32.
+
+    Since 0.5.23 an option may have them written in float32.
+    """
     in_float32 = processor.use_fp32_lm_head or getattr(processor, "use_fp32_lm_head_output", False)
     gathers = processor.do_tensor_parallel_all_gather or processor.do_tensor_parallel_all_gather_dp_attn
     changed = processor.logit_scale, processor.final_logit_softcapping, processor.rl_on_policy_target

@@ -18,6 +18,7 @@ ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
 stage at which their number could be chosen."""
 _RANKS = "ranks have batches of their own"
+_WITHOUT_DRAFTS = "SGLang captures them without a draft model alone"
 _GENERATES_NOTHING = "such a server generates nothing"
 
 
@@ -59,7 +60,7 @@ REFUSALS = (
     Refusal("--enable-attn-tp-input-scattered", NOT_SERVED),
     Refusal("--is-embedding", _GENERATES_NOTHING),
     Refusal("--encoder-only", _GENERATES_NOTHING),
-    Refusal("--enable-return-aux-hidden-states", UNTESTED, set_later("enable_return_aux_hidden_states")),
+    Refusal("--enable-return-aux-hidden-states", _WITHOUT_DRAFTS, set_later("enable_return_aux_hidden_states")),
     Refusal("--enable-lora", "SGLang has no ragged graphs with adapters"),
     Refusal("--disable-cuda-graph-padding", "a ragged batch is padded to the size of its graph"),
     Refusal("--debug-cuda-graph", "costs are measured on whole graphs"),

@@ -136,7 +136,9 @@ def _outcome(tried: Mapping[str, Mapping[str, str]], option: str, feature: str) 
         return f"see `{whose}`"
     base = option.removesuffix(" above 1")
     names = [name for name in tried if name in {option, base} or re.fullmatch(rf"{base} [a-zA-Z]\w+", name)]
-    for name in sorted(names, key=lambda name: (feature not in tried[name], name != option)):
+    for name in sorted(
+        names, key=lambda name: (feature not in tried[name], tried[name].get("stock") == "serves", name != option)
+    ):
         drafting = tried[name].get("stock with drafts") if feature == "tilespec" else None
         stock = drafting or tried[name].get("stock")
         if said := tried[name].get(feature) or (stock and f"SGLang alone {stock}"):

@@ -24,7 +24,7 @@ SINCE = re.compile(r"[Ss]ince 0\.5\.\d|[Uu]p to 0\.5\.\d")
 """In the docstring of a function of the adapter that reads what some versions have."""
 ADAPTER = "tessera_patches.engine."
 READS = frozenset(
-    ("resolved", "row_of", "committed", "is_first", "replica", "pools_logits", "has_float32_logits", "generate_handler")
+    ("resolved", "row_of", "committed", "is_first", "replica", "pools_logits", "changes_logits", "generate_handler")
 )
 """Functions of the adapter that find the same value in another place: a handler that has these alone does the same."""
 
