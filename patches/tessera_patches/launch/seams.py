@@ -5,6 +5,9 @@ from functools import partial
 from tessera_patches.core.places import ARG_GROUPS, ENVIRONMENT, SERVER_ARGS, TOKENIZER, WORKERS
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
+_GIVEN = (
+    "Our options are given to SGLang's when these are made, or while the constructor runs, which must have called us."
+)
 _resolution = partial(
     Seam,
     hook=Hook.AROUND,
@@ -37,6 +40,7 @@ SEAMS = (
         why="Reads our options, before SGLang checks its own.",
         remove_when="SGLang lets plugins add options.",
         callers=("sglang.srt.server_args.prepare_server_args",),
+        differs=_GIVEN,
     ),
     Seam(
         target="sglang.srt.entrypoints.engine.Engine.server_args_class",
@@ -48,6 +52,7 @@ SEAMS = (
         why="Takes our options as keywords of the engine.",
         remove_when="SGLang lets plugins add options.",
         callers=("sglang.srt.entrypoints.engine.Engine.__init__",),
+        differs=_GIVEN,
     ),
     _resolution(
         target=f"{SERVER_ARGS}.__post_init__",

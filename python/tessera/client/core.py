@@ -194,7 +194,7 @@ class Core(ABC):
 
     @abstractmethod
     async def _pause(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for so many seconds."""
 
     @abstractmethod
     def _concurrently(self, job: Callable[[Job], Awaitable[T]], over: Iterable[Job]) -> AsyncGenerator[T]:

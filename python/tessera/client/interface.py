@@ -114,7 +114,7 @@ class Inference(Protocol):
         """Let connections or the model go; also done by ``with``."""
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the client itself."""
         ...
 
     def __exit__(self, *exception: object) -> None:

@@ -41,7 +41,7 @@ class LocalModel:
 
     @property
     def hidden_size(self) -> int:
-        """H."""
+        """The model's hidden size, H."""
         return int(self.weights.config.hidden_size)
 
     def tokens(self, prompt: Prompt, name: str) -> list[int]:

@@ -53,7 +53,7 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """The id of the process."""
 
     def poll(self) -> int | None:
         """Exit status, None while it runs."""

@@ -10,12 +10,6 @@ from tessera_patches.inventory import DECLARED, at
 from tessera_testing.pages import table
 from tessera_testing.version_reach import READS, reached
 
-_BESIDES = dict.fromkeys(
-    ("tessera_patches.launch.flags:read_options", "tessera_patches.launch.flags:accept_keywords"),
-    "Our options are given to SGLang's when these are made, or while the constructor runs, which must have called us.",
-)
-"""What is done otherwise by handlers whose seams do not say so."""
-
 _INTRODUCTION = """\
 <!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
 # Seams
@@ -77,19 +71,14 @@ def page() -> str:
     return "\n".join([_INTRODUCTION, *rows]) + f"\n\n{_differences()}"
 
 
-def differs(seam: Seam) -> str:
-    """What our code does otherwise in some versions; "" where it does the same in all."""
-    return seam.differs or _BESIDES.get(seam.handler, "")
-
-
 def differing() -> list[Seam]:
     """The entries of which that is so."""
-    return [seam for seam in DECLARED if differs(seam)]
+    return [seam for seam in DECLARED if seam.differs]
 
 
 def renamed() -> list[Seam]:
     """Those that do the same in all, with a target that has another name in some."""
-    return [seam for seam in DECLARED if seam.moved and not differs(seam)]
+    return [seam for seam in DECLARED if seam.moved and not seam.differs]
 
 
 def of_features() -> list[Seam]:
@@ -115,7 +104,7 @@ def _differences() -> str:
     targets = [{seam.target for seam in at(version)} for version in versions]
     apart = set[str]().union(*targets) - targets[0].intersection(*targets)
     rows = [
-        *((seam, differs(seam)) for seam in kinds[0]),
+        *((seam, seam.differs) for seam in kinds[0]),
         *((seam, f"Another name: {seam.moved_why}") for seam in kinds[1]),
         *((seam, f"Of a feature: {support.OPTIONS[seam.feature]}") for seam in kinds[2]),
     ]
@@ -146,7 +135,7 @@ def _short(target: str) -> str:
 
 
 def _versions(seam: Seam) -> str:
-    why = differs(seam)
+    why = seam.differs
     moved = f", moved: {_last((seam.moved,), 9)}: {seam.moved_why}" if seam.moved else ""
     return f"{seam.versions or 'all'}{f': {why}' if why else moved}"
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import IO, NamedTuple, Self
+from typing import IO, NamedTuple, Self, cast
 
 from tessera.launching.command import environment
 from tessera_testing.prepared.command import Command
@@ -23,6 +23,7 @@ from tessera_testing.waiting import wait_until
 
 PROGRAM = ("-m", "tessera_testing.prepared")
 _MOST_BYTES = 1 << 17
+_END_SECONDS = 60.0
 
 
 class Forked:
@@ -38,20 +39,20 @@ class Forked:
 
     def poll(self) -> int | None:
         """Its exit status, None while it runs."""
-        return self._look(os.WNOHANG)
-
-    def wait(self) -> int:
-        """Wait until it has ended."""
-        while (status := self._look(0)) is None:
-            pass
-        return status
-
-    def _look(self, how: int) -> int | None:
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, how)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
+
+    def wait(self) -> int:
+        """Wait until it has ended.
+
+        Raises:
+            TimeoutError: it has not after `_END_SECONDS`.
+        """
+        wait_until(lambda: self.poll() is not None, _END_SECONDS)
+        return cast("int", self.returncode)
 
 
 class Interpreter:
