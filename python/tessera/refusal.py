@@ -44,6 +44,11 @@ class Refusal(NamedTuple):
         return f"{self.why} (SGLang {self.versions}; {self.versions[1:]} has it)" if self.versions else self.why
 
 
+UNCHECKED = (
+    Refusal("--smg-grpc-mode", "requests come in where our checks are not"),
+    Refusal("--grpc-port", "requests come in where our checks are not"),
+)
+"""Of every feature, by what SGLang makes of its options: ``--grpc-mode`` and ``SGLANG_GRPC_PORT`` come to these too."""
 UNTESTED_BESIDE_STATE = (
     Refusal("--enable-hierarchical-cache", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--speculative-algorithm", UNTESTED, versions=BEFORE_0_5_23),

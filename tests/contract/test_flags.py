@@ -155,6 +155,7 @@ def test_our_options_are_keywords(launch: Launch) -> None:
                 ["--is-embedding"],
             )
         ),
+        ([HIDDEN, "--grpc-mode"], f"tessera: refusing to start: --smg-grpc-mode cannot be combined with {HIDDEN}: "),
         (["--rows-on-host"], "tessera: refusing to start: --rows-on-host needs --enable-return-hidden-states or"),
         ([GREEDILY], f"tessera: refusing to start: {GREEDILY} says how {TILE} drafts: add it"),
         *where_supported(
@@ -162,6 +163,10 @@ def test_our_options_are_keywords(launch: Launch) -> None:
             (
                 [*drafting("EAGLE", chain(3)), TILE, GREEDILY, "--speculative-use-rejection-sampling"],
                 f"tessera: refusing to start: {GREEDILY} contradicts --speculative-use-rejection-sampling",
+            ),
+            (
+                [*drafting("EAGLE", chain(3)), TILE, "--grpc-mode"],
+                f"tessera: refusing to start: --smg-grpc-mode cannot be combined with {TILE}: ",
             ),
             (
                 [*drafting("EAGLE", chain(3)), TILE, "--tokenizer-worker-num", "2"],

@@ -21,6 +21,8 @@ DEFAULTS: dict[str, Any] = {
     "enable_multi_layer_eagle": False,
     "speculative_algorithm": None,
     "moe_a2a_backend": "none",
+    "smg_grpc_mode": False,
+    "grpc_port": None,
     "encoder_only": False,
     "enable_dp_attention": False,
     "enable_prefill_cp": False,

@@ -5,6 +5,7 @@ from typing import Any
 from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
+    UNCHECKED,
     UNTESTED,
     UNTESTED_BESIDE_STATE,
     Refusal,
@@ -26,6 +27,7 @@ _AUXILIARY = "return_hidden_states would mean states of other layers"
 _ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM")
 
 REFUSALS = (
+    *UNCHECKED,
     Refusal("--hicache-storage-backend", _STORAGE),
     Refusal(
         "--disaggregation-mode",

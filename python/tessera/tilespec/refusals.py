@@ -6,6 +6,7 @@ from tessera.flags import Flags
 from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
+    UNCHECKED,
     UNTESTED,
     Refusal,
     above_one,
@@ -34,6 +35,7 @@ def _most_nodes(args: Any) -> int:
 
 
 REFUSALS = (
+    *UNCHECKED,
     Refusal(
         "--speculative-num-draft-tokens",
         "trees of so few steps and branches have fewer nodes",

@@ -5,6 +5,7 @@ from typing import Any
 from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
+    UNCHECKED,
     UNTESTED,
     UNTESTED_BESIDE_STATE,
     Refusal,
@@ -18,6 +19,7 @@ _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _NARROW = "it takes token ids of 32 bits, and our keys of injected positions have 63"
 
 REFUSALS = (
+    *UNCHECKED,
     Refusal("--pp-size", "only the first stage has embeddings", lambda args: args.pp_size > 1),
     Refusal("--enable-pdmux", "a prefill split by layers takes no embeddings"),
     Refusal("--enable-two-batch-overlap", NOT_SERVED),
