@@ -101,7 +101,7 @@ def _child(scope: _Scope | Variable, name: str, target: str) -> Definition | Var
 
 
 def _last_function(found: list[Definition | Variable]) -> Definition | Variable:
-    """Of several functions the last, whose name it is in the end; else the first, such as a class that is made anew."""
+    """Several functions of one name: the last, as Python binds it. Other definitions, as of a class: the first."""
     return found[-1] if all(isinstance(node, Function) for node in found) else found[0]
 
 

@@ -42,7 +42,7 @@ def _without_ours(kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """SGLang's keywords; ours wait for `pop_keywords`. Each call has its own, also beside others in one event loop.
 
     Raises:
-        RuntimeError: SGLang made no request of ours of the call, so nothing that was asked for would come.
+        RuntimeError: SGLang did not make our kind of request, so the answer would lack what was asked for.
     """
     token = _given.set({name: value for name, value in kwargs.items() if name in _OURS})
     try:

@@ -72,7 +72,7 @@ def page() -> str:
 
 
 def differing() -> list[Seam]:
-    """The entries of which that is so."""
+    """The entries whose code does something else in some versions."""
     return [seam for seam in DECLARED if seam.differs]
 
 
@@ -135,9 +135,8 @@ def _short(target: str) -> str:
 
 
 def _versions(seam: Seam) -> str:
-    why = seam.differs
     moved = f", moved: {_last((seam.moved,), 9)}: {seam.moved_why}" if seam.moved else ""
-    return f"{seam.versions or 'all'}{f': {why}' if why else moved}"
+    return f"{seam.versions or 'all'}{f': {seam.differs}' if seam.differs else moved}"
 
 
 def _guards(seam: Seam) -> str:
