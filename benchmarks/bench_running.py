@@ -103,7 +103,7 @@ def _set_up(address: str) -> None:
     slots = torch.randperm(REQUESTS * tokens, device=device).int().reshape(REQUESTS, tokens)
     runtime.outbox = Outbox(address)
     reader = RowReader(store.rows, slots, TOPK)
-    runtime.service = RowService(reader, runtime.outbox.put, lambda: store.broken, HIDDEN)
+    runtime.service = RowService(reader, runtime.outbox.put, store)
 
 
 def _steps(output_tokens: int, *, together: bool, stream: bool) -> Iterator[dict[str, float]]:

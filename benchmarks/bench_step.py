@@ -83,7 +83,7 @@ def _measure() -> Iterator[dict[str, Any]]:
                 seconds: list[float] = []
                 outbox = Outbox(address, partial(_vitals, seconds))
                 reader = RowReader(store.rows, slots, TOPK, timed=timed)
-                service = RowService(reader, outbox.put, lambda: store.broken, HIDDEN)
+                service = RowService(reader, outbox.put, store)
                 figures = _case(case, service, outbox) | figures
             gpu = round(1e6 * statistics.median(seconds[WARM_UP:]), 1)
             yield {"case": case.name, "requests": case.requests, **figures, "gpu_microseconds": gpu}

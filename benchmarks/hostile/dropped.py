@@ -7,8 +7,8 @@ from typing import Any
 
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT
 from tessera.capabilities.inject.pending import INJECTED
+from tessera.errors import ROWS_UNAVAILABLE
 from tessera.http.unserved import FIELDS
-from tessera.rows.span import UNAVAILABLE
 from tessera_patches.http.http_server import GENERATING
 from tessera_patches.http.unserved import SCORES, TEXT, VERTEX
 
@@ -39,7 +39,7 @@ def dropped(path: str, body: str, answer: str) -> str:
     asked = [name for name in FIELDS & sent.keys() if not _nothing(sent[name])]
     if path in (*TEXT, *SCORES):
         return ", ".join(asked)
-    if path not in GENERATING or '"error"' in answer or f'"{UNAVAILABLE}"' in answer:
+    if path not in GENERATING or '"error"' in answer or f'"{ROWS_UNAVAILABLE}"' in answer:
         return ""  # of the last two one says why, for a stream's status was sent before
     return ", ".join(name for name in asked if name in ANSWERED and f'"{ANSWERED[name]}":' not in answer)
 

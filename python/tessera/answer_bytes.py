@@ -1,6 +1,7 @@
 """How many bytes the answer to a request can have at most: known before any of it is computed, or queued."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tessera.capabilities.registry import BY_NAME, Requested
@@ -25,11 +26,13 @@ class AnswerBudget:
     Args:
         shape: of the model.
         most: bytes of one answer, for all prompts and samples of an HTTP request together.
+        defaults: sampling parameters of every request that does not give them itself.
     """
 
-    def __init__(self, shape: Shape, most: int) -> None:
+    def __init__(self, shape: Shape, most: int, defaults: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._shape = shape
         self._most = most
+        self._defaults = defaults
         self.room = Room(ANSWERS_IN_FLIGHT * most)
 
     def check(self, prompts: Sequence[PromptRequest]) -> int:
@@ -40,8 +43,9 @@ class AnswerBudget:
         """
         sizes: dict[str, int] = {}
         for own in prompts:
-            for name, size in self._sizes(own).items():
-                sizes[name] = sizes.get(name, 0) + _copies(own.params) * size
+            params = {**self._defaults, **own.params}
+            for name, size in self._sizes(own, params).items():
+                sizes[name] = sizes.get(name, 0) + _copies(params) * size
         total = sum(sizes.values())
         if total > self._most:
             field = BY_NAME[max(sizes, key=lambda name: (BY_NAME[name].bulky, sizes[name]))].field_names()[0]
@@ -54,10 +58,10 @@ class AnswerBudget:
             f"number in a list counts {LISTED_VALUE_BYTES}, in base64 {self._shape.value_bytes}; max_new_tokens counts"
         )
 
-    def _sizes(self, prompt: PromptRequest) -> dict[str, int]:
+    def _sizes(self, prompt: PromptRequest, params: Mapping[str, Any]) -> dict[str, int]:
         """Of one sample, by capability."""
         tokens = prompt.tokens or 0
-        limit = _integer(prompt.params.get("max_new_tokens", DEFAULT_NEW_TOKENS), self._shape.context)
+        limit = _integer(params.get("max_new_tokens", DEFAULT_NEW_TOKENS), self._shape.context)
         new = max(min(limit, self._shape.context - tokens), 0)
         return {name: own.size(options, self._shape, tokens, new) for name, (own, options) in prompt.uses.items()}
 

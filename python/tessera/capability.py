@@ -25,7 +25,7 @@ from tessera.carry import Live
 from tessera.errors import BadRequest
 from tessera.fields import read
 from tessera.flags import Flags
-from tessera.rows.reads import Read, Value
+from tessera.rows.reads import Over, Read, Value
 
 F = TypeVar("F", bound=msgspec.Struct)
 """The fields of a request."""
@@ -110,6 +110,12 @@ class Progress(NamedTuple):
     def rows(self) -> int:
         """N+M-1: the last generated token was never fed back, so it has no row."""
         return self.prompt_tokens + max(self.output_tokens - 1, 0)
+
+    def span(self, over: Over) -> tuple[int, int]:
+        """First position of these tokens, and the one after the last."""
+        if over is Over.PROMPT:
+            return 0, self.prompt_tokens
+        return (self.prompt_tokens, self.rows) if over is Over.OUTPUT else (0, self.rows)
 
 
 class Shape(NamedTuple):

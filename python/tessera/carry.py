@@ -39,12 +39,14 @@ class Live:
     Attributes:
         token: the request's.
         state: by capability, what cannot travel as text.
+        decoded: options by capability and text, so that each text is decoded once.
         error: what was found wrong with the request after SGLang had taken it.
     """
 
     def __init__(self) -> None:
         self.token = f"{_SECRET}{next(_numbers)} "
         self.state: dict[str, Any] = {}
+        self.decoded: dict[tuple[str, str], Any] = {}
         self.error: TesseraError | None = None
         _live[self.token] = self
 
@@ -132,7 +134,12 @@ def each(sampling_params: object) -> Sequence[Any]:
 def live(sampling_params: object) -> Live | None:
     """What the main process keeps of the request with these sampling parameters; None where it keeps nothing."""
     listed = each(sampling_params)
-    return _live.get(extract(listed[0]).token) if listed else None
+    return find(extract(listed[0]).token) if listed else None
+
+
+def find(token: str) -> Live | None:
+    """What the main process keeps of the request with this token; None where it keeps nothing."""
+    return _live.get(token)
 
 
 def without(custom_params: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -32,6 +32,6 @@ def fields(sampling_params: Any) -> dict[str, Any]:
 
 def _fields(params: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for capability, options in registry.requested(carry.extract(params).wires).values():
+    for capability, options in registry.carried_by(params).values():
         found |= capability.sent(options)
     return found

@@ -15,8 +15,7 @@ import torch
 
 from tessera.delivery import inbox as inbox_module
 from tessera.delivery import outbox as outbox_module
-from tessera.delivery.inbox import Inbox
-from tessera.delivery.mail import Mail
+from tessera.delivery.inbox import Inbox, Mail
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Outcome, Part, Values, Vitals, pack, unpack
 from tessera.errors import ROW_STORE_FAILED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable, StartRefused

@@ -16,7 +16,7 @@ from tessera.capability import Server
 from tessera.errors import BadRequest
 from tessera.fields import read
 from tessera.prompts import check_prompts
-from tessera.rows.span import Over
+from tessera.rows.reads import Over
 from tessera_testing.carried import options
 
 SERVER = Server(rows=True, hidden_size=64)

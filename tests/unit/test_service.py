@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+import torch
 
 from tessera.capabilities.embed.options import EmbedOptions, Pooling
 from tessera.capabilities.fingerprints.options import FingerprintOptions
@@ -15,9 +16,9 @@ from tessera.capabilities.token_ids.capability import TokenIdOptions
 from tessera.delivery.outcome import Outcome, Part
 from tessera.rows.kinds import BY_READ, Kind, Placed
 from tessera.rows.reader import Read
-from tessera.rows.reads import Pool, Rows, Top
+from tessera.rows.reads import Over, Pool, Rows, Top
 from tessera.rows.service import Finished, RowService
-from tessera.rows.span import Over
+from tessera.rows.store import RowStore
 from tessera_testing.carried import requested
 from tessera_testing.reads import fetched
 
@@ -124,7 +125,9 @@ class Store:
 
     def service(self, broken: str | None = None) -> RowService:
         """A service over this store."""
-        return RowService(self, self.take, lambda: broken, hidden_size=H)
+        store = RowStore(1, H, torch.float32, "cpu")
+        store.broken = broken
+        return RowService(self, self.take, store)
 
 
 def test_one_read_for_all_that_finish() -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load
 
 from tessera.capabilities.states.answer import answer
 from tessera.capabilities.states.options import Format, StateOptions
-from tessera.rows.span import Over
+from tessera.rows.reads import Over
 
 ROWS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
 

@@ -12,9 +12,8 @@ from tessera import config
 from tessera.capabilities.fingerprints import claims
 from tessera.capabilities.fingerprints.claims import Claim, Run, Unverifiable
 from tessera.capabilities.fingerprints.sampling import CANDIDATES
-from tessera.errors import BadRequest, RequestFailed
+from tessera.errors import ROWS_UNAVAILABLE, BadRequest, RequestFailed
 from tessera.http import adapters
-from tessera.rows.span import UNAVAILABLE
 from tessera.timing import timed
 from tessera_patches.engine.model import hidden_size, vocabulary
 
@@ -99,7 +98,7 @@ def _as_request(found: list[Claim]) -> Any:
 
 def _meta(answer: dict[str, Any]) -> dict[str, Any] | Unverifiable:
     meta: dict[str, Any] = answer["meta_info"]
-    if UNAVAILABLE in meta:
-        return Unverifiable(meta[UNAVAILABLE])
+    if ROWS_UNAVAILABLE in meta:
+        return Unverifiable(meta[ROWS_UNAVAILABLE])
     aborted = meta["finish_reason"]["type"] == "abort"  # what it has is not all of what is claimed
     return Unverifiable("the request was aborted; send it again") if aborted else meta

@@ -11,9 +11,8 @@ from tessera import config
 from tessera.capabilities.embed import routes as embeddings
 from tessera.capabilities.embed.inputs import Prompts
 from tessera.capabilities.embed.routes import Embed, Model
-from tessera.errors import EngineRefused, RequestFailed, StartRefused
+from tessera.errors import ROWS_UNAVAILABLE, EngineRefused, RequestFailed, StartRefused
 from tessera.http.vectors import Body
-from tessera.rows.span import UNAVAILABLE
 from tessera.timing import timed
 from tessera_patches.engine.model import hidden_size, vocabulary
 from tessera_patches.engine.tokenizer import longest_prompt, tokenizer_of
@@ -56,8 +55,8 @@ def _embed(manager: Any, request: Request, field: str) -> Embed:
             raise EngineRefused(str(error), None if at is None else f"{field}[{at}]") from error
         metas = [answer["meta_info"] for answer in answers]
         for meta in metas:
-            if UNAVAILABLE in meta:
-                raise RequestFailed(*meta[UNAVAILABLE].split(": ", 1))
+            if ROWS_UNAVAILABLE in meta:
+                raise RequestFailed(*meta[ROWS_UNAVAILABLE].split(": ", 1))
         return metas
 
     return embed

@@ -5,7 +5,7 @@ from typing import Any
 
 from sglang.srt.managers import io_struct
 
-from tessera import answer_bytes, carry, config
+from tessera import answer_bytes, config
 from tessera.answer_bytes import AnswerBudget, PromptRequest
 from tessera.capabilities import registry
 from tessera.capabilities.registry import Requested
@@ -20,7 +20,8 @@ from tessera_patches.engine.tokenizer import raise_if_aborted
 def budget(manager: Any) -> AnswerBudget:
     """How large the answers of the model that a ``TokenizerManager`` serves may be."""
     shape = Shape(hidden_size(manager), dtype(manager).itemsize, context_length(manager))
-    return AnswerBudget(shape, config.flags.answer_max_megabytes * 2**20)
+    most = config.flags.answer_max_megabytes * 2**20
+    return AnswerBudget(shape, most, sampling_defaults(manager) or {})
 
 
 def check_at_edge(obj: Any) -> None:
@@ -38,7 +39,7 @@ def check_at_edge(obj: Any) -> None:
     prompts = _prompts(obj)
     given = obj.sampling_params or {}
     params = given[: len(prompts)] if isinstance(given, list) else [given] * len(prompts)
-    uses = [_uses(own) for own in (params if isinstance(given, list) else params[:1])]
+    uses = [registry.carried_by(own) for own in (params if isinstance(given, list) else params[:1])]
     if any(uses):
         each = uses if isinstance(given, list) else uses * len(prompts)
         tokens = map(_tokens, prompts)
@@ -56,17 +57,12 @@ async def wait_for_room(original: Callable[..., Awaitable[None]], manager: Any, 
 
 async def _checked(budget: AnswerBudget, manager: Any, obj: Any) -> int:
     each = [obj] if obj.is_single else [obj[i] for i in range(obj.batch_size)]
-    uses = [_uses(one.sampling_params) for one in each]
+    uses = [registry.carried_by(one.sampling_params) for one in each]
     if not any(uses):
         return 0
-    defaults = sampling_defaults(manager) or {}
     counts = [await _count(manager, one, own) for one, own in zip(each, uses, strict=True)]
-    params = [{**defaults, **one.sampling_params} for one in each]
+    params = [one.sampling_params for one in each]
     return budget.check([PromptRequest(*own) for own in zip(uses, params, counts, strict=True)])
-
-
-def _uses(sampling_params: Any) -> Requested:
-    return registry.requested(carry.extract(sampling_params).wires)
 
 
 async def _count(manager: Any, obj: Any, uses: Requested) -> int | None:

@@ -55,7 +55,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     compiled = (Pool(0, 1), Top(0, 1, ALL_ROWS, 1))
     reader.start({BY_READ[type(read)]: [Placed(0, read)] for read in compiled}).result(wait=True)
     runtime.outbox = outbox = Outbox(_results(), _vitals_of(store, runner))
-    runtime.service = RowService(reader, outbox.put, lambda: store.broken, store.rows.shape[1])
+    runtime.service = RowService(reader, outbox.put, store)
     stride = options(runner).speculative_num_draft_tokens or 1
     runtime.due = DueReads(results.tokens_to_next_read, stride)
     logger.info(

@@ -12,12 +12,11 @@ from tessera import carry, config
 from tessera.capabilities import registry
 from tessera.capabilities.registry import Requested
 from tessera.capability import Answer
-from tessera.delivery.mail import Mail
+from tessera.delivery.inbox import Mail
 from tessera.delivery.outcome import Values
-from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
+from tessera.errors import REQUEST_ABORTED, ROWS_UNAVAILABLE, RowsUnavailable, TesseraError
 from tessera.http.error_body import note
 from tessera.metrics import AWAIT_ROWS
-from tessera.rows.span import UNAVAILABLE
 from tessera.timing import timed
 
 Outputs = AsyncIterator[dict[str, Any]]
@@ -30,7 +29,7 @@ def with_fields(original: Callable[..., Outputs], manager: Any, obj: Any, reques
         config.inbox.open()
     if not carried.wires:
         return original(manager, obj, request)
-    requested = registry.requested(carried.wires)
+    requested = registry.carried_by(obj.sampling_params)
     mail = None
     if config.inbox is not None and registry.awaited(requested):
         key = carried.token + obj.rid
@@ -147,7 +146,7 @@ def _without(answer: Answer, requested: Requested, error: RowsUnavailable) -> di
     """The answer's fields where there are no rows to vouch for: null, and why."""
     if config.metrics is not None:
         config.metrics.unavailable(error.code)
-    found: dict[str, Any] = {UNAVAILABLE: str(error)}
+    found: dict[str, Any] = {ROWS_UNAVAILABLE: str(error)}
     for name, (capability, options) in requested.items():
         found |= capability.without(options, error.values.get(name, ()), answer)
     return found

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tessera import carry
 from tessera.capabilities.embed.capability import Embed
 from tessera.capabilities.fingerprints.capability import Fingerprints
 from tessera.capabilities.inject.capability import Inject
@@ -10,6 +11,7 @@ from tessera.capabilities.row_hashes.capability import RowHashes
 from tessera.capabilities.states.capability import States
 from tessera.capabilities.token_ids.capability import TokenIds
 from tessera.capability import Capability, Server
+from tessera.carry import Live
 
 CAPABILITIES: tuple[Capability[Any, Any], ...] = (
     Inject(),
@@ -33,9 +35,19 @@ Requested = Mapping[str, tuple[Capability[Any, Any], Any]]
 """The capabilities that a prompt uses, and the options of each, by name."""
 
 
-def requested(wires: Mapping[str, str]) -> Requested:
-    """What a prompt uses, from `tessera.carry.Carried.wires`."""
-    return {name: (BY_NAME[name], BY_NAME[name].from_wire(wire)) for name, wire in wires.items()}
+def requested(wires: Mapping[str, str], live: Live | None = None) -> Requested:
+    """What a prompt uses, from `tessera.carry.Carried.wires`; `live` remembers what was decoded before."""
+    decoded = {} if live is None else live.decoded
+    for name, wire in wires.items():
+        if (name, wire) not in decoded:
+            decoded[name, wire] = BY_NAME[name].from_wire(wire)
+    return {name: (BY_NAME[name], decoded[name, wire]) for name, wire in wires.items()}
+
+
+def carried_by(sampling_params: object) -> Requested:
+    """What the prompt with these sampling parameters uses. Main process."""
+    carried = carry.extract(sampling_params)
+    return requested(carried.wires, carry.find(carried.token))
 
 
 def awaited(uses: Requested) -> bool:

@@ -14,7 +14,7 @@ from tessera.client import errors
 from tessera.client.applied import APPLIED, check_generation, check_pooling, missing
 from tessera.client.results import Embedding, Embeddings, Floats, Generation, ServerInfo, Verdict
 from tessera.client.status import NO_ROWS, Answer, check_status, is_ours, parsed, shown, status_error
-from tessera.rows.span import UNAVAILABLE
+from tessera.errors import ROWS_UNAVAILABLE
 
 _ROWS = frozenset({"embedding", "hidden_states", "fingerprints"})
 """Fields of `Generation` that the server makes of rows."""
@@ -58,8 +58,8 @@ def generation(item: Any, wanted: frozenset[str], sent: Mapping[str, Any] = _NOT
         reason = meta["finish_reason"]
         if reason["type"] == "abort":
             raise _aborted(reason)
-        if UNAVAILABLE in meta and wanted & _ROWS:
-            raise _without_rows(meta[UNAVAILABLE])
+        if ROWS_UNAVAILABLE in meta and wanted & _ROWS:
+            raise _without_rows(meta[ROWS_UNAVAILABLE])
         found = Generation(
             text=str(item["text"]),
             output_ids=tuple(item["output_ids"]),

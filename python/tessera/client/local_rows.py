@@ -8,10 +8,11 @@ from tessera.capabilities.embed import options as embed
 from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, chosen
 from tessera.capabilities.states import options as states
 from tessera.capabilities.states.options import StateFields, StateOptions, options_of
+from tessera.capability import Progress
 from tessera.client.results import Embedding, Floats
 from tessera.errors import BadRequest
 from tessera.fields import read
-from tessera.rows.span import Over, bounds
+from tessera.rows.reads import Over
 
 
 def embed_options(value: Any, hidden_size: int) -> EmbedOptions | None:
@@ -34,7 +35,7 @@ def state_options(value: Any) -> StateOptions | None:
 
 def spanned(rows: Floats, prompt_tokens: int, over: Over) -> Floats:
     """Those of the N+M-1 rows that are meant."""
-    begin, end = bounds(over, prompt_tokens, len(rows) - prompt_tokens + 1)
+    begin, end = Progress(prompt_tokens, len(rows) - prompt_tokens + 1).span(over)
     return rows[begin:end]
 
 

@@ -6,16 +6,16 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import zmq
 import zmq.asyncio
 
 from tessera.delivery.outcome import Delivered, Outcome, Values, Vitals, kinds_of, unpack
-from tessera.errors import ROWS_NOT_COLLECTED
+from tessera.errors import ROWS_NOT_COLLECTED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable
 from tessera.limits import DELIVERY_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -96,6 +96,68 @@ class Inbox:
                 expected = self._expected.get(delivered.outcome.key)
                 if expected is not None:
                     expected.arrived.put_nowait(delivered._replace(values=expected.prepare(delivered.values)))
+
+
+class Mail:
+    """What comes for one request, while it streams and when it ends: its values in their order, each once.
+
+    Args:
+        inbox: where they arrive; the request is expected there.
+        key: the request's.
+    """
+
+    def __init__(self, inbox: Inbox, key: str) -> None:
+        self._inbox = inbox
+        self._key = key
+        self._received: dict[str, int] = {}
+        self._waiting: dict[str, list[Any]] = {}
+        self._ended = False
+        self._failure: RequestFailed | None = None
+
+    async def until(self, complete: Mapping[str, int]) -> Values:
+        """What was not taken yet, once so many reads of each capability have come.
+
+        Raises:
+            RowsUnavailable: the weights changed meanwhile.
+            RequestFailed: they could not be read.
+        """
+        while not self._ended and any(self._received.get(name, 0) < count for name, count in complete.items()):
+            await self._receive()
+        return {} if self._ended else self._take()
+
+    async def remaining(self) -> Values:
+        """What was not taken yet, once the request has ended.
+
+        Raises:
+            RowsUnavailable: the weights changed meanwhile.
+            RequestFailed: it could not be read.
+        """
+        while not self._ended:
+            await self._receive()
+        return self._take()
+
+    def _take(self) -> Values:
+        found, self._waiting = self._waiting, {}
+        return found
+
+    async def _receive(self) -> None:
+        """After a failure nothing that comes is whole."""
+        if self._failure is not None:
+            raise self._failure
+        outcome, values = await self._inbox.take(self._key)
+        if outcome.code:
+            kind = RowsUnavailable if outcome.code == WEIGHTS_CHANGED else RequestFailed
+            self._failure = kind(outcome.code, outcome.message)
+            if isinstance(self._failure, RowsUnavailable):
+                self._failure.values = values
+            raise self._failure
+        if outcome.resets:
+            self._received, self._waiting = {}, {}
+        for part in outcome.parts:
+            self._received[part.capability] = self._received.get(part.capability, 0) + 1
+        for name, own in values.items():
+            self._waiting.setdefault(name, []).extend(own)
+        self._ended = not outcome.more
 
 
 def _warn_elsewhere(folder: str) -> None:

@@ -10,10 +10,10 @@ import orjson
 from tessera import carry
 from tessera.capabilities.registry import CAPABILITIES
 from tessera.capability import Place
-from tessera.rows.span import UNAVAILABLE
+from tessera.errors import ROWS_UNAVAILABLE
 
 PLACES = {name: place for capability in CAPABILITIES for name, place in capability.answers.items()}
-PLACES[UNAVAILABLE] = Place.CHOICE
+PLACES[ROWS_UNAVAILABLE] = Place.CHOICE
 """What we put into ``meta_info``, and where it belongs on OpenAI's routes."""
 PIECES = frozenset(name for capability in CAPABILITIES for name in capability.pieces)
 """Those that come piece by piece: `Capability.pieces`."""

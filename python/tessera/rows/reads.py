@@ -1,6 +1,7 @@
 """What can be read of the row store, and what comes of it: a few kinds of reads, which capabilities put together."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,18 @@ import numpy.typing as npt
 
 Vector = npt.NDArray[np.float32]
 Frame = bytes | memoryview
+
+
+class Over(StrEnum):
+    """Which tokens are meant: the same words for embeddings and for raw states.
+
+    With N prompt and M generated tokens there are N+M-1 rows: the last generated token was never fed back, so it has
+    no row. ``output`` is therefore M-1 rows.
+    """
+
+    PROMPT = "prompt"
+    OUTPUT = "output"
+    ALL = "all"
 
 
 class Pool(NamedTuple):

@@ -12,6 +12,7 @@ from tessera.errors import ROW_STORE_FAILED, ROWS_NOT_COLLECTED, WEIGHTS_CHANGED
 from tessera.rows.kinds import BY_READ, Kind, Placed
 from tessera.rows.reader import Read
 from tessera.rows.reads import PromptIds
+from tessera.rows.store import RowStore
 
 logger = logging.getLogger(__name__)
 
@@ -57,21 +58,18 @@ class RowService:
     Args:
         reader: reads the row store.
         put: takes the outcomes of a step and the read that fetches what belongs to them.
-        broken: says why the row store cannot be trusted, or None.
-        hidden_size: H, the width of a row.
+        store: what is read.
     """
 
     def __init__(
         self,
         reader: Reader,
         put: Callable[[list[Outcome], Read | None], None],
-        broken: Callable[[], str | None],
-        hidden_size: int,
+        store: RowStore,
     ) -> None:
         self._reader = reader
         self._put = put
-        self._broken = broken
-        self._hidden_size = hidden_size
+        self._store = store
         self._outcomes: list[Outcome] = []
         self._reads: dict[Kind, list[Placed]] = {}
 
@@ -130,15 +128,15 @@ class RowService:
                 request.output_tokens,
                 request.running,
                 request.done.get(name, 0),
-                self._hidden_size,
+                self._store.rows.shape[1],
             )
             found += [(name, read) for read in capability.reads(options, progress)]
         return found
 
     def _read(self, outcomes: list[Outcome], reads: dict[Kind, list[Placed]]) -> tuple[list[Outcome], Read | None]:
-        broken = self._broken()
-        if broken is not None:
-            return _failed(outcomes, f"the row store is broken, restart the server: {broken}"), None
+        if self._store.broken is not None:
+            why = f"the row store is broken, restart the server: {self._store.broken}"
+            return _failed(outcomes, why), None
         try:
             return outcomes, self._reader.start(reads) if reads else None
         except Exception as error:  # the same boundary: the requests of this step fail, the server lives

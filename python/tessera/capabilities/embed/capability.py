@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+import pybase64
 
 from tessera import config
 from tessera.capabilities.embed import schema
-from tessera.capabilities.embed.answer import answer as answered
 from tessera.capabilities.embed.bodies import EmbeddingsRequest, EncodeRequest
 from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, chosen
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
 from tessera.metrics import ENCODE_EMBEDDING
-from tessera.rows.reads import Pool, Pooled, Read
-from tessera.rows.span import Over, bounds
+from tessera.rows.reads import Over, Pool, Pooled, Read, Vector
 from tessera.timing import timed
 
 
@@ -45,7 +45,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
         """One span, or those that were asked for."""
         if progress.running:
             return ()
-        spans = options.spans or (bounds(options.over, progress.prompt_tokens, progress.output_tokens),)
+        spans = options.spans or (progress.span(options.over),)
         last = max(end for _, end in spans)
         if last > progress.rows:
             raise RequestFailed(
@@ -61,7 +61,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
             for one in pooled:
                 config.metrics.embedded(one.tokens)
         with timed(ENCODE_EMBEDDING):
-            return answered(pooled, options)
+            return written(pooled, options)
 
     def without(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """Null, of no rows."""
@@ -96,3 +96,33 @@ def _pool(pooling: Pooling, start: int, end: int) -> Pool:
     elif start < end and pooling is Pooling.LAST:
         start = end - 1
     return Pool(start, end, largest=pooling is Pooling.MAX)
+
+
+def written(pooled: Sequence[Pooled], options: EmbedOptions) -> dict[str, Any]:
+    """The fields ``embedding``, ``embedding_tokens`` and ``embedding_options`` of ``meta_info``.
+
+    Args:
+        pooled: the vector, ``[H]`` float32, and how many rows it is made of. Where nothing was generated and ``over``
+            is ``output``, there is none, and the answer is null. With ``spans`` there is one for each, and the answer
+            has ``embeddings``.
+        options: how to write vectors.
+    """
+    vectors = [None if one.vector is None else _written(one.vector, options) for one in pooled]
+    tokens = [one.tokens for one in pooled]
+    if options.spans is not None:
+        return {"embeddings": vectors, "embedding_tokens": tokens, APPLIED: options.applied()}
+    return {"embedding": vectors[0], "embedding_tokens": tokens[0], APPLIED: options.applied()}
+
+
+def _written(vector: Vector, options: EmbedOptions) -> str | Vector:
+    vector = vector[: options.dimensions]
+    if options.normalize:
+        vector = _unit(vector)
+    if options.encoding_format is Encoding.BASE64:
+        return pybase64.b64encode_as_string(vector.tobytes())
+    return vector
+
+
+def _unit(vector: Vector) -> Vector:
+    length = np.linalg.norm(vector.astype(np.float64))
+    return vector if length == 0 else (vector / length).astype("<f4")

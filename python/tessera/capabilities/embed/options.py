@@ -10,7 +10,7 @@ from msgspec import Meta
 from tessera.errors import BadRequest
 from tessera.fields import integer
 from tessera.limits import MAX_SPANS
-from tessera.rows.span import Over
+from tessera.rows.reads import Over
 
 FIELD = "return_embedding"
 APPLIED = "embedding_options"

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import save
 
 from tessera.capabilities.states.options import Format, StateOptions
-from tessera.rows.reads import Frame
-from tessera.rows.span import Over
+from tessera.rows.reads import Frame, Over
 
 
 def answer(rows: Frame, dtype: str, shape: tuple[int, int], options: StateOptions, prompt_tokens: int) -> Any:

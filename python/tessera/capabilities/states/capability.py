@@ -10,8 +10,7 @@ from tessera.capability import Answer, Capability, IncomingRequest, Place, Progr
 from tessera.errors import NO_SUCH_POSITION, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
 from tessera.metrics import ENCODE_STATES
-from tessera.rows.reads import RawRows, Read, Rows
-from tessera.rows.span import Over, bounds
+from tessera.rows.reads import Over, RawRows, Read, Rows
 from tessera.timing import timed
 
 ANSWER = "hidden_states"
@@ -47,7 +46,7 @@ class States(Capability[StateFields, StateOptions]):
         """One span, or positions."""
         if progress.running:
             return ()
-        start, end = bounds(options.over, progress.prompt_tokens, progress.output_tokens)
+        start, end = progress.span(options.over)
         last = max(options.positions or (-1,))
         if last >= end:
             raise RequestFailed(NO_SUCH_POSITION, f"position {last} is not among the {end} rows of this request")
@@ -91,7 +90,7 @@ class States(Capability[StateFields, StateOptions]):
 def _count(options: StateOptions, prompt_tokens: int, new_tokens: int) -> int:
     if options.positions is not None:
         return len(options.positions)
-    start, end = bounds(options.over, prompt_tokens, new_tokens)
+    start, end = Progress(prompt_tokens, new_tokens).span(options.over)
     return 1 if options.last else end - start
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from tessera.errors import BadRequest
 from tessera.limits import MAX_POSITIONS
-from tessera.rows.span import Over
+from tessera.rows.reads import Over
 
 FIELD = "return_hidden_states"
 FORMAT_FIELD = "hidden_states_format"
