@@ -31,7 +31,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from rig import serve
 from tessera.client import AsyncClient, Client
 
@@ -125,7 +125,7 @@ def main() -> None:
                 "least": round(min(ratios), 3),
                 "most": round(max(ratios), 3),
             }
-            tell({"summary": line}, out)
+            show({"summary": line}, out)
 
 
 def _measure(url: str, known: dict[str, Way], options: argparse.Namespace, out: TextIO) -> dict[str, list[float]]:

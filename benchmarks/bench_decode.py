@@ -20,7 +20,7 @@ from typing import Any
 
 from gpu_trace import GpuTime, read_trace
 from load import Load, random_prompts, turns
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from rig import VARIANTS, Fleet, new_server
 from tessera.launching.command import gpu_present
 from tilespec import plugins, progress
@@ -53,10 +53,10 @@ def main() -> None:
             step = statistics.median(found)
             figures = {"step_us": step, "least": min(found), "most": max(found)}
             line = {what: round(us, 1) for what, us in figures.items()}
-            tell({"server": name} | line | {"of_the_first": round(first / step, 4)}, out)
+            show({"server": name} | line | {"of_the_first": round(first / step, 4)}, out)
         if gpu_present():
             for line in _on_the_gpu(places, options):
-                tell(line, out)
+                show(line, out)
 
 
 def _beside(name: str, options: argparse.Namespace) -> Path:

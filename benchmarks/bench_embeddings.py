@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from load import Load, Measured, load_of, percentile, take_turns, warm_up
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from rig import serve_all
 
 EMBED = {"return_embedding": {"encoding_format": "base64"}}
@@ -40,7 +40,7 @@ def main() -> None:
         note(provenance() | {"server_args": options.server_args}, out)
         for load in options.loads:
             for line in _summary(load, _measure(urls, load, options, out)):
-                tell({"summary": line}, out)
+                show({"summary": line}, out)
 
 
 def _start(servers: ExitStack, options: argparse.Namespace) -> dict[str, str]:

@@ -34,7 +34,7 @@ import httpx
 import in_process
 import streams
 from load import FIRST_ID, LAST_ID, Call, Load, Measured, run, turns, typical_latency
-from provenance import provenance, tell
+from provenance import provenance, show
 from rig import serve_all
 
 Record = dict[str, Any]
@@ -49,7 +49,7 @@ def main() -> None:
     with options.out.open("a") as out:
         first = provenance() | {"piece": options.piece, "server_args": options.server_args}
         for record in itertools.chain([first], PIECES[options.piece](options)):
-            tell(record, out)
+            show(record, out)
 
 
 def throughput(options: argparse.Namespace) -> Iterator[Record]:

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance, tell
+from provenance import provenance, show
 
 ENCODE = """
 import json, re, sys, time
@@ -55,8 +55,8 @@ def main() -> None:
     with options.out.open("w") as out:
         print(json.dumps(provenance()), file=out, flush=True)
         for kind in ("sync", "async"):
-            tell(json.loads(_python("-c", ENCODE, options.url, str(options.texts), str(options.words), kind)), out)
-        tell(_imports(options.rounds), out)
+            show(json.loads(_python("-c", ENCODE, options.url, str(options.texts), str(options.words), kind)), out)
+        show(_imports(options.rounds), out)
 
 
 def _imports(rounds: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from provenance import provenance, tell
+from provenance import provenance, show
 from tessera.client import Client
 from tessera.launching.processes import ProcessFamily
 from tessera.launching.server import Server
@@ -92,13 +92,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, options.out.open("w") as out:
         asked = [options.python, "-c", "import ray; print(ray.__version__)"]
         ray = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        tell({"kind": "provenance", "ray": ray, "pyarrow": version("pyarrow"), **provenance()}, out)
+        show({"kind": "provenance", "ray": ray, "pyarrow": version("pyarrow"), **provenance()}, out)
         texts = documents(options.documents, Path(folder, "docs.parquet"))
         servers = [server(free_port()), server(free_port())]
         try:
             for one in servers:
                 one.wait_ready()
-            tell(measured(options, Path(folder), servers, texts), out)
+            show(measured(options, Path(folder), servers, texts), out)
         finally:
             for one in servers:
                 one.stop()

@@ -35,7 +35,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from load import Call, Load, Measured, load_of, percentile, random_prompts, run, sampling, turns, typical_latency
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from rig import serve_all
 
 POSITIONS = (100, 101, 102, 300)
@@ -103,13 +103,13 @@ def _all(options: argparse.Namespace, urls: dict[str, str], out: TextIO) -> None
     for load in options.loads:
         injected = {"input_embed_overrides": vectors.overrides(options.vectors)}
         sends: dict[str, Send] = {"plain": ("ours", {}, None), "inject": ("ours", injected, None)}
-        _tell(out, load, _measure(urls, load, sends, options.rounds, out), "plain")
+        _show_summary(out, load, _measure(urls, load, sends, options.rounds, out), "plain")
     load = options.matrix_load
     matrices: dict[str, Send] = {
         "stock": ("stock", {}, vectors.lists),
         "matrix": ("ours", {}, vectors.base64),
     }
-    _tell(out, load, _measure(urls, load, matrices, 1, out), "stock")
+    _show_summary(out, load, _measure(urls, load, matrices, 1, out), "stock")
 
 
 Send = tuple[str, dict[str, Any], Callable[[Load, int], Iterator[Call]] | None]
@@ -139,9 +139,9 @@ def _measure(
     return measured
 
 
-def _tell(out: TextIO, load: Load, measured: dict[str, list[Measured]], base: str) -> None:
+def _show_summary(out: TextIO, load: Load, measured: dict[str, list[Measured]], base: str) -> None:
     for line in _summary(load, measured, base):
-        tell({"summary": line}, out)
+        show({"summary": line}, out)
 
 
 def _summary(load: Load, measured: dict[str, list[Measured]], base: str) -> Iterator[dict[str, Any]]:

@@ -125,9 +125,9 @@ def agree(backends: Sequence[str], options: argparse.Namespace, folder: Path, ad
     pool = ThreadPoolExecutor(options.at_once)
     with Fleet() as fleet:
         try:
-            asked = {pool.submit(_agreement, name, fleet, options, folder): name for name in backends}
-            for done in as_completed(asked):
-                add(asked[done], done.result())
+            futures = {pool.submit(_agreement, name, fleet, options, folder): name for name in backends}
+            for done in as_completed(futures):
+                add(futures[done], done.result())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -135,7 +135,10 @@ def agree(backends: Sequence[str], options: argparse.Namespace, folder: Path, ad
 def _agreement(backend: str, fleet: Fleet, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """What it gives, or why it did not start; then also whether the stock server does."""
     try:
-        with fleet.serving(_server(backend, "ours", options, folder), options.start_seconds) as server, _told(server):
+        with (
+            fleet.serving(_server(backend, "ours", options, folder), options.start_seconds) as server,
+            _with_reason(server),
+        ):
             return moe_agreement.measured(server.url, backend, folder)
     except _ServingError as error:
         return {"failed": "while serving", "reason": str(error)}
@@ -175,7 +178,7 @@ def _failure(pair: dict[str, Server], seconds: float) -> dict[str, Any] | None:
 def _throughput(pair: dict[str, Server], options: argparse.Namespace) -> dict[str, Any]:
     urls = {case: pair["stock" if case == "stock" else "ours"].url for case in CASES}
     try:
-        with _told(*pair.values()):
+        with _with_reason(*pair.values()):
             return {"throughput": [ratios(urls, load, options.rounds) for load in options.loads]}
     except _ServingError as error:
         return {"failed": "while serving", "reason": str(error)}
@@ -186,7 +189,7 @@ class _ServingError(RuntimeError):
 
 
 @contextmanager
-def _told(*servers: Server) -> Iterator[None]:
+def _with_reason(*servers: Server) -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, httpx.HTTPError, TimeoutError, RuntimeError) as error:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from load import load_of, run
-from provenance import provenance, tell
+from provenance import provenance, show
 from tessera.launching.server import Server
 from tessera.tilespec.replay import Agreement, replay
 from tessera.tilespec.trace import Trace
@@ -46,7 +46,7 @@ def main() -> None:
             with Server(options.model, *options.server_args, *args, log_path=log, progress=print) as server:
                 result = run(server.url, load, {}, seed=1)
             record = result.record(load) | agreement(replay(Trace(trace)).agreement)
-            tell(record, out)
+            show(record, out)
 
 
 def agreement(met: Agreement) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from provenance import provenance, tell
+from provenance import provenance, show
 from tessera_kernels.ops.rows.pool_rows import Reduce, Span, pool_rows
 from tessera_kernels.triton.rows.pool_rows import TILE, Tile, pool_rows_triton
 
@@ -37,7 +37,7 @@ def main() -> None:
     options = _options()
     with options.out.open("w") as out:
         for record in itertools.chain([provenance()], _measure(options)):
-            tell(record, out)
+            show(record, out)
 
 
 def _measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 
 from fronts import envoy, envoy_version, nginx, nginx_version
-from provenance import provenance, tell
+from provenance import provenance, show
 from tessera.launching.server import Server
 from tessera_testing.free_port import free_port
 from tessera_testing.reference import HuggingFace, Vector, relative_error
@@ -161,7 +161,7 @@ def main() -> int:
     versions = {name: PROXIES[name].version() for name in options.proxies}
     servers = [Server(TINY, "--enable-return-hidden-states", port=free_port()) for _ in range(2)]
     with options.out.open("w") as out:
-        tell({"kind": "provenance", **versions, **provenance()}, out)
+        show({"kind": "provenance", **versions, **provenance()}, out)
         try:
             for one in servers:
                 one.start()
@@ -171,7 +171,7 @@ def main() -> int:
                 proxy = PROXIES[name]
                 with proxy.front(*(one.url for one in servers)) as url:
                     counts = measured(servers, Load(url, bodies(hf, proxy.paths)))
-                tell({"kind": "proxy-killed", "proxy": name, "paths": proxy.paths, **counts}, out)
+                show({"kind": "proxy-killed", "proxy": name, "paths": proxy.paths, **counts}, out)
         finally:
             for one in servers:
                 one.stop()

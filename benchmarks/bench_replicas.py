@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from fronts import nginx, nginx_version
-from provenance import provenance, tell
+from provenance import provenance, show
 from rig import Fleet
 from tessera.launching.server import Server
 from tessera_testing.endpoints import flush_cache
@@ -111,7 +111,7 @@ def main() -> int:
     versions = {"nginx": nginx_version(), "sglang-router": version("sglang-router")}
     args = ("--enable-return-hidden-states", "--max-total-tokens", str(POOL_TOKENS))
     with options.out.open("w") as out, Fleet() as fleet:
-        tell({"kind": "provenance", **versions, **provenance()}, out)
+        show({"kind": "provenance", **versions, **provenance()}, out)
         servers = [Server(TINY, *args, port=free_port()) for _ in range(max(SERVERS))]
         for one in servers:
             fleet.start(one)
@@ -123,7 +123,7 @@ def main() -> int:
                     flush_cache(one)
                 with way.front(*(one.url for one in servers[:count])) as front:
                     found = measured(front, way.named)
-                tell({"kind": "replicas", "servers": count, "way": name, **found}, out)
+                show({"kind": "replicas", "servers": count, "way": name, **found}, out)
     return 0
 
 

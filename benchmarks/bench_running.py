@@ -24,7 +24,7 @@ from types import SimpleNamespace
 import torch
 
 from bench_step import options_of, sink
-from provenance import provenance, tell
+from provenance import provenance, show
 from tessera import carry
 from tessera.capabilities.fingerprints.options import FingerprintOptions
 from tessera.capabilities.registry import BY_NAME
@@ -80,7 +80,7 @@ def main() -> None:
         taker.start()
         _set_up(address)
         gc.freeze()  # a server's are frozen in our measurements: see frozen.py
-        tell(provenance(), out)
+        show(provenance(), out)
         for output_tokens, together, stream in itertools.product((128, 512), (True, False), (False, True)):
             steps = list(_steps(output_tokens, together=together, stream=stream))[output_tokens:]
             times = sorted(1e6 * sum(parts.values()) for parts in steps)
@@ -91,7 +91,7 @@ def main() -> None:
             }
             figures |= {part: 1e6 * statistics.fmean(step[part] for step in steps) for part in steps[0]}
             case = {"requests": REQUESTS, "output_tokens": output_tokens, "together": together, "stream": stream}
-            tell(case | {f"{name}_microseconds": round(figure, 1) for name, figure in figures.items()}, out)
+            show(case | {f"{name}_microseconds": round(figure, 1) for name, figure in figures.items()}, out)
         taker.terminate()
 
 

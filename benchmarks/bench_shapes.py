@@ -35,7 +35,7 @@ import numpy as np
 from bench_steady import EMBED, Mix, Replayed, lengths_of, mix_of, replay_mix
 from frozen import freeze
 from load import Load, Measured, load_of, run, take_turns, turns, warm_up
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from rig import Fleet, new_server
 from tessera.launching.server import Server
 from tessera_testing.endpoints import flush_cache
@@ -225,11 +225,11 @@ def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) ->
             server.wait_ready(options.start_seconds)
         urls = {case: server.url for case, server in servers.items()}
         about = {"shape": name, "start": number} | check_embeddings(servers["ours"], hidden) | row_store(urls["ours"])
-        tell(about, out)
+        show(about, out)
         with (FOLDER / "turn").open("w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             for load in options.loads:
-                tell({"shape": name, "start": number} | ratios(urls, load, options), out)
+                show({"shape": name, "start": number} | ratios(urls, load, options), out)
 
 
 def ratios(urls: dict[str, str], load: Mix | Load, options: argparse.Namespace) -> dict[str, Any]:

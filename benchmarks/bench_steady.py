@@ -39,7 +39,7 @@ import aiohttp
 from frozen import freeze
 from load import FIRST_ID, LAST_ID, Answer, Call, Send, ask, percentile, prepared, turns
 from processors import processor_time, stolen_since
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from rig import serve_all
 
 EMBED: dict[str, Any] = {"return_embedding": {"encoding_format": "base64"}}
@@ -108,7 +108,7 @@ def main() -> None:
                 measured[case].append(found)
                 note({"load": str(mix), "case": case, "round": number} | found._asdict(), out)
             for line in _summary(mix, measured):
-                tell({"summary": line}, out)
+                show({"summary": line}, out)
 
 
 def lengths_of(mix: Mix, count: int, seed: str) -> list[Lengths]:

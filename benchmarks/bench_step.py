@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import zmq
 
-from provenance import provenance, tell
+from provenance import provenance, show
 from tessera.capabilities.embed.options import EmbedOptions
 from tessera.capabilities.fingerprints.options import FingerprintOptions
 from tessera.capabilities.registry import BY_NAME, Requested
@@ -56,7 +56,7 @@ def main() -> None:
     options = options_of(__doc__)
     with options.out.open("w") as out:
         for record in itertools.chain([provenance()], _measure()):
-            tell(record, out)
+            show(record, out)
 
 
 def _measure() -> Iterator[dict[str, Any]]:

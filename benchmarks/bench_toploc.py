@@ -33,7 +33,7 @@ import httpx
 
 from frozen import freeze
 from load import FIRST_ID, LAST_ID, Load, Measured, load_of, take_turns, warm_up
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from rig import serve_all
 
 PROVEN = {"return_toploc_fingerprints": True}
@@ -77,7 +77,7 @@ def _throughput(urls: dict[str, str], load: Load, rounds: int, out: TextIO) -> N
             "added_step_microseconds": round(longer / load.output_tokens * 1e6, 1),
             "errors": sum(result.errors for result in measured[case]),
         }
-        tell({"summary": summary}, out)
+        show({"summary": summary}, out)
 
 
 def _verification(url: str, together: int, options: argparse.Namespace, out: TextIO) -> None:
@@ -111,7 +111,7 @@ def _verification(url: str, together: int, options: argparse.Namespace, out: Tex
         "claims": together * len(results),
         "verified_tokens_per_second": round(statistics.median(r["tokens"] / r["verify"] for r in results)),
     }
-    tell({"summary": summary}, out)
+    show({"summary": summary}, out)
 
 
 def _timed(client: httpx.Client, work: Callable[[httpx.Client, Any], Any], what: Any) -> tuple[float, Any]:

@@ -52,7 +52,7 @@ def main() -> int:
     records = [{**provenance(), **run, "seconds": round(time.monotonic() - begin)}, *report.lines()]
     if options.out is not None:
         options.out.write_text("".join(json.dumps(record) + "\n" for record in records))
-    tell(records, report)
+    write_report(records, report)
     return 0 if report.clean else 1
 
 
@@ -70,7 +70,7 @@ def _serve(options: argparse.Namespace, report: Report) -> None:
         (options.logs / f"{options.server}-{options.seed}-{ends}.log").write_text(server.log)
 
 
-def tell(records: list[dict[str, Any]], report: Report) -> None:
+def write_report(records: list[dict[str, Any]], report: Report) -> None:
     """Print the records and what is wrong."""
     for record in records:
         say(json.dumps(record))

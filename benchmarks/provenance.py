@@ -32,7 +32,7 @@ def note(record: dict[str, Any], out: TextIO) -> None:
     print(json.dumps(record), file=out, flush=True)
 
 
-def tell(record: dict[str, Any], out: TextIO) -> None:
+def show(record: dict[str, Any], out: TextIO) -> None:
     """Write one line, and show it."""
     note(record, out)
     note(record, sys.stdout)

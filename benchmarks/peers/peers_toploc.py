@@ -50,7 +50,7 @@ def pytest_configure() -> None:
     # Its functions call each other: what it does alone must see its own.
     library = {name: own for name, own in vars(toploc.poly).items() if name.startswith(("build_", "verify_"))}
     for form, as_bytes in _FORMS.items():
-        for kind, replaced in (("build", _building), ("verify", _verifying)):
+        for kind, replaced in (("build", _with_our_build), ("verify", _verifying)):
             name = f"{kind}_proofs{form}"
             own = replaced(_alone(library, name), form, as_bytes)
             for module in (toploc, toploc.poly):
@@ -73,18 +73,18 @@ def _alone(library: Mapping[str, Library], name: str) -> Library:
     return called
 
 
-def _building(library: Library, form: str, as_bytes: Callable[[Any], bytes]) -> Library:
-    def built(activations: Any, decode_batching_size: int, topk: int, skip_prefill: bool = False) -> list[Any]:
+def _with_our_build(library: Library, form: str, as_bytes: Callable[[Any], bytes]) -> Library:
+    def build_proofs(activations: Any, decode_batching_size: int, topk: int, skip_prefill: bool = False) -> list[Any]:
         theirs = library(activations, decode_batching_size, topk, skip_prefill)
-        told = [as_bytes(proof) for proof in theirs]
-        if any(not any(proof) for proof in told):  # the library's mark of an error; we raise instead
+        library_bytes = [as_bytes(proof) for proof in theirs]
+        if any(not any(proof) for proof in library_bytes):  # the library's mark of an error; we raise instead
             return theirs
         points = [_points(chunk, topk) for chunk in _chunks(activations, decode_batching_size, skip_prefill)]
         ours = [base64.b64decode(one.to_base64()) for one in build(points)]
-        _note(proofs=len(told), different=sum(a != b for a, b in zip(told, ours, strict=True)))
+        _note(proofs=len(library_bytes), different=sum(a != b for a, b in zip(library_bytes, ours, strict=True)))
         return [_in_form(proof, form) for proof in ours]
 
-    return built
+    return build_proofs
 
 
 def _verifying(library: Library, _form: str, as_bytes: Callable[[Any], bytes]) -> Library:
@@ -96,8 +96,11 @@ def _verifying(library: Library, _form: str, as_bytes: Callable[[Any], bytes]) -
         theirs = library(activations, proofs, decode_batching_size, topk, skip_prefill)
         chunks = _chunks(activations, decode_batching_size, skip_prefill)
         ours = distances([_claimed(as_bytes(proof)) for proof in proofs], [_points(chunk, topk) for chunk in chunks])
-        told = [Distance(one.exp_mismatches, one.mant_err_mean, one.mant_err_median) for one in theirs]
-        _note(verdicts=len(told), different=sum(not np.allclose(a, b) for a, b in zip(told, ours, strict=True)))
+        library_distances = [Distance(one.exp_mismatches, one.mant_err_mean, one.mant_err_median) for one in theirs]
+        _note(
+            verdicts=len(library_distances),
+            different=sum(not np.allclose(a, b) for a, b in zip(library_distances, ours, strict=True)),
+        )
         return [VerificationResult(*one) for one in ours]
 
     return verified

@@ -1,4 +1,4 @@
-"""A server with TileSpec whose choices are given: it decides as ever, and then does what it is told.
+"""A server with TileSpec whose choices are given: it decides as ever, and then does what it is given.
 
 So steps of one kind can be timed beside those of a fixed setting. What it learns meanwhile is of other steps than it
 thinks: such a server measures nothing else.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilespec.plugins import order, ordered, taking_orders, told
+from tilespec.plugins import command_environment, next_command, path_of, send_command
 
 FORCED = "TILESPEC_FORCED"
 _DECIDER = "tessera.tilespec.decider.Decider"
@@ -27,17 +27,17 @@ class Forced(NamedTuple):
 
 def forcing(path: Path) -> dict[str, str]:
     """Force nothing so far; return what the server needs in its environment."""
-    return taking_orders(FORCED, path)
+    return command_environment(FORCED, path)
 
 
 def force(path: Path, forced: Forced) -> None:
     """From the next prefill on."""
-    order(path, forced)
+    send_command(path, forced)
 
 
 def register() -> None:
     """Hook the decider, in a scheduler's process."""
-    path = told(FORCED)
+    path = path_of(FORCED)
     if path is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
@@ -57,7 +57,7 @@ class Orders:
     def read(self, original: Callable[..., None], decider: Any, joined: int) -> None:
         """A prefill runs: see what is to be done after it."""
         original(decider, joined)
-        forced = ordered(self._path)
+        forced = next_command(self._path)
         if forced is not None:
             self._forced = Forced(*forced)
 

@@ -11,7 +11,7 @@ import torch
 from tiny_training.shapes import Shape, config_of
 from torch import Tensor, nn
 
-from tilespec.llama import Attention, Mlp, Norm, draw_weights, turns
+from tilespec.llama import Attention, Mlp, Norm, draw_weights, rotations
 
 INNER = 3
 """How many of the target's inner layers an EAGLE-3 head reads."""
@@ -60,19 +60,21 @@ class Head(nn.Module):
         values: list[Tensor] = []
         taken = []
         for step in range(steps):
-            turn = turns(count, self.shape.head_dim, tokens.device, start=step)
+            rotation = rotations(count, self.shape.head_dim, tokens.device, start=step)
             embedded = nn.functional.embedding(tokens[:, 1 + step : 1 + step + count], embedding)
-            taken.append(self._step(embedded, states, turn, (keys, values)))
+            taken.append(self._step(embedded, states, rotation, (keys, values)))
             states = taken[-1].carried
         return taken
 
-    def _step(self, embedded: Tensor, states: Tensor, turn: Tensor, cache: tuple[list[Tensor], list[Tensor]]) -> Step:
+    def _step(
+        self, embedded: Tensor, states: Tensor, rotation: Tensor, cache: tuple[list[Tensor], list[Tensor]]
+    ) -> Step:
         if self.eagle3:
             residual = states
             seen = torch.cat([self.input_layernorm(embedded), self.hidden_norm(states)], -1)
         else:
             seen = residual = self.fc(torch.cat([embedded, states.to(embedded.dtype)], -1))
-        query, key, value = self.self_attn.project(seen, turn)
+        query, key, value = self.self_attn.project(seen, rotation)
         group = query.shape[1] // key.shape[1]
         keys, values = cache
         keys.append(key.repeat_interleave(group, 1))

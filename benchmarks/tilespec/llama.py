@@ -38,26 +38,26 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape, seen: int | None = None) -> None:
         super().__init__()
         self.head_dim = shape.head_dim
-        inner, kept = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        inner, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.q_proj = nn.Linear(seen or shape.hidden, inner, bias=False)
-        self.k_proj = nn.Linear(seen or shape.hidden, kept, bias=False)
-        self.v_proj = nn.Linear(seen or shape.hidden, kept, bias=False)
+        self.k_proj = nn.Linear(seen or shape.hidden, kv_width, bias=False)
+        self.v_proj = nn.Linear(seen or shape.hidden, kv_width, bias=False)
         self.o_proj = nn.Linear(inner, shape.hidden, bias=False)
 
-    def project(self, x: Tensor, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of `x` [rows, length, seen], each [rows, heads or kv_heads, length, D]."""
         split = (x.shape[0], x.shape[1], -1, self.head_dim)
         query, key, value = (part(x).view(split).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
-        return rotate(query, turn), rotate(key, turn), value
+        return rotate(query, rotation), rotate(key, rotation), value
 
     def join(self, attended: Tensor) -> Tensor:
         """From [rows, heads, length, D] to the model's width: [rows, length, H]."""
-        joined: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
-        return joined
+        output: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
+        return output
 
-    def forward(self, x: Tensor, turn: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
         """Attend from every token of `x` [rows, length, H] to those up to it."""
-        query, key, value = self.project(x, turn)
+        query, key, value = self.project(x, rotation)
         group = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
         return self.join(nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True))
@@ -88,9 +88,9 @@ class Layer(nn.Module):
         self.input_layernorm = Norm(shape.hidden)
         self.post_attention_layernorm = Norm(shape.hidden)
 
-    def forward(self, x: Tensor, turn: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
         """Same shape as `x` [rows, length, H]."""
-        x = x + self.self_attn(self.input_layernorm(x), turn)
+        x = x + self.self_attn(self.input_layernorm(x), rotation)
         added: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return added
 
@@ -129,10 +129,10 @@ class Llama(nn.Module):
     def forward(self, tokens: Tensor, inner_layers: Sequence[int] = ()) -> States:
         """The states of `tokens` [rows, length]; `inner_layers` counts from 0 and means a layer's output."""
         x = self.model.embed_tokens(tokens)
-        turn = turns(tokens.shape[1], self.shape.head_dim, tokens.device)
+        rotation = rotations(tokens.shape[1], self.shape.head_dim, tokens.device)
         outputs = []
         for layer in self.model.layers:
-            x = layer(x, turn)
+            x = layer(x, rotation)
             outputs.append(x)
         inner = [outputs[number] for number in inner_layers]
         return States(self.model.norm(x), torch.cat(inner, -1) if inner else x[..., :0])
@@ -150,7 +150,7 @@ def draw_weights(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-def turns(length: int, head_dim: int, device: torch.device, start: int = 0) -> Tensor:
+def rotations(length: int, head_dim: int, device: torch.device, start: int = 0) -> Tensor:
     """Cosines and sines of positions `start` and up: float32 [2, length, head_dim / 2]."""
     places = torch.arange(start, start + length, device=device, dtype=torch.float32)
     rates = ROPE_THETA ** -(torch.arange(head_dim // 2, device=device, dtype=torch.float32) / (head_dim // 2))
@@ -158,8 +158,8 @@ def turns(length: int, head_dim: int, device: torch.device, start: int = 0) -> T
     return torch.stack([angles.cos(), angles.sin()])
 
 
-def rotate(vectors: Tensor, turn: Tensor) -> Tensor:
+def rotate(vectors: Tensor, rotation: Tensor) -> Tensor:
     """Turn `vectors` [rows, heads, length, D], first half against second, as Llama's weights want it."""
     first, second = vectors.float().chunk(2, -1)
-    cosine, sine = turn
+    cosine, sine = rotation
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1).to(vectors.dtype)

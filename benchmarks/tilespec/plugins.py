@@ -30,26 +30,26 @@ def on_path(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(folder), str(_BENCHMARKS), os.environ.get("PYTHONPATH", "")])}
 
 
-def told(variable: str) -> Path | None:
-    """The path that a variable tells a scheduler of; None in the launcher's process, and where nothing is asked for."""
+def path_of(variable: str) -> Path | None:
+    """The path in a variable of a scheduler's environment; None in the launcher, and where it is not set."""
     if variable not in os.environ or multiprocessing.parent_process() is None:
         return None
     return Path(os.environ[variable])
 
 
-def taking_orders(variable: str, path: Path) -> dict[str, str]:
-    """Order nothing so far; return what a server needs in its environment."""
+def command_environment(variable: str, path: Path) -> dict[str, str]:
+    """Take back what was sent before; return what a server needs in its environment."""
     path.unlink(missing_ok=True)
     return {variable: str(path)}
 
 
-def order(path: Path, what: tuple[Any, ...]) -> None:
-    """Have a scheduler do something once it looks for orders, which it does between steps, for that takes time."""
+def send_command(path: Path, what: tuple[Any, ...]) -> None:
+    """Have a scheduler do something once it looks for commands, which it does between steps, for that takes time."""
     path.write_text(json.dumps(what), encoding="utf-8")
 
 
-def ordered(path: Path) -> list[Any] | None:
-    """What a scheduler is to do from now on; None where nothing was ordered since it looked last."""
+def next_command(path: Path) -> list[Any] | None:
+    """What a scheduler is to do from now on; None where nothing was sent since it looked last."""
     if not path.exists():
         return None
     what: list[Any] = json.loads(path.read_text(encoding="utf-8"))

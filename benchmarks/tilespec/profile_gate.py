@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilespec.plugins import told, wait_for
+from tilespec.plugins import path_of, wait_for
 
 GATE = "TILESPEC_GATE"
 _ARRIVED, _OPENED = "arrived", "opened"
@@ -40,7 +40,7 @@ def let_go(gate: Path) -> None:
 
 def register() -> None:
     """Hook the measuring, in a scheduler's process: the launcher measures nothing, and need not import it."""
-    if told(GATE) is None:
+    if path_of(GATE) is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilespec.plugins import told
+from tilespec.plugins import path_of
 
 PROGRESS = "TILESPEC_PROGRESS"
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
@@ -56,7 +56,7 @@ class Progress:
 
 def register() -> None:
     """Hook the scheduler, in its process."""
-    path = told(PROGRESS)
+    path = path_of(PROGRESS)
     if path is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType

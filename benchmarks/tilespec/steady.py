@@ -20,7 +20,7 @@ from typing import Any
 from bench_steady import Lengths, Mix, Replayed, lengths_of, mix_of, replay
 from frozen import freeze
 from load import Call, Send, prepared, turns
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from tilespec.bench_tilespec import STATE, places_of
 from tilespec.prompts import Prompts, read_prompts
 
@@ -47,7 +47,7 @@ def main() -> None:
                 load = {"clients": mix.clients, "output": mix.output, "kind": options.kind}
                 note(load | {"setting": name, "round": number} | found._asdict(), out)
             for line in _summary(mix, measured, options):
-                tell({"summary": line}, out)
+                show({"summary": line}, out)
 
 
 def _replay(url: str, mix: Mix, count: int, prompts: Prompts, seed: str, options: argparse.Namespace) -> Replayed:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilespec.plugins import order, ordered, taking_orders, told
+from tilespec.plugins import command_environment, next_command, path_of, send_command
 
 PROFILED = "TILESPEC_THREAD_PROFILE"
 _WORKER = "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2"
@@ -30,17 +30,17 @@ class Wanted(NamedTuple):
 
 def profiling(path: Path) -> dict[str, str]:
     """Profile nothing so far; return what the server needs in its environment."""
-    return taking_orders(PROFILED, path)
+    return command_environment(PROFILED, path)
 
 
 def profile(path: Path, wanted: Wanted) -> None:
     """From the next prefill on, once."""
-    order(path, wanted)
+    send_command(path, wanted)
 
 
 def register() -> None:
     """Hook the worker, in a scheduler's process."""
-    path = told(PROFILED)
+    path = path_of(PROFILED)
     if path is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
@@ -83,7 +83,7 @@ class Steps:
         return wanted is not None and batch.forward_mode.is_decode() and len(batch.reqs) == wanted.bs
 
     def _read(self) -> None:
-        wanted = ordered(self._path)
+        wanted = next_command(self._path)
         if wanted is not None:
             self._wanted = Wanted(*wanted)
             self._profiler, self._left = cProfile.Profile(time.thread_time), self._wanted.steps

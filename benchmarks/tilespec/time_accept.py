@@ -18,7 +18,7 @@ from statistics import median
 
 import torch
 
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from tessera_testing.verified import HOWS, VOCABULARY, VerifiedChains
 
 SHAPES = ((1, 4), (8, 4), (32, 4), (64, 4), (64, 8), (128, 4))
@@ -42,7 +42,7 @@ def main() -> None:
                 "ours": lambda: verified.ours(how),  # noqa: B023 - called at once
                 "sglang": lambda: verified.sglangs(how),  # noqa: B023
             }
-            tell({"requests": bs, "width": width, "how": how, "steep": steep, **times(ways)}, out)
+            show({"requests": bs, "width": width, "how": how, "steep": steep, **times(ways)}, out)
 
 
 def out_path(description: str | None) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from tilespec.time_accept import TIMES, out_path, times
 
 ROWS = (1, 8, 32, 64, 128)
@@ -28,7 +28,7 @@ def main() -> None:
         note(provenance() | {"times": TIMES}, out)
         kinds = {"argmax": _argmax, "sample": _sample}
         for vocabulary, rows, (what, ways) in itertools.product(VOCABULARIES, ROWS, kinds.items()):
-            tell({"rows": rows, "vocabulary": vocabulary, "what": what, **times(ways(rows, vocabulary))}, out)
+            show({"rows": rows, "vocabulary": vocabulary, "what": what, **times(ways(rows, vocabulary))}, out)
 
 
 def _argmax(rows: int, vocabulary: int) -> dict[str, Callable[[], Any]]:

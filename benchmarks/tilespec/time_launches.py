@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from tilespec import bench_tilespec
 from tilespec.bench_tilespec import places_of
 from tilespec.decode import Decoding, Place, Window, decode
@@ -78,7 +78,7 @@ def main() -> None:
                     if wave and window is not None:
                         windows[way.what].append(window)
             for what, waves in windows.items():
-                tell({"temperature": temperature, "what": what} | _summary(waves), out)
+                show({"temperature": temperature, "what": what} | _summary(waves), out)
         if options.profiled:
             _profile(state, places, prompts, found, options)
 

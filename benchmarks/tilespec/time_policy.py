@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from tessera.tilespec.calibration import Calibration, bin_edges
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.decider import Decider
@@ -183,7 +183,7 @@ def main() -> None:
     with options.out.open("w", encoding="utf-8") as out:
         note(provenance() | {"requests": BS, "drafts": DEPTH, "tokens": TOKENS, "steps": TIMES}, out)
         for what, times in lines.items():
-            tell({"what": what, "mean_us": round(times.mean(), 1), "median_us": round(np.median(times), 1)}, out)
+            show({"what": what, "mean_us": round(times.mean(), 1), "median_us": round(np.median(times), 1)}, out)
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ class Head(nn.Module):
 
     def __init__(self, *, eagle3: bool) -> None:
         super().__init__()
-        size, attended, kept = HEAD.hidden, HEAD.heads * HEAD.head_dim, HEAD.kv_heads * HEAD.head_dim
+        size, attended, kv_width = HEAD.hidden, HEAD.heads * HEAD.head_dim, HEAD.kv_heads * HEAD.head_dim
         seen = 2 * size if eagle3 else size
         self.eagle3 = eagle3
         self.fc = nn.Linear(size * (len(AUX_LAYERS) if eagle3 else 2), size, bias=not eagle3)
         self.q_proj = nn.Linear(seen, attended, bias=False)
-        self.k_proj = nn.Linear(seen, kept, bias=False)
-        self.v_proj = nn.Linear(seen, kept, bias=False)
+        self.k_proj = nn.Linear(seen, kv_width, bias=False)
+        self.v_proj = nn.Linear(seen, kv_width, bias=False)
         self.o_proj = nn.Linear(attended, size, bias=False)
         self.gate_proj = nn.Linear(size, HEAD.intermediate, bias=False)
         self.up_proj = nn.Linear(size, HEAD.intermediate, bias=False)
