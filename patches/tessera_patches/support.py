@@ -42,7 +42,7 @@ class Release(NamedTuple):
 
 
 def releases() -> dict[str, Release]:
-    """By supported version."""
+    """What each supported version of SGLang needs, by version."""
     found = tomllib.loads(Path(__file__).with_name("releases.toml").read_text())
     return {version: Release(**needs) for version, needs in found.items()}
 

@@ -11,7 +11,7 @@ from tessera.errors import BadRequest, Described
 
 
 def server() -> Server:
-    """What this server does."""
+    """What this server can answer, from its options and its model."""
     settings = config.active
     return Server(settings.rows, config.flags, settings.hidden_size, settings.deterministic)
 

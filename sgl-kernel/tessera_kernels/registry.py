@@ -72,7 +72,7 @@ class TensorOp(Generic[P, R]):
         update_wrapper(self, reference)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it."""
+        """Run the op on the device of its first argument."""
         first: Any = args[0]
         tensor = first[0] if isinstance(first, tuple) else first
         return self.kernel(*args, **kwargs) if tensor.is_cuda else self.reference(*args, **kwargs)

@@ -94,7 +94,7 @@ def take_row(pool: ReqToTokenPool, req: Req) -> bool:
 
 
 def free_row(pool: ReqToTokenPool, req: Req) -> None:
-    """Take it back."""
+    """Give a row of ``req_to_token`` back to SGLang."""
     pool.free(req)
 
 

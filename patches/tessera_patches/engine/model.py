@@ -66,7 +66,7 @@ def configuration(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheCon
 
 
 def hidden_size(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurator) -> int:
-    """H of its model."""
+    """H, the width of its model's hidden states."""
     model: ModelConfig = configuration(owner)
     size: int = model.hidden_size
     return size
@@ -105,7 +105,7 @@ def has_mrope(runner: ModelRunner) -> bool:
 
 
 def dtype(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurator) -> torch.dtype:
-    """Of its model's states."""
+    """The dtype of its model's hidden states."""
     model: ModelConfig = configuration(owner)
     kind: torch.dtype = model.dtype
     return kind

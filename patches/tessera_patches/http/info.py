@@ -65,13 +65,13 @@ def ours() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of what runs here."""
+    """The versions of Tessera, SGLang, torch and what else runs here."""
     others = {name: version(name) for name in PACKAGES}
     return {"tessera": __version__, "sglang": lock.installed_version(), "python": platform.python_version(), **others}
 
 
 def labels() -> dict[str, str]:
-    """Of the series that says what runs."""
+    """The labels of the metric that says what runs."""
     given = [name if value is True else f"{name}={value}" for name, value in config.flags.non_default().items()]
     about = {"version": __version__, "sglang": lock.installed_version()}
     return about | {"on": ",".join(config.on()), "options": shlex.join(given)}

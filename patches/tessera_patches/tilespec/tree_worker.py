@@ -11,7 +11,7 @@ from tessera_patches.tilespec.worker import AdaptiveWorker
 
 
 class AdaptiveTreeWorker(AdaptiveWorker):
-    """A `AdaptiveWorker` for trees."""
+    """An `AdaptiveWorker` whose drafts are trees."""
 
     scores_class = TreeScores
     scores: TreeScores

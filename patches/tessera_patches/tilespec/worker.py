@@ -54,7 +54,7 @@ class RuntimeStates:
         self.steps = shape.drafted
 
     def register(self, state: Any) -> None:
-        """Add a state."""
+        """Add the state of one draft length."""
         self.by_steps[state.speculative_num_draft_tokens - 1] = state
 
     def init_states(self, cuda_graph_bs: list[int] | None) -> None:

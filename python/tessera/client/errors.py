@@ -31,7 +31,7 @@ class ClientError(Exception):
 
 
 class HttpError(ClientError):
-    """No answer came."""
+    """The server sent no answer: the connection failed, or the time was over."""
 
 
 class ConnectionFailed(HttpError):

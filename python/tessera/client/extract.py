@@ -7,7 +7,7 @@ Extract = Callable[[str], str | None]
 
 
 def whole(text: str) -> str:
-    """The generated text itself."""
+    """The generated text as it is."""
     return text
 
 

@@ -118,4 +118,4 @@ class Inference(Protocol):
         ...
 
     def __exit__(self, *exception: object) -> None:
-        """Close."""
+        """Close the client."""

@@ -79,7 +79,7 @@ class FitTimer:
         self._drafts = self._drafts_since = self._steps_since = 0
 
     def on_step(self) -> None:
-        """A step begins."""
+        """Count the beginning of a step."""
         self._steps_since += 1
 
     def on_verify(self) -> bool:

@@ -165,7 +165,7 @@ def replay(trace: Trace, requests: int | None = None) -> Replay:
 
 
 def table(result: Replay) -> Iterator[str]:
-    """Lines to print."""
+    """The result as lines of a table, to be printed."""
     base = result.outcomes[0].goodput
     width = max(len(outcome.name) for outcome in result.outcomes)
     yield f"{'policy':{width}}  tok/s expected  over none  verified/step  steps"

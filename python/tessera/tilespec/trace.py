@@ -108,11 +108,11 @@ class TraceWriter:
         self._line({"schema": SCHEMA, "costs": costs.to_json(), "means": np.array(means).tolist()})
 
     def write(self, record: Record) -> None:
-        """Add one step."""
+        """Add one step to the file."""
         self._line(asdict(record) | {"choice": record.choice._asdict()})
 
     def close(self) -> None:
-        """End the file."""
+        """Write the rest, and close the file."""
         self._stream.close()
 
     def __enter__(self) -> Self:

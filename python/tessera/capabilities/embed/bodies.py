@@ -20,7 +20,7 @@ class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What both take."""
+    """The options that the bodies of both routes have."""
 
     encoding_format: Annotated[Encoding | None, ENCODING] = None
     dimensions: Dimensions = None

@@ -64,7 +64,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
             return written(pooled, options)
 
     def without(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
-        """Null, of no rows."""
+        """A null vector, of no rows."""
         return {"embedding" if options.spans is None else "embeddings": None, "embedding_tokens": 0}
 
     def size(self, options: EmbedOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
@@ -85,7 +85,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
         schema.complete(schemas, hidden_size, vocabulary, adapters=adapters)
 
     def paths(self) -> dict[str, Any]:
-        """``/v1/embeddings`` and ``/encode``."""
+        """The OpenAPI of ``/v1/embeddings`` and ``/encode``."""
         return schema.paths()
 
 

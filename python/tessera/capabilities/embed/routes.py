@@ -32,7 +32,7 @@ class Incoming(Streamed, Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names are not case-sensitive."""
+        """Names of headers are not case-sensitive."""
 
 
 class Model(NamedTuple):
@@ -60,7 +60,7 @@ class Model(NamedTuple):
 
     @property
     def limits(self) -> Limits:
-        """Of prompts."""
+        """The limits of prompts on these routes."""
         return Limits(self.vocabulary, self.prompt, self.text_only)
 
 

@@ -13,7 +13,7 @@ TAG = "embeddings"
 
 
 def paths() -> Schema:
-    """Both routes."""
+    """The OpenAPI of ``/v1/embeddings`` and ``/encode``."""
     return {
         "/v1/embeddings": {
             "post": operation(

@@ -53,7 +53,7 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     needs = NEEDS_ROWS_OR_FINGERPRINTS
 
     def always(self, server: Server) -> bool:
-        """With ``--toploc-verification``."""
+        """Every request is fingerprinted with ``--toploc-verification``."""
         return server.flags.toploc_verification
 
     def admit(self, fields: FingerprintFields, request: IncomingRequest) -> Sequence[FingerprintOptions | None]:
@@ -69,11 +69,11 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
         return given.get(CLAIM_FIELD) is not None
 
     def extend(self, field: str, prompt: Any, given: Mapping[str, Any]) -> tuple[Any, int]:
-        """``output_ids`` follow token ids."""
+        """A prompt of token ids, followed by ``output_ids``."""
         return append_output(field, prompt, given.get(OUTPUT_FIELD), given.get(CLAIM_FIELD))
 
     def verified(self, options: FingerprintOptions) -> int | None:
-        """Of a claim."""
+        """The length of the answer in a claim."""
         return None if options.claim is None else options.tail
 
     def reads(self, options: FingerprintOptions, progress: Progress) -> Sequence[Read]:
@@ -109,7 +109,7 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
         return {FINGERPRINTS: await encoded(values)} | nonce
 
     async def chunk(self, options: FingerprintOptions, values: Sequence[Any]) -> dict[str, Any]:
-        """Those that it completes."""
+        """The fingerprints of the rows that this chunk of a stream completes."""
         return {FINGERPRINTS: await encoded(values)} if values else {}
 
     def without(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
         schema.complete(schemas[ToplocClaim.__name__], vocabulary)
 
     def paths(self) -> dict[str, Any]:
-        """``/v1/toploc/verify``."""
+        """The OpenAPI of ``/v1/toploc/verify``."""
         request = operation(
             "verifyFingerprints",
             "fingerprints",

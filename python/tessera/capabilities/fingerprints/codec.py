@@ -32,7 +32,7 @@ class Fingerprint(NamedTuple):
     coefficients: Bits
 
     def to_base64(self) -> str:
-        """As it travels."""
+        """The fingerprint as text, as answers and claims have it."""
         head = self.modulus.to_bytes(2, "big")
         return base64.b64encode(head + self.coefficients.astype(">u2").tobytes()).decode()
 

@@ -67,7 +67,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     ] = None
 
     def statistics(self, places: Sequence[Place]) -> SamplingStatistics:
-        """Look at all."""
+        """The statistics of all sampled tokens of a claim."""
         gaps = [self.gap(place) for place in places]
         if not gaps:
             return SamplingStatistics(0, 0, 0.0, 0.0)

@@ -35,7 +35,7 @@ class Inject(Capability[InjectFields, str]):
         return wire
 
     def check_body(self, body: Mapping[str, Any]) -> None:
-        """Matrices are prompts."""
+        """Matrices replace prompts, so OpenAI's routes do not take them."""
         for name in (LIST_FIELD, BASE64_FIELD):
             if body.get(name) is not None:
                 raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")

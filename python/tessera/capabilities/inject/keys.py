@@ -63,7 +63,7 @@ class KeyedIds:
         _write(token_ids, self._positions, self._keys)
 
     def show(self, token_ids: array[int]) -> None:
-        """Write the ids."""
+        """Write the prompt's own ids in place of the keys."""
         _write(token_ids, self._positions, self._ids)
 
 

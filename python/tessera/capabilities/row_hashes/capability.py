@@ -29,7 +29,7 @@ class RowHashFields(msgspec.Struct, frozen=True):
 
 
 class RowHashOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """There are none."""
+    """The capability has no options."""
 
 
 class RowHashes(Capability[RowHashFields, RowHashOptions]):
@@ -59,7 +59,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
         return params
 
     def reads(self, options: RowHashOptions, progress: Progress) -> Sequence[Read]:
-        """All rows."""
+        """All rows of the request, once it has finished."""
         return () if progress.running else (Rows(0, progress.rows),)
 
     async def respond(self, options: RowHashOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
         return (prompt_tokens + max(new_tokens - 1, 0)) * shape.hidden_size * shape.value_bytes
 
     def grows(self, options: RowHashOptions) -> bool:
-        """They are all rows."""
+        """There is a hash for each chunk, the prompt's included."""
         return True
 
     def sent(self, options: RowHashOptions) -> dict[str, Any]:

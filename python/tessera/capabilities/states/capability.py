@@ -43,7 +43,7 @@ class States(Capability[StateFields, StateOptions]):
         return params
 
     def reads(self, options: StateOptions, progress: Progress) -> Sequence[Read]:
-        """One span, or positions."""
+        """One span of rows, or the rows at given positions."""
         if progress.running:
             return ()
         start, end = progress.span(options.over)
@@ -61,7 +61,7 @@ class States(Capability[StateFields, StateOptions]):
             return {ANSWER: answered(rows.rows, rows.dtype, rows.shape, options, answer.meta["prompt_tokens"])}
 
     def without(self, options: StateOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
-        """Null: states are rows."""
+        """Null: states are rows, and there are none."""
         return {ANSWER: None}
 
     def size(self, options: StateOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
@@ -80,7 +80,7 @@ class States(Capability[StateFields, StateOptions]):
     def complete_schema(
         self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
     ) -> None:
-        """Either ``positions`` or ``over``."""
+        """A body has either ``positions`` or ``over``."""
         schemas["TesseraSelected"]["anyOf"] = [
             {"properties": {"positions": {"type": "null"}}},
             {"properties": {"over": {"const": Over.ALL.value}}},

@@ -37,7 +37,7 @@ class TokenIds(Capability[TokenIdFields, TokenIdOptions]):
     collects = True
 
     def admit(self, fields: TokenIdFields, request: IncomingRequest) -> Sequence[TokenIdOptions | None]:
-        """Those that are true."""
+        """The fields that are true."""
         options = TokenIdOptions(input=bool(fields.return_input_ids), output=bool(fields.return_output_ids))
         return [options] if options.input or options.output else []
 
@@ -57,7 +57,7 @@ class TokenIds(Capability[TokenIdFields, TokenIdOptions]):
         return changed if isinstance(params, list) else changed[0]
 
     def awaits(self, options: TokenIdOptions) -> bool:
-        """In a session."""
+        """Only in a session does the scheduler alone know the prompt's ids."""
         return options.input and options.session
 
     def reads(self, options: TokenIdOptions, progress: Progress) -> Sequence[Read]:
@@ -76,12 +76,12 @@ class TokenIds(Capability[TokenIdFields, TokenIdOptions]):
         return found
 
     def without(self, options: TokenIdOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
-        """They need no rows."""
+        """The same as with rows: ids need none."""
         output = {"output_ids": list(answer.output_ids)} if options.output else {}
         return {"input_ids": values[0] if values else None} | output
 
     def sent(self, options: TokenIdOptions) -> dict[str, Any]:
-        """Those that are true."""
+        """The fields that are true."""
         return {f"return_{kind}_ids": True for kind in ("input", "output") if getattr(options, kind)}
 
 

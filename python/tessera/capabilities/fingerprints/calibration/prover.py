@@ -28,7 +28,7 @@ TAMPERED = ("hidden instruction", "changed prompt", "changed early token")
 
 
 class Response(NamedTuple):
-    """What a prover claims."""
+    """One response, as its prover claims it."""
 
     input_ids: list[int]
     output_ids: list[int]
