@@ -7,8 +7,8 @@ from typing import Any
 
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT
 from tessera.capabilities.inject.pending import INJECTED
-from tessera.errors import ROWS_UNAVAILABLE
 from tessera.http.unserved import FIELDS
+from tessera.rows.reads import ROWS_UNAVAILABLE
 from tessera_patches.http.http_server import GENERATING
 from tessera_patches.http.unserved import SCORES, TEXT, VERTEX
 

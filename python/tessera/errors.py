@@ -37,9 +37,6 @@ REQUEST_ABORTED = "request_aborted"
 WEIGHTS_CHANGED = "weights_changed"
 """503: the weights changed while the request ran, on a route that answers only rows. Send it again."""
 
-ROWS_UNAVAILABLE = "rows_unavailable"
-"""The field of an answer that says why it has none of the values that it needs rows for."""
-
 OF_ROWS = frozenset(
     {ROW_STORE_FAILED, ROWS_NOT_FINITE, ROWS_NOT_COLLECTED, NO_SUCH_POSITION, REQUEST_ABORTED, WEIGHTS_CHANGED}
 )

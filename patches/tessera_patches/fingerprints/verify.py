@@ -12,8 +12,9 @@ from tessera import config
 from tessera.capabilities.fingerprints import claims
 from tessera.capabilities.fingerprints.claims import Claim, Run, Unverifiable
 from tessera.capabilities.fingerprints.sampling import CANDIDATES
-from tessera.errors import ROWS_UNAVAILABLE, BadRequest, RequestFailed
+from tessera.errors import BadRequest, RequestFailed
 from tessera.http import adapters
+from tessera.rows.reads import ROWS_UNAVAILABLE
 from tessera.timing import timed
 from tessera_patches.engine.model import hidden_size, vocabulary
 

@@ -11,8 +11,9 @@ from tessera import config
 from tessera.capabilities.embed import routes as embeddings
 from tessera.capabilities.embed.inputs import Prompts
 from tessera.capabilities.embed.routes import Embed, Model
-from tessera.errors import ROWS_UNAVAILABLE, EngineRefused, RequestFailed, StartRefused
+from tessera.errors import EngineRefused, RequestFailed, StartRefused
 from tessera.http.vectors import Body
+from tessera.rows.reads import ROWS_UNAVAILABLE
 from tessera.timing import timed
 from tessera_patches.engine.model import hidden_size, vocabulary
 from tessera_patches.engine.tokenizer import longest_prompt, tokenizer_of

@@ -14,9 +14,10 @@ from tessera.capabilities.registry import Requested
 from tessera.capability import Answer
 from tessera.delivery.inbox import Mail
 from tessera.delivery.outcome import Values
-from tessera.errors import REQUEST_ABORTED, ROWS_UNAVAILABLE, RowsUnavailable, TesseraError
+from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
 from tessera.http.error_body import note
 from tessera.metrics import AWAIT_ROWS
+from tessera.rows.reads import ROWS_UNAVAILABLE
 from tessera.timing import timed
 
 Outputs = AsyncIterator[dict[str, Any]]

@@ -14,7 +14,7 @@ from tessera.client import errors
 from tessera.client.applied import APPLIED, check_generation, check_pooling, missing
 from tessera.client.results import Embedding, Embeddings, Floats, Generation, ServerInfo, Verdict
 from tessera.client.status import NO_ROWS, Answer, check_status, is_ours, parsed, shown, status_error
-from tessera.errors import ROWS_UNAVAILABLE
+from tessera.rows.reads import ROWS_UNAVAILABLE
 
 _ROWS = frozenset({"embedding", "hidden_states", "fingerprints"})
 """Fields of `Generation` that the server makes of rows."""

@@ -10,7 +10,7 @@ import orjson
 from tessera import carry
 from tessera.capabilities.registry import CAPABILITIES
 from tessera.capability import Place
-from tessera.errors import ROWS_UNAVAILABLE
+from tessera.rows.reads import ROWS_UNAVAILABLE
 
 PLACES = {name: place for capability in CAPABILITIES for name, place in capability.answers.items()}
 PLACES[ROWS_UNAVAILABLE] = Place.CHOICE

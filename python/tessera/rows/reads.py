@@ -10,6 +10,9 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float32]
 Frame = bytes | memoryview
 
+ROWS_UNAVAILABLE = "rows_unavailable"
+"""The field of an answer that says why it has none of the values that it needs rows for."""
+
 
 class Over(StrEnum):
     """Which tokens are meant: the same words for embeddings and for raw states.
