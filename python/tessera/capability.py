@@ -25,6 +25,7 @@ from tessera.carry import Live
 from tessera.errors import BadRequest
 from tessera.fields import read
 from tessera.flags import Flags
+from tessera.metrics import Counter
 from tessera.rows.reads import Over, Read, Value
 
 F = TypeVar("F", bound=msgspec.Struct)
@@ -165,6 +166,8 @@ class Capability(Generic[F, O]):
         without_tokens: those fields that ask for something of a request that generates nothing.
         collects: whether it wants all generated token ids.
         hooked: whether the scheduler has hooks for it, which read its text themselves.
+        counters: what it counts, for ``/metrics``.
+        work: what it times in the main process.
     """
 
     name: ClassVar[str]
@@ -179,6 +182,8 @@ class Capability(Generic[F, O]):
     without_tokens: ClassVar[tuple[str, ...]] = ()
     collects: ClassVar[bool] = False
     hooked: ClassVar[bool] = False
+    counters: ClassVar[tuple[Counter, ...]] = ()
+    work: ClassVar[tuple[str, ...]] = ()
 
     def field_names(self) -> tuple[str, ...]:
         """As clients write them, in the order of `fields`."""

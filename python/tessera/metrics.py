@@ -1,11 +1,11 @@
 """What we count on SGLang's ``/metrics``. Main process only, so the scheduler's thread pays nothing."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.errors import ANSWERED, WITHOUT_ROWS
 
-if TYPE_CHECKING:  # clients import the names of what is counted, and have no torch
+if TYPE_CHECKING:  # clients import capabilities, and have no torch
     from tessera.delivery.outcome import Vitals
 
 SECONDS = (
@@ -14,19 +14,25 @@ SECONDS = (
 )
 """Upper ends of the histograms' buckets."""
 AWAIT_ROWS = "await_rows"
-BUILD_FINGERPRINTS = "build_fingerprints"
-COMPARE_FINGERPRINTS = "compare_fingerprints"
-DECODE_VECTORS = "decode_vectors"
-ENCODE_EMBEDDING = "encode_embedding"
-ENCODE_STATES = "encode_states"
-WORK = (AWAIT_ROWS, BUILD_FINGERPRINTS, COMPARE_FINGERPRINTS, DECODE_VECTORS, ENCODE_EMBEDDING, ENCODE_STATES)
-"""What is timed in the main process."""
-ROUTES = ("/encode", "/v1/embeddings", "/v1/toploc/verify")
-"""Ours, whose answers are timed; SGLang times those of its own."""
+"""Timed in the main process, beside the `work` of capabilities."""
 READS = ("pool", "rows", "top")
 """Kinds of reads of the row store (`tessera.rows.kinds`)."""
-VERDICTS = ("pass", "fail", "unverifiable")
-"""Of claims."""
+
+
+class Counter(NamedTuple):
+    """A counter on ``/metrics``.
+
+    Attributes:
+        name: without ``tessera:``.
+        text: what it counts.
+        label: by what it is divided; "" where it is not.
+        values: all values of the label.
+    """
+
+    name: str
+    text: str
+    label: str = ""
+    values: tuple[str, ...] = ("",)
 
 
 class Metrics:
@@ -40,39 +46,46 @@ class Metrics:
     Args:
         model: its served name.
         about: labels of the series that says what runs.
+        counters: of capabilities.
+        work: names of what is timed in the main process.
+        routes: of ours, whose answers are timed; SGLang times those of its own.
     """
 
-    def __init__(self, model: str, about: Mapping[str, str]) -> None:
-        from prometheus_client import Counter, Gauge, Histogram
+    def __init__(
+        self,
+        model: str,
+        about: Mapping[str, str],
+        *,
+        counters: Iterable[Counter],
+        work: Iterable[str],
+        routes: Iterable[str],
+    ) -> None:
+        import prometheus_client as prometheus
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"tessera:{name}", text, ["model_name", *labels])
+        def counter(name: str, text: str, *labels: str) -> prometheus.Counter:
+            return prometheus.Counter(f"tessera:{name}", text, ["model_name", *labels])
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"tessera:{name}", text, ["model_name", *labels], multiprocess_mode="mostrecent")
+        def gauge(name: str, text: str, *labels: str) -> prometheus.Gauge:
+            return prometheus.Gauge(f"tessera:{name}", text, ["model_name", *labels], multiprocess_mode="mostrecent")
 
-        def histogram(name: str, text: str, *labels: str) -> Histogram:
-            return Histogram(f"tessera:{name}", text, ["model_name", *labels], buckets=SECONDS)
+        def histogram(name: str, text: str, *labels: str) -> prometheus.Histogram:
+            return prometheus.Histogram(f"tessera:{name}", text, ["model_name", *labels], buckets=SECONDS)
 
         self._model = model
-        self._embeddings = counter("embeddings_total", "Embeddings answered.").labels(model)
-        self._pooled = counter("rows_pooled_total", "Rows that went into the embeddings answered.").labels(model)
-        self._states = counter("hidden_states_total", "Answers with raw hidden states.").labels(model)
-        self._raw = counter("hidden_state_rows_total", "Raw rows answered.").labels(model)
-        self._injected = counter("injected_prompts_total", "Prompts with injected vectors.").labels(model)
-        self._vectors = counter("injected_vectors_total", "Vectors injected into prompts.").labels(model)
-        self._built = counter("fingerprints_built_total", "Fingerprints built.").labels(model)
-        self._compared = counter("fingerprints_compared_total", "Claimed fingerprints compared.").labels(model)
-        self._claims = counter("claims_total", "Claims answered by /v1/toploc/verify, by verdict.", "verdict")
+        self._counters = {}
+        for own in counters:
+            made = counter(own.name, own.text, *filter(None, [own.label]))
+            for value in own.values:
+                self._counters[own.name, value] = made.labels(model, *filter(None, [value]))
         self._errors = counter("errors_total", "Errors of ours that were answered, by code.", "code")
         self._unavailable = counter("rows_unavailable_total", "Answers without rows to vouch for, by code.", "code")
         self._reads = histogram(
             "row_read_seconds", "Time of one read of the row store, by the kinds of read in it.", "kinds"
         )
-        work = histogram("work_seconds", "Time of one piece of work in the main process, by kind.", "work")
-        requests = histogram("request_seconds", "Time to answer a request to a route of ours.", "route")
-        self._timed = {name: work.labels(model, name) for name in WORK}
-        self._timed |= {name: requests.labels(model, name) for name in ROUTES}
+        works = histogram("work_seconds", "Time of one piece of work in the main process, by kind.", "work")
+        answers = histogram("request_seconds", "Time to answer a request to a route of ours.", "route")
+        self._timed = {name: works.labels(model, name) for name in (AWAIT_ROWS, *work)}
+        self._timed |= {name: answers.labels(model, name) for name in routes}
         self._bytes = gauge("row_store_bytes", "Size of the row store.", "dp_rank")
         self._slots = gauge("row_store_slots", "Rows that the row store can hold.", "dp_rank")
         self._used = gauge(
@@ -91,39 +104,13 @@ class Metrics:
             self._errors.labels(self._model, code)
         for code in WITHOUT_ROWS:
             self._unavailable.labels(self._model, code)
-        for verdict in VERDICTS:
-            self._claims.labels(self._model, verdict)
         for kind in READS:
             self._reads.labels(self._model, kind)
         self.held(0, 0)
 
-    def embedded(self, rows: int) -> None:
-        """An embedding over so many rows was put into an answer."""
-        self._embeddings.inc()
-        self._pooled.inc(rows)
-
-    def returned(self, rows: int) -> None:
-        """So many raw rows were put into an answer."""
-        self._states.inc()
-        self._raw.inc(rows)
-
-    def injected(self, vectors: int) -> None:
-        """A prompt goes to the engine with so many vectors."""
-        self._injected.inc()
-        self._vectors.inc(vectors)
-
-    def count_built(self, fingerprints: int) -> None:
-        """So many fingerprints were built."""
-        self._built.inc(fingerprints)
-
-    def compared(self, fingerprints: int) -> None:
-        """So many claimed fingerprints were compared with rows."""
-        self._compared.inc(fingerprints)
-
-    def judged(self, verdicts: Iterable[str]) -> None:
-        """Claims were answered."""
-        for verdict in verdicts:
-            self._claims.labels(self._model, verdict).inc()
+    def count(self, counter: Counter, amount: int, value: str) -> None:
+        """Add to a capability's counter; ``value`` is that of its label."""
+        self._counters[counter.name, value].inc(amount)
 
     def failed(self, code: str) -> None:
         """A request was answered with an error of ours."""
@@ -139,7 +126,7 @@ class Metrics:
         self._unavailable.labels(self._model, code).inc()
 
     def took(self, what: str, seconds: float) -> None:
-        """A piece of work, of `WORK`, or an answer, of `ROUTES`, took so long. Any thread."""
+        """A piece of work, or an answer of a route, took so long. Any thread."""
         self._timed[what].observe(seconds)
 
     def note(self, vitals: "Vitals", kinds: str) -> None:

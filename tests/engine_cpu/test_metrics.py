@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import yaml
 
+from tessera.capabilities.registry import CAPABILITIES
 from tessera.cli import main
 from tessera.errors import ANSWERED
 from tessera.launching.server import Server
-from tessera.metrics import ROUTES, WORK
+from tessera.metrics import AWAIT_ROWS
 from tessera_testing.claims import claim_of
 from tessera_testing.endpoints import metrics
 from tessera_testing.marks import absent
@@ -58,8 +59,10 @@ def test_series(strained: Server) -> None:
     send(strained, return_embedding=True)
     before = read(strained)
     assert {f"tessera:errors_total {code}" for code in ANSWERED} <= set(before)
-    assert {f"tessera:work_seconds_count {work}" for work in WORK} <= set(before)
-    assert {f"tessera:request_seconds_count {route}" for route in ROUTES} <= set(before)
+    works = [AWAIT_ROWS, *(work for one in CAPABILITIES for work in one.work)]
+    assert {f"tessera:work_seconds_count {work}" for work in works} <= set(before)
+    routes = [path for one in CAPABILITIES for path in one.paths()]
+    assert {f"tessera:request_seconds_count {route}" for route in routes} <= set(before)
     assert send(strained).status_code == 200
     for _ in range(3):
         assert send(strained, return_embedding={"over": "all"}).status_code == 200

@@ -15,7 +15,7 @@ from tessera.capabilities.fingerprints.sampling import CANDIDATES
 from tessera.errors import BadRequest, RequestFailed
 from tessera.http import adapters
 from tessera.rows.reads import ROWS_UNAVAILABLE
-from tessera.timing import timed
+from tessera.telemetry import timed
 from tessera_patches.engine.model import hidden_size, vocabulary
 
 

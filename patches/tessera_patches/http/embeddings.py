@@ -14,7 +14,7 @@ from tessera.capabilities.embed.routes import Embed, Model
 from tessera.errors import EngineRefused, RequestFailed, StartRefused
 from tessera.http.vectors import Body
 from tessera.rows.reads import ROWS_UNAVAILABLE
-from tessera.timing import timed
+from tessera.telemetry import timed
 from tessera_patches.engine.model import hidden_size, vocabulary
 from tessera_patches.engine.tokenizer import longest_prompt, tokenizer_of
 from tessera_patches.fingerprints.whole_claims import PromptRefused

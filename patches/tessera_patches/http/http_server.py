@@ -63,7 +63,7 @@ def set_sizes(manager: Any, started: Any, *_: Any) -> None:
         config.active.vocabulary = vocabulary(manager)
         config.active.context = context_length(manager)
         if options(manager).enable_metrics:
-            config.metrics = Metrics(manager.served_model_name, info.labels())
+            config.metrics = _metrics(manager.served_model_name)
         if config.inbox is not None:
             config.inbox.hide()  # every scheduler is connected
             config.inbox.on_vitals = info.note
@@ -72,6 +72,16 @@ def set_sizes(manager: Any, started: Any, *_: Any) -> None:
         answer_bytes.budget = answers.budget(manager) if config.active.rows else None
         if answer_bytes.budget is not None and config.metrics is not None:
             answer_bytes.budget.room.on_change = config.metrics.held
+
+
+def _metrics(model: str) -> Metrics:
+    return Metrics(
+        model,
+        info.labels(),
+        counters=[counter for capability in CAPABILITIES for counter in capability.counters],
+        work=[name for capability in CAPABILITIES for name in capability.work],
+        routes=OURS,
+    )
 
 
 def _check_schedulers(reported: list[list[str] | None]) -> None:

@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera import carry, config
+from tessera.capabilities.inject.capability import PROMPTS, VECTORS
 from tessera.capabilities.inject.model import Model
 from tessera.capabilities.inject.options import FIELD
 from tessera.capabilities.inject.pending import NAME, Overrides, overrides_of
 from tessera.capabilities.inject.projections import Projections
 from tessera.capabilities.inject.resolve import Tokenize, resolve
 from tessera.errors import BadRequest, Described
+from tessera.telemetry import count
 from tessera_patches.engine.model import context_length, dtype, hidden_size, vocabulary
 from tessera_patches.engine.tokenizer import longest_prompt
 
@@ -35,8 +37,8 @@ def resolve_positions(
             raise
         raise ValueError(str(error)) from error  # SGLang writes it into the stream, whose status is sent
     overrides.injected = len(injection.positions)
-    if config.metrics is not None:
-        config.metrics.injected(overrides.injected)
+    count(PROMPTS)
+    count(VECTORS, overrides.injected)
     plain = obj.sampling_params
     obj.sampling_params = carry.changed(plain, NAME, injection.to_wire())
     try:

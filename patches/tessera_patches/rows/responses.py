@@ -18,7 +18,7 @@ from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
 from tessera.http.error_body import note
 from tessera.metrics import AWAIT_ROWS
 from tessera.rows.reads import ROWS_UNAVAILABLE
-from tessera.timing import timed
+from tessera.telemetry import timed
 
 Outputs = AsyncIterator[dict[str, Any]]
 

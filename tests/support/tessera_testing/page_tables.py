@@ -175,19 +175,25 @@ def _errors() -> str:
     return table(("code", "status", "when, and what to do"), *rows)
 
 
-_SERIES = {"counter", "gauge", "histogram"}
-"""Functions that make a series, in `tessera.metrics` and `tessera.tilespec.tally`."""
+_SERIES = {"counter", "gauge", "histogram", "Counter"}
+"""Functions that make a series, and the class that declares a counter."""
 
 
 def _metrics() -> str:
     """Every series of ours, with the text that ``/metrics`` has."""
     found = [
-        (f"`tessera:{name}`", call.func.id, text, ", ".join(f"`{label}`" for label in labels))
+        (
+            f"`tessera:{name}`",
+            call.func.id.lower(),
+            text,
+            ", ".join(f"`{one}`" for one in others if isinstance(one, str)),
+        )
         for folder in _PYTHON_FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _SERIES
-        for name, text, *labels in [[ast.literal_eval(argument) for argument in call.args]]
+        if call.args and isinstance(call.args[0], ast.Constant)
+        for name, text, *others in [[ast.literal_eval(argument) for argument in call.args]]
     ]
     return table(("metric", "kind", "what", "labels"), *sorted(found))
 

@@ -7,16 +7,19 @@ import msgspec
 import numpy as np
 import pybase64
 
-from tessera import config
 from tessera.capabilities.embed import schema
 from tessera.capabilities.embed.bodies import EmbeddingsRequest, EncodeRequest
 from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, chosen
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
-from tessera.metrics import ENCODE_EMBEDDING
+from tessera.metrics import Counter
 from tessera.rows.reads import Over, Pool, Pooled, Read, Vector
-from tessera.timing import timed
+from tessera.telemetry import count, timed
+
+EMBEDDINGS = Counter("embeddings_total", "Embeddings answered.")
+POOLED = Counter("rows_pooled_total", "Rows that went into the embeddings answered.")
+ENCODE = "encode_embedding"
 
 
 class Embed(Capability[EmbedFields, EmbedOptions]):
@@ -28,6 +31,8 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     bodies = (EmbeddingsRequest, EncodeRequest)
     without_tokens = (FIELD,)
     answers = dict.fromkeys(("embedding", "embeddings", "embedding_tokens", APPLIED), Place.CHOICE)
+    counters = (EMBEDDINGS, POOLED)
+    work = (ENCODE,)
 
     def admit(self, fields: EmbedFields, request: IncomingRequest) -> Sequence[EmbedOptions | None]:
         """True is the default of each option."""
@@ -57,10 +62,9 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     async def respond(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """The vector, how many rows it is made of, and how."""
         pooled: Sequence[Pooled] = values
-        if config.metrics is not None:
-            for one in pooled:
-                config.metrics.embedded(one.tokens)
-        with timed(ENCODE_EMBEDDING):
+        count(EMBEDDINGS, len(pooled))
+        count(POOLED, sum(one.tokens for one in pooled))
+        with timed(ENCODE):
             return written(pooled, options)
 
     def without(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:

@@ -7,13 +7,12 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from tessera import config
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.codec import Fingerprint
+from tessera.capabilities.fingerprints.counters import BUILD, BUILT, COMPARE, COMPARED
 from tessera.capabilities.fingerprints.verifier import Distance, distances
-from tessera.metrics import BUILD_FINGERPRINTS, COMPARE_FINGERPRINTS
 from tessera.rows.reads import Points
-from tessera.timing import timed
+from tessera.telemetry import count, timed
 
 
 class _Job(NamedTuple):
@@ -67,19 +66,17 @@ def shared() -> Builder:
 
 
 def _build_all(jobs: Sequence[_Job]) -> list[str]:
-    with timed(BUILD_FINGERPRINTS):
+    with timed(BUILD):
         found = [one.to_base64() for one in codec.build([points for job in jobs for points in job.points])]
-    if config.metrics is not None:
-        config.metrics.count_built(len(found))
+    count(BUILT, len(found))
     return found
 
 
 def _verify_all(jobs: Sequence[_Job]) -> list[Distance]:
     claimed = [one for job in jobs for one in job.claimed or ()]
-    with timed(COMPARE_FINGERPRINTS):
+    with timed(COMPARE):
         found = distances(claimed, [points for job in jobs for points in job.points])
-    if config.metrics is not None:
-        config.metrics.compared(len(found))
+    count(COMPARED, len(found))
     return found
 
 

@@ -7,6 +7,7 @@ from tessera.capabilities.fingerprints import schema
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, encoded, validate_claim
 from tessera.capabilities.fingerprints.answered import append_output
 from tessera.capabilities.fingerprints.builder import shared
+from tessera.capabilities.fingerprints.counters import BUILD, BUILT, CLAIMS, COMPARE, COMPARED
 from tessera.capabilities.fingerprints.options import (
     CLAIM_FIELD,
     FIELD,
@@ -51,6 +52,8 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     answers = dict.fromkeys((FINGERPRINTS, RESULT, NONCE_FIELD), Place.MESSAGE)
     pieces = frozenset({FINGERPRINTS})
     needs = NEEDS_ROWS_OR_FINGERPRINTS
+    counters = (BUILT, COMPARED, CLAIMS)
+    work = (BUILD, COMPARE)
 
     def always(self, server: Server) -> bool:
         """Every request is fingerprinted with ``--toploc-verification``."""

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from tessera import admission, carry, config
+from tessera import admission, carry, config, telemetry
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.answer import RESULT
+from tessera.capabilities.fingerprints.counters import CLAIMS
 from tessera.capabilities.fingerprints.options import (
     FIELD,
     HASH_DIGITS,
@@ -119,8 +120,8 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
     results = [_result(claim, meta, limits) for claim, meta in zip(claims, metas, strict=True)]
     if any(claim.sampling is not None for claim in claims):  # seconds, for long responses: not on the event loop
         await asyncio.to_thread(_judge_sampling, claims, metas, results)
-    if config.metrics is not None:
-        config.metrics.judged(result["verdict"] for result in results)
+    for result in results:
+        telemetry.count(CLAIMS, value=result["verdict"])
     return {"results": results}
 
 

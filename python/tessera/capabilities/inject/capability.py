@@ -11,9 +11,13 @@ from tessera.capabilities.inject.options import FIELD, InjectFields
 from tessera.capabilities.inject.pending import INJECTED, NAME, Pending, Prompts, overrides_of
 from tessera.capability import Answer, Capability, IncomingRequest, Place
 from tessera.errors import BadRequest
-from tessera.metrics import DECODE_VECTORS
+from tessera.metrics import Counter
 from tessera.schema_parts import integer
-from tessera.timing import timed
+from tessera.telemetry import timed
+
+PROMPTS = Counter("injected_prompts_total", "Prompts with injected vectors.")
+VECTORS = Counter("injected_vectors_total", "Vectors injected into prompts.")
+DECODE = "decode_vectors"
 
 
 class Inject(Capability[InjectFields, str]):
@@ -25,6 +29,8 @@ class Inject(Capability[InjectFields, str]):
     answers = {INJECTED: Place.CHOICE}  # noqa: RUF012 - declared so in the base
     needs = ""
     hooked = True
+    counters = (PROMPTS, VECTORS)
+    work = (DECODE,)
 
     def to_wire(self, options: str) -> str:
         """The options as they are: a text already."""
@@ -52,7 +58,7 @@ class Inject(Capability[InjectFields, str]):
         model = config.injection
         if model is None or not model.enabled:
             return []
-        with timed(DECODE_VECTORS):
+        with timed(DECODE):
             found = admission.decoded(fields.input_embed_overrides, model, f"{request.where}{FIELD}")
         if found is not None:
             request.live.state[NAME] = Pending(found)
@@ -75,7 +81,7 @@ class Inject(Capability[InjectFields, str]):
             )
         matrices = prompts.input_embeds is not None or prompts.input_embeds_b64 is not None
         try:
-            with timed(DECODE_VECTORS) if matrices else nullcontext():
+            with timed(DECODE) if matrices else nullcontext():
                 prompts, params = admission.placed(prompts, params, model, live)
             admission.check_copies(prompts, params, model)
         except BadRequest as error:

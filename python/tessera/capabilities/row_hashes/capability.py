@@ -7,15 +7,18 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tessera import carry, config
+from tessera import carry
 from tessera.capabilities.row_hashes.chain import FIELD as ANSWER
 from tessera.capabilities.row_hashes.chain import row_hashes
 from tessera.capability import NEEDS_ROWS_OR_FINGERPRINTS, Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import BadRequest
+from tessera.metrics import Counter
 from tessera.prompts import private_cache_key
 from tessera.rows.reads import RawRows, Read, Rows
+from tessera.telemetry import count
 
 FIELD = "return_row_hashes"
+ANSWERS = Counter("row_hashes_total", "Answers with hashes of all rows.")
 _NOT_BESIDE = "return_hidden_states"
 
 
@@ -41,6 +44,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
     answers = {ANSWER: Place.CHOICE}  # noqa: RUF012 - declared so in the base
     needs = NEEDS_ROWS_OR_FINGERPRINTS
     bulky = True
+    counters = (ANSWERS,)
 
     def admit(self, fields: RowHashFields, request: IncomingRequest) -> Sequence[RowHashOptions | None]:
         """Where the arithmetic is the same bit by bit."""
@@ -65,8 +69,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
     async def respond(self, options: RowHashOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """Hashed beside the event loop."""
         rows: RawRows = values[0]
-        if config.metrics is not None:
-            config.metrics.returned(rows.shape[0])
+        count(ANSWERS)
         found = await asyncio.to_thread(row_hashes, rows.rows, rows.dtype, rows.shape, answer.meta["prompt_tokens"])
         return {ANSWER: found}
 

@@ -9,11 +9,14 @@ from tessera.capabilities.states.options import FIELD, FORMAT_FIELD, Format, Sta
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, RequestFailed
 from tessera.limits import LISTED_VALUE_BYTES
-from tessera.metrics import ENCODE_STATES
+from tessera.metrics import Counter
 from tessera.rows.reads import Over, RawRows, Read, Rows
-from tessera.timing import timed
+from tessera.telemetry import count, timed
 
 ANSWER = "hidden_states"
+ANSWERS = Counter("hidden_states_total", "Answers with raw hidden states.")
+ROWS = Counter("hidden_state_rows_total", "Raw rows answered.")
+ENCODE = "encode_states"
 
 
 class States(Capability[StateFields, StateOptions]):
@@ -26,6 +29,8 @@ class States(Capability[StateFields, StateOptions]):
     without_tokens = (FIELD,)
     answers = {ANSWER: Place.LAST_CHUNK}  # noqa: RUF012 - declared so in the base
     bulky = True
+    counters = (ANSWERS, ROWS)
+    work = (ENCODE,)
 
     def refuse(self, given: Any) -> None:
         """SGLang answers, or refuses, its own field."""
@@ -55,9 +60,9 @@ class States(Capability[StateFields, StateOptions]):
     async def respond(self, options: StateOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """The rows, in the format that was asked for."""
         rows: RawRows = values[0]
-        if config.metrics is not None:
-            config.metrics.returned(rows.shape[0])
-        with timed(ENCODE_STATES):
+        count(ANSWERS)
+        count(ROWS, rows.shape[0])
+        with timed(ENCODE):
             return {ANSWER: answered(rows.rows, rows.dtype, rows.shape, options, answer.meta["prompt_tokens"])}
 
     def without(self, options: StateOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:

@@ -1,0 +1,14 @@
+"""What fingerprints count and time."""
+
+from tessera.metrics import Counter
+
+BUILT = Counter("fingerprints_built_total", "Fingerprints built.")
+COMPARED = Counter("fingerprints_compared_total", "Claimed fingerprints compared.")
+CLAIMS = Counter(
+    "claims_total",
+    "Claims answered by /v1/toploc/verify, by verdict.",
+    "verdict",
+    ("pass", "fail", "unverifiable"),
+)
+BUILD = "build_fingerprints"
+COMPARE = "compare_fingerprints"
