@@ -22,6 +22,7 @@ def generate(question: str) -> Any:
         "model": "default",
         "messages": [{"role": "user", "content": question}],
         "max_tokens": 48,
+        "temperature": 0,
         "return_toploc_fingerprints": True,
         "return_input_ids": True,
         "return_output_ids": True,

@@ -135,7 +135,7 @@ def test_server_starts(line: str, make_server: MakeServer, projections: Path, tm
     ranks = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS if "--dp-size" in options else {}
     key = {"Authorization": "Bearer KEY"} if "--api-key" in options else {}
     with make_server(TINY, *options, env=ranks) as server:
-        body = {"text": "import os", "sampling_params": {"max_new_tokens": 2}}
+        body = {"text": "import os", "sampling_params": {"max_new_tokens": 2, "ignore_eos": True}}
         answer = httpx.post(f"{server.url}/generate", json=body, headers=key, timeout=120)
     assert answer.status_code == 200, answer.text
     assert answer.json()["meta_info"]["completion_tokens"] == 2

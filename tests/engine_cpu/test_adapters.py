@@ -12,6 +12,7 @@ import pytest
 
 from tessera.cli import main
 from tessera.client import Claim, Client
+from tessera.client.options import SamplingOptions
 from tessera.launching.server import Server
 from tessera_testing import adapters
 from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
@@ -205,7 +206,8 @@ def test_a_server_without_adapters(server: Server) -> None:
 def test_the_client_and_the_command_line(narrow: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both name the adapter of a claim."""
     with Client(narrow.url) as client:
-        generation = client.generate(prompt_of(30, 660), max_new_tokens=20, fingerprints=True, lora_path="own")
+        greedy: SamplingOptions = {"max_new_tokens": 20, "temperature": 0, "ignore_eos": True}
+        generation = client.generate(prompt_of(30, 660), **greedy, fingerprints=True, lora_path="own")
         claims = [Claim.of(generation, lora_path=name) for name in ("own", "other", None)]
         assert [verdict.verdict for verdict in client.verify(claims)] == ["pass", "fail", "fail"]
     path = tmp_path / "response.json"

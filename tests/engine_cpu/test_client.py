@@ -205,7 +205,7 @@ def test_stream(client: Inference) -> None:
 
 def test_candidates(client: Inference, hf: HuggingFace) -> None:
     """Of each prompt its own, each text once, the most probable first, with the log-probabilities of the reference."""
-    prompts = ["import os\nimport ", PROMPT + "        self.", "def add(a, b):\n    return "]
+    prompts = ["a", PROMPT + "        self.", "def add(a, b):\n    return "]  # eight are never all the same
     groups = client.generate_candidates_batch(prompts, 8, max_new_tokens=8, extract=first_line, ignore_eos=True)
     assert len(groups) == len(prompts)
     for prompt, group in zip(prompts, groups, strict=True):

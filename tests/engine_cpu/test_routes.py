@@ -13,11 +13,12 @@ from tessera_testing.claims import FINGERPRINTS
 from tessera_testing.tiny import TINY
 
 MESSAGES = [{"role": "user", "content": "def f("}]
+OPTIONS = {"num_predict": 4, "temperature": 0}
 TEXT: dict[str, dict[str, Any]] = {
-    "/v1/responses": {"model": str(TINY), "input": "def f(", "max_output_tokens": 4},
-    "/v1/messages": {"model": "tiny", "messages": MESSAGES, "max_tokens": 4},
-    "/api/chat": {"model": "tiny", "messages": MESSAGES, "stream": False, "options": {"num_predict": 4}},
-    "/api/generate": {"model": "tiny", "prompt": "def f(", "stream": False, "options": {"num_predict": 4}},
+    "/v1/responses": {"model": str(TINY), "input": "def f(", "max_output_tokens": 4, "temperature": 0},
+    "/v1/messages": {"model": "tiny", "messages": MESSAGES, "max_tokens": 4, "temperature": 0},
+    "/api/chat": {"model": "tiny", "messages": MESSAGES, "stream": False, "options": OPTIONS},
+    "/api/generate": {"model": "tiny", "prompt": "def f(", "stream": False, "options": OPTIONS},
 }
 SCORES: dict[str, dict[str, Any]] = {
     "/v1/score": {"model": "tiny", "query": "def", "items": ["a", "b"], "label_token_ids": [5, 6]}

@@ -235,7 +235,8 @@ def test_a_nonce_selects_the_rows(server: Server) -> None:
 
 def test_every_response_unless_it_says_no(fingerprinting: Server) -> None:
     """``--toploc-verification``; batches too. Embeddings have none."""
-    body = {"text": ["import os\n", "import re\n"], "sampling_params": {"max_new_tokens": 4}}
+    sampling = {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}
+    body = {"text": ["import os\n", "import re\n"], "sampling_params": sampling}
     assert [len(one["meta_info"][FINGERPRINTS]) for one in post(fingerprinting, "/generate", body).json()] == [2, 2]
     refused = post(fingerprinting, "/generate", body | {"return_toploc_fingerprints": False}).raise_for_status().json()
     assert [FINGERPRINTS in one["meta_info"] for one in refused] == [False, False]
@@ -273,7 +274,8 @@ def test_sampling(server: Server) -> None:
 
 def test_the_command_line(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``tessera verify``: 0, 1 and 2."""
-    body = {"text": "def peek(self):", "sampling_params": {"max_new_tokens": 40, "ignore_eos": True}}
+    sampling = {"max_new_tokens": 40, "temperature": 0, "ignore_eos": True}
+    body = {"text": "def peek(self):", "sampling_params": sampling}
     asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
     path = tmp_path / "response.json"
     saved = post(server, "/generate", body | asked).json()
