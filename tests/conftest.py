@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import shlex
 import signal
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tessera.launching.command import gpu_present
 from tessera.launching.server import Server
+from tessera_testing.grouping import Place, joined
 from tessera_testing.marks import absent
-from tessera_testing.pool import MakeServer, ServerPool
+from tessera_testing.pool import MakeServer, ServerPool, Starts
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.prepared.server import ForkedServer
 from tessera_testing.refusal import Refusal, expect_refusal
 
 # Folders whose every test starts the real server.
 ENGINE_FOLDERS = ("engine_cpu", "faults", "fuzz", "real")
-# Fixtures that are servers, in the order in which their tests run: each starts once, and two live at a time.
+# Fixtures that are servers, one for each set of options, in the order in which their tests run. With a parameter, each
+# value is a server. The pool ends a test that starts one a second time: what several tests need is declared here.
 SERVERS = (
     "server",
-    "bare",
-    "strained",
-    "injecting",
+    "speculative",
     "stock",
-    "bf16",
+    "forked",
+    "injecting",
+    "strained",
     "fingerprinting",
+    "bare",
+    "bf16",
+    "fp16",
     "narrow",
     "training",
     "failing",
-    "speculative",
+    "decoding",
     "dice",
     "experts",
+    "attending",
+    "forgetting",
+    "staged",
+    "replicas",
 )
 LOG_LINES = 40
 SITE = Path(__file__).parent / "site"
@@ -88,41 +99,35 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what lies in the engine's folders, so that no test there can forget it; put tests of one server together.
 
-    Where two processes share the tests (pytest-xdist), those of one server, or of one file, stay in one of them.
+    Where two processes share the tests (pytest-xdist), those of one server stay in one of them, and so do those of
+    servers that a test needs together. Tests without a server of `SERVERS` stay together by their file.
     """
     here = Path(__file__).parent
-    for item in items:
+    needed = [_needed(item) for item in items]
+    left_out = "not full" in config.getoption("markexpr")  # pytest takes these tests away later
+    run = [not (left_out and item.get_closest_marker("full")) for item in items]
+    first = joined(itertools.compress(needed, run))
+    turns: list[tuple[Any, ...]] = []
+    for item, places in zip(items, needed, strict=True):
+        group = first.get(places[0], places[0]) if places else None
+        item.add_marker(pytest.mark.xdist_group(f"{SERVERS[group[0]]} {group[1]}" if group else item.path.stem))
+        # A group's servers one after the other: first the tests that need an earlier one, which still runs, beside it.
+        turns.append((group, places[-1], len(places) == 1) if places else ())
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in ENGINE_FOLDERS:
             item.add_marker(pytest.mark.engine)
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=_turn)
+    order = sorted(range(len(items)), key=turns.__getitem__)
+    items[:] = [items[number] for number in order]
 
 
-def _turn(item: pytest.Item) -> tuple[int, bool]:
-    """Place of a test's last server in `SERVERS`; there, tests that need an earlier one beside it come first."""
-    places = _places(item)
-    return (places[-1], len(places) == 1) if places else (-1, True)
-
-
-def _group(item: pytest.Item) -> str:
-    """The first server that a test needs, with its parameter if it has one; or the test's file."""
-    places = _places(item)
-    if not places:
-        return item.path.stem
-    name = SERVERS[places[0]]
+def _needed(item: pytest.Item) -> list[Place]:
+    """The servers of `SERVERS` that a test needs, in their order."""
     callspec = getattr(item, "callspec", None)
-    return f"{name}-{callspec.params[name]}" if callspec and name in callspec.params else name
-
-
-def _places(item: pytest.Item) -> list[int]:
-    """Where a test's servers are in `SERVERS`, ascending."""
-    names = set(getattr(item, "fixturenames", ()))
-    if callspec := getattr(item, "callspec", None):
-        names.update(value for value in callspec.params.values() if isinstance(value, str))
-    return [place for place, server in enumerate(SERVERS) if server in names]
+    params = callspec.params if callspec else {}
+    names = {*getattr(item, "fixturenames", ()), *(value for value in params.values() if isinstance(value, str))}
+    return [(place, str(params.get(name, ""))) for place, name in enumerate(SERVERS) if name in names]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -159,14 +164,22 @@ def refusal(make_server: MakeServer) -> Refusal:
 
 
 @pytest.fixture(scope="session")
-def server_pool(pytestconfig: pytest.Config, make_server: MakeServer) -> Iterator[ServerPool]:
-    """Real servers by their options; tests that ask for equal options share one."""
+def server_pool(
+    pytestconfig: pytest.Config, make_server: MakeServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerPool]:
+    """Real servers by their options; tests that ask for equal options share one, in all processes of a run."""
     common_args = tuple(pytestconfig.getoption("--server-args"))
     log_dir = pytestconfig.getoption("--server-log-dir")
     if log_dir is not None:
         log_dir /= os.environ.get("PYTEST_XDIST_WORKER", "")  # each process counts its own servers
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    # Spawned servers may be the same as forked ones, and on a GPU memory decides how long one lives.
+    starts = None if make_server is Server else Starts(shared / "servers", own)
     progress = _printer(pytestconfig)
-    with ServerPool(common_args=common_args, log_dir=log_dir, progress=progress, make=make_server) as pool:
+    with ServerPool(
+        common_args=common_args, log_dir=log_dir, progress=progress, make=make_server, starts=starts
+    ) as pool:
         pytestconfig.stash[_pool_key] = pool
         yield pool
         del pytestconfig.stash[_pool_key]
@@ -188,20 +201,23 @@ def projections(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(server_pool: ServerPool) -> Server:
-    """The plain server with rows, float32; shared by every test that needs no other option."""
+    """The plain server with rows, float32; shared by every test that needs no other option.
+
+    As `injecting`, `fingerprinting` and one of `dice`, it is started as users do: one server of each capability is.
+    """
     return server_pool.get(HIDDEN, spawned=True)
 
 
-@pytest.fixture(scope="session")
-def spawned(pytestconfig: pytest.Config) -> bool:
-    """Whether one server of each capability is started as users do. In ``make test`` it is the plain one alone."""
-    return "not full" not in pytestconfig.getoption("markexpr")
+@pytest.fixture
+def forked(server_pool: ServerPool) -> Server:
+    """The same, started as most servers of the tests are; a second server with rows where a test needs two."""
+    return server_pool.get(HIDDEN)
 
 
 @pytest.fixture
-def injecting(server_pool: ServerPool, projections: Path, spawned: bool) -> Server:
+def injecting(server_pool: ServerPool, projections: Path) -> Server:
     """A server with injection and rows, float32; shared by every test that injects."""
-    return server_pool.get(HIDDEN, "--injection-projections", str(projections), spawned=spawned)
+    return server_pool.get(HIDDEN, "--injection-projections", str(projections), spawned=True)
 
 
 def _unused_models(config: pytest.Config) -> list[str]:

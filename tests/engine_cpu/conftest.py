@@ -75,9 +75,15 @@ def bf16(server_pool: ServerPool) -> Server:
 
 
 @pytest.fixture
-def fingerprinting(server_pool: ServerPool, spawned: bool) -> Server:
+def fp16(server_pool: ServerPool) -> Server:
+    """The plain server in the other half precision."""
+    return server_pool.get(HIDDEN, "--dtype", "float16")
+
+
+@pytest.fixture
+def fingerprinting(server_pool: ServerPool) -> Server:
     """A server that fingerprints every response."""
-    return server_pool.get("--toploc-verification", spawned=spawned)
+    return server_pool.get("--toploc-verification", spawned=True)
 
 
 @pytest.fixture(scope="session")

@@ -71,26 +71,34 @@ class Sample:
         self.response_length += len(tokens)
 
 
-def test_nla_rollout(injecting: Server, server: Server, hf: HuggingFace) -> None:
-    """Log-probabilities are Hugging Face's with the vectors in place; a server that cannot take them is not used."""
-    text = "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n"
-    prompt = hf.tokenizer.encode(text, add_special_tokens=False)
+def roll_out(server: Server, sample: Sample, length: int) -> Sample:
+    """As slime asks for it."""
+    sampling = {"max_new_tokens": length, "temperature": 1, "ignore_eos": True}
+    port = httpx.URL(server.url).port
+    args = Namespace(sglang_router_ip="127.0.0.1", sglang_router_port=port, hf_checkpoint=str(TINY))
+    return cast("Sample", asyncio.run(nla_rollout.generate(args, sample, sampling)))
+
+
+NLA_TEXT = "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n"
+
+
+def test_nla_rollout(injecting: Server, hf: HuggingFace) -> None:
+    """Log-probabilities are Hugging Face's with the vectors in place."""
+    prompt = hf.tokenizer.encode(NLA_TEXT, add_special_tokens=False)
     marker = prompt[3]
     places = [place for place, token in enumerate(prompt) if token == marker]
     vectors = vectors_of(len(places), seed=9)
-
-    def roll_out(server: Server, sample: Sample, length: int) -> Sample:
-        sampling = {"max_new_tokens": length, "temperature": 1, "ignore_eos": True}
-        port = httpx.URL(server.url).port
-        args = Namespace(sglang_router_ip="127.0.0.1", sglang_router_port=port, hf_checkpoint=str(TINY))
-        return cast("Sample", asyncio.run(nla_rollout.generate(args, sample, sampling)))
-
-    sample = Sample(text, activations=vectors, marker=marker)
+    sample = Sample(NLA_TEXT, activations=vectors, marker=marker)
     for length in (4, 6):  # given up after four tokens, and gone on with
         roll_out(injecting, sample, length)
     expected = hf.logprobs(sample.tokens, edit_of(places, vectors, matched=True))[-len(sample.log_probs) :]
     assert sample.tokens[: len(prompt)] == prompt
     assert len(sample.tokens) == len(prompt) + 6
     assert np.abs(np.array(sample.log_probs) - expected).max() < 1e-3
+
+
+def test_nla_rollout_refuses_a_server_that_takes_no_vectors(server: Server, hf: HuggingFace) -> None:
+    """Rather than generate without them."""
+    marker = hf.tokenizer.encode(NLA_TEXT, add_special_tokens=False)[3]
     with pytest.raises(httpx.HTTPStatusError, match="400"):
-        roll_out(server, Sample(text, activations=vectors, marker=marker), 4)
+        roll_out(server, Sample(NLA_TEXT, activations=vectors_of(1, seed=9), marker=marker), 4)

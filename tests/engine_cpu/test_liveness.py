@@ -17,7 +17,6 @@ from tessera_testing.starts import RANKS_ON_CPUS, STAGES_ON_CPUS, TWO_RANKS
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
 LINE = r"tessera: self-check passed: SGLang calls all (\d+) hooks that every request needs"
 SERVERS = [
-    (HIDDEN,),
     pytest.param((INJECTION, "--disable-overlap-schedule"), marks=pytest.mark.full),
     (HIDDEN, INJECTION, *TWO_RANKS),
     pytest.param((HIDDEN, INJECTION, "--skip-tokenizer-init"), marks=pytest.mark.full),
@@ -37,7 +36,16 @@ WHERE_SIZED = [
 def test_all_that_must_be_called_are(server_pool: ServerPool, options: tuple[str, ...]) -> None:
     """After two tokens; one more request changes nothing."""
     env = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS if "--dp-size" in options else None
-    server: Server = server_pool.get(*options, env=env)
+    check_calls(server_pool.get(*options, env=env))
+
+
+def test_all_that_rows_need_are_called(forked: Server) -> None:
+    """The same of the plain server."""
+    check_calls(forked)
+
+
+def check_calls(server: Server) -> None:
+    """Its log, and ``/server_info``, say that each hook was called."""
     for _ in range(2):
         generate(server, [1, 2, 3, 4], 2)
     (seams,) = re.findall(LINE, server.log)

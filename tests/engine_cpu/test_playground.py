@@ -11,7 +11,7 @@ import httpx
 from tessera.launching.server import Server
 
 
-def test_the_page(strained: Server, server: Server) -> None:
+def test_the_page(strained: Server) -> None:
     """It is there where it is switched on, and may run its own script and style alone."""
     answer = httpx.get(f"{strained.url}/tessera", timeout=60).raise_for_status()
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -24,4 +24,8 @@ def test_the_page(strained: Server, server: Server) -> None:
     assert not re.findall(r"https?://(?!www\.w3\.org/)", answer.text)
     assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", answer.text)
     assert httpx.head(f"{strained.url}/tessera", timeout=60).content == b""
+
+
+def test_no_page(server: Server) -> None:
+    """Where nobody has switched it on."""
     assert httpx.get(f"{server.url}/tessera", timeout=60).status_code == 404

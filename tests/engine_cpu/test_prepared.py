@@ -16,12 +16,11 @@ from tessera.launching.server import Server
 from tessera_testing.claims import FINGERPRINTS
 from tessera_testing.drafts import retracting
 from tessera_testing.generate import fresh_prompt
-from tessera_testing.pool import MakeServer, ServerPool
+from tessera_testing.pool import MakeServer
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 
 pytestmark = pytest.mark.full
-HIDDEN = "--enable-return-hidden-states"
 OF_ONE_ANSWER = {"id", "e2e_latency", "response_sent_to_client_ts"}
 """In ``meta_info``: what no two answers have in common."""
 OF_ONE_SERVER = {"port", "nccl_port", "random_seed", "startup_time", "internal_states", "launch_command"}
@@ -32,12 +31,6 @@ OF_ONE_SERVER = {"port", "nccl_port", "random_seed", "startup_time", "internal_s
 def _where_they_are_forked(make_server: MakeServer) -> None:
     if make_server is Server:
         pytest.skip("every server is spawned")
-
-
-@pytest.fixture
-def forked(server_pool: ServerPool) -> Server:
-    """With the options of `server`, which is spawned."""
-    return server_pool.get(HIDDEN)
 
 
 def test_they_tell_the_same(server: Server, forked: Server) -> None:

@@ -130,13 +130,17 @@ def test_disabled_is_the_stock_server(stock: Server) -> None:
     assert "Applied" not in stock.log
 
 
-def test_server_info_says_what_is_on(server: Server, bare: Server) -> None:
+def test_server_info_says_what_is_on(server: Server) -> None:
     """Version, features and seams of each process, beside what SGLang tells."""
     told = httpx.get(f"{server.url}/server_info", timeout=60).json()
     assert told["version"] == version("sglang")
     assert told["tessera"]["version"] == version("sglang-tessera")
     assert told["tessera"]["on"] == ["rows"]
     assert any(target.endswith("ModelRunner.forward") for target in told["tessera"]["seams"]["scheduler"])
+
+
+def test_server_info_says_that_nothing_is_on(bare: Server) -> None:
+    """The scheduler has no hook, the main process those that read options."""
     off = httpx.get(f"{bare.url}/server_info", timeout=60).json()["tessera"]
     assert (off["on"], off["seams"]["scheduler"]) == ([], [])
     assert len(off["seams"]["main"]) == 10

@@ -33,9 +33,9 @@ def routers() -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
-def behind(routers: Callable[..., str], server: Server, injecting: Server) -> str:
+def behind(routers: Callable[..., str], forked: Server, injecting: Server) -> str:
     """A router over two servers, which take turns."""
-    return routers(server.url, injecting.url)
+    return routers(forked.url, injecting.url)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ CHAINS_FIRST = pytest.mark.parametrize(
 """The one with chains."""
 
 
-@pytest.fixture(scope="module", params=["eagle", "eagle3", *only_in_full("standalone", "ngram")])
+@pytest.fixture(params=["eagle", "eagle3", *only_in_full("standalone", "ngram")])
 def speculative(request: pytest.FixtureRequest, server_pool: ServerPool) -> Server:
     """One server for each algorithm."""
     if request.param == "ngram" and shutil.which("c++") is None:

@@ -23,7 +23,6 @@ from tessera.rows.chunks import layout
 from tessera.rows.reads import Points
 from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
 from tessera_testing.librarys import build_proofs_base64
-from tessera_testing.marks import only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 from tessera_testing.weights import with_other_weights
@@ -43,10 +42,12 @@ def test_fingerprints_are_the_librarys(server: Server) -> None:
     assert (len(meta["input_ids"]), len(meta["output_ids"])) == (50, 70)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", *only_in_full("float16")])
-def test_models_of_half_precision(server_pool: ServerPool, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("which", "dtype"), [("bf16", "bfloat16"), pytest.param("fp16", "float16", marks=pytest.mark.full)]
+)
+def test_models_of_half_precision(request: pytest.FixtureRequest, which: str, dtype: str) -> None:
     """Their fingerprints are the library's too, and are verified by a prefill."""
-    server = server_pool.get("--enable-return-hidden-states", "--dtype", dtype)
+    server: Server = request.getfixturevalue(which)
     meta = proven(server, prompt_of(50, 80), return_hidden_states=True, hidden_states_format="base64")
     assert meta["hidden_states"]["dtype"] == dtype
     assert meta[FINGERPRINTS] == _librarys(meta, 50)
@@ -192,7 +193,7 @@ def test_a_stream_sends_each_fingerprint_once_it_is_complete(server: Server) -> 
     assert verdicts(server, claim_of(meta)) == ["pass"]
 
 
-def test_chunks_retraction_and_mixed_batches(server: Server, strained: Server) -> None:
+def test_chunks_retraction_and_mixed_batches(strained: Server, fingerprinting: Server) -> None:
     """The prover's prompts come in pieces and it starts again and again, streamed or not; the verifier's do not."""
     prompts = [prompt_of(30 + 9 * i, 20 + i) for i in range(10)]
 
@@ -202,7 +203,7 @@ def test_chunks_retraction_and_mixed_batches(server: Server, strained: Server) -
     with ThreadPoolExecutor(10) as pool:
         metas = list(pool.map(prove, range(10)))
     assert sum(meta["num_retractions"] for meta in metas) > 0
-    assert verdicts(server, *map(claim_of, metas)) == ["pass"] * 10
+    assert verdicts(fingerprinting, *map(claim_of, metas)) == ["pass"] * 10
     assert verdicts(strained, *map(claim_of, metas)) == ["pass"] * 10
     wrong = [
         claim_of(meta, fingerprints=other[FINGERPRINTS]) for meta, other in zip(metas[::2], metas[1::2], strict=True)

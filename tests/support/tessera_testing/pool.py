@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +21,38 @@ MakeServer = Callable[..., Server]
 """`Server`, or what makes one from the same arguments."""
 
 
+class StartedTwiceError(RuntimeError):
+    """A server with equal options has been started in this run: tests that need it belong to one fixture."""
+
+
+class Starts:
+    """Which servers a run has started.
+
+    Args:
+        folder: shared by all processes of the run; each start leaves a file.
+        own: a folder of this process alone. What lies in it is the same to a server as in another's.
+    """
+
+    def __init__(self, folder: Path, own: Path) -> None:
+        self._folder = folder
+        self._own = str(own)
+        folder.mkdir(exist_ok=True)
+
+    def note(self, key: object) -> None:
+        """Note a start with these options.
+
+        Raises:
+            StartedTwiceError: there was one; the message names its test.
+        """
+        same = repr(key).replace(self._own, "")
+        file = self._folder / hashlib.sha256(same.encode()).hexdigest()
+        try:
+            with file.open("x") as created:
+                created.write(os.environ.get("PYTEST_CURRENT_TEST", ""))
+        except FileExistsError as error:
+            raise StartedTwiceError(f"{file.read_text()} has started it: give both one fixture, {same}") from error
+
+
 class ServerPool:
     """Hands out one running server for each set of options, as a context manager that stops them all.
 
@@ -28,6 +62,7 @@ class ServerPool:
         progress: called with a line every few seconds of a start.
         most: how many may live at once; an idle one needs about 2 GiB, and the least recently used one is stopped.
         make: makes each that is not to be spawned.
+        starts: of the run, where each server is to start once.
     """
 
     def __init__(
@@ -38,12 +73,14 @@ class ServerPool:
         progress: Progress | None = None,
         most: int = 2,
         make: MakeServer = Server,
+        starts: Starts | None = None,
     ) -> None:
         self._common_args = common_args
         self._log_dir = log_dir
         self._progress = progress
         self._most = most
         self._make = make
+        self._starts = starts
         self._made = 0
         self._servers: OrderedDict[_Key, Server] = OrderedDict()
 
@@ -70,6 +107,7 @@ class ServerPool:
 
         Raises:
             ServerStartError: it did not start.
+            StartedTwiceError: one was started before that no test has killed.
         """
         spawned = spawned or self._make is Server
         key = (model, args, tuple(sorted((env or {}).items())), spawned)
@@ -77,6 +115,8 @@ class ServerPool:
         if server is not None and server.exit_code is not None:
             server.stop()  # a test has killed it: nothing of it may remain beside the new one
             server = None
+        elif server is None and self._starts is not None:
+            self._starts.note(key)
         for other in [other for other in self._servers if {*_RANKS} & {*other[1]}]:
             self._servers.pop(other).stop()
         if server is None:
