@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera import cpu
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.flags import Flags
 from tessera.refusal import spreads_attention
+from tessera.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from tessera.capabilities.fingerprints.room import VerifyRoom
@@ -81,8 +82,8 @@ class Settings:
     context: int = 0
 
     @classmethod
-    def from_server_args(cls, args: Any, flags: Flags) -> Settings:
-        """What SGLang's ``ServerArgs``, after its own checks, and our options ask for."""
+    def from_server_args(cls, args: ServerOptions, flags: Flags) -> Settings:
+        """What SGLang's options and ours ask for."""
         rows = args.return_hidden_states_mode == "full"
         host_cache = (rows or flags.needs_injection) and bool(args.enable_hierarchical_cache)
         return cls(

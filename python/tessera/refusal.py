@@ -6,8 +6,9 @@ effect (``--enable-dp-attention`` with one replica), and one that a model turns 
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tessera.server_options import ServerOptions
 from tessera.versions import within
 
 BEFORE_0_5_23 = "<0.5.23"
@@ -24,16 +25,16 @@ class Refusal(NamedTuple):
     Attributes:
         option: as it is written on the command line.
         why: the reason, as the end of a sentence; `reason` has the versions, too.
-        applies: whether SGLang's ``ServerArgs`` have it; by default, where its field has a value that is not empty.
+        applies: whether SGLang's options have it; by default, where its field has a value that is not empty.
         versions: of SGLang that are refused, all before one, ``<0.5.23``; "" is all.
     """
 
     option: str
     why: str
-    applies: Callable[[Any], bool] | None = None
+    applies: Callable[[ServerOptions], bool] | None = None
     versions: str = ""
 
-    def applies_to(self, args: Any) -> bool:
+    def applies_to(self, args: ServerOptions) -> bool:
         """Whether ``args`` have the option, with the installed SGLang."""
         given = getattr(args, field_of(self.option)) if self.applies is None else self.applies(args)
         return bool(given) and within(version("sglang"), self.versions)
@@ -62,27 +63,27 @@ def field_of(option: str) -> str:
     return option.split(maxsplit=1)[0].removeprefix("--").replace("-", "_")
 
 
-def spreads_attention(args: Any) -> bool:
+def spreads_attention(args: ServerOptions) -> bool:
     """``--enable-dp-attention`` is in force: SGLang may turn the option itself off and keep what it comes to."""
     return bool(args.enable_dp_attention) or (getattr(args, "attn_dp_size", None) or 1) > 1
 
 
-def schedules_apart(args: Any) -> bool:
+def schedules_apart(args: ServerOptions) -> bool:
     """Several schedulers have requests of their own: replicas (``--dp-size``), or ranks (``--enable-dp-attention``)."""
     return args.dp_size > 1 or spreads_attention(args)
 
 
-def above_one(name: str) -> Callable[[Any], bool]:
+def above_one(name: str) -> Callable[[ServerOptions], bool]:
     """The field ``name`` is a number above 1; None counts as 1."""
     return lambda args: (getattr(args, name) or 1) > 1
 
 
-def set_later(name: str) -> Callable[[Any], bool]:
+def set_later(name: str) -> Callable[[ServerOptions], bool]:
     """The field ``name``, which not all supported versions of SGLang have, is there and not empty."""
     return lambda args: bool(getattr(args, name, None))
 
 
-def lines(refusals: Sequence[Refusal], args: Any, feature: str) -> list[str]:
+def lines(refusals: Sequence[Refusal], args: ServerOptions, feature: str) -> list[str]:
     """One sentence for each refusal that applies to ``args``; ``feature`` is the option that asked for the feature."""
     return [
         f"{refusal.option} cannot be combined with {feature}: {refusal.reason}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from sglang.srt.server_args import ServerArgs
 
 from tessera.config import Settings
 from tessera_patches.launch import default_deny, server_args
+from tessera_testing.server_options import server_options
 
 ON = "--enable-return-hidden-states, --tile-spec"
 
@@ -67,7 +67,7 @@ def test_defaults_of_sampling_parameters() -> None:
     """What SGLang adds to requests behind our checks is held to the same."""
 
     def refused(params: Any) -> list[str]:
-        return server_args._refused_defaults(SimpleNamespace(preferred_sampling_params=params))
+        return server_args._refused_defaults(server_options(preferred_sampling_params=params))
 
     assert refused(None) == refused({"temperature": 0.5}) == []
     (line,) = refused({"beam_width": 4})

@@ -7,15 +7,12 @@ from packaging.version import Version
 from sglang.srt.server_args import ServerArgs
 
 from tessera_patches.core import lock
-from tessera_patches.engine.options import RESOLVES_LATER
 from tessera_patches.inventory import DECLARED, SEAMS
 from tessera_testing.engine_reads import Read, attributes, given, inherited, reads
 
-# A view of the options has the model, and since 0.5.20 the options themselves do not.
-VIEWS = {"model.facts"} if RESOLVES_LATER else set()
 UNUSED = {seam.handler for seam in DECLARED} - {seam.handler for seam in SEAMS}
 """Handlers of other versions alone."""
-NOT_READ = VIEWS | {handler.removeprefix("tessera_patches.engine.").replace(":", ".") for handler in UNUSED}
+NOT_READ = {handler.removeprefix("tessera_patches.engine.").replace(":", ".") for handler in UNUSED}
 ASSEMBLED = {
     # Put together of others since 0.5.20.
     "sglang.srt.server_args.ServerArgs": {*getattr(ServerArgs, "__struct_fields__", ())},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from importlib import metadata
-from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -18,6 +17,7 @@ from tessera_patches.launch import server_args
 from tessera_testing import refused_versions
 from tessera_testing.imports import modules
 from tessera_testing.pages import PAGES
+from tessera_testing.server_options import server_options
 
 OLD = "0.5.17"
 
@@ -28,7 +28,7 @@ def test_what_a_version_lacks_is_refused_by_name(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(support, "VERSIONS", {feature: "<0.5.18"})
     monkeypatch.setattr(lock, "installed_version", lambda: "0.5.23")
     settings = Settings(**dict.fromkeys(support.OPTIONS.keys() - {"fingerprints"}, True))
-    lines = server_args._refused(None, Flags(toploc_verification=True), settings)
+    lines = server_args._refused(server_options(), Flags(toploc_verification=True), settings)
     assert lines == [f"{support.OPTIONS[feature]} needs SGLang {OLD}; 0.5.23 is installed"]
 
 
@@ -39,7 +39,7 @@ def test_a_wheel_serves_no_feature_without_a_gpu(
     """On a machine that has one, too: ``--device cpu``. A server with nothing on stays the stock one."""
     monkeypatch.setattr(cpu, "INSTALLED", False)
     monkeypatch.setattr(support, "VERSIONS", {})
-    lines = server_args._refused(SimpleNamespace(device=device), Flags(), Settings(detokenizers=detokenizers))
+    lines = server_args._refused(server_options(device=device), Flags(), Settings(detokenizers=detokenizers))
     assert lines == ([cpu.MISSING] if device == "cpu" and detokenizers else [])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +9,10 @@ import torch
 from torch.nn.functional import conv1d, normalize, silu, softplus
 
 from tessera.cpu import calls_kernels
+from tessera.server_options import ModelFacts
 from tessera_kernels.cpu import delta_rule
 from tessera_patches.cpu import kernels
+from tessera_testing.server_options import server_options
 
 STARTS = torch.tensor([0, 5, 6, 17])
 SLOTS = torch.tensor([3, 0, 2], dtype=torch.int32)
@@ -102,13 +103,11 @@ def test_shared_experts_are_added_by_each_token_s_gate() -> None:
 def test_on_for_such_models_on_a_cpu() -> None:
     """With another model, or on a GPU, nothing of ours is installed."""
 
-    def args(device: str = "cpu", **config: Any) -> SimpleNamespace:
-        model: Any = SimpleNamespace(hf_text_config=SimpleNamespace(**config))
-        return SimpleNamespace(device=device, model_config=model)
+    def args(model: ModelFacts | None, device: str = "cpu") -> Any:
+        return server_options(device=device, model=model)
 
-    assert calls_kernels(args(linear_num_value_heads=4))
-    assert calls_kernels(args(shared_expert_intermediate_size=64))
-    assert not calls_kernels(args(shared_expert_intermediate_size=0))
-    assert not calls_kernels(args())
-    assert not calls_kernels(args("cuda", linear_num_value_heads=4))
-    assert not calls_kernels(SimpleNamespace(device="cpu", model_config=None))
+    assert calls_kernels(args(ModelFacts(has_delta_rule=True)))
+    assert calls_kernels(args(ModelFacts(shares_experts=True)))
+    assert not calls_kernels(args(ModelFacts()))
+    assert not calls_kernels(args(ModelFacts(has_delta_rule=True), "cuda"))
+    assert not calls_kernels(args(None))

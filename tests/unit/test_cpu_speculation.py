@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tessera.cpu import refused, refused_model, speculates
+from tessera_testing.server_options import server_options
 
 DEFAULTS: dict[str, Any] = {
     "device": "cpu",
@@ -19,9 +19,9 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def args(backends: tuple[str, str] = ("torch_native", "torch_native"), **changed: Any) -> SimpleNamespace:
+def args(backends: tuple[str, str] = ("torch_native", "torch_native"), **changed: Any) -> Any:
     """SGLang's options as far as we look at them."""
-    return SimpleNamespace(**DEFAULTS | changed, get_attention_backends=lambda: backends)
+    return server_options(**DEFAULTS | changed, attention_backends=backends)
 
 
 def test_off_without_drafts_without_cpu_and_with_another_backend() -> None:

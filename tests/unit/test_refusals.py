@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from tessera import refusal as tables
 from tessera.capabilities.inject import refusals as injection
 from tessera.refusal import Refusal, field_of
 from tessera.rows.refusals import BESIDE_STATE, REFUSALS, refused, refused_beside_state, refused_model
+from tessera_testing.server_options import server_options
 
 DEFAULTS: dict[str, Any] = {
     "disaggregation_mode": "null",
@@ -44,9 +44,9 @@ def older(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "version", lambda _: "0.5.17")
 
 
-def args(**changed: Any) -> SimpleNamespace:
+def args(**changed: Any) -> Any:
     """SGLang's options as far as we look at them."""
-    return SimpleNamespace(**DEFAULTS | changed)
+    return server_options(**DEFAULTS | changed)
 
 
 def test_defaults_are_fine() -> None:
@@ -103,8 +103,8 @@ def test_each_is_refused_beside_a_state(feature: str, refusal: Refusal) -> None:
     off = dict.fromkeys((field_of(one.option) for one in table), None)
     name, _, value = refusal.option.partition(" ")
     on = value or (2 if name == "--pp-size" else "EAGLE3")
-    assert refused_with(SimpleNamespace(**off)) == []
-    (line,) = refused_with(SimpleNamespace(**off | {field_of(name): on}))
+    assert refused_with(server_options(**off)) == []
+    (line,) = refused_with(server_options(**off | {field_of(name): on}))
     assert line.startswith(f"{refusal.option} cannot be combined with {feature} where ")
 
 
@@ -120,7 +120,7 @@ def test_what_later_versions_serve_is_not_refused_there(refusal: Refusal, monkey
     name, _, beside = refusal.option.partition(" ")
     on = {field_of(name): OTHERS[INJECTION.get(field_of(name), False)]}
     algorithm = beside.removeprefix("with --speculative-algorithm") or "NGRAM"
-    given = SimpleNamespace(**INJECTION | on | ({"speculative_algorithm": algorithm} if beside else {}))
+    given = server_options(**INJECTION | on | ({"speculative_algorithm": algorithm} if beside else {}))
     assert refusal.applies_to(given)
     assert refusal.reason.endswith(" (SGLang <0.5.23; 0.5.23 has it)")
     monkeypatch.setattr(tables, "version", lambda _: "0.5.23")
@@ -133,6 +133,6 @@ def test_each_is_refused_with_injection(refusal: Any) -> None:
     name = field_of(refusal.option)
     value = refusal.option.partition(" ")[2]
     changed = {name: value or OTHERS[INJECTION[name]]}
-    assert injection.refused(SimpleNamespace(**INJECTION)) == []
-    (line,) = injection.refused(SimpleNamespace(**INJECTION | changed))
+    assert injection.refused(server_options(**INJECTION)) == []
+    (line,) = injection.refused(server_options(**INJECTION | changed))
     assert line.startswith(f"{refusal.option} cannot be combined with --enable-injection: ")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from tessera import refusal as tables
 from tessera.tilespec.refusals import refused, refused_model
+from tessera_testing.server_options import server_options
 
 FINE = {
     "speculative_algorithm": "EAGLE",
@@ -76,8 +75,8 @@ def older(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_does_not_go_with_it_is_refused_by_name(name: str, value: object, option: str) -> None:
     """One line for each."""
-    assert refused(SimpleNamespace(**FINE)) == []
-    (line,) = refused(SimpleNamespace(**(FINE | {name: value})))
+    assert refused(server_options(**FINE)) == []
+    (line,) = refused(server_options(**(FINE | {name: value})))
     assert option in line
     assert "--tile-spec" in line
 
@@ -85,8 +84,8 @@ def test_what_does_not_go_with_it_is_refused_by_name(name: str, value: object, o
 def test_more_nodes_than_candidates_are_refused() -> None:
     """A draft of 3 steps with 2 branches has 2 + 2 * 4 candidates beside the root."""
     tree = FINE | {"speculative_eagle_topk": 2, "speculative_num_steps": 3, "speculative_num_draft_tokens": 11}
-    assert refused(SimpleNamespace(**tree)) == []
-    (line,) = refused(SimpleNamespace(**(tree | {"speculative_num_draft_tokens": 12})))
+    assert refused(server_options(**tree)) == []
+    (line,) = refused(server_options(**(tree | {"speculative_num_draft_tokens": 12})))
     assert line.startswith("--speculative-num-draft-tokens cannot be combined with --tile-spec")
 
 

@@ -1,12 +1,13 @@
-"""The model that is served, by its configuration, and SGLang's resolved options."""
+"""The model that is served, by its configuration."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from sglang.srt.environ import envs
 
+from tessera.server_options import ModelFacts
 from tessera_patches.core.changes import TemporaryFields
 
 if TYPE_CHECKING:
@@ -17,34 +18,23 @@ if TYPE_CHECKING:
     from sglang.srt.managers.tp_worker import TpModelWorker
     from sglang.srt.mem_cache.kv_cache_configurator import KVCacheConfigurator
     from sglang.srt.model_executor.model_runner import ModelRunner
-    from sglang.srt.server_args import ServerArgs
+    from transformers import PretrainedConfig
 
 
-class ModelFacts(NamedTuple):
-    """What decides whether a feature serves a model.
-
-    Attributes:
-        no_full_pool: no layer attends to all tokens, or a token's KV is compressed, so that it has no slot for good.
-        keeps_state: it has Mamba or linear-attention state.
-        encodes: it has an encoder.
-    """
-
-    no_full_pool: bool
-    keeps_state: bool
-    encodes: bool
-
-
-def facts(args: ServerArgs) -> ModelFacts | None:
-    """Of the model that resolved options name; None for a placeholder that nothing serves."""
+def facts(model: ModelConfig) -> ModelFacts:
+    """What decides whether a feature serves a model."""
     from sglang.srt.configs.hybrid_arch import mambaish_config
+    from sglang.srt.configs.model_config import AttentionArch
 
-    model: ModelConfig | None = getattr(args, "model_config", None)
-    if model is None:
-        return None
+    text: PretrainedConfig = model.hf_text_config
     return ModelFacts(
-        model.is_hybrid_swa and not getattr(model, "full_attention_layer_ids", None),
-        mambaish_config(model) is not None,
-        model.is_encoder_decoder,
+        no_full_pool=model.is_hybrid_swa and not getattr(model, "full_attention_layer_ids", None),
+        keeps_state=mambaish_config(model) is not None,
+        encodes=model.is_encoder_decoder,
+        has_windows=bool(model.is_hybrid_swa),
+        keeps_latents=model.attention_arch == AttentionArch.MLA,
+        has_delta_rule=hasattr(text, "linear_num_value_heads"),
+        shares_experts=bool(getattr(text, "shared_expert_intermediate_size", 0)),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.arg_groups import overrides
@@ -15,8 +16,11 @@ from sglang.srt.runtime_context import get_context, get_spec
 from sglang.srt.server_args import ServerArgs
 
 from tessera import sampling
+from tessera.server_options import ModelFacts
+from tessera_patches.engine.model import facts
 
 if TYPE_CHECKING:
+    from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.runtime_context import RuntimeContext
@@ -38,33 +42,22 @@ def later_parameters() -> list[str]:
     return [name for name in sampling.LATER if hasattr(SamplingParams, name)]
 
 
-class Resolved:
-    """What options are resolved to, by the names that they have where they are written into."""
-
-    def __init__(self, args: Any) -> None:
-        self._args = args
-        self._view: ServerArgs = overrides.resolving_view(args)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._view, name)
-
-    @property
-    def model_config(self) -> Any:
-        """SGLang's ``ModelConfig``; None for a placeholder instead of a path."""
-        path: str = str(self._view.model_path)
-        return None if path.lower() in ("none", "dummy") else overrides.model_config_of(self._args)
-
-    def get_attention_backends(self) -> tuple[str | None, str | None]:
-        """Those of prefills and of decodes."""
-        prefill, decode = overrides.attention_backends_of(self._view)
-        return prefill, decode
-
-
 if RESOLVES_LATER:
 
-    def resolved(args: ServerArgs) -> Any:
-        """What SGLang has decided about options that it hands to a function."""
-        return Resolved(args)
+    def _values(args: ServerArgs) -> ServerArgs:
+        """What options are resolved to, by their names."""
+        return overrides.resolving_view(args)
+
+    def _backends(args: ServerArgs) -> tuple[str | None, str | None]:
+        """The attention backends of prefills and of decodes."""
+        prefill, decode = overrides.attention_backends_of(overrides.resolving_view(args))
+        return prefill, decode
+
+    def _configuration(args: ServerArgs) -> ModelConfig | None:
+        """None for a placeholder instead of a path."""
+        values: ServerArgs = _values(args)
+        path: str = str(values.model_path)
+        return None if path.lower() in ("none", "dummy") else overrides.model_config_of(args)
 
     def override(args: ServerArgs, **fields: Any) -> None:
         """Change what options are resolved to, before anything is started with them."""
@@ -72,13 +65,49 @@ if RESOLVES_LATER:
 
 else:
 
-    def resolved(args: ServerArgs) -> Any:
-        """What SGLang has decided about options that it hands to a function."""
+    def _values(args: ServerArgs) -> ServerArgs:
+        """What options are resolved to, by their names."""
         return args
+
+    def _backends(args: ServerArgs) -> tuple[str | None, str | None]:
+        """The attention backends of prefills and of decodes."""
+        prefill, decode = args.get_attention_backends()
+        return prefill, decode
+
+    def _configuration(args: ServerArgs) -> ModelConfig | None:
+        """None for a placeholder instead of a path."""
+        return getattr(args, "model_config", None)
 
     def override(args: ServerArgs, **fields: Any) -> None:
         """Change what options are resolved to, before anything is started with them."""
         args.override("tessera", **fields)
+
+
+class Resolved:
+    """What SGLang has decided about options: each has the name of its field in ``ServerArgs``."""
+
+    def __init__(self, args: ServerArgs) -> None:
+        self._args = args
+        self._resolved = _values(args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._resolved, name)
+
+    @property
+    def attention_backends(self) -> tuple[str | None, str | None]:
+        """Those of prefills and of decodes."""
+        return _backends(self._args)
+
+    @cached_property
+    def model(self) -> ModelFacts | None:
+        """The model that they name; None for a placeholder that nothing serves."""
+        model = _configuration(self._args)
+        return None if model is None else facts(model)
+
+
+def resolved(args: ServerArgs) -> Resolved:
+    """What SGLang has decided about options that it hands to a function."""
+    return Resolved(args)
 
 
 def is_resolved(args: ServerArgs) -> bool:
@@ -86,7 +115,7 @@ def is_resolved(args: ServerArgs) -> bool:
     return _RESOLVED in vars(args)
 
 
-def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWorker) -> Any:
+def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWorker) -> Resolved:
     """The options of a ``TokenizerManager``, a ``ModelRunner`` or a worker, with what SGLang decided itself."""
     return resolved(owner.server_args)
 
@@ -121,7 +150,7 @@ def with_draft_tokens(runner: ModelRunner, tokens: int) -> Iterator[None]:
 
     Since 0.5.18 SGLang does so itself.
     """
-    args: ServerArgs = options(runner)
+    args: ServerArgs = runner.server_args
     before = args.speculative_num_draft_tokens
     args.override("tessera", speculative_num_draft_tokens=tokens)
     try:

@@ -16,11 +16,11 @@ from tessera.config import Settings
 from tessera.errors import BadRequest, StartRefused
 from tessera.flags import Flags, name_of
 from tessera.rows import refusals as rows
+from tessera.server_options import ServerOptions
 from tessera.tilespec import refusals as tilespec
 from tessera_patches import apply, support
 from tessera_patches.core import calls, lock
 from tessera_patches.core.changes import before_signal, set_environment
-from tessera_patches.engine.model import facts
 from tessera_patches.engine.options import later_parameters, override, resolved, sampling_defaults
 from tessera_patches.launch import default_deny, liveness
 
@@ -51,7 +51,7 @@ def has_flags(args: Any) -> bool:
 def refuse_unsupported(args: Any) -> None:
     """End the process where an option is not supported. Nothing is switched on: these may never be a server's."""
     found, flags = resolved(args), args._tessera_flags
-    if facts(found) is None:  # SGLang's own placeholder, "dummy": nothing will be served
+    if found.model is None:  # SGLang's own placeholder, "dummy": nothing will be served
         return
     with apply.exit_on_error():
         settings = Settings.from_server_args(found, flags)
@@ -143,7 +143,7 @@ def _flags_of(args: Any) -> Flags:
     return flags
 
 
-def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
+def _refused(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]:
     on = [*settings.features(), *(["fingerprints"] if flags.toploc_verification else [])]
     lines = support.refused(on, lock.installed_version(), lock.supported_versions())
     if lines:
@@ -163,7 +163,7 @@ def _refused(args: Any, flags: Flags, settings: Settings) -> list[str]:
     return lines + tilespec.refused_flags(flags, args)
 
 
-def _refused_defaults(args: Any) -> list[str]:
+def _refused_defaults(args: ServerOptions) -> list[str]:
     """SGLang adds these to a request's sampling parameters after our checks."""
     try:
         sampling.check(sampling_defaults(args), 0, later=later_parameters())
@@ -172,9 +172,9 @@ def _refused_defaults(args: Any) -> list[str]:
     return []
 
 
-def _refused_model(args: Any, settings: Settings) -> list[str]:
+def _refused_model(args: ServerOptions, settings: Settings) -> list[str]:
     """By what the target's configuration says, which SGLang has read by now; its weights may take minutes."""
-    model = facts(args)
+    model = args.model
     if model is None:
         return []
     found = [

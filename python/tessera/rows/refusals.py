@@ -1,7 +1,5 @@
 """Server options with which a KV slot would not always hold its token's row: refused at start, by name."""
 
-from typing import Any
-
 from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
@@ -14,6 +12,7 @@ from tessera.refusal import (
     set_later,
     spreads_attention,
 )
+from tessera.server_options import ServerOptions
 
 _STORAGE = "KV that comes back from storage comes without its hidden states"
 _PREFILL = "the KV of a prompt is computed in another server, and its hidden states stay there"
@@ -73,8 +72,8 @@ BESIDE_STATE = (
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
 
-def refused(args: Any) -> list[str]:
-    """One sentence for each option in ``args`` (SGLang's ``ServerArgs``) that rows do not support."""
+def refused(args: ServerOptions) -> list[str]:
+    """One sentence for each option in ``args`` that rows do not support."""
     return lines(REFUSALS, args, "--enable-return-hidden-states")
 
 
@@ -90,6 +89,6 @@ def refused_model(*, no_full_pool: bool, is_encoder_decoder: bool) -> str | None
     return None
 
 
-def refused_beside_state(args: Any) -> list[str]:
+def refused_beside_state(args: ServerOptions) -> list[str]:
     """One sentence for each option in ``args`` that rows do not support for a model with a state beside its KV."""
     return lines(BESIDE_STATE, args, "--enable-return-hidden-states where a model has Mamba or linear-attention state")

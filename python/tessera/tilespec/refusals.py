@@ -1,7 +1,5 @@
 """What ``--tile-spec`` cannot be combined with: refused at start, by name."""
 
-from typing import Any
-
 from tessera.flags import Flags
 from tessera.refusal import (
     BEFORE_0_5_23,
@@ -14,6 +12,7 @@ from tessera.refusal import (
     set_later,
     spreads_attention,
 )
+from tessera.server_options import ServerOptions
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
@@ -23,11 +22,11 @@ _WITHOUT_DRAFTS = "SGLang captures them without a draft model alone"
 _GENERATES_NOTHING = "such a server generates nothing"
 
 
-def _trees(args: Any) -> bool:
+def _trees(args: ServerOptions) -> bool:
     return (args.speculative_eagle_topk or 1) > 1
 
 
-def _most_nodes(args: Any) -> int:
+def _most_nodes(args: ServerOptions) -> int:
     """Candidates of a whole draft: the first step has one group of them, each other one for each branch."""
     topk: int = args.speculative_eagle_topk
     steps: int = args.speculative_num_steps
@@ -82,15 +81,15 @@ ENVIRONMENT = {
 """SGLang's own switches, by the name of the variable."""
 
 
-def refused(args: Any) -> list[str]:
-    """One sentence for each option in ``args`` (SGLang's ``ServerArgs``) that does not go with ``--tile-spec``."""
+def refused(args: ServerOptions) -> list[str]:
+    """One sentence for each option in ``args`` that does not go with ``--tile-spec``."""
     if args.speculative_algorithm not in ALGORITHMS:
         found = args.speculative_algorithm or "nothing"
         return [f"--tile-spec needs --speculative-algorithm {', '.join(ALGORITHMS)}; got {found}"]
     return lines(REFUSALS, args, "--tile-spec")
 
 
-def refused_flags(flags: Flags, args: Any) -> list[str]:
+def refused_flags(flags: Flags, args: ServerOptions) -> list[str]:
     """One sentence for each of our options that needs what the others do not give."""
     found = []
     if flags.tile_spec_trace and not flags.tile_spec:
@@ -104,11 +103,11 @@ def refused_flags(flags: Flags, args: Any) -> list[str]:
     return found
 
 
-def why_no_rejection_sampling(args: Any, *, unwanted: bool) -> str | None:
+def why_no_rejection_sampling(args: ServerOptions, *, unwanted: bool) -> str | None:
     """Why drafts are their likeliest tokens; None where they are sampled, and accepted by rejection sampling.
 
     Args:
-        args: SGLang's ``ServerArgs`` after its own checks, with an algorithm of `ALGORITHMS`.
+        args: with an algorithm of `ALGORITHMS`.
         unwanted: whether the operator wants no rejection sampling.
     """
     if unwanted:

@@ -1,7 +1,5 @@
 """What injection cannot be combined with: refused at start, by name."""
 
-from typing import Any
-
 from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
@@ -14,6 +12,7 @@ from tessera.refusal import (
     set_later,
     spreads_attention,
 )
+from tessera.server_options import ServerOptions
 
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _NARROW = "it takes token ids of 32 bits, and our keys of injected positions have 63"
@@ -54,12 +53,12 @@ BESIDE_STATE = (
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
 
-def refused(args: Any) -> list[str]:
-    """One sentence for each option in ``args`` (SGLang's ``ServerArgs``) that injection does not support."""
+def refused(args: ServerOptions) -> list[str]:
+    """One sentence for each option in ``args`` that injection does not support."""
     return lines(REFUSALS, args, "--enable-injection")
 
 
-def refused_beside_state(args: Any) -> list[str]:
+def refused_beside_state(args: ServerOptions) -> list[str]:
     """One sentence for each option in ``args`` that injection does not support for a model with such a state."""
     return lines(BESIDE_STATE, args, "--enable-injection where a model has Mamba or linear-attention state")
 
