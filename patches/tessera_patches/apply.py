@@ -36,11 +36,9 @@ def start_error(why: object) -> BaseException:
     With several replicas it is no ``SystemExit``: SGLang's data-parallel controller notices errors, and waits forever
     for a scheduler that exits.
     """
-    from sglang.srt.runtime_context import get_server_args
+    from tessera_patches.engine.options import own_options
 
-    from tessera_patches.engine.options import resolved
-
-    several = schedules_apart(resolved(get_server_args()))
+    several = schedules_apart(own_options())
     return StartRefused(refusal_line(why)) if several else SystemExit(refusal_line(why))
 
 

@@ -8,7 +8,7 @@ from sglang.srt.layers.attention import torch_native_backend
 from tessera.cpu import refused_model
 from tessera_kernels.cpu.attention import PagedKV, Step, draft_attention, verify_attention
 from tessera_patches.apply import start_error
-from tessera_patches.engine.batches import new_slots, rows_of, speculative_input
+from tessera_patches.engine.batches import new_slots, rows_of, seq_lens, speculative_input
 from tessera_patches.engine.cache import kv_pool, layer_kv, slot_map, write_kv
 from tessera_patches.engine.model import sliding_window
 
@@ -31,7 +31,9 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
             return stock
         drafts = speculative_input(forward_batch)
         layout = drafts.ragged_verify_layout
-        lens = torch.full_like(forward_batch.seq_lens, drafts.draft_token_num) if layout is None else layout.verify_lens
+        lens = (
+            torch.full_like(seq_lens(forward_batch), drafts.draft_token_num) if layout is None else layout.verify_lens
+        )
         mask = drafts.custom_mask if drafts.tree_topk != 1 else None
         kv = self._cached(k, v, layer, forward_batch, save_kv_cache)
         return verify_attention(_heads(q, layer), kv, lens, mask, layer.scaling).flatten(1)
@@ -40,7 +42,7 @@ class TorchNativeAttnBackend(torch_native_backend.TorchNativeAttnBackend):
         pool = kv_pool(self)
         if save_kv_cache:
             write_kv(pool, layer, new_slots(forward_batch), k, v)
-        return PagedKV(*layer_kv(pool, layer), slot_map(self), rows_of(forward_batch), forward_batch.seq_lens)
+        return PagedKV(*layer_kv(pool, layer), slot_map(self), rows_of(forward_batch), seq_lens(forward_batch))
 
 
 class DraftStep(TorchNativeAttnBackend):

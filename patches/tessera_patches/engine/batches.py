@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tessera_patches.engine.cache import request_pool, slot_allocator
-from tessera_patches.engine.model import configuration
+from tessera_patches.engine.model import algorithm_of, configuration
 from tessera_patches.engine.requests import committed, committed_fields
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
-    from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
+    from sglang.srt.speculative.eagle_info import EagleDraftExtendInput, EagleVerifyInput
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 _NONE = ("lora_id", "grammar", "token_type_ids")
@@ -44,6 +44,24 @@ def set_new_slots(batch: ScheduleBatch, slots: torch.Tensor) -> None:
     batch.out_cache_loc = slots
 
 
+def seq_lens(batch: ScheduleBatch | ForwardBatch) -> torch.Tensor:
+    """How many tokens of each request are in the KV cache before a decode step or a verification, ``[bs]`` int64."""
+    lens: torch.Tensor = batch.seq_lens
+    return lens
+
+
+def batch_size(batch: ScheduleBatch | ForwardBatch) -> int:
+    """How many requests it has."""
+    return len(seq_lens(batch))
+
+
+def take_host_lens(drafts: EagleVerifyInput, batch: ScheduleBatch) -> None:
+    """Give a verification what the host knows of `seq_lens`, as far as an attention backend needs it."""
+    lens: torch.Tensor | None = batch.seq_lens_cpu
+    drafts.seq_lens_cpu = lens
+    drafts.seq_lens_sum = None if lens is None else int(lens.sum())
+
+
 def prefix_lens(batch: ScheduleBatch) -> list[int]:
     """How many tokens of each request are in the KV cache before a prefill, ``[bs]``."""
     lens: list[int] = batch.prefix_lens
@@ -65,6 +83,13 @@ def all_greedy(batch: ScheduleBatch | ForwardBatch) -> bool:
     """Whether none of its requests samples."""
     sampling: SamplingBatchInfo = batch.sampling_info
     greedy: bool = sampling.is_all_greedy
+    return greedy
+
+
+def any_greedy(batch: ScheduleBatch | ForwardBatch) -> bool:
+    """Whether one of its requests does not sample."""
+    sampling: SamplingBatchInfo = batch.sampling_info
+    greedy: bool = sampling.is_any_greedy
     return greedy
 
 
@@ -100,7 +125,7 @@ def placeholder_fields(worker: EAGLEWorkerV2, bs: int, context: int) -> dict[str
         "token_to_kv_pool_allocator": slot_allocator(worker),
         "model_config": configuration(runner),
         "device": device,
-        "spec_algorithm": runner.spec_algorithm,
+        "spec_algorithm": algorithm_of(runner),
         "multimodal_inputs": [None] * bs,
         "req_pool_indices": torch.arange(1, bs + 1, device=device),
         "seq_lens": torch.full((bs,), context, device=device),

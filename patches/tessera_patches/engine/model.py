@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sglang.srt.managers.tp_worker import TpModelWorker
     from sglang.srt.mem_cache.kv_cache_configurator import KVCacheConfigurator
     from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.sampling.penaltylib.orchestrator import BatchedPenalizerOrchestrator
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from transformers import PretrainedConfig
 
 
@@ -44,14 +46,33 @@ def runner_of(scheduler: Scheduler) -> ModelRunner:
     return worker.model_runner
 
 
+def algorithm_of(runner: ModelRunner) -> SpeculativeAlgorithm:
+    """How drafts for its model are made."""
+    return runner.spec_algorithm
+
+
+def drafts_alone(runner: ModelRunner) -> bool:
+    """Whether the draft model is one by itself (STANDALONE), which reads no states of the target."""
+    algorithm: SpeculativeAlgorithm = algorithm_of(runner)
+    return bool(algorithm.is_standalone())
+
+
+def generates(manager: TokenizerManager) -> bool:
+    """Whether its model generates tokens."""
+    generation: bool = manager.is_generation
+    return generation
+
+
 def is_draft(owner: ModelRunner | KVCacheConfigurator) -> bool:
     """Whether its model drafts for another one."""
     drafts: bool = owner.is_draft_worker
     return drafts
 
 
-def configuration(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurator) -> ModelConfig:
-    """SGLang's ``ModelConfig`` of what a ``ModelRunner``, a ``Scheduler`` or a ``TokenizerManager`` serves."""
+def configuration(
+    owner: ModelRunner | TpModelWorker | Scheduler | TokenizerManager | KVCacheConfigurator,
+) -> ModelConfig:
+    """SGLang's ``ModelConfig`` of what a process, a worker or a runner serves."""
     return owner.model_config
 
 
@@ -62,10 +83,16 @@ def hidden_size(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfi
     return size
 
 
-def vocabulary(owner: ModelRunner | Scheduler | TokenizerManager) -> int:
+def vocabulary(owner: ModelRunner | TpModelWorker | Scheduler | TokenizerManager) -> int:
     """How many token ids its model has."""
     model: ModelConfig = configuration(owner)
     size: int = model.vocab_size
+    return size
+
+
+def logits_width(owner: LogitsProcessor | BatchedPenalizerOrchestrator) -> int:
+    """V of the logits ``[n, V]`` that it handles."""
+    size: int = owner.vocab_size
     return size
 
 

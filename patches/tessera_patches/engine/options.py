@@ -6,13 +6,15 @@ Up to 0.5.19 their constructor resolves them, and writes into them. Since 0.5.20
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from sglang.srt.arg_groups import overrides
-from sglang.srt.runtime_context import get_context, get_spec
+from sglang.srt.runtime_context import get_context, get_server_args, get_spec
 from sglang.srt.server_args import ServerArgs
 
 from tessera import sampling
@@ -108,6 +110,29 @@ class Resolved:
 def resolved(args: ServerArgs) -> Resolved:
     """What SGLang has decided about options that it hands to a function."""
     return Resolved(args)
+
+
+def own_options() -> Resolved:
+    """Those of this process's server."""
+    return resolved(get_server_args())
+
+
+def return_states(args: ServerArgs) -> None:
+    """Turn ``--enable-return-hidden-states`` on, before options are resolved."""
+    args.enable_return_hidden_states = True
+
+
+def changed(args: ServerArgs) -> dict[str, Any]:
+    """Options that were given, with another value than the default's, by the names of their fields."""
+    declared: Any = msgspec.structs if isinstance(args, msgspec.Struct) else dataclasses
+    missing = (dataclasses.MISSING, msgspec.NODEFAULT)
+    defaults = {
+        field.name: field.default_factory() if field.default in missing else field.default
+        for field in declared.fields(args)
+        if field.default not in missing or field.default_factory not in missing
+    }
+    given = {name: getattr(args, name) for name in defaults}
+    return {name: value for name, value in given.items() if value != defaults[name]}
 
 
 def is_resolved(args: ServerArgs) -> bool:

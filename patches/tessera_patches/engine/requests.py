@@ -110,6 +110,11 @@ def wants_only_rows(req: Req) -> bool:
     return not (reported or embeds or more or has_session(req))
 
 
+def note_cached(req: Req, tokens: int) -> None:
+    """Report so many of its prompt's tokens as cached."""
+    req.cached_tokens = tokens
+
+
 def answered_tokens(req: Req) -> int:
     """How many tokens the answer of a finished request has, through the stop."""
     return len(req.output_ids_through_stop)

@@ -40,6 +40,12 @@ def longest_prompt(manager: TokenizerManager) -> int:
     return tokens
 
 
+def reserved_tokens(manager: TokenizerManager) -> int:
+    """Tokens of a context that SGLang keeps for drafts, and counts as the prompt's."""
+    tokens: int = manager.num_reserved_tokens
+    return tokens
+
+
 def tokenizer_of(manager: TokenizerManager) -> Tokenizer | None:
     """What makes token ids of texts and of chats as the engine does; None on a server without a tokenizer."""
     own: PreTrainedTokenizerBase | None = manager.tokenizer

@@ -12,6 +12,7 @@ from sglang.srt.speculative.eagle_draft_cuda_graph_runner import EagleDraftInput
 from sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner import EAGLEDraftExtendCudaGraphRunner
 
 if TYPE_CHECKING:
+    from sglang.srt.managers.tp_worker import TpModelWorker
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
     from sglang.srt.model_executor.runner.shape_key import ShapeKey
@@ -34,6 +35,17 @@ else:
         """Forget the event of the last forward that the scheduler waits for before it writes what forwards read."""
         runner: ModelRunner = worker.war_fastpath_runner
         runner.war_fastpath_read_done_event = None
+
+
+def worker_runner(worker: TpModelWorker) -> ModelRunner:
+    """What runs a worker's model."""
+    return worker.model_runner
+
+
+def target_runner(worker: EAGLEWorkerV2) -> ModelRunner:
+    """What runs the model for which a worker drafts."""
+    target: TpModelWorker = worker.target_worker
+    return worker_runner(target)
 
 
 def graph_key(graphs: DecodeCudaGraphRunner, size: int) -> ShapeKey:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera import carry, config
+from tessera_patches.engine.tokenizer import reserved_tokens
 
 
 class PromptRefused(ValueError):
@@ -30,7 +31,7 @@ def check_claim(original: Callable[..., None], manager: Any, obj: Any, input_ids
         try:
             original(manager, obj, input_ids)
         except ValueError as error:
-            message = _with_own_length(str(error), count, manager.num_reserved_tokens)
+            message = _with_own_length(str(error), count, reserved_tokens(manager))
             raise PromptRefused(message, obj.text if obj.input_ids is None else obj.input_ids) from error
         return
     reason = config.room.refusal(len(input_ids))

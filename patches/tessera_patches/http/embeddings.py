@@ -16,6 +16,7 @@ from tessera.http.vectors import Body
 from tessera.rows.reads import ROWS_UNAVAILABLE
 from tessera.telemetry import timed
 from tessera_patches.engine.model import hidden_size, vocabulary
+from tessera_patches.engine.options import options
 from tessera_patches.engine.tokenizer import longest_prompt, tokenizer_of
 from tessera_patches.fingerprints.whole_claims import PromptRefused
 
@@ -25,7 +26,7 @@ def add_routes(app: FastAPI, manager: Any) -> None:
     flags, hidden = config.flags, hidden_size(manager)
     if (flags.embeddings_dimensions or 0) > hidden:
         raise StartRefused(f"--embeddings-dimensions {flags.embeddings_dimensions} is above {hidden}, this model's")
-    names = (manager.served_model_name, hidden, vocabulary(manager))
+    names = (options(manager).served_model_name, hidden, vocabulary(manager))
     rest = (manager.lora_ref_cache, longest_prompt(manager) - 1, tokenizer_of(manager))
     model = Model(*names, flags.embed_options, flags.embeddings_text_only, *rest)
 

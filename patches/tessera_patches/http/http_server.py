@@ -30,7 +30,7 @@ from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.refusal import schedules_apart
 from tessera_patches.core.changes import move_to_front, replace_method
-from tessera_patches.engine.model import context_length, hidden_size, vocabulary
+from tessera_patches.engine.model import context_length, generates, hidden_size, vocabulary
 from tessera_patches.engine.options import options, page_size
 from tessera_patches.fingerprints import verify as toploc
 from tessera_patches.http import embeddings, info, invalid, openai, stock_routes, unserved, weight_routes
@@ -62,8 +62,8 @@ def set_sizes(manager: Any, started: Any, *_: Any) -> None:
         config.active.hidden_size = hidden_size(manager)
         config.active.vocabulary = vocabulary(manager)
         config.active.context = context_length(manager)
-        if options(manager).enable_metrics:
-            config.metrics = _metrics(manager.served_model_name)
+        if args.enable_metrics:
+            config.metrics = _metrics(args.served_model_name)
         if config.inbox is not None:
             config.inbox.hide()  # every scheduler is connected
             config.inbox.on_vitals = info.note
@@ -128,7 +128,7 @@ def extend(http_server: Any, manager: Any) -> None:
     if config.active.rows:
         embeddings.add_routes(app, manager)
         toploc.add_routes(app, manager)
-    elif manager.is_generation:
+    elif generates(manager):
         add_refusals(app)
     # Ours first: SGLang's own of the same path stay behind them.
     move_to_front(app.router.routes, stock)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.capabilities.inject import refusals as injection
 from tessera.config import Settings
 from tessera.refusal import field_of
 from tessera.rows import refusals as rows
 from tessera.tilespec import refusals as tilespec
+from tessera_patches.engine.options import changed
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
@@ -67,22 +65,9 @@ def refused(args: ServerArgs, settings: Settings) -> list[str]:
     features = [name for name in FEATURES if getattr(settings, name)]
     if not features:
         return []
-    known, stock = lists(), defaults(args)
+    known, given = lists(), changed(args)
     on = ", ".join(FEATURES[name] for name in features)
-    whys = {**known.refused, **dict.fromkeys(known.unknown(stock, features), _UNKNOWN)}
+    whys = {**known.refused, **dict.fromkeys(known.unknown(given, features), _UNKNOWN)}
     return [
-        f"--{name.replace('_', '-')} cannot be combined with {on}: {why}"
-        for name, why in whys.items()
-        if name in stock and getattr(args, name) != stock[name]
+        f"--{name.replace('_', '-')} cannot be combined with {on}: {why}" for name, why in whys.items() if name in given
     ]
-
-
-def defaults(args: ServerArgs) -> dict[str, Any]:
-    """What each option is where nobody gives it, by its field; those that must be given are left out."""
-    declared: Any = msgspec.structs if isinstance(args, msgspec.Struct) else dataclasses
-    missing = (dataclasses.MISSING, msgspec.NODEFAULT)
-    return {
-        field.name: field.default_factory() if field.default in missing else field.default
-        for field in declared.fields(args)
-        if field.default not in missing or field.default_factory not in missing
-    }

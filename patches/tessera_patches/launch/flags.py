@@ -13,7 +13,7 @@ from tessera.flags import Flags, add_to
 from tessera.model_paths import missing
 from tessera_patches import apply
 from tessera_patches.core.changes import replace_method
-from tessera_patches.engine.options import RESOLVES_LATER, is_resolved
+from tessera_patches.engine.options import RESOLVES_LATER, is_resolved, return_states
 from tessera_patches.launch import server_args
 
 _given: Flags | None = None
@@ -80,6 +80,6 @@ def resolve(original: Callable[..., None], args: Any) -> None:
     if not server_args.has_flags(args):
         server_args.attach_flags(args, _given or Flags.of_environment())
     if args._tessera_flags.needs_rows:
-        args.enable_return_hidden_states = True
+        return_states(args)
     original(args)
     server_args.refuse_unsupported(args)

@@ -13,7 +13,7 @@ import torch
 from tessera import config
 from tessera_patches.engine import host_cache
 from tessera_patches.engine.cache import cached_slots, free_row, request_pool, take_row, write_slots
-from tessera_patches.engine.requests import is_retracted, prompt_ids, wants_only_rows
+from tessera_patches.engine.requests import is_retracted, note_cached, prompt_ids, wants_only_rows
 from tessera_patches.rows import results, runtime, state, weights
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def answer_cached(original: Callable[..., None], scheduler: Any, req: Any, *args
     write_slots(pool, req, slots)
     if runtime.service is not None:
         runtime.service.settle()
-    req.cached_tokens = len(slots)
+    note_cached(req, len(slots))
     req.update_finish_state()
     results.note_finished(None, req)
     req.time_stats.set_wait_queue_entry_time()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tessera_patches.engine.batches import all_greedy
 from tessera_patches.engine.options import resolved
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify import accept, pack
@@ -70,7 +71,7 @@ def _accept_trees(
 ) -> Any:
     if step is not None and step.rows is not None:
         pack.unpack(step, verify_input, batch, logits_output)
-        if batch.sampling_info.is_all_greedy and not batch.return_logprob:
+        if all_greedy(batch) and not batch.return_logprob:
             return accept.accept_trees_greedily(step.qo_indptr, verify_input, batch, logits_output, grammar_mask)
         pack.unpack_logits(step, verify_input, batch, logits_output)
     with accept.with_sampling_applied(verify_input, batch, logits_output, grammar_mask) as mask_left:

@@ -13,9 +13,10 @@ from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_patches.core.changes import Mixin, TemporaryFields, filter_log, truncate
-from tessera_patches.engine.batches import committed_tokens, rows_of, speculative_input
+from tessera_patches.engine.batches import all_greedy, batch_size, committed_tokens, rows_of, speculative_input
 from tessera_patches.engine.cache import slot_map
 from tessera_patches.engine.options import overrides_log, samples_drafts
+from tessera_patches.engine.workers import target_runner
 from tessera_patches.tilespec.draft.proposals import one_hot_probs
 from tessera_patches.tilespec.draft.vocabulary import draft_ids, draft_vocab_size
 from tessera_patches.tilespec.extend.last_rows import compute_last_rows_only
@@ -112,7 +113,7 @@ class AdaptiveWorker(Mixin):
         self._recent = RecentTokens(requests, depths + 1)
         compute_last_rows_only(drafts.draft_runner.model, drafts.on_logits)
         if not self.runtime.shape.trees:  # SGLang accepts some of them
-            keep_logits_in_16_bits(self.target_worker.model_runner.model, ForwardMode.is_target_verify)
+            keep_logits_in_16_bits(target_runner(self).model, ForwardMode.is_target_verify)
             keep_logits_in_16_bits(drafts.draft_runner.model, is_draft_mode)
         self._draft_ids = draft_ids(drafts) if samples_drafts() else None
 
@@ -121,7 +122,7 @@ class AdaptiveWorker(Mixin):
         temporarily = TemporaryFields(self, adaptive_controller=self.runtime)
         with temporarily, exit_with_traceback("capturing graphs", _HINT):
             super().init_cuda_graphs()
-            self.graphs = tilespec_graphs.capture(self.target_worker.model_runner, self.runtime.shape)
+            self.graphs = tilespec_graphs.capture(target_runner(self), self.runtime.shape)
         filter_log(_SGLANG, _SWITCH)
 
     def decide_by(self, decider: Any) -> None:
@@ -135,7 +136,7 @@ class AdaptiveWorker(Mixin):
             self._decider.on_prefill(_new_requests(batch))
         else:  # lengths of the last step, as the host knows no later ones
             self._kv_tokens = committed_tokens(batch)
-            self._traffic = Traffic.GREEDY if batch.sampling_info.is_all_greedy else Traffic.SAMPLED
+            self._traffic = Traffic.GREEDY if all_greedy(batch) else Traffic.SAMPLED
         return super().forward_batch_generation(batch, *args, **kwargs)
 
     def activate_step_by_batch(self, batch_size: int) -> None:
@@ -151,13 +152,13 @@ class AdaptiveWorker(Mixin):
         if choice.steps == 0:
             Step(self.scores.anchors, recent=self._recent).attach(verify_input)
             return super().verify(batch, *args, **kwargs)
-        bs, steps, requests = batch.seq_lens.shape[0], choice.steps, rows_of(batch)
+        bs, steps, requests = batch_size(batch), choice.steps, rows_of(batch)
         graphs = None if choice.tier is None else self.graphs
         plan = self.scores.allocate(bs, steps, requests, choice.tokens)
         step = Step(plan.qo_indptr, plan, choice.tokens, self._packed_rows(choice, verify_input))
         self._describe_drafts(step, bs, steps, requests)
         step.attach(verify_input)
-        with tilespec_graphs.use_graphs(graphs, self.target_worker.model_runner):
+        with tilespec_graphs.use_graphs(graphs, target_runner(self)):
             result = super().verify(batch, *args, **kwargs)
         self._learn(step, plan, steps, requests, result.accept_lens)
         self._decider.on_verify(steps)
@@ -171,7 +172,7 @@ class AdaptiveWorker(Mixin):
             return choice.tier
         if choice.tokens == verify_input.draft_token.numel():
             return None
-        tilespec_graphs.check_eager(self.target_worker.model_runner, self.runtime.shape)
+        tilespec_graphs.check_eager(target_runner(self), self.runtime.shape)
         return choice.tokens
 
     def _describe_drafts(self, step: Step, bs: int, steps: int, requests: torch.Tensor) -> None:

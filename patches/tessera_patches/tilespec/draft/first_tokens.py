@@ -6,6 +6,7 @@ import torch
 
 from tessera.tilespec.scores import Scores
 from tessera_patches.core.changes import Mixin, Tap
+from tessera_patches.engine.batches import batch_size
 from tessera_patches.engine.options import samples_drafts
 from tessera_patches.engine.workers import SELECTS_ROWS
 
@@ -44,7 +45,7 @@ class LastRowsExtend(Mixin):
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **kwargs: Any) -> None:
         """Runs the draft model over the verified tokens, and selects the first token of the next draft."""
         graphs = self.cuda_graph_runner_for_draft_extend
-        bs = batch.seq_lens.shape[0]
+        bs = batch_size(batch)
 
         def on_output(output: Any) -> None:
             self._on_output(output, bs)

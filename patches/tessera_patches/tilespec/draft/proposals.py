@@ -9,6 +9,7 @@ import torch
 from tessera_kernels.ops.draft.draft_proposal import draft_proposal
 from tessera_patches.core.changes import Mixin, TemporaryFields
 from tessera_patches.core.scoped import ScopedValue
+from tessera_patches.engine.batches import any_greedy
 from tessera_patches.engine.options import samples_drafts
 
 _GREEDY_TEMPERATURE = 1e-4
@@ -76,5 +77,5 @@ class RejectionSampledDrafts(Mixin):
         return drafts
 
     def _greedy_temperatures(self, batch: Any) -> contextlib.AbstractContextManager[None]:
-        samples = samples_drafts() and batch.sampling_info.is_any_greedy
+        samples = samples_drafts() and any_greedy(batch)
         return low_temperature_for_greedy(batch.sampling_info) if samples else contextlib.nullcontext()

@@ -26,7 +26,7 @@ from tessera_patches.engine.batches import placeholder_fields
 from tessera_patches.engine.cache import allocatable_slots, reserved_slots, slot_map
 from tessera_patches.engine.model import context_length, vocabulary
 from tessera_patches.engine.options import page_size, samples_drafts
-from tessera_patches.engine.workers import clear_read_event
+from tessera_patches.engine.workers import clear_read_event, target_runner
 from tessera_patches.tilespec.draft.proposals import one_hot_probs
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 
@@ -116,7 +116,7 @@ class WarmUpBatch:
 @contextmanager
 def on_forward_stream(worker: Any) -> Iterator[None]:
     """Run a block on the stream of the scheduler's forwards, so that torch allocates memory for that stream now."""
-    module, stream = torch.get_device_module(worker.device), worker.target_worker.model_runner.forward_stream
+    module, stream = torch.get_device_module(worker.device), target_runner(worker).forward_stream
     stream.wait_stream(module.current_stream())
     with module.stream(stream):
         yield
@@ -159,7 +159,7 @@ def warm_up_slot_assignment(worker: Any, bs: int) -> None:
 def longest_context(worker: Any, bs: int) -> int:
     """The greatest context length for which ``bs`` requests fit into the KV pool."""
     room: int = allocatable_slots(worker) // bs - page_size(worker)
-    table, positions = slot_map(worker).shape[1], context_length(worker.target_worker.model_runner)
+    table, positions = slot_map(worker).shape[1], context_length(target_runner(worker))
     return max(min(room, table, positions) - reserved_slots(), 1)
 
 
@@ -206,7 +206,7 @@ def _fields(worker: Any, bs: int, context: int, kind: SamplingKind) -> dict[str,
         need_top_p_sampling=kind is SamplingKind.TRUNCATED,
         need_top_k_sampling=kind is SamplingKind.TRUNCATED,
         need_min_p_sampling=False,
-        vocab_size=vocabulary(worker.target_worker.model_runner),
+        vocab_size=vocabulary(target_runner(worker)),
         device=device,
     )
     return {

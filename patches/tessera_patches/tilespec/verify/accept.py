@@ -18,7 +18,7 @@ from tessera_kernels.ops.accept.accept_chains import AcceptedChains, ChainSampli
 from tessera_kernels.ops.accept.sampling_cutoffs import SamplingLimits, sampling_cutoffs
 from tessera_kernels.ops.verify.scatter_verify import scatter_verify
 from tessera_patches.core.changes import TemporaryFields
-from tessera_patches.engine.batches import rows_of
+from tessera_patches.engine.batches import all_greedy, batch_size, rows_of, seq_lens
 from tessera_patches.engine.options import accept_thresholds
 from tessera_patches.engine.ranks import broadcast, tp_size
 from tessera_patches.tilespec.step import Step
@@ -33,12 +33,12 @@ def accept(
     Sampled tokens are broadcast from the first rank, as in SGLang: sums of probabilities may differ between GPUs in the
     last bit. Their outcome is counted by `tessera_patches.tilespec.worker.AdaptiveWorker`.
     """
-    bs, width = batch.seq_lens.shape[0], verify_input.draft_token_num
+    bs, width = batch_size(batch), verify_input.draft_token_num
     tokens = verify_input.draft_token.reshape(bs, width)
     logits = _adjusted_logits(
         logits_output, step.qo_indptr, batch, width, grammar_mask, _DraftTokens(tokens, step.recent)
     )
-    greedy = batch.sampling_info.is_all_greedy
+    greedy = all_greedy(batch)
     sampling = None if greedy else _sampling(batch, tokens, verify_input.draft_probs, logits, step)
     accepted = AcceptedChains.create(bs, width, logits.device)
     if sampling is None or tp_size() == 1:
@@ -74,13 +74,13 @@ def _adjusted_logits(
     if all(change is None for change in (penalties, bias, grammar_mask)):
         return logits
     logits = logits.float()  # sums would be rounded
-    requests = _row_requests(logits, qo_indptr, len(batch.seq_lens))
+    requests = _row_requests(logits, qo_indptr, batch_size(batch))
     within = torch.arange(len(logits), device=logits.device) - qo_indptr[requests]
     if penalties is not None:
         tokens, recent = drafted
         before = None if recent is None else recent.of(rows_of(batch))
         depths = within.clamp(max=tokens.shape[1] - 1)
-        penalties.penalize_drafts(logits, requests, depths, batch.seq_lens, tokens, before)
+        penalties.penalize_drafts(logits, requests, depths, seq_lens(batch), tokens, before)
     if bias is not None:
         logits.add_(bias[requests])
     if grammar_mask is not None:
@@ -102,7 +102,7 @@ def _sampling(
     cutoffs = _cutoffs(sampling, logits, step.qo_indptr, width) if _truncates(sampling) else None
     coins, last_coins = eagle_utils._verify_coins(
         sampling_info=sampling,
-        seq_lens=batch.seq_lens,
+        seq_lens=seq_lens(batch),
         draft_token_num=width,
         candidates=tokens,
         device=tokens.device,
@@ -150,11 +150,11 @@ def with_sampling_applied(verify_input: Any, batch: Any, logits_output: Any, gra
         the grammar mask that SGLang has to apply.
     """
     sampling = batch.sampling_info
-    cuts = _truncates(sampling) and not sampling.is_all_greedy
+    cuts = _truncates(sampling) and not all_greedy(batch)
     if not cuts and tilespec_penalties.of(sampling) is None:
         yield grammar_mask
         return
-    bs, width = len(batch.seq_lens), verify_input.draft_token_num
+    bs, width = batch_size(batch), verify_input.draft_token_num
     device = logits_output.next_token_logits.device
     qo_indptr = torch.arange(0, (bs + 1) * width, width, dtype=torch.int32, device=device)
     logits = _adjusted_logits(logits_output, qo_indptr, batch, width, grammar_mask, _anchors(verify_input, batch))
@@ -180,11 +180,11 @@ def _temperatures_only(sampling: Any) -> Any:
 
 def _anchors(verify_input: Any, batch: Any) -> _DraftTokens:
     """The anchors of trees. Trees of requests with penalties are reduced to them: penalties depend on a node's path."""
-    tokens = verify_input.draft_token.reshape(len(batch.seq_lens), verify_input.draft_token_num)
+    tokens = verify_input.draft_token.reshape(batch_size(batch), verify_input.draft_token_num)
     penalties = tilespec_penalties.of(batch.sampling_info)
     if penalties is not None:
         links = verify_input.retrieve_next_token = verify_input.retrieve_next_token.clone()
-        links[:, 0].masked_fill_(penalties.depend_on_drafts(batch.seq_lens), -1)
+        links[:, 0].masked_fill_(penalties.depend_on_drafts(seq_lens(batch)), -1)
     return _DraftTokens(tokens[:, :1])
 
 
@@ -196,7 +196,7 @@ def accept_trees_greedily(
     Only the arg-max of each row is unpacked; padded logits of 64 requests, 8 nodes and a vocabulary of 128k have 262
     MB.
     """
-    bs, width = len(batch.seq_lens), verify_input.draft_token_num
+    bs, width = batch_size(batch), verify_input.draft_token_num
     logits = _adjusted_logits(logits_output, qo_indptr, batch, width, grammar_mask, _anchors(verify_input, batch))
     predicted = unpack_rows(logits.argmax(-1), qo_indptr, bs, width, -1)  # no token is -1
     ints: dict[str, Any] = {"dtype": torch.int32, "device": logits.device}

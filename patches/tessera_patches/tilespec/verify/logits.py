@@ -12,7 +12,7 @@ import torch
 from sglang.srt.layers.logits_processor import should_apply_lm_head_quant_method
 
 from tessera_patches.core.changes import replace_method
-from tessera_patches.engine.model import changes_logits
+from tessera_patches.engine.model import changes_logits, logits_width
 
 
 def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
@@ -33,11 +33,11 @@ def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
     @functools.wraps(original)
     def get_logits(hidden_states: torch.Tensor, lm_head: Any, metadata: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         more = args or kwargs or not wanted(metadata.forward_mode)
-        if more or not _plain(lm_head, hidden_states, processor.vocab_size):
+        if more or not _plain(lm_head, hidden_states, logits_width(processor)):
             logits: torch.Tensor = original(hidden_states, lm_head, metadata, *args, **kwargs)
             return logits
         room = metadata.next_token_logits_buffer
-        shape = len(hidden_states), processor.vocab_size
+        shape = len(hidden_states), logits_width(processor)
         out = None if room is None or room.shape != shape else _in_16_bits(room, hidden_states.dtype)
         return torch.matmul(hidden_states, lm_head.weight.T, out=out)
 

@@ -16,6 +16,7 @@ from sglang.srt.sampling.penaltylib.orchestrator import _BatchedPenalizer
 from sglang.srt.utils.common import is_pin_memory_available
 
 from tessera.tilespec.penalties import Penalties
+from tessera_patches.engine.model import logits_width
 from tessera_patches.engine.requests import output_ids, output_tokens, prompt_ids
 
 _NAME = "tessera_penalties"
@@ -49,7 +50,7 @@ class TokenPenalizer(_BatchedPenalizer):
     def _prepare(self) -> None:
         orchestrator = self.orchestrator
         reqs = orchestrator.reqs()
-        self.penalties = _empty_penalties(reqs, orchestrator.vocab_size, orchestrator.device)
+        self.penalties = _empty_penalties(reqs, logits_width(orchestrator), orchestrator.device)
         for req in reqs:
             setattr(req, _COUNTED, 0)
         self._count(reqs)  # retracted requests have tokens
