@@ -21,7 +21,7 @@ def test_draft_forwards_are_captured_without_copies_of_their_inputs(ours: type) 
         draft_runner = SimpleNamespace(server_args=server_args, model_config=SimpleNamespace(vocab_size=9), model=None)
         draft_extend_attn_backend = None
         hot_token_id = None
-        target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=9))
+        target_worker = SimpleNamespace(model_runner=draft_runner)
 
         def _capture_cuda_graphs(self) -> None:
             seen.append(envs.SGLANG_EAGER_INPUT_NO_COPY.get())

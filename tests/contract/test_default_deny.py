@@ -9,6 +9,7 @@ import pytest
 from sglang.srt.server_args import ServerArgs
 
 from tessera.config import Settings
+from tessera_patches.engine import options
 from tessera_patches.launch import default_deny, server_args
 from tessera_testing.server_options import server_options
 
@@ -38,29 +39,22 @@ def test_one_is_listed_once() -> None:
     assert [name for name, count in counts.items() if count > 1] == []
 
 
-def test_defaults_are_those_of_the_class() -> None:
-    """Of each field that has one."""
-    found = default_deny.defaults(ServerArgs(model_path="dummy"))
-    assert len(found) > 400
-    assert "model_path" not in found
-
-
-class Args:
-    """Options of which two have another value."""
-
-    page_size, new_one, another, uno_lora_path = 2, 0, None, "folder"
-
-
 def test_an_option_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it has a value of its own, and a feature is on."""
-    args: Any = Args()
-    stock = {"page_size": 1, "new_one": None, "another": None, "uno_lora_path": None}
-    monkeypatch.setattr(default_deny, "defaults", lambda _: stock)
+    args: Any = ServerArgs(model_path="dummy")
+    assert default_deny.refused(args, Settings(rows=True, tilespec=True)) == []
+    changed = {"page_size": 2, "new_one": 0, "uno_lora_path": "folder"}
+    monkeypatch.setattr(default_deny, "changed", lambda _: changed)
     assert default_deny.refused(args, Settings()) == []
     assert default_deny.refused(args, Settings(rows=True, tilespec=True)) == [
         f"--uno-lora-path cannot be combined with {ON}: it computes in a way that is not yet tested",
         f"--new-one cannot be combined with {ON}: nobody has looked at what it does there",
     ]
+
+
+def test_changed_options() -> None:
+    """Those with a default, by their fields."""
+    assert options.changed(ServerArgs(model_path="dummy", random_seed=7)) == {"random_seed": 7}
 
 
 def test_defaults_of_sampling_parameters() -> None:

@@ -8,7 +8,8 @@ from sglang.srt.server_args import ServerArgs
 
 from tessera_patches.core import lock
 from tessera_patches.inventory import DECLARED, SEAMS
-from tessera_testing.engine_reads import Read, attributes, given, inherited, reads
+from tessera_testing.engine_reads import Read, inherited, reads
+from tessera_testing.sglang_classes import attributes, given
 
 UNUSED = {seam.handler for seam in DECLARED} - {seam.handler for seam in SEAMS}
 """Handlers of other versions alone."""

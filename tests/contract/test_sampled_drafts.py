@@ -52,8 +52,9 @@ def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token(monkeypatch: py
 
 def test_a_draft_model_that_knows_some_tokens() -> None:
     """The id of each token that the draft model has; -1 for the others."""
-    config = SimpleNamespace(model_config=SimpleNamespace(vocab_size=6))
-    drafts = SimpleNamespace(hot_token_id=torch.tensor([4, 0, 5]), target_worker=config)
+    runner = SimpleNamespace(model_config=SimpleNamespace(vocab_size=6))
+    worker = SimpleNamespace(model_runner=runner)
+    drafts: Any = SimpleNamespace(hot_token_id=torch.tensor([4, 0, 5]), target_worker=worker)
     ids = draft_ids(drafts)
     assert ids is not None
     assert ids.dtype == torch.int32

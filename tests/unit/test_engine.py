@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tessera_testing.engine_reads import attributes
 from tessera_testing.patch_source import PATCHES, Place, called, is_mark, is_sglangs, places
+from tessera_testing.sglang_classes import attributes
 
 PACKAGE = PATCHES / "tessera_patches"
 REQUEST = {

@@ -70,7 +70,7 @@ def is_draft(owner: ModelRunner | KVCacheConfigurator) -> bool:
 
 
 def configuration(
-    owner: ModelRunner | TpModelWorker | Scheduler | TokenizerManager | KVCacheConfigurator,
+    owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfigurator,
 ) -> ModelConfig:
     """SGLang's ``ModelConfig`` of what a process, a worker or a runner serves."""
     return owner.model_config
@@ -83,7 +83,7 @@ def hidden_size(owner: ModelRunner | Scheduler | TokenizerManager | KVCacheConfi
     return size
 
 
-def vocabulary(owner: ModelRunner | TpModelWorker | Scheduler | TokenizerManager) -> int:
+def vocabulary(owner: ModelRunner | Scheduler | TokenizerManager) -> int:
     """How many token ids its model has."""
     model: ModelConfig = configuration(owner)
     size: int = model.vocab_size

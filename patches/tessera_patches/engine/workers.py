@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
     from sglang.srt.model_executor.runner.shape_key import ShapeKey
     from sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner import EagleDraftExtendInputBuffers
-    from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+    from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 
 SELECTS_ROWS = "select_index" in signature(EAGLEDraftExtendCudaGraphRunner.execute).parameters
 """Whether graphs of draft-extends compute logits of last accepted rows alone, and return them without padding."""
@@ -42,8 +42,8 @@ def worker_runner(worker: TpModelWorker) -> ModelRunner:
     return worker.model_runner
 
 
-def target_runner(worker: EAGLEWorkerV2) -> ModelRunner:
-    """What runs the model for which a worker drafts."""
+def target_runner(worker: EAGLEWorkerV2 | EagleDraftWorker) -> ModelRunner:
+    """What runs the model for which a worker, or its draft worker, drafts."""
     target: TpModelWorker = worker.target_worker
     return worker_runner(target)
 

@@ -56,7 +56,7 @@ def set_sizes(manager: Any, started: Any, *_: Any) -> None:
         liveness.check_ready()
         infos = started.scheduler_infos
         if not schedules_apart(args):  # of several, SGLang's controller passes on what it knows alone
-            _check_schedulers([info.pop(config.ON, None) for info in infos])
+            _check_schedulers([one.pop(config.ON, None) for one in infos])
         if args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
             return
         config.active.hidden_size = hidden_size(manager)

@@ -31,13 +31,13 @@ def logged(original: Callable[..., None], logger: Any, obj: Any, *args: Any, **k
     obj.text = shown.text  # SGLang puts there what it decoded for its log
 
 
-def logged_openai(original: Callable[..., None], logger: Any, obj: Any, *args: Any, **kwargs: Any) -> None:
+def logged_openai(original: Callable[..., None], logger: Any, request: Any, *args: Any, **kwargs: Any) -> None:
     """AROUND ``RequestLogger.log_openai_received_request``."""
-    params: dict[str, Any] = {"custom_params": getattr(obj, "custom_params", None)}
+    params: dict[str, Any] = {"custom_params": getattr(request, "custom_params", None)}
     if sent.carries(params):
         changed = {**sent.fields(params), "custom_params": carry.without(params["custom_params"])}
-        obj = obj.model_copy(update=changed)
-    original(logger, obj, *args, **kwargs)
+        request = request.model_copy(update=changed)
+    original(logger, request, *args, **kwargs)
 
 
 def dumped(original: Callable[..., None], manager: Any, state: Any, out_dict: Any) -> None:

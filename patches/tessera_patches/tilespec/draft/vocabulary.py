@@ -10,12 +10,13 @@ import torch
 
 from tessera_patches.core.changes import Mixin
 from tessera_patches.engine.model import vocabulary, with_vocabulary
+from tessera_patches.engine.workers import target_runner
 
 
 def draft_vocab_size(drafts: Any) -> int:
     """The size of a draft worker's vocabulary."""
     known = drafts.hot_token_id
-    return int(vocabulary(drafts.target_worker) if known is None else known.shape[0])
+    return int(vocabulary(target_runner(drafts)) if known is None else known.shape[0])
 
 
 def draft_ids(drafts: Any) -> torch.Tensor | None:
@@ -24,7 +25,7 @@ def draft_ids(drafts: Any) -> torch.Tensor | None:
     if known is None:
         return None
     options: dict[str, Any] = {"dtype": torch.int32, "device": known.device}
-    ids = torch.full((vocabulary(drafts.target_worker),), -1, **options)
+    ids = torch.full((vocabulary(target_runner(drafts)),), -1, **options)
     ids[known] = torch.arange(len(known), **options)
     return ids
 

@@ -29,7 +29,7 @@ from tessera_patches.engine.cache import request_limit, slot_map
 from tessera_patches.engine.model import vocabulary
 from tessera_patches.engine.options import options
 from tessera_patches.engine.ranks import broadcast_object, tp_rank
-from tessera_patches.engine.workers import graph_key, input_buffers
+from tessera_patches.engine.workers import graph_key, input_buffers, target_runner
 from tessera_patches.tilespec.draft.vocabulary import draft_vocab_size
 from tessera_patches.tilespec.start import facts as tilespec_facts
 from tessera_patches.tilespec.start.warm_up import (
@@ -118,7 +118,7 @@ def _stale(known: Profile, states: dict[int, Any], sizes: list[int]) -> bool:
 def _graph_costs(worker: Any, states: dict[int, Any], ragged: Any) -> CostTable:
     """The costs of all graphs over short contexts."""
     _raise_clock(states[0].target_graph_runner)
-    vocabularies = vocabulary(worker.target_worker), draft_vocab_size(worker.draft_worker)
+    vocabularies = vocabulary(target_runner(worker)), draft_vocab_size(worker.draft_worker)
     uniform, draft, extend = {}, {}, {}
     with _bar(sorted(states), "timing graphs", "width") as progress:
         for steps in progress:

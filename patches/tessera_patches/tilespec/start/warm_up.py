@@ -185,7 +185,7 @@ def _first_draft(worker: Any, bs: int) -> EagleDraftInput:
         topk_index=first,
         draft_probs=one_hot_probs(first, draft_vocab_size(drafts)) if samples_drafts() else None,
         hidden_states=None if size is None else torch.randn(bs, size, device=device).to(dtype),
-        bonus_tokens=torch.randint(vocabulary(worker.target_worker), (bs,), device=device),
+        bonus_tokens=torch.randint(vocabulary(target_runner(worker)), (bs,), device=device),
         num_tokens_per_req=1,
         num_tokens_for_logprob_per_req=1,
     )

@@ -99,7 +99,8 @@ def attach_penalties(original: Callable[..., Any], sampling_info: Any) -> Any:
     orchestrator = sampling_info.penalizer_orchestrator
     if orchestrator.is_required:
         copied.acc_additive_penalties = None
-        setattr(copied, _NAME, orchestrator.penalizers[TokenPenalizer].penalties)
+        own: TokenPenalizer = orchestrator.penalizers[TokenPenalizer]
+        setattr(copied, _NAME, own.penalties)
     return copied
 
 
