@@ -49,9 +49,10 @@ IN_PASSING = {
     *("ScheduleBatch.reqs", "ScheduleBatch.sampling_info", "ForwardBatch.sampling_info", "EAGLEWorkerV2.device"),
     *("ModelRunnerOutput.logits_output", "RadixAttention.layer_id", "Req.finished_reason"),
     *("TokenizerManager.tokenizer", "GenerateReqInput.rid", "GenerateReqInput.is_single"),
+    "EagleDraftExtendInput.select_index",
 }
 """Fields of a hook's arguments that the adapter reads as well, on the way to what it returns."""
-IN_SOME = {"GenerateReqInput.rid", "GenerateReqInput.is_single"}
+IN_SOME = {"GenerateReqInput.rid", "GenerateReqInput.is_single", "EagleDraftExtendInput.select_index"}
 """Those that it reads with some versions alone."""
 UNUSED = {seam.handler for seam in DECLARED} - {seam.handler for seam in SEAMS}
 """Handlers of other versions alone."""

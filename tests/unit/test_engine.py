@@ -19,12 +19,12 @@ PACKAGE = PATCHES / "tessera_patches"
 REQUEST = {
     *("req_pool_idx", "kv_committed_len", "kv_allocated_len", "origin_input_ids", "full_untruncated_fill_ids"),
     *("output_ids", "output_ids_through_stop", "extra_key", "session"),
-    *("is_retracted", "retraction_count", "inflight_middle_chunks"),
+    *("is_retracted", "retraction_count", "inflight_middle_chunks", "cached_tokens"),
     *("return_routed_experts", "return_indexer_topk", "return_sampling_mask", "multimodal_inputs"),
 }
 BATCH = {
     *("req_pool_indices", "spec_info", "prefix_lens", "extend_lens", "waiting_queue", "out_cache_loc"),
-    "extend_seq_lens_tensor",
+    *("extend_seq_lens_tensor", "seq_lens", "seq_lens_cpu", "seq_lens_sum", "is_all_greedy", "is_any_greedy"),
 }
 POOLS = {"req_to_token", "req_to_token_pool", "token_to_kv_pool", "token_to_kv_pool_allocator", "tree_cache"}
 RANKS = {"ps", "tp_rank", "dp_rank", "attn_tp_rank", "tp_group"}
@@ -32,7 +32,8 @@ CONFIGURATION = {
     *("model_config", "server_args", "_overrides_log", "context_len", "max_req_input_len", "page_size"),
     *("get_spec", "speculative_accept_threshold_single", "speculative_accept_threshold_acc"),
     *("speculative_use_rejection_sampling", "preferred_sampling_params"),
-    *("model_dtype", "is_draft_worker", "tp_worker"),
+    *("model_dtype", "is_draft_worker", "tp_worker", "target_worker", "spec_algorithm", "is_generation"),
+    *("num_reserved_tokens", "get_server_args", "get_attention_backends", "hf_text_config", "attention_arch"),
 }
 ATTENTION = {
     *("attn_backend", "draft_extend_attn_backend", "spec_v2_attn_backends", "decode_cuda_graph_runner"),
@@ -81,11 +82,11 @@ READERS = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 COMPUTED = {
     "apply:handler": "of a module of ours",
     "engine.options:Resolved": "whatever its view of options has",
+    "engine.options:changed": "options, as their class declares them",
     "engine.options:later_parameters": "whether this SGLang has it is the question",
     "http.info:embedding_options": "options of ours",
     "http.openai:_check_cache_keys": "fields that clients know",
     "http.openai:_fields": "fields of ours",
-    "launch.default_deny:refused": "options, as their class declares them",
     "launch.server_args:_set": "variables, which some versions have",
     "tilespec.extend.offsets:LastQueryTriton": "fields, as their class declares them",
     "tilespec.start.facts:facts": "options, which `tests/contract/test_moe_runners.py` looks for",

@@ -6,19 +6,17 @@ Up to 0.5.19 their constructor resolves them, and writes into them. Since 0.5.20
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from sglang.srt.arg_groups import overrides
 from sglang.srt.runtime_context import get_context, get_server_args, get_spec
 from sglang.srt.server_args import ServerArgs
 
 from tessera import sampling
 from tessera.server_options import ModelFacts
+from tessera_patches.core.defaults import defaults
 from tessera_patches.engine.model import facts
 
 if TYPE_CHECKING:
@@ -29,10 +27,7 @@ if TYPE_CHECKING:
     from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 
 
-RESOLVES_LATER = hasattr(ServerArgs, "resolve_once")
-"""Whether the constructor leaves that to ``resolve_once``."""
-_RESOLVED = "_resolution_finished" if RESOLVES_LATER else "_resolved_overrides"
-OWN_WIDTHS = not hasattr(ServerArgs, "override")
+_OWN_WIDTHS = not hasattr(ServerArgs, "override")
 """Whether graphs of draft-extends have the width of their adaptive state."""
 
 
@@ -44,22 +39,48 @@ def later_parameters() -> list[str]:
     return [name for name in sampling.LATER if hasattr(SamplingParams, name)]
 
 
-if RESOLVES_LATER:
+class Resolved:
+    """What SGLang has decided about options: each has the name of its field in ``ServerArgs``."""
 
-    def _values(args: ServerArgs) -> ServerArgs:
-        """What options are resolved to, by their names."""
-        return overrides.resolving_view(args)
+    def __init__(
+        self,
+        values: ServerArgs,
+        backends: Callable[[], tuple[str | None, str | None]],
+        configuration: Callable[[], ModelConfig | None],
+    ) -> None:
+        self._values, self._backends, self._configuration = values, backends, configuration
 
-    def _backends(args: ServerArgs) -> tuple[str | None, str | None]:
-        """The attention backends of prefills and of decodes."""
-        prefill, decode = overrides.attention_backends_of(overrides.resolving_view(args))
-        return prefill, decode
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._values, name)
 
-    def _configuration(args: ServerArgs) -> ModelConfig | None:
-        """None for a placeholder instead of a path."""
-        values: ServerArgs = _values(args)
+    @property
+    def attention_backends(self) -> tuple[str | None, str | None]:
+        """Those of prefills and of decodes."""
+        return self._backends()
+
+    @property
+    def model(self) -> ModelFacts | None:
+        """The model that they name; None for a placeholder that nothing serves."""
+        configuration = self._configuration()
+        return None if configuration is None else facts(configuration)
+
+
+if hasattr(ServerArgs, "resolve_once"):  # since 0.5.20
+
+    def resolved(args: ServerArgs) -> Resolved:
+        """What SGLang has decided about options that it hands to a function."""
+        values: ServerArgs = overrides.resolving_view(args)
         path: str = str(values.model_path)
-        return None if path.lower() in ("none", "dummy") else overrides.model_config_of(args)
+        is_placeholder = path.lower() in ("none", "dummy")
+        return Resolved(
+            values,
+            lambda: overrides.attention_backends_of(values),
+            lambda: None if is_placeholder else overrides.model_config_of(args),
+        )
+
+    def is_resolved(args: ServerArgs) -> bool:
+        """Whether SGLang has resolved them, or begun to."""
+        return "_resolution_finished" in vars(args)
 
     def override(args: ServerArgs, **fields: Any) -> None:
         """Change what options are resolved to, before anything is started with them."""
@@ -67,49 +88,22 @@ if RESOLVES_LATER:
 
 else:
 
-    def _values(args: ServerArgs) -> ServerArgs:
-        """What options are resolved to, by their names."""
-        return args
+    def resolved(args: ServerArgs) -> Resolved:
+        """What SGLang has decided about options that it hands to a function."""
 
-    def _backends(args: ServerArgs) -> tuple[str | None, str | None]:
-        """The attention backends of prefills and of decodes."""
-        prefill, decode = args.get_attention_backends()
-        return prefill, decode
+        def backends() -> tuple[str | None, str | None]:
+            prefill, decode = args.get_attention_backends()
+            return prefill, decode
 
-    def _configuration(args: ServerArgs) -> ModelConfig | None:
-        """None for a placeholder instead of a path."""
-        return getattr(args, "model_config", None)
+        return Resolved(args, backends, lambda: getattr(args, "model_config", None))
+
+    def is_resolved(args: ServerArgs) -> bool:
+        """Whether SGLang has resolved them, or begun to."""
+        return "_resolved_overrides" in vars(args)
 
     def override(args: ServerArgs, **fields: Any) -> None:
         """Change what options are resolved to, before anything is started with them."""
         args.override("tessera", **fields)
-
-
-class Resolved:
-    """What SGLang has decided about options: each has the name of its field in ``ServerArgs``."""
-
-    def __init__(self, args: ServerArgs) -> None:
-        self._args = args
-        self._resolved = _values(args)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._resolved, name)
-
-    @property
-    def attention_backends(self) -> tuple[str | None, str | None]:
-        """Those of prefills and of decodes."""
-        return _backends(self._args)
-
-    @cached_property
-    def model(self) -> ModelFacts | None:
-        """The model that they name; None for a placeholder that nothing serves."""
-        model = _configuration(self._args)
-        return None if model is None else facts(model)
-
-
-def resolved(args: ServerArgs) -> Resolved:
-    """What SGLang has decided about options that it hands to a function."""
-    return Resolved(args)
 
 
 def own_options() -> Resolved:
@@ -123,21 +117,9 @@ def return_states(args: ServerArgs) -> None:
 
 
 def changed(args: ServerArgs) -> dict[str, Any]:
-    """Options that were given, with another value than the default's, by the names of their fields."""
-    declared: Any = msgspec.structs if isinstance(args, msgspec.Struct) else dataclasses
-    missing = (dataclasses.MISSING, msgspec.NODEFAULT)
-    defaults = {
-        field.name: field.default_factory() if field.default in missing else field.default
-        for field in declared.fields(args)
-        if field.default not in missing or field.default_factory not in missing
-    }
-    given = {name: getattr(args, name) for name in defaults}
-    return {name: value for name, value in given.items() if value != defaults[name]}
-
-
-def is_resolved(args: ServerArgs) -> bool:
-    """Whether SGLang has resolved them, or begun to."""
-    return _RESOLVED in vars(args)
+    """Options that have another value than the default, as they were given, by the names of their fields."""
+    stock = defaults(args)
+    return {name: value for name in stock if (value := getattr(args, name)) != stock[name]}
 
 
 def options(owner: TokenizerManager | ModelRunner | EAGLEWorkerV2 | EagleDraftWorker) -> Resolved:
@@ -173,8 +155,11 @@ def accept_thresholds() -> tuple[float, float]:
 def with_draft_tokens(runner: ModelRunner, tokens: int) -> Iterator[None]:
     """Override ``--speculative-num-draft-tokens`` for a model runner, in a ``with`` block.
 
-    Since 0.5.18 SGLang does so itself.
+    Since 0.5.18 SGLang does so itself, and this does nothing.
     """
+    if _OWN_WIDTHS:
+        yield
+        return
     args: ServerArgs = runner.server_args
     before = args.speculative_num_draft_tokens
     args.override("tessera", speculative_num_draft_tokens=tokens)

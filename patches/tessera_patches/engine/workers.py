@@ -17,10 +17,25 @@ if TYPE_CHECKING:
     from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
     from sglang.srt.model_executor.runner.shape_key import ShapeKey
     from sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner import EagleDraftExtendInputBuffers
+    from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
     from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 
 SELECTS_ROWS = "select_index" in signature(EAGLEDraftExtendCudaGraphRunner.execute).parameters
 """Whether graphs of draft-extends compute logits of last accepted rows alone, and return them without padding."""
+
+if SELECTS_ROWS:
+
+    def graph_rows(drafts: EagleDraftExtendInput) -> torch.Tensor | None:
+        """The rows of last accepted tokens that a graph selects, ``[bs]`` int64; None outside of graphs."""
+        rows: torch.Tensor | None = drafts.select_index
+        return rows
+
+else:
+
+    def graph_rows(drafts: EagleDraftExtendInput) -> torch.Tensor | None:
+        """None: graphs select no rows."""
+        return None
+
 
 if hasattr(BaseSpecWorker, "last_shared_read_runner"):  # since 0.5.18
 

@@ -13,7 +13,7 @@ from tessera.flags import Flags, add_to
 from tessera.model_paths import missing
 from tessera_patches import apply
 from tessera_patches.core.changes import replace_method
-from tessera_patches.engine.options import RESOLVES_LATER, is_resolved, return_states
+from tessera_patches.engine.options import is_resolved, return_states
 from tessera_patches.launch import server_args
 
 _given: Flags | None = None
@@ -66,10 +66,10 @@ def _made(flags: Flags, make: Callable[..., Any], *values: Any, **named: Any) ->
         args = make(*values, **named)
     finally:
         _given = None
-    if RESOLVES_LATER:
+    if not server_args.has_flags(args):
+        if is_resolved(args):  # by the constructor
+            raise SystemExit(apply.refusal_line("SGLang did not call our hook on ServerArgs.__post_init__"))
         server_args.attach_flags(args, flags)
-    elif not server_args.has_flags(args):
-        raise SystemExit(apply.refusal_line("SGLang did not call our hook on ServerArgs.__post_init__"))
     return args
 
 

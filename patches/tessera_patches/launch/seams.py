@@ -5,9 +5,6 @@ from functools import partial
 from tessera_patches.core.places import ARG_GROUPS, ENVIRONMENT, SERVER_ARGS, TOKENIZER, WORKERS
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
-_GIVEN = (
-    "Our options are given to SGLang's when these are made, or while the constructor runs, which must have called us."
-)
 _resolution = partial(
     Seam,
     hook=Hook.AROUND,
@@ -40,7 +37,6 @@ SEAMS = (
         why="Reads our options, before SGLang checks its own.",
         remove_when="SGLang lets plugins add options.",
         callers=("sglang.srt.server_args.prepare_server_args",),
-        differs=_GIVEN,
     ),
     Seam(
         target="sglang.srt.entrypoints.engine.Engine.server_args_class",
@@ -52,7 +48,6 @@ SEAMS = (
         why="Takes our options as keywords of the engine.",
         remove_when="SGLang lets plugins add options.",
         callers=("sglang.srt.entrypoints.engine.Engine.__init__",),
-        differs=_GIVEN,
     ),
     _resolution(
         target=f"{SERVER_ARGS}.__post_init__",

@@ -57,8 +57,13 @@ def inherited() -> Iterator[Read]:
             ours, above = lineage(module, name)
             own = set().union(*map(members, ours))
             names = set().union(*(_attributes_of("self", node) - own for node in ours))
-            names |= set().union(*(_attributes_of("super()", node) for node in ours)) - {"__init__"}
+            names |= set().union(*(_attributes_of("super()", node) for node in ours)) - {"__init__"} - _last_of(ours)
             yield from (Read(f"{module}.{name}", path, attribute) for path in above for attribute in names)
+
+
+def _last_of(ours: list[ast.ClassDef]) -> set[str]:
+    """Methods that do not call the one above: SGLang's class need not have it."""
+    return set().union(*(members(node) - _attributes_of("super()", node) for node in ours))
 
 
 def lineage(module: str, name: str) -> tuple[list[ast.ClassDef], list[str]]:

@@ -8,7 +8,7 @@ from tessera_patches.core import lock
 from tessera_patches.core.seam import Guard, Phase, Runs, Seam
 from tessera_patches.inventory import DECLARED, at
 from tessera_testing.pages import table
-from tessera_testing.version_reach import READS, reached
+from tessera_testing.version_reach import READS, differing_themselves, reached
 
 _INTRODUCTION = """\
 <!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
@@ -72,8 +72,14 @@ def page() -> str:
 
 
 def differing() -> list[Seam]:
-    """The entries whose code does something else in some versions."""
-    return [seam for seam in DECLARED if seam.differs]
+    """The entries that are of some versions alone, or whose own code does something else in some."""
+    own = differing_themselves()
+    return [seam for seam in DECLARED if seam.differs and (seam.versions or seam.handler in own)]
+
+
+def adapted() -> list[Seam]:
+    """Those with the same code, which come to a function of the adapter that does something else in some versions."""
+    return [seam for seam in DECLARED if seam.differs and seam not in differing()]
 
 
 def renamed() -> list[Seam]:
@@ -90,23 +96,31 @@ def of_features() -> list[Seam]:
 def _differences() -> str:
     """How many entries differ between the supported versions, by kind, and which."""
     versions = lock.supported_versions()
-    kinds = differing(), renamed(), of_features()
+    kinds = differing(), adapted(), renamed(), of_features()
     others = [seam for seam in DECLARED if not any(seam in kind for kind in kinds)]
     paths = [one for one in others if any(";" in path for path in (*one.callers, *one.relied, *one.writes))]
     found = reached()
     reading = {one.handler: found[one.handler] & READS for one in others if one.handler in found}
     counts = (
-        ("do something else in some versions, or are of some alone: they had to", len(kinds[0])),
-        ("do the same in all, and their target has another name in some", len(kinds[1])),
-        ("are of a feature alone that some version lacks", len(kinds[2])),
+        (
+            "had to differ: they are of some versions alone, or their own code does something else",
+            len(kinds[0]),
+        ),
+        (
+            "are the same, and call a function of the adapter (`engine/`) that does something else",
+            len(kinds[1]),
+        ),
+        ("do the same in all, and their target has another name in some", len(kinds[2])),
+        ("are of a feature alone that some version lacks", len(kinds[3])),
         ("do the same in all, at the same target", len(others)),
     )
     targets = [{seam.target for seam in at(version)} for version in versions]
     apart = set[str]().union(*targets) - targets[0].intersection(*targets)
     rows = [
         *((seam, seam.differs) for seam in kinds[0]),
-        *((seam, f"Another name: {seam.moved_why}") for seam in kinds[1]),
-        *((seam, f"Of a feature: {support.OPTIONS[seam.feature]}") for seam in kinds[2]),
+        *((seam, f"In the adapter: {seam.differs}") for seam in kinds[1]),
+        *((seam, f"Another name: {seam.moved_why}") for seam in kinds[2]),
+        *((seam, f"Of a feature: {support.OPTIONS[seam.feature]}") for seam in kinds[3]),
     ]
     which = table(
         ("target in `sglang`", "handler", "why it differs"),

@@ -10,13 +10,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from tessera_patches.inventory import DECLARED
 from tessera_testing.imports import modules
 
 FEATURE = re.compile(
-    r"hasattr\([A-Z]\w+, |find_spec\('sglang|RESOLVES_LATER|OWN_WIDTHS|SELECTS_ROWS"
+    r"hasattr\([A-Z]\w+, |find_spec\('sglang|OWN_WIDTHS|SELECTS_ROWS"
     r"|^'\w+' in (signature\(|[A-Z]\w+\.__dataclass_fields__)"
 )
 """Whether this SGLang has something: an attribute, a module, a parameter, a field, or what the adapter found out."""
@@ -24,7 +25,10 @@ SINCE = re.compile(r"[Ss]ince 0\.5\.\d|[Uu]p to 0\.5\.\d")
 """In the docstring of a function of the adapter that reads what some versions have."""
 ADAPTER = "tessera_patches.engine."
 READS = frozenset(
-    ("resolved", "row_of", "committed", "is_first", "replica", "pools_logits", "changes_logits", "generate_handler")
+    (
+        *("resolved", "is_resolved", "row_of", "committed", "is_first", "replica"),
+        *("pools_logits", "changes_logits", "generate_handler"),
+    )
 )
 """Functions of the adapter that find the same value in another place: a handler that has these alone does the same."""
 
@@ -58,7 +62,7 @@ class _Module:
                 self._read([*node.body, *node.orelse], apart=apart or branches)
             for name in _names(node):
                 self.defined.setdefault(name, []).append(node)
-                if apart or (self.name.startswith(ADAPTER) and _of_some_versions(node)):
+                if apart or (_of_some_versions(node) if self.name.startswith(ADAPTER) else _branches(node)):
                     self.apart.add(name)
 
     def used(self, name: str) -> Iterator[Name]:
@@ -90,6 +94,12 @@ def _of_some_versions(node: ast.stmt) -> bool:
     return re.search(r"hasattr\([A-Z]\w+, |signature\(|__dataclass_fields__", value) is not None
 
 
+def _branches(node: ast.stmt) -> bool:
+    """A definition outside of the adapter that itself looks at what this SGLang has."""
+    tests = (part.test for part in ast.walk(node) if isinstance(part, ast.If | ast.IfExp))
+    return any(FEATURE.search(ast.unparse(test)) for test in tests)
+
+
 def _put_in_place(module: _Module, name: str) -> set[Name]:
     """The classes that a handler gives objects, and the handler itself."""
     nodes = [part for own in module.defined.get(name, ()) for part in ast.walk(own)]
@@ -99,7 +109,22 @@ def _put_in_place(module: _Module, name: str) -> set[Name]:
 
 
 def reached() -> dict[str, set[str]]:
-    """By handler that does, the names of some versions alone that it comes to."""
+    """By handler that does, the names of the adapter's of some versions alone that it comes to."""
+    adapted = {
+        handler: {one.name for one in names if one.module.startswith(ADAPTER)} for handler, names in _reached().items()
+    }
+    return {handler: names for handler, names in adapted.items() if names}
+
+
+def differing_themselves() -> set[str]:
+    """The handlers whose own code, outside of the adapter, does something else in some versions."""
+    return {
+        handler for handler, names in _reached().items() if not all(one.module.startswith(ADAPTER) for one in names)
+    }
+
+
+@cache
+def _reached() -> dict[str, set[Name]]:
     ours = modules()
     found = {name: _Module(name, ast.parse(path.read_text()), frozenset(ours)) for name, path in ours.items()}
     handlers = {seam.handler: Name(*seam.handler.split(":")) for seam in DECLARED}
@@ -107,12 +132,12 @@ def reached() -> dict[str, set[str]]:
     result = {}
     for handler, start in handlers.items():
         others = set().union(*(names for one, names in own.items() if one != handler)) - own[handler]
-        todo, seen, apart = [start], {start}, set()
+        todo, seen, apart = [start], {start}, set[Name]()
         while todo:
             one = todo.pop()
             module = found[one.module]
             if one.name in module.apart:
-                apart.add(one.name)
+                apart.add(one)
             nexts = {module.imported[one.name]} if one.name in module.imported else set(module.used(one.name))
             new = {name for name in nexts if name.module in found} - seen - others
             seen |= new

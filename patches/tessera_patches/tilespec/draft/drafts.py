@@ -1,6 +1,5 @@
 """SGLang's draft workers, extended by the confidences of draft tokens and the path scores of trees."""
 
-import contextlib
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from tessera.tilespec.tree_scores import TreeScores
 from tessera_patches.core.changes import Mixin, Tap
 from tessera_patches.engine.attention import extend_backend
 from tessera_patches.engine.batches import all_greedy, speculative_input
-from tessera_patches.engine.options import OWN_WIDTHS, samples_drafts, with_draft_tokens
+from tessera_patches.engine.options import samples_drafts, with_draft_tokens
 from tessera_patches.tilespec.draft.chains import drafts_chain
 from tessera_patches.tilespec.draft.first_tokens import FirstTokens, LastRowsExtend
 from tessera_patches.tilespec.draft.proposals import RejectionSampledDrafts, confidence_sink
@@ -40,8 +39,7 @@ class AdaptiveDraftWorker(Mixin):
         fuse_extend(extend_backend(self), self.draft_runner.model)
         # Forwards read the graph's buffers directly; SGLang would have each forward copy them first.
         no_copy = envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True)
-        width = self.draft_runner, self.speculative_num_draft_tokens
-        with no_copy, contextlib.nullcontext() if OWN_WIDTHS else with_draft_tokens(*width):
+        with no_copy, with_draft_tokens(self.draft_runner, self.speculative_num_draft_tokens):
             super()._capture_cuda_graphs()
 
 

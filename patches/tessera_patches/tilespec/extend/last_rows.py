@@ -14,7 +14,7 @@ from sglang.srt.models.llama import LlamaAttention
 from tessera_patches.core.changes import replace_method
 from tessera_patches.core.scoped import ScopedValue
 from tessera_patches.engine.batches import speculative_input
-from tessera_patches.engine.workers import SELECTS_ROWS
+from tessera_patches.engine.workers import graph_rows
 
 
 class _LastRows(NamedTuple):
@@ -82,8 +82,8 @@ def compute_last_rows_only(model: Any, on_logits: Callable[[Any], Any] = lambda 
 
 def _last_rows(drafts: Any, bs: int, rows: int) -> torch.Tensor:
     """The last accepted one of each request's rows, int64 ``[bs]``, of ``rows`` in all."""
-    selected: torch.Tensor | None = drafts.select_index
-    if SELECTS_ROWS and selected is not None:  # a buffer of the graph
+    selected = graph_rows(drafts)
+    if selected is not None:
         return selected
     width = rows // bs
     accepted: torch.Tensor = drafts.num_accept_tokens[:bs]

@@ -34,7 +34,7 @@ SEAMS = (
         f"{FORWARD_BATCH}.next_token_logits_buffer",
         f"{LOGITS_OUTPUT}.next_token_logits",
         f"{LOGITS_OUTPUT}.hidden_states",
-        differs="Graphs select last accepted rows themselves, or we do.",
+        differs="Graphs select last accepted rows themselves in some; these are taken.",
     ),
     _forward(
         f"{_LLAMA}.LlamaMLP",
