@@ -9,4 +9,4 @@ lm = dspy.LM(
     extra_body={"return_embedding": True},
 )
 lm("def add(a, b):")
-print(len(lm.history[-1]["response"].choices[0].provider_specific_fields["embedding"]) > 0)
+print(len(lm.history[-1]["response"].choices[0].provider_specific_fields["embedding"]))

@@ -11,4 +11,4 @@ task = Task(
 )
 log = eval(task, model="openai-api/tiny/tiny", display="none")[0]
 event = next(event for event in log.samples[0].events if event.event == "model")
-print(len(event.call.response["choices"][0]["embedding"]) > 0)
+print(len(event.call.response["choices"][0]["embedding"]))

@@ -12,4 +12,4 @@ const chat = new ChatOpenAI({
 });
 const answer = await chat.invoke("def add(a, b):");
 const choice = answer.additional_kwargs.__raw_response.choices[0];
-console.log((await embeddings.embedQuery("import os")).length === choice.embedding.length);
+console.log((await embeddings.embedQuery("import os")).length, choice.embedding.length);

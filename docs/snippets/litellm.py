@@ -8,4 +8,4 @@ answer = litellm.completion(
     max_tokens=8,
     extra_body={"return_embedding": True},
 )
-print(len(answer.choices[0].provider_specific_fields["embedding"]) > 0)
+print(len(answer.choices[0].provider_specific_fields["embedding"]))

@@ -8,4 +8,4 @@ model = OpenAILike(
     api_base=url, api_key="none", model="tiny", max_tokens=8, is_chat_model=True, additional_kwargs=extra
 )
 answer = model.complete("def add(a, b):")
-print(len(embedding.get_text_embedding("import os")) == len(answer.raw.choices[0].embedding))
+print(len(embedding.get_text_embedding("import os")), len(answer.raw.choices[0].embedding))

@@ -7,4 +7,4 @@ const answer = await client.chat.completions.create({
   max_tokens: 8,
   return_embedding: true, // TypeScript: cast the body to `any`
 });
-console.log(answer.choices[0].embedding.length > 0);
+console.log(answer.choices[0].embedding.length);

@@ -7,4 +7,4 @@ answer = client.chat.completions.create(
     max_tokens=8,
     extra_body={"return_embedding": True},
 )
-print(len(answer.choices[0].embedding) > 0)
+print(len(answer.choices[0].embedding))

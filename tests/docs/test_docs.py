@@ -18,7 +18,7 @@ from tessera.launching.command import environment
 from tessera.launching.server import Server
 from tessera_testing import trials_page
 from tessera_testing.page_tables import OPENAPI, SNIPPET, TABLES, TRIED, generated, openapi
-from tessera_testing.pages import ADDRESS, DOCS, FENCE, GENERATED, PAGES, ROOT, Block, anchors, blocks, by_hand, prose
+from tessera_testing.pages import ADDRESS, CUT, DOCS, FENCE, GENERATED, PAGES, ROOT, Block, anchors, blocks, by_hand, prose
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 
@@ -30,12 +30,10 @@ MODEL = '"MODEL"'
 """What stands for a model in Python; the tiny one is put in its place."""
 OWN_SERVERS = {"docs/guide/injection.md": "injecting"}
 """The fixture with the server that the examples of a page need, where the plain one will not do."""
-NOT_RUN = {"docs/guide/tools.md": "tests/clients runs them, where each tool is"}
-"""Pages whose examples are compiled only, and why; those for `ADDRESS` are run."""
+ELSEWHERE = "docs/guide/tools.md"
+"""Its examples are run by tests/clients, where each tool is, which compares what they print with what the page shows."""
 LANGUAGES = {"", "bash", "console", "javascript", "json", "python", "shell", "text"}
 """``bash`` and ``python`` are run; ``shell`` and ``console`` by line (test_commands.py); the others are shown."""
-CUT = "…"
-"""Stands for anything in what a page shows."""
 
 ARCHITECTURE = "docs/design/architecture.md"
 WORDS, README_LINES, ARCHITECTURE_LINES, FIRST_FILES_LINES = 18_000, 120, 200, 1_500
@@ -45,7 +43,7 @@ every_page = pytest.mark.parametrize("page", PAGES.values(), ids=list(PAGES))
 
 
 EXAMPLES = list(blocks("bash", "python"))
-RUN = [example for example in EXAMPLES if example.page not in NOT_RUN or ADDRESS in example.code]
+RUN = [example for example in EXAMPLES if example.page != ELSEWHERE]
 
 
 def run(example: Block, address: str, folder: Path, interpreter: Interpreter) -> str:
@@ -78,7 +76,7 @@ CPU = {"device": "cpu", "attention_backend": "torch_native", "mem_fraction_stati
 def check(example: Block, printed: str) -> None:
     """It is what the page says."""
     if example.shown_as == "text":
-        assert re.fullmatch(re.escape(example.shown).replace(CUT, ".*"), printed), f"the page shows\n{example.shown}"
+        assert example.shows(printed), f"the page shows\n{example.shown}"
     elif example.shown_as == "json":
         found = json.loads(printed)
         assert matches(json.loads(example.shown), found), f"the page shows\n{example.shown}\nthe server says\n{found}"
@@ -106,11 +104,15 @@ def test_example_without_a_server(example: Block, tmp_path: Path, interpreter: I
     check(example, run(example, ADDRESS, tmp_path, interpreter))
 
 
-@pytest.mark.parametrize("example", [pytest.param(one, id=one.place) for one in EXAMPLES if one not in RUN])
-def test_example_compiles(example: Block) -> None:
-    """What cannot be run is at least Python."""
-    assert example.language == "python"
-    compile(example.code, example.place, "exec")
+@pytest.mark.parametrize(
+    "example", [pytest.param(one, id=one.place) for one in blocks("python", "javascript") if one.page == ELSEWHERE]
+)
+def test_example_that_is_run_elsewhere(example: Block) -> None:
+    """It shows what it prints; Python is Python."""
+    prints = re.search(r"^(print|console\.log)\(", example.code, re.MULTILINE) is not None
+    assert (example.shown_as == "text" and example.shown != "") == prints
+    if example.language == "python":
+        compile(example.code, example.place, "exec")
 
 
 def matches(shown: Any, found: Any) -> bool:

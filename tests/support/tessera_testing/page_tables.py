@@ -37,6 +37,8 @@ TRAINED = DOCS / "reference" / "trained.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
 SNIPPET = "snippet "
 """Begins the name of a part that is a file, shown as a block of code."""
+PRINTED = DOCS / "snippets" / "printed.toml"
+"""What these files print, shown in a block after them."""
 _ROUTES = {
     "GenerateReqInput": "/generate",
     "ChatCompletionRequest": "/v1/chat/completions",
@@ -329,13 +331,15 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def generated(text: str) -> str:
     """A page with what is generated as it must be."""
+    printed = tomllib.loads(PRINTED.read_text())
 
     def fill(match: re.Match[str]) -> str:
         name = match[1]
         if name.startswith(SNIPPET):
             path = ROOT / name.removeprefix(SNIPPET)
             language = {".py": "python", ".mjs": "javascript"}[path.suffix]
-            return f"{name} -->\n\n```{language}\n{path.read_text()}```\n\n"
+            shown = f"\n```text\n{printed[path.name]}\n```\n" if path.name in printed else ""
+            return f"{name} -->\n\n```{language}\n{path.read_text()}```\n{shown}\n"
         return f"{name} -->\n{TABLES[name]()}"
 
     return GENERATED.sub(fill, text)

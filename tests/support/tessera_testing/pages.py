@@ -19,6 +19,9 @@ PAGES = {
 ADDRESS = "http://127.0.0.1:30000"
 """What examples talk to; a test puts its own server in its place."""
 
+CUT = "…"
+"""Stands for anything in what a page shows."""
+
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 GENERATED = re.compile(r"(?<=<!-- generated: )([\w./ -]+?) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
 """A part of a page that is generated: its name, and what stands there."""
@@ -37,6 +40,10 @@ class Block(NamedTuple):
     def page(self) -> str:
         """The path of its page."""
         return self.place.partition(":")[0]
+
+    def shows(self, printed: str) -> bool:
+        """Whether a text is what the page shows that the code prints."""
+        return re.fullmatch(re.escape(self.shown).replace(CUT, ".*"), printed) is not None
 
 
 def blocks(*languages: str) -> Iterator[Block]:
