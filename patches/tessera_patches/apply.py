@@ -13,7 +13,7 @@ from tessera_patches import inventory
 from tessera_patches.core import calls, lock
 from tessera_patches.core.changes import filter_log
 from tessera_patches.core.registry import after_hooks_applied
-from tessera_patches.core.seam import Phase, Seam
+from tessera_patches.core.seam import Hook, Phase, Seam
 
 installed: list[Seam] = []
 """The hooks in force in this process."""
@@ -58,11 +58,20 @@ def install(*, on_cpu: bool) -> None:
         on_cpu: whether this process was made ready to serve without a GPU.
     """
     if on_cpu:
-        check(inventory.seams(Phase.CPU, []))
-    filter_log("sglang.srt.plugins.hook_registry", "(from: plugin=tessera,")
+        _count_cpu(inventory.seams(Phase.CPU, []))
+    filter_log(install, "sglang.srt.plugins.hook_registry", "(from: plugin=tessera,")
     wanted = inventory.seams(Phase.LOAD, [])
     _register(wanted)
     after_hooks_applied(lambda: _verify_or_exit(wanted))
+
+
+def _count_cpu(made: list[Seam]) -> None:
+    """Check and count what this process was made ready with; operators are counted when SGLang calls them."""
+    check(made)
+    for seam in made:
+        if seam.hook is Hook.VALUE:
+            calls.count(handler(seam), seam.target.rpartition(".")[2])
+    import_module("tessera_kernels.cpu.ops").tell_calls(calls.count)
 
 
 def install_main() -> None:

@@ -30,6 +30,13 @@ FEATURES = (
     *("tilespec", "detokenizers", "dp_attention", "host_cache"),
 )
 """What can be on, each a field of `Settings`."""
+CONDITIONS = (
+    *("eagle_chains", "eagle_trees", "standalone_chains", "standalone_trees"),
+    *("cpu_chains", "cpu_trees", "cuda_chains", "sampled_drafts", "draft_models", "row_trees"),
+    *("crash_dumps", "playground"),
+)
+"""What else decides which functions of SGLang's are called: drafts that ``--tile-spec`` sizes by algorithm, shape and
+device; those that are sampled; draft models on the CPU engine; rows of trees; dumps of requests; ``--tessera-ui``."""
 
 
 @dataclass(slots=True)
@@ -115,6 +122,26 @@ class Settings:
         return [name for name in FEATURES if getattr(self, name)]
 
 
+def conditions_of(args: Any, flags: Flags) -> tuple[str, ...]:
+    """Those of `CONDITIONS` that hold with SGLang's ``ServerArgs``, after its own checks, and our options."""
+    rows = args.return_hidden_states_mode == "full"
+    algorithm = (args.speculative_algorithm or "").lower().rstrip("3")  # of EAGLE3
+    trees = (args.speculative_eagle_topk or 1) > 1
+    several = (args.speculative_num_steps or 0) > 1  # else a draft needs no forward of its own
+    sampled = flags.tile_spec and several and bool(args.speculative_use_rejection_sampling)
+    shape = "trees" if trees else "chains"
+    found = {
+        f"{algorithm}_{shape}": flags.tile_spec,
+        f"{args.device}_{shape}": flags.tile_spec and several and not sampled,
+        "sampled_drafts": sampled,
+        "draft_models": cpu.speculates(args) and algorithm in ("eagle", "standalone"),
+        "row_trees": rows and trees and algorithm in ("eagle", "standalone"),
+        "crash_dumps": bool(args.crash_dump_folder),
+        "playground": flags.tessera_ui,
+    }
+    return tuple(name for name in CONDITIONS if found.get(name))
+
+
 @dataclass(frozen=True, slots=True)
 class Handed:
     """What the main process decided, for its schedulers: it travels with SGLang's ``ServerArgs``.
@@ -136,6 +163,8 @@ flags = Flags()
 """Our options of the server in this process."""
 active = Settings()
 """The settings in force in this process."""
+conditions: tuple[str, ...] = ()
+"""In the main process, those of `CONDITIONS` that hold."""
 results: str | None = None
 """In a scheduler, the address to which rows are sent."""
 injection: Model | None = None

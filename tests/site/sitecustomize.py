@@ -42,16 +42,18 @@ def _taken() -> None:
 
 
 def _unreached() -> None:
-    """SGLang no longer calls the functions that TESSERA_TEST_UNREACHED names: their hooks are applied to nothing."""
+    """SGLang no longer comes to the seams that TESSERA_TEST_UNREACHED names: hooks are applied to nothing."""
+    import unreached
     from sglang.srt.plugins.hook_registry import HookRegistry
 
-    apply_target, unreached = HookRegistry._apply_target, os.environ["TESSERA_TEST_UNREACHED"].split()
+    apply_target, named = HookRegistry._apply_target, os.environ["TESSERA_TEST_UNREACHED"].split()
 
     def apply_unless_unreached(target: str, hooks: list[Any]) -> None:
-        if target not in unreached:
+        if target not in named:
             apply_target(target, hooks)
 
     HookRegistry._apply_target = apply_unless_unreached
+    unreached.leave_out([name for name in named if "(" in name])
 
 
 def _unclassified() -> None:

@@ -1,4 +1,7 @@
-"""How often each seam was called: that a hook was applied does not show that SGLang still calls it.
+"""How often each seam was reached: that a change was made does not show that SGLang still comes to it.
+
+Functions are counted where they are called. What no function shows, a value that SGLang reads, an object that it keeps
+or a class of which it makes objects, is counted where it is set or made.
 
 Counts are in memory that all processes of a server share, so that the main process sees those of its schedulers. No
 lock is taken: of two calls at once one may not be counted, but a seam that was called is never at 0 again.
@@ -6,7 +9,7 @@ lock is taken: of two calls at once one may not be counted, but a seam that was 
 
 import os
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import cache, wraps
 from mmap import mmap
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 from tessera_patches.core.seam import Phase, Seam
 from tessera_patches.inventory import SEAMS
 
-_SIZE = 8 * len(SEAMS)
+_SIZE = 8 * (len(SEAMS) + 1)  # the last one is of entries that this version of SGLang does not need
 _counts = memoryview(bytearray(_SIZE)).cast("Q")
 """Calls of each seam of the inventory; of this process alone, until it shares them."""
 _shared: str | None = None
@@ -35,6 +38,53 @@ def counted(handler: Callable[..., Any], seam: Seam) -> Callable[..., Any]:
     return call
 
 
+def count(handler: Callable[..., Any], place: str = "") -> None:
+    """Count once for a seam that no registry installs, or a class.
+
+    Args:
+        handler: what makes the change, as `Seam.handler` names it.
+        place: the end of the seam's target, where the handler makes several changes.
+    """
+    _counts[index_of(handler, place)] += 1
+
+
+def counting(replacement: Callable[..., Any], handler: Callable[..., Any], place: str = "") -> Callable[..., Any]:
+    """A function that SGLang gets, with its calls counted for the seam of `count`; not where torch compiles them."""
+    from torch.compiler import is_compiling  # here: processes that only read options do without
+
+    index = index_of(handler, place)
+
+    @wraps(replacement)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not is_compiling():
+            _counts[index] += 1
+        return replacement(*args, **kwargs)
+
+    return call
+
+
+@cache
+def index_of(handler: Callable[..., Any], place: str = "") -> int:
+    """Where the seam of `count` is counted.
+
+    Raises:
+        ValueError: several seams of this handler end with ``place``.
+    """
+    name = f"{handler.__module__}:{handler.__qualname__}"
+    own = [i for i, seam in enumerate(SEAMS) if seam.handler == name]
+    own = [i for i in own if not SEAMS[i].registered] or own  # the others are counted by what the registry gets
+    if len(own) > 1:
+        own = [i for i in own if SEAMS[i].target.endswith(f".{place}")]
+    if len(own) > 1:
+        raise ValueError(f"several changes of {name} end with {place!r}")
+    return (*own, len(SEAMS))[0]
+
+
+def add(index: int) -> None:
+    """Count once where `index_of` says: what a step does not look up again."""
+    _counts[index] += 1
+
+
 def share() -> str:
     """Begin to count, for the server that this process starts, where its schedulers can count too.
 
@@ -47,7 +97,8 @@ def share() -> str:
         os.ftruncate(file, _SIZE)
         _shared = f"/proc/{os.getpid()}/fd/{file}"
         attach(_shared)
-    forget(seam for seam in SEAMS if seam.phase is not Phase.LOAD)  # calls in a server that this process had before
+    earlier = (Phase.CPU, Phase.LOAD)  # others: in a server that this process had before
+    forget(seam for seam in SEAMS if seam.phase not in earlier)
     return _shared
 
 
@@ -68,10 +119,10 @@ def forget(seams: Iterable[Seam]) -> None:
 
 
 def counts(seams: Iterable[Seam]) -> dict[str, int]:
-    """Calls of each, by target, in all processes of the server."""
-    return {seam.target: _counts[SEAMS.index(seam)] for seam in seams}
+    """Calls of each, by `Seam.name`, in all processes of the server."""
+    return {seam.name: _counts[SEAMS.index(seam)] for seam in seams}
 
 
 def unreached(seams: Iterable[Seam]) -> list[str]:
-    """Targets of those that were called in no process of the server."""
-    return [seam.target for seam in seams if not _counts[SEAMS.index(seam)]]
+    """Names of those that were called in no process of the server."""
+    return [seam.name for seam in seams if not _counts[SEAMS.index(seam)]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tessera_patches.core.changes import replace_method
+from tessera_patches.core.changes import put_back, replace_method
 
 
 def after_hooks_applied(then: Callable[[], None]) -> None:
@@ -15,8 +15,8 @@ def after_hooks_applied(then: Callable[[], None]) -> None:
     original = HookRegistry.apply_hooks
 
     def apply_hooks() -> None:
-        replace_method(HookRegistry, "apply_hooks", original)
+        put_back(HookRegistry, "apply_hooks", original)
         original()
         then()
 
-    replace_method(HookRegistry, "apply_hooks", apply_hooks)
+    replace_method(after_hooks_applied, HookRegistry, "apply_hooks", apply_hooks)

@@ -63,7 +63,13 @@ class Guard(StrEnum):
 
 
 class Runs(StrEnum):
-    """By when a hook must have been called; a server in which it was not does not serve."""
+    """By when a seam must have been reached; a server in which it was not does not serve.
+
+    What is counted differs by kind. Of the registry's four and of `Hook.METHOD`: calls, but those that torch compiles.
+    `Hook.CLASS`, `Hook.SUBCLASS` and a class that `Hook.REPLACE` puts in place: objects of it. `Hook.TENSOR` and
+    `Hook.OPERATOR`: its operation. `Hook.VALUE` and `Hook.OBJECT`: how often it was set or changed. Whether SGLang
+    reads a value cannot be seen: the lock file has who does.
+    """
 
     START = "start"
     """When every scheduler is ready."""
@@ -73,8 +79,10 @@ class Runs(StrEnum):
     """When a request is answered with a token, which calls before the first request do not show."""
     DECODE = "second token"
     """The same, with two tokens."""
+    WARM_UP = "warm-up"
+    """When SGLang's own first request has its answer; with ``--skip-server-warmup`` nothing is asked."""
     ON_DEMAND = "on demand"
-    """It depends on requests, options, the model or the device: a count of 0 shows nothing."""
+    """It depends on requests, the model or the device: a count of 0 shows nothing. `Seam.called_by` says on what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +105,10 @@ class Seam:
         relied: dotted paths of what the handler extends, or whose inner workings it needs; locked with their bodies.
         writes: dotted paths of fields that the handler, or what it calls, sets on the objects that it is handed; or it
             rewrites in place what is there.
-        runs: when the hook must have been called; a seam that no registry installs is `Runs.ON_DEMAND`.
+        runs: by when it must have been reached.
+        runs_with: features, or conditions of `tessera.config.CONDITIONS`, with one of which that holds, with ", "
+            between them; "" is whatever the feature needs.
+        called_by: of `Runs.ON_DEMAND`: which request, model or device comes to it.
         versions: the versions of SGLang that need it, as a specifier; "" is all.
         moved: another dotted path of the target, and which versions have it there; "" where all have it in one place.
         moved_why: what SGLang does otherwise in these; "" where all have it in one place.
@@ -120,6 +131,8 @@ class Seam:
     relied: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     runs: Runs = Runs.ON_DEMAND
+    runs_with: str = ""
+    called_by: str = ""
     versions: str = ""
     moved: str = ""
     moved_why: str = ""
@@ -136,9 +149,18 @@ class Seam:
         return replace(self, target=(*moved, self.target)[0], callers=callers, relied=relied, writes=writes)
 
     @property
+    def name(self) -> str:
+        """The target; with the handler where SGLang's registry does not install it, for several change one object."""
+        return self.target if self.registered else f"{self.target}({self.handler.removeprefix('tessera_patches.')})"
+
+    @property
     def registered(self) -> bool:
         """Whether SGLang's hook registry installs it."""
         return self.hook in REGISTERED
+
+    def must_run(self, on: set[str]) -> bool:
+        """Whether `runs` holds with these features and conditions."""
+        return not self.runs_with or not on.isdisjoint(self.runs_with.split(", "))
 
     @property
     def guards(self) -> dict[str, Guard]:

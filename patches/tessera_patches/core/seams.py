@@ -1,6 +1,6 @@
 """The hook registry itself."""
 
-from tessera_patches.core.seam import Hook, Phase, Seam
+from tessera_patches.core.seam import Hook, Phase, Runs, Seam
 
 SEAMS = (
     Seam(
@@ -11,6 +11,7 @@ SEAMS = (
         handler="tessera_patches.core.registry:after_hooks_applied",
         why="Learns whether the hooks on options were applied: SGLang does it after plugins, and only logs what fails.",
         remove_when="SGLang ends a start whose hooks cannot be applied.",
+        runs=Runs.START,
         callers=("sglang.srt.plugins.load_plugins",),
         relied=("sglang.srt.plugins.hook_registry.HookRegistry.register",),
     ),
@@ -22,5 +23,6 @@ SEAMS = (
         handler="tessera_patches.apply:install",
         why="Its log has no line for each of our hooks, fifty at a start: one of ours says what is on.",
         remove_when="SGLang logs applied hooks at the level DEBUG.",
+        runs=Runs.START,
     ),
 )

@@ -36,7 +36,7 @@ def decode_graphs(runner: ModelRunner) -> DecodeCudaGraphRunner | None:
 
 def with_graphs(runner: ModelRunner, graphs: DecodeCudaGraphRunner) -> TemporaryFields:
     """Run a model on other graphs, with their attention backend, in a ``with`` block."""
-    return TemporaryFields(runner, decode_cuda_graph_runner=graphs, attn_backend=backend_of(graphs))
+    return TemporaryFields(with_graphs, runner, decode_cuda_graph_runner=graphs, attn_backend=backend_of(graphs))
 
 
 def slot_map(backend: TritonAttnBackend) -> torch.Tensor:
@@ -47,7 +47,7 @@ def slot_map(backend: TritonAttnBackend) -> torch.Tensor:
 
 def new_backend(runner: ModelRunner) -> AttentionBackend:
     """Attention of a model with a workspace of its own, as that of graphs is made."""
-    with TemporaryFields(runner, init_new_workspace=runner.init_new_workspace):  # which the next line sets
+    with TemporaryFields(new_backend, runner, init_new_workspace=runner.init_new_workspace):  # which the next line sets
         return runner._get_attention_backend(init_new_workspace=True)
 
 

@@ -140,7 +140,7 @@ def with_window_slots(backend: TorchNativeAttnBackend, layer: int) -> AbstractCo
     if windows is None:
         return nullcontext()
     slots = SimpleNamespace(req_to_token=_WindowSlots(slot_map(backend), windows))
-    return TemporaryFields(backend, req_to_token_pool=slots)
+    return TemporaryFields(with_window_slots, backend, req_to_token_pool=slots)
 
 
 def _window_slots(pool: SWAKVPool, layer: int) -> torch.Tensor | None:

@@ -98,7 +98,7 @@ def logits_width(owner: LogitsProcessor | BatchedPenalizerOrchestrator) -> int:
 
 def with_vocabulary(runner: ModelRunner, size: int) -> TemporaryFields:
     """Change how many token ids its model has, in a ``with`` block."""
-    return TemporaryFields(configuration(runner), vocab_size=size)
+    return TemporaryFields(with_vocabulary, configuration(runner), vocab_size=size)
 
 
 def context_length(owner: ModelRunner | TokenizerManager) -> int:

@@ -16,6 +16,7 @@ from sglang.srt.server_args import ServerArgs
 
 from tessera import sampling
 from tessera.server_options import ModelFacts
+from tessera_patches.core import calls
 from tessera_patches.core.defaults import defaults
 from tessera_patches.engine.model import facts
 
@@ -163,6 +164,7 @@ def with_draft_tokens(runner: ModelRunner, tokens: int) -> Iterator[None]:
     args: ServerArgs = runner.server_args
     before = args.speculative_num_draft_tokens
     args.override("tessera", speculative_num_draft_tokens=tokens)
+    calls.count(with_draft_tokens)
     try:
         yield
     finally:

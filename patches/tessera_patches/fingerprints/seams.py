@@ -24,5 +24,6 @@ SEAMS = (
         handler="tessera_patches.fingerprints.verify:add_routes",
         why="Adds /v1/toploc/verify; SGLang has no such route.",
         remove_when="SGLang lets plugins register routes and error handlers.",
+        runs=Runs.HTTP,
     ),
 )

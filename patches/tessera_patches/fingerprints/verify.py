@@ -16,6 +16,7 @@ from tessera.errors import BadRequest, RequestFailed
 from tessera.http import adapters
 from tessera.rows.reads import ROWS_UNAVAILABLE
 from tessera.telemetry import timed
+from tessera_patches.core import calls
 from tessera_patches.engine.model import hidden_size, vocabulary
 
 
@@ -29,6 +30,7 @@ def add_routes(app: FastAPI, manager: Any) -> None:
         response: Response = orjson_response(answer)
         return response
 
+    calls.count(add_routes)
     app.add_api_route("/v1/toploc/verify", verify, methods=["POST"], include_in_schema=False)
 
 

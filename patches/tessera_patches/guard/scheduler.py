@@ -37,7 +37,7 @@ def check_request(original: Callable[..., str | None], req: Req, *args: Any, **k
     if not prompt_ids(req):
         return "the prompt has no tokens: a text must give at least one"
     if req.sampling_params.stop_regex_strs:
-        change_class(req, ReqWithPatterns)
+        change_class(check_request, req, ReqWithPatterns)
     return original(req, *args, **kw) if state.of(req).tail is None else None
 
 
@@ -53,7 +53,7 @@ class ReqWithPatterns(Req):
             return bool(check(new_accepted_len))
         try:
             # The handler raises re.error inside of the match, with which SGLang aborts a request.
-            return bool(with_alarm(PATTERN_SECONDS, _raise_timeout, lambda: check(new_accepted_len)))
+            return bool(with_alarm(ReqWithPatterns, PATTERN_SECONDS, _raise_timeout, lambda: check(new_accepted_len)))
         except re.error as error:  # beside the search that SGLang guards
             self.finished_reason = FINISH_ABORT(f"stop_regex: {error}", HTTPStatus.BAD_REQUEST, "BadRequestError")
             return False

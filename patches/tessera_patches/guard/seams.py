@@ -13,6 +13,7 @@ SEAMS = (
         handler="tessera_patches.guard.scheduler:with_empty_tensors",
         why="A request without token_ids_logprob beside one with it ends the scheduler (sglang #34719).",
         remove_when="SGLang's result handlers take lists beside tensors (sglang PR 35052).",
+        called_by="`token_ids_logprob` of some requests.",
         callers=(f"{_LOGPROBS}.OutputLogprobProcessor.compute_logprobs", f"{_LOGPROBS}.compute_spec_v2_logprobs"),
         relied=(f"{PROCESSOR}._normalize_decode_outputs", f"{PROCESSOR}.move_logprobs_to_cpu"),
         versions="<0.5.22",
@@ -25,6 +26,7 @@ SEAMS = (
         handler="tessera_patches.guard.scheduler:check_request",
         why="A stop_regex that backtracks without end stops the scheduler.",
         remove_when="SGLang bounds how long it matches stop_regex.",
+        called_by="A request with `stop_regex`.",
         callers=(f"{REQ}.update_finish_state",),
         writes=(f"{REQ}.finished_reason",),
     ),
@@ -35,6 +37,7 @@ SEAMS = (
         handler="tessera_patches.guard.scheduler:ReqWithPatterns",
         why="While a request's stop_regex is matched, the process's handler of SIGALRM and its timer are ours.",
         remove_when="SGLang bounds how long it matches stop_regex.",
+        called_by="A request with `stop_regex`.",
     ),
     Seam(
         target=f"{MANAGERS}.utils.validate_input_length",

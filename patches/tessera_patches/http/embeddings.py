@@ -15,6 +15,7 @@ from tessera.errors import EngineRefused, RequestFailed, StartRefused
 from tessera.http.vectors import Body
 from tessera.rows.reads import ROWS_UNAVAILABLE
 from tessera.telemetry import timed
+from tessera_patches.core import calls
 from tessera_patches.engine.model import hidden_size, vocabulary
 from tessera_patches.engine.options import options
 from tessera_patches.engine.tokenizer import longest_prompt, tokenizer_of
@@ -38,6 +39,7 @@ def add_routes(app: FastAPI, manager: Any) -> None:
         with timed("/encode"):
             return _respond(await embeddings.encode(request, _embed(manager, request, "text"), model))
 
+    calls.count(add_routes)
     app.add_api_route("/v1/embeddings", v1_embeddings, methods=["POST"], include_in_schema=False)
     app.add_api_route("/encode", encode, methods=["POST", "PUT"], include_in_schema=False)
 

@@ -29,6 +29,7 @@ from tessera.http.schema import document, merge
 from tessera.limits import MAX_BODY_BYTES
 from tessera.metrics import Metrics
 from tessera.refusal import schedules_apart
+from tessera_patches.core import calls
 from tessera_patches.core.changes import move_to_front, replace_method
 from tessera_patches.engine.model import context_length, generates, hidden_size, vocabulary
 from tessera_patches.engine.options import options, page_size
@@ -131,11 +132,12 @@ def extend(http_server: Any, manager: Any) -> None:
     elif generates(manager):
         add_refusals(app)
     # Ours first: SGLang's own of the same path stay behind them.
-    move_to_front(app.router.routes, stock)
+    move_to_front(extend, app.router.routes, stock)
 
 
 def add_limits(app: FastAPI) -> None:
     """What comes in is bounded first, then what goes out."""
+    calls.count(add_limits)
     if answer_bytes.budget is not None:
         app.add_middleware(AnswerRoom, room=answer_bytes.budget.room, left=_left)
     names = schema.property_names()
@@ -162,6 +164,7 @@ def add_generate(app: FastAPI, stock: Callable[..., Awaitable[Any]]) -> None:
         answer = await stock(obj, request)
         return await with_first_chunk(answer) if config.active.guarded else answer
 
+    calls.count(add_generate)
     app.add_api_route("/generate", generate, methods=["POST", "PUT"], include_in_schema=False)
 
 
@@ -171,6 +174,7 @@ def add_refusals(app: FastAPI) -> None:
     async def refuse(request: Request) -> Response:
         raise BadRequest(request.url.path, Described("a request"), NEEDS_ROWS_OR_FINGERPRINTS)
 
+    calls.count(add_refusals)
     for path in OURS:
         app.add_api_route(path, refuse, methods=["POST", "PUT"], include_in_schema=False)
 
@@ -178,7 +182,7 @@ def add_refusals(app: FastAPI) -> None:
 def add_playground(app: FastAPI) -> None:
     """The page comes before all middleware, SGLang's check of the key included, which it adds after this."""
     stock = app.build_middleware_stack
-    replace_method(app, "build_middleware_stack", lambda: Playground(stock()))
+    replace_method(add_playground, app, "build_middleware_stack", lambda: Playground(stock()))
 
 
 def publish_schema(app: FastAPI, *, adapters: bool) -> None:
@@ -191,7 +195,7 @@ def publish_schema(app: FastAPI, *, adapters: bool) -> None:
             app.openapi_schema = merge(stock(), ours, generating=GENERATING, routes=config.active.rows)
         return app.openapi_schema
 
-    replace_method(app, "openapi", openapi)  # FastAPI's documented way
+    replace_method(publish_schema, app, "openapi", openapi)  # FastAPI's documented way
 
 
 async def answer_error(request: Request, error: Exception) -> Response:

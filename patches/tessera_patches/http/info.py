@@ -15,7 +15,7 @@ from tessera.capabilities.embed import routes as embeddings
 from tessera.delivery.outcome import Vitals
 from tessera_patches import apply, inventory
 from tessera_patches.core import calls, lock
-from tessera_patches.core.seam import Phase, Runs
+from tessera_patches.core.seam import Phase
 from tessera_patches.launch import liveness
 
 SECRETS = (
@@ -37,6 +37,7 @@ def add_route(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> N
         answer: Response = orjson_response({**redacted(await stock()), "tessera": ours()})
         return answer
 
+    calls.count(add_route)
     for path in ("/server_info", "/get_server_info"):  # the second is SGLang's old name
         app.add_api_route(path, server_info, methods=["GET"], include_in_schema=False)
 
@@ -57,7 +58,7 @@ def ours() -> dict[str, Any]:
         "calls": {
             "complete": liveness.all_called(),
             "counts": calls.counts(liveness.required_ever()),
-            "on_demand": calls.counts(liveness.required(Runs.ON_DEMAND)),
+            "on_demand": calls.counts(liveness.on_demand()),
         },
         "row_stores": [_store(config.stores[replica]) for replica in sorted(config.stores)],
     }

@@ -14,6 +14,7 @@ from sglang.srt.utils.json_response import orjson_response
 from tessera import config
 from tessera.errors import BadRequest, EngineRefused
 from tessera.limits import MAX_ECHOED_CHARACTERS
+from tessera_patches.core import calls
 
 Answer = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -60,6 +61,7 @@ def install(app: FastAPI, answer_error: Answer) -> None:
             return await answer_error(request, EngineRefused(message))
         raise error
 
+    calls.count(install)
     app.add_exception_handler(RequestValidationError, answer_invalid)
     for kind in (TypeError, AttributeError, LookupError, ValueError):
         app.add_exception_handler(kind, answer_mistake)

@@ -20,12 +20,14 @@ from tessera.http.adapters import check_batch
 from tessera.http.openai import Collector, collectors, put_on_choices, with_fields
 from tessera.prompts import check_prompts
 from tessera.request_fields import one_each
+from tessera_patches.core import calls
 
 
 class _Checked(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_body(cls, body: Any) -> Any:
+        calls.count(cls)
         for capability in registry.CAPABILITIES if isinstance(body, dict) else ():
             capability.check_body(body)
         return body
@@ -82,6 +84,7 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         request.prompt, tail = admission.extend("prompt", request.prompt, fields)
         return await _handle(serving, request, raw_request, fields, request.max_tokens, "text_completion", tail)
 
+    calls.count(add_routes)
     json_only = [Depends(validate_json_request)]
     for path, endpoint, dependencies in (
         ("/v1/chat/completions", chat_completions, json_only),

@@ -17,6 +17,7 @@ from tessera.errors import BadRequest, BadValue, Described
 from tessera.http import adapters
 from tessera.prompts import check_prompts, private_cache_key
 from tessera.request_fields import refuse_internal
+from tessera_patches.core import calls
 from tessera_patches.engine.options import later_parameters
 from tessera_patches.http import offline
 from tessera_patches.rows import answers
@@ -49,6 +50,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
         return body
 
     def __post_init__(self) -> None:
+        calls.count(GenerateReqInput)
         for name, value in offline.pop_keywords().items():
             setattr(self, name, value)
         settings = config.active

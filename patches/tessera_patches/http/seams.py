@@ -24,7 +24,13 @@ _GUARDED = "rows, inject, tilespec"
 
 
 def _on_app(
-    handler: str, feature: str, why: str, *routes: str, relied: tuple[str, ...] = (), remove_when: str = ""
+    handler: str,
+    feature: str,
+    why: str,
+    *routes: str,
+    relied: tuple[str, ...] = (),
+    remove_when: str = "",
+    called_by: str = "",
 ) -> Seam:
     """What a function adds to SGLang's application.
 
@@ -35,6 +41,7 @@ def _on_app(
         routes: SGLang's functions that it calls or stands in for; a body has the decorators, with paths and methods.
         relied: dotted paths of what else it relies on.
         remove_when: what would make it unnecessary.
+        called_by: which servers have it, where that is not all of the feature.
     """
     return Seam(
         target=f"{SERVER}.app",
@@ -45,10 +52,22 @@ def _on_app(
         why=why,
         remove_when=remove_when or "SGLang lets plugins register routes and error handlers.",
         relied=(*(f"{SERVER}.{route}" for route in routes), *relied),
+        runs=Runs.ON_DEMAND if called_by else Runs.HTTP,
+        called_by=called_by,
     )
 
 
-def _seam(target: str, handler: str, why: str, *callers: str, writes: tuple[str, ...] = (), differs: str = "") -> Seam:
+def _seam(
+    target: str,
+    handler: str,
+    why: str,
+    *callers: str,
+    writes: tuple[str, ...] = (),
+    differs: str = "",
+    runs: Runs = Runs.ON_DEMAND,
+    runs_with: str = "",
+    called_by: str = "",
+) -> Seam:
     return Seam(
         target=target,
         hook=Hook.AROUND,
@@ -61,6 +80,9 @@ def _seam(target: str, handler: str, why: str, *callers: str, writes: tuple[str,
         callers=callers,
         writes=writes,
         differs=differs,
+        runs=runs,
+        runs_with=runs_with,
+        called_by=called_by,
     )
 
 
@@ -74,6 +96,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="A wrong value on /v1/messages is a 400 that names it, not a 500.",
         remove_when="SGLang tells a client's mistakes from its own on that route.",
+        called_by="A wrong value on /v1/messages.",
         callers=(f"{ANTHROPIC}._handle_non_streaming",),
         relied=_RAISING[:1],
     ),
@@ -85,6 +108,7 @@ SEAMS = (
         handler="tessera_patches.http.request:GenerateReqInput",
         why="Gives the request our fields, which FastAPI would drop; answers return_hidden_states ourselves.",
         remove_when="SGLang passes unknown request fields to plugins.",
+        runs=Runs.WARM_UP,
         writes=tuple(
             f"{REQUEST}.{name}"
             for name in ("extra_key", "input_embeds", "input_ids", "return_hidden_states", "return_prompt_token_ids")
@@ -99,6 +123,7 @@ SEAMS = (
         handler="tessera_patches.http.request:check_stock_fields",
         why="SGLang's schema of bodies has return_hidden_states as a boolean only; ours was checked before.",
         remove_when="SGLang lets plugins add fields to its schema.",
+        called_by="/generate.",
         callers=(f"{SERVER}.generate_request",),
         versions=">=0.5.22",
         differs="Earlier bodies have no schema.",
@@ -125,6 +150,7 @@ SEAMS = (
             guard=Guard.PARAMETERS,
             why="Takes our fields as keywords.",
             remove_when="SGLang passes unknown request fields to plugins.",
+            called_by=f"`Engine.{name}`.",
         )
         for name in ("generate", "async_generate")
     ),
@@ -173,6 +199,7 @@ SEAMS = (
         "Without rows: refuses /v1/embeddings, /encode and our own routes, naming the flag. SGLang's two routes are "
         "not called; their bodies are locked, so that we see it if they come to serve models that generate.",
         *_EMBEDDINGS,
+        called_by="A server without rows.",
     ),
     _on_app(
         "info:add_route",
@@ -269,6 +296,7 @@ SEAMS = (
         handler="tessera_patches.http.http_server:publish_schema",
         why="Its schema has our fields and routes.",
         remove_when="SGLang lets plugins register routes and error handlers.",
+        called_by="/openapi.json.",
     ),
     Seam(
         target=f"{SERVER}.app",
@@ -278,6 +306,8 @@ SEAMS = (
         handler="tessera_patches.http.http_server:add_playground",
         why="With --tessera-ui, GET /tessera is a page, which a browser asks for without a key.",
         remove_when="SGLang lets plugins register routes that need no key.",
+        runs=Runs.HTTP,
+        runs_with="playground",
     ),
     Seam(
         target=f"{SERVER}.app",
@@ -287,6 +317,7 @@ SEAMS = (
         handler="tessera_patches.http.unserved:guard",
         why="Its routes that have no place for our fields refuse them.",
         remove_when="SGLang passes unknown request fields to plugins.",
+        called_by="Routes that have no place for our fields.",
     ),
     *(
         Seam(
@@ -297,11 +328,16 @@ SEAMS = (
             handler=f"tessera_patches.http.openai:{name}",
             why="Has our fields, which pydantic would drop.",
             remove_when="SGLang passes unknown request fields to plugins.",
+            called_by=f"OpenAI's {what}.",
             writes=tuple(f"{PROTOCOL}.{name}.{field}" for field in fields),
         )
-        for name, fields in (
-            ("ChatCompletionRequest", ("continue_final_message", "custom_params", "input_ids", "return_hidden_states")),
-            ("CompletionRequest", ("custom_params", "prompt", "return_hidden_states")),
+        for name, what, fields in (
+            (
+                "ChatCompletionRequest",
+                "chats",
+                ("continue_final_message", "custom_params", "input_ids", "return_hidden_states"),
+            ),
+            ("CompletionRequest", "text completions", ("custom_params", "prompt", "return_hidden_states")),
         )
     ),
     _seam(
@@ -309,6 +345,7 @@ SEAMS = (
         "exported",
         "A record is JSON: it has our fields, and not the vectors of injection.",
         f"{EXPORTER}.FileRequestMetricsExporter.write_record",
+        called_by="A request, with `--export-metrics-to-file`.",
     ),
     _seam(
         f"{LOGGER}.log_received_request",
@@ -316,6 +353,7 @@ SEAMS = (
         "The log shows our fields, and no secret.",
         f"{TOKENIZER}.generate_request",
         writes=(f"{REQUEST}.text", f"{REQUEST}.sampling_params"),
+        runs=Runs.REQUEST,
     ),
     _seam(
         f"{LOGGER}.log_finished_request",
@@ -323,12 +361,14 @@ SEAMS = (
         "The log shows our fields, and no secret.",
         f"{TOKENIZER}._wait_one_response; <0.5.20",
         f"{TOKENIZER}._stream_one_response; >=0.5.20",
+        runs=Runs.WARM_UP,
     ),
     _seam(
         f"{LOGGER}.log_openai_received_request",
         "logged_openai",
         "The log shows our fields, and no secret.",
         f"{SERVING}.handle_request",
+        called_by="A request to OpenAI's routes, with `--log-requests-level` 2 or more.",
     ),
     _seam(
         f"{TOKENIZER}.dump_requests",
@@ -336,11 +376,14 @@ SEAMS = (
         "A dumped request can be sent again.",
         f"{TOKENIZER}._handle_batch_output",
         writes=(f"{MANAGERS}.tokenizer_manager.ReqState.obj",),
+        called_by="A request, once /configure_logging has named a folder.",
     ),
     _seam(
         f"{TOKENIZER}.record_request_for_crash_dump",
         "dumped",
         "A dumped request can be sent again.",
         f"{TOKENIZER}._handle_batch_output",
+        runs=Runs.WARM_UP,
+        runs_with="crash_dumps",
     ),
 )

@@ -14,6 +14,7 @@ from sglang.srt.managers.io_struct import VertexGenerateReqInput
 from tessera import config
 from tessera.errors import BadRequest, Described
 from tessera.fields import known_keys
+from tessera_patches.core import calls
 from tessera_patches.engine.routes import generate_handler
 from tessera_patches.http.request import GenerateReqInput
 from tessera_patches.http.streams import with_first_chunk
@@ -40,6 +41,7 @@ def add_routes(app: FastAPI, stock: Any) -> None:
     async def vertex_generate(body: Annotated[VertexGenerateReqInput, Body()], raw_request: Request) -> Any:
         return await with_first_chunk(await serve(_of_vertex(body), raw_request)) if body.instances else []
 
+    calls.count(add_routes)
     app.add_api_route(VERTEX, vertex_generate, methods=["POST"], include_in_schema=False)
     _add_ollama(app, stock)
     _add_detokenize(app, stock)
@@ -55,6 +57,7 @@ def _add_ollama(app: FastAPI, stock: Any) -> None:
     async def generate(request: OllamaGenerateRequest, raw_request: Request) -> Any:
         return await with_first_chunk(await stock.ollama_generate(request, raw_request))
 
+    calls.count(_add_ollama)
     app.add_api_route(OLLAMA_CHAT, chat, methods=["POST"], response_model=None, include_in_schema=False)
     app.add_api_route(OLLAMA_GENERATE, generate, methods=["POST"], response_model=None, include_in_schema=False)
 
@@ -89,11 +92,13 @@ def _add_scores(app: FastAPI, stock: Any) -> None:
     _add(app, stock, "/v1/score", score)
     _add(app, stock, "/v1/rerank", rerank, "PUT")
     _add(app, stock, "/v1/classify", classify)
+    calls.count(_add_scores)
     app.add_api_route("/classify", classify_natively, methods=["POST", "PUT"], include_in_schema=False)
 
 
 def _add(app: FastAPI, stock: Any, path: str, route: Callable[..., Any], *methods: str) -> None:
     json_only = [Depends(stock.validate_json_request)]
+    calls.count(_add)
     app.add_api_route(path, route, methods=["POST", *methods], dependencies=json_only, include_in_schema=False)
 
 

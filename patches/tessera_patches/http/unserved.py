@@ -29,7 +29,7 @@ def guard(app: FastAPI) -> None:
         stock: Any = route
         path = getattr(stock, "path", None)
         if path in (*TEXT, *SCORES):
-            replace_method(stock, "app", Unserved(stock.app, fingerprints_required=required and path in TEXT))
+            replace_method(guard, stock, "app", Unserved(stock.app, fingerprints_required=required and path in TEXT))
         elif path == VERTEX:
             whole = Unserved(stock.app, fingerprints_required=False, batch="instances", instead='"parameters"')
-            replace_method(stock, "app", whole)
+            replace_method(guard, stock, "app", whole)

@@ -10,6 +10,7 @@ from sglang.srt.configs.load_config import LoadFormat
 from torch.distributed import Backend
 
 from tessera.errors import BadRequest
+from tessera_patches.core import calls
 
 _FORMATS = tuple(str(one.value) for one in LoadFormat if one is not LoadFormat.PRIVATE)
 """Of files. The loader of the private one is not in SGLang's package."""
@@ -46,6 +47,7 @@ def add_routes(app: FastAPI, stock: Any, args: Any) -> None:
     def destroyed(obj: Any) -> None:
         groups.discard(obj.group_name)
 
+    calls.count(add_routes)
     for endpoint, check, then in (
         (stock.update_weights_from_disk, files, _nothing),
         (stock.update_weights_from_tensor, tensors, _nothing),

@@ -39,7 +39,7 @@ def place_at_embedding(embedding: Any) -> None:
         found, runtime.next_plan = runtime.next_plan, None
         return embeds if found is None else place(embeds, found)
 
-    replace_method(embedding, "forward", forward)
+    replace_method(place_at_embedding, embedding, "forward", forward)
     runtime.placed_at_embedding = True
 
 

@@ -38,6 +38,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Puts the vectors in place where a model takes no input_embeds, or ignores them (images' models).",
         remove_when="SGLang takes embeddings by position for each model.",
+        called_by="Models that take no `input_embeds`.",
     ),
     Seam(
         target=f"{REQ}.__init__",
@@ -92,6 +93,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Counts the prompt's real last id for penalties: a key is beyond their bounds, and ends the scheduler.",
         remove_when="SGLang keys its cache by embeddings as well.",
+        called_by="A request with penalties.",
         callers=(f"{BATCH}.prepare_for_decode",),
         writes=_SHOWN,
     ),
@@ -103,6 +105,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Tells the client the prompt's real ids beside their logprobs.",
         remove_when="SGLang keys its cache by embeddings as well.",
+        called_by="A request for its prompt's log-probabilities.",
         callers=(f"{LOGPROBS}.add_input_logprob_return_values",),
         writes=_SHOWN,
     ),

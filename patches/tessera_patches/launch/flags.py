@@ -44,7 +44,7 @@ def accept_keywords() -> None:
     if multiprocessing.parent_process() is None or "sglang.srt.entrypoints.engine" in sys.modules:
         from sglang.srt.entrypoints.engine import Engine
 
-        replace_method(Engine, "server_args_class", staticmethod(construct_for_engine))
+        replace_method(accept_keywords, Engine, "server_args_class", staticmethod(construct_for_engine))
 
 
 def construct_for_engine(**named: Any) -> Any:

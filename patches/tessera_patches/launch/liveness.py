@@ -1,15 +1,16 @@
-"""Proof that SGLang calls our hooks: a server in which it does not ends, instead of serving without a feature."""
+"""Proof that SGLang comes to our seams: a server in which it does not ends, instead of serving without a feature."""
 
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import psutil
 
 from tessera import config
 from tessera.errors import StartRefused
+from tessera_kernels import driver
 from tessera_patches import apply, inventory
 from tessera_patches.core import calls
 from tessera_patches.core.seam import Phase, Runs, Seam
@@ -21,6 +22,8 @@ _TOKENS = {Runs.REQUEST: 1, Runs.DECODE: 2}
 """How many tokens a request has generated when it shows that these were called."""
 _SCHEDULER = "sglang.srt.managers.scheduler.configure_scheduler_process"
 """The first seam of a scheduler's process."""
+_APPLICATION = "sglang.srt.entrypoints.http_server.set_global_state"
+"""The first seam of SGLang's HTTP application, which `Engine` does without."""
 _unreached: set[Runs] = set()
 """What requests of this process's server have yet to show."""
 
@@ -45,26 +48,39 @@ def warm_up(original: Callable[..., None], server_args: Any, *args: Any, **kwarg
     """AROUND ``http_server._wait_and_warmup``, which runs in a thread beside the HTTP application."""
     _end_unless(Runs.START, Runs.HTTP)
     original(server_args, *args, **kwargs)
-    if not resolved(server_args).skip_server_warmup and _unreached == set(_TOKENS):
-        _end_unless(Runs.REQUEST)  # `answered` is one of them
-
-
-def answered(_: Any, outputs: Any) -> None:
-    """BEFORE ``TokenizerManager._handle_batch_output``: looks at the first requests that end with tokens."""
-    if not _unreached:
+    if resolved(server_args).skip_server_warmup:
         return
+    if _unreached == set(_TOKENS):
+        _end_unless(Runs.REQUEST)  # `answered` is one of them
+    elif not _unreached:
+        _end_unless(Runs.WARM_UP)
+
+
+def answered(original: Callable[..., Awaitable[None]], manager: Any, outputs: Any) -> Awaitable[None]:
+    """AROUND ``TokenizerManager._handle_batch_output``: looks at the first requests that end with tokens."""
+    handled = original(manager, outputs)
+    return _look_at(handled, outputs) if _unreached else handled
+
+
+async def _look_at(handled: Awaitable[None], outputs: Any) -> None:
+    await handled
     ended = zip(outputs.finished_reasons, getattr(outputs, "completion_tokens", ()), strict=False)
     tokens = max((count for reason, count in ended if reason and reason["type"] != "abort"), default=0)
-    for stage in [stage for stage in _unreached if tokens >= _TOKENS[stage]]:
-        _end_unless(Runs.START, stage)
+    stages = [stage for stage in _unreached if tokens >= _TOKENS[stage]]
+    for stage in stages:
+        _end_unless(Runs.START, *([Runs.HTTP] if _serves_http() else []), stage)
         _unreached.discard(stage)
-    if not _unreached:
+    if stages and not _unreached:
         seams = len(required_ever())
-        logger.info("tessera: self-check passed: SGLang calls all %d hooks that every request needs", seams)
+        logger.info("tessera: self-check passed: SGLang comes to all %d seams that every request needs", seams)
+
+
+def _serves_http() -> bool:
+    return not calls.unreached(seam for seam in required(Runs.HTTP) if seam.target == _APPLICATION)
 
 
 def all_called() -> bool:
-    """Whether requests have shown that SGLang calls each hook that every server reaches."""
+    """Whether requests have shown that SGLang comes to each seam that every server reaches."""
     return config.active.guarded and not _unreached
 
 
@@ -74,13 +90,27 @@ def required_ever() -> list[Seam]:
 
 
 def required(*stages: Runs) -> list[Seam]:
-    """The seams that must have been called by one of these stages, for the features that are on."""
+    """The seams that must have been reached by one of these stages, for what is on."""
     features = config.active.features()
-    return [seam for phase in Phase for seam in inventory.hooks(phase, features) if seam.runs in stages]
+    on = {*features, *config.conditions}
+    return [seam for seam in _made(features) if seam.runs in stages and seam.must_run(on)]
+
+
+def on_demand() -> list[Seam]:
+    """The others of these features."""
+    ever = required_ever()
+    return [seam for seam in _made(config.active.features()) if seam not in ever]
+
+
+def _made(features: list[str]) -> Iterator[Seam]:
+    """The seams of this machine for these features."""
+    for phase in Phase:
+        if phase is not Phase.CPU or driver.is_missing():
+            yield from inventory.seams(phase, features)
 
 
 def check(*stages: Runs) -> None:
-    """Compare the counted calls with what must have been called.
+    """Compare the counts with what must have been reached.
 
     Raises:
         StartRefused: a seam of these stages was not.

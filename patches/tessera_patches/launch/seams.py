@@ -13,6 +13,7 @@ _resolution = partial(
     handler="tessera_patches.launch.flags:resolve",
     why="Asks for rows where our options do, and refuses what is not supported.",
     remove_when="SGLang lets plugins add options.",
+    runs=Runs.START,
 )
 
 SEAMS = (
@@ -25,6 +26,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Adds our options to the launcher's.",
         remove_when="SGLang lets plugins add options.",
+        called_by="A command line: SGLang refuses our options on it otherwise.",
         callers=("sglang.srt.server_args.prepare_server_args",),
     ),
     Seam(
@@ -36,6 +38,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Reads our options, before SGLang checks its own.",
         remove_when="SGLang lets plugins add options.",
+        called_by="A command line: our options on it are refused otherwise.",
         callers=("sglang.srt.server_args.prepare_server_args",),
     ),
     Seam(
@@ -47,6 +50,7 @@ SEAMS = (
         guard=Guard.FIELD,
         why="Takes our options as keywords of the engine.",
         remove_when="SGLang lets plugins add options.",
+        called_by="`Engine(…)`: it refuses our options otherwise.",
         callers=("sglang.srt.entrypoints.engine.Engine.__init__",),
     ),
     _resolution(
@@ -68,7 +72,6 @@ SEAMS = (
         writes=(f"{ARG_GROUPS}.fields.exec_.ExecFeatures.enable_return_hidden_states",),
         versions=">=0.5.20",
         differs="Earlier the constructor resolves the options.",
-        runs=Runs.START,
     ),
     Seam(
         target=f"{SERVER_ARGS}.check_server_args",
@@ -105,7 +108,7 @@ SEAMS = (
     ),
     Seam(
         target=f"{TOKENIZER}._handle_batch_output",
-        hook=Hook.BEFORE,
+        hook=Hook.AROUND,
         phase=Phase.MAIN,
         feature="rows, inject, tilespec",
         handler="tessera_patches.launch.liveness:answered",
@@ -123,6 +126,7 @@ SEAMS = (
         handler="tessera_patches.launch.liveness:warm_up",
         why="Looks at what was called before the HTTP application serves, and after SGLang's own request.",
         remove_when="SGLang tells plugins which hooks were called.",
+        runs=Runs.HTTP,
         callers=("sglang.srt.entrypoints.http_server.lifespan",),
     ),
     Seam(
@@ -134,6 +138,7 @@ SEAMS = (
         guard=Guard.FIELD,
         why="A step that drafts nothing does not run the draft model either.",
         remove_when="SGLang makes this the default.",
+        runs=Runs.START,
         callers=(f"{WORKERS}.EAGLEWorkerV2.forward_batch_generation",),
     ),
     Seam(
@@ -144,5 +149,6 @@ SEAMS = (
         handler="tessera_patches.launch.server_args:switch_on",
         why="Its handler of SIGQUIT ends the main process when a scheduler fails; our socket's folder goes first.",
         remove_when="SGLang lets plugins clean up when a start fails.",
+        called_by="A start from Python's main thread.",
     ),
 )

@@ -68,14 +68,16 @@ def switch_on(args: Any) -> None:
             _attach_environment_flags(args)
         found, flags = resolved(args), args._tessera_flags
         refuse_unread(flags)
-        settings = Settings.from_server_args(found, flags)
-        if settings.tilespec:
-            set_environment(_SKIP_EXTEND, "1")
+        counted = calls.share()
+        if flags.tile_spec:
+            set_environment(switch_on, _SKIP_EXTEND, "1")
             if tilespec.why_no_rejection_sampling(found, unwanted=flags.tile_spec_no_rejection_sampling) is None:
                 override(args, speculative_use_rejection_sampling=True)
-        args._tessera_handed = config.switch_on(settings, flags, calls.share())
+        found = resolved(args)  # what was overridden, too
+        config.conditions = config.conditions_of(found, flags)
+        args._tessera_handed = config.switch_on(Settings.from_server_args(found, flags), flags, counted)
         if config.inbox is not None:  # SGLang's handler, which a failed scheduler calls, ends this process at once
-            before_signal(signal.SIGQUIT, config.inbox.hide)
+            before_signal(switch_on, signal.SIGQUIT, config.inbox.hide, "_set_envs_and_config")
         apply.install_main()
         liveness.expect_answers()
 

@@ -12,6 +12,7 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from tessera.capabilities.inject.place import Plan
 from tessera.rows.forward_notes import ForwardNotes
+from tessera_patches.core import calls
 from tessera_patches.engine.batches import synchronized
 from tessera_patches.engine.cache import prefix_cache, release, request_pool, slot_allocator
 from tessera_patches.engine.model import configuration, hidden_size, runner_of
@@ -23,6 +24,8 @@ def noted(scheduler: Any, ids: list[int], plan: Plan | None = None) -> ForwardNo
     """What the model's modules return for a prompt of these ids, with the vectors of ``plan`` in their places."""
     with ForwardNotes(runner_of(scheduler).model, LogitsProcessor, ids, hidden_size(scheduler)) as notes:
         _forward(scheduler, ids, plan)
+    if notes.rows is not None:  # noted where the head was called
+        calls.count(ForwardNotes)
     return notes
 
 

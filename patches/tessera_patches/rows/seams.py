@@ -47,6 +47,7 @@ def _weight_update(
         guard=Guard.BODY,  # what its messages say about failures
         why="Rows computed with the old weights are forgotten, where any were loaded.",
         remove_when="SGLang announces weight updates to plugins.",
+        called_by="An update of weights by this way.",
         callers=(
             f"{MANAGERS}.tp_worker.BaseTpWorker.{caller or function}; <0.5.20",
             f"{UPDATER}.{caller or function}; >=0.5.20",
@@ -95,6 +96,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Torch's own hooks note what the model's modules compute in the first forward; none is left afterwards.",
         remove_when="SGLang says of each model what its hidden states and its embedding layer are.",
+        runs=Runs.START,
     ),
     Seam(
         target=f"{TOKENIZER}._validate_and_resolve_lora",
@@ -293,6 +295,7 @@ SEAMS = (
         handler="tessera_patches.rows.weights:flushed",
         why="With the prefix cache empty, who reads rows shares prefixes with everybody again.",
         remove_when="SGLang divides its prefix cache by the weights.",
+        called_by="/flush_cache, or an update of weights.",
         callers=(f"{UPDATER}.flush_cache_after_weight_update",),
     ),
     Seam(
@@ -303,6 +306,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The row store's memory is given back with the KV cache's: no read of it may be under way.",
         remove_when="SGLang lets plugins add buffers to the KV pool.",
+        called_by="/release_memory_occupation.",
         callers=(_DISPATCHER,),
     ),
     Seam(
@@ -313,6 +317,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The row store is there again, with anything in it: every row is forgotten.",
         remove_when="SGLang lets plugins add buffers to the KV pool.",
+        called_by="/resume_memory_occupation.",
         callers=(_DISPATCHER,),
     ),
     Seam(
@@ -332,6 +337,8 @@ SEAMS = (
         handler="tessera_patches.rows.speculative:move_rows",
         why="Moves the rows of accepted drafts of a tree as their KV is moved.",
         remove_when="SGLang keeps hidden states with the KV cache.",
+        runs=Runs.DECODE,
+        runs_with="row_trees",
         callers=(
             "sglang.srt.speculative.eagle_worker_common._finalize_accept_tree_path",
             "sglang.srt.speculative.ngram_worker.NGRAMWorker.forward_batch_generation",
@@ -344,6 +351,7 @@ SEAMS = (
         handler="tessera_patches.rows.host:back_up",
         why="Copies rows to the host's memory when their KV is, before the event of that copy.",
         remove_when="SGLang keeps hidden states with the KV cache.",
+        called_by="A prefix that SGLang copies to the host's memory.",
         callers=(f"{_TRANSFERS}.submit_device_to_host",),
         # On a stream that waits for the forwards that computed them, and for the reads of those before them.
         relied=(f"{_CONTROLLER}.start_writing", f"{_TRANSFERS}._submission", f"{_TRANSFERS}._prepare_transfers"),
@@ -355,6 +363,7 @@ SEAMS = (
         handler="tessera_patches.rows.host:load",
         why="Copies rows back before the first layer of their KV: a forward waits for each layer's event.",
         remove_when="SGLang keeps hidden states with the KV cache.",
+        called_by="A prefix that comes back from there.",
         callers=(f"{_TRANSFERS}.submit_host_to_device",),
         relied=(
             f"{_TRANSFERS}.submit_host_to_device",
@@ -371,6 +380,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Refuses storage behind the host's memory while a server runs, as at start: it has no rows.",
         remove_when="SGLang stores hidden states with the KV cache.",
+        called_by="The route that attaches storage.",
         callers=(_DISPATCHER,),
     ),
 )

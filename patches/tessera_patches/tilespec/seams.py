@@ -40,12 +40,14 @@ SEAMS = (
             remove_when="SGLang lets plugins choose these numbers in its adaptive mode.",
             relied=(f"{SPECULATIVE}.adaptive_runtime_state.AdaptiveController",),
             writes=(f"{MANAGERS}.utils.GenerationBatchResult.cap_lens", f"{DRAFT_INPUT}.draft_probs"),
+            runs=Runs.START,
+            runs_with=drafts,
         )
-        for handler, worker in (
-            ("EagleChainWorker", f"{WORKERS}.EAGLEWorkerV2"),
-            ("EagleTreeWorker", f"{WORKERS}.EAGLEWorkerV2"),
-            ("StandaloneChainWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
-            ("StandaloneTreeWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
+        for handler, worker, drafts in (
+            ("EagleChainWorker", f"{WORKERS}.EAGLEWorkerV2", "eagle_chains"),
+            ("EagleTreeWorker", f"{WORKERS}.EAGLEWorkerV2", "eagle_trees"),
+            ("StandaloneChainWorker", f"{_STANDALONE}.StandaloneWorkerV2", "standalone_chains"),
+            ("StandaloneTreeWorker", f"{_STANDALONE}.StandaloneWorkerV2", "standalone_trees"),
         )
     ),
     *(
@@ -53,14 +55,16 @@ SEAMS = (
             target=drafts,
             hook=Hook.VALUE,
             feature="tilespec",
-            handler=f"tessera_patches.tilespec.workers:{handler}",
+            handler=f"tessera_patches.tilespec.workers:{kind}Drafts",
             why="While a worker is made: it makes our draft worker, of a class that extends the one that it names.",
             remove_when="SGLang lets plugins choose the draft worker.",
             callers=(f"{worker}.__init__",),
+            runs=Runs.START,
+            runs_with=f"{kind.lower()}_chains, {kind.lower()}_trees",
         )
-        for handler, drafts, worker in (
-            ("EagleDrafts", f"{WORKERS}.EagleDraftWorker", f"{WORKERS}.EAGLEWorkerV2"),
-            ("StandaloneDrafts", f"{_STANDALONE}.StandaloneDraftWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
+        for kind, drafts, worker in (
+            ("Eagle", f"{WORKERS}.EagleDraftWorker", f"{WORKERS}.EAGLEWorkerV2"),
+            ("Standalone", f"{_STANDALONE}.StandaloneDraftWorker", f"{_STANDALONE}.StandaloneWorkerV2"),
         )
     ),
     *(
@@ -71,6 +75,8 @@ SEAMS = (
             handler=f"tessera_patches.tilespec.workers:{handler}{kind.capitalize()}Drafts",
             why=f"The draft worker of {kind}s says how sure it is of each token.",
             remove_when="SGLang keeps the probabilities of drafted tokens.",
+            runs=Runs.START,
+            runs_with=f"{handler.lower()}_{kind}s",
         )
         for kind in ("chain", "tree")
         for handler, worker in (
@@ -86,6 +92,7 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While graphs are captured: SGLang builds what each number of drafted tokens needs for a controller.",
         remove_when="SGLang lets plugins choose these numbers in its adaptive mode.",
+        runs=Runs.START,
         callers=(f"{WORKERS}.EAGLEWorkerV2.init_cuda_graphs",),
     ),
     Seam(
@@ -96,6 +103,7 @@ SEAMS = (
         guard=Guard.FIELD,
         why="Forgets a line for each step that drafts another number of tokens than the one before: SGLang keeps all.",
         remove_when="SGLang keeps the last one alone.",
+        runs=Runs.START,
         callers=("sglang.srt.runtime_context.RuntimeContext.override",),
         relied=(f"{WORKERS}.EAGLEWorkerV2.apply_runtime_state",),
     ),
@@ -106,6 +114,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.worker:AdaptiveWorker",
         why="Leaves out the line that SGLang logs whenever the number of drafted tokens changes.",
         remove_when="SGLang logs it for debugging alone.",
+        runs=Runs.START,
         relied=(f"{WORKERS}.EAGLEWorkerV2.apply_runtime_state",),
     ),
     Seam(
@@ -116,6 +125,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.counts:count_drafts",
         why="Counts the drafts of each request that were verified: SGLang multiplies steps by the longest draft.",
         remove_when="SGLang counts them when drafts have different lengths.",
+        runs=Runs.REQUEST,
         callers=(f"{TOKENIZER}._handle_batch_output",),
     ),
     Seam(

@@ -12,6 +12,7 @@ from tessera.tilespec.policy import Choice
 from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+from tessera_patches.core import calls
 from tessera_patches.core.changes import Mixin, TemporaryFields, filter_log, truncate
 from tessera_patches.engine.batches import all_greedy, batch_size, committed_tokens, rows_of, speculative_input
 from tessera_patches.engine.cache import slot_map
@@ -71,7 +72,7 @@ class RuntimeStates:
             log = overrides_log()
             before = len(log)
             self._worker.apply_runtime_state(self.by_steps[steps])
-            truncate(log, before)  # SGLang would keep a line for each switch
+            truncate(RuntimeStates, log, before)  # SGLang would keep a line for each switch
 
 
 class AdaptiveWorker(Mixin):
@@ -94,6 +95,7 @@ class AdaptiveWorker(Mixin):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        calls.count(type(self))
         self.adaptive_controller = None
         shape = DraftShape(self.speculative_num_steps, self.topk, self.speculative_num_draft_tokens)
         self.runtime = RuntimeStates(self, shape)
@@ -119,11 +121,11 @@ class AdaptiveWorker(Mixin):
 
     def init_cuda_graphs(self) -> None:
         """Also captures the graphs of the other numbers of draft tokens; SGLang builds them for a controller."""
-        temporarily = TemporaryFields(self, adaptive_controller=self.runtime)
+        temporarily = TemporaryFields(AdaptiveWorker, self, adaptive_controller=self.runtime)
         with temporarily, exit_with_traceback("capturing graphs", _HINT):
             super().init_cuda_graphs()
             self.graphs = tilespec_graphs.capture(target_runner(self), self.runtime.shape)
-        filter_log(_SGLANG, _SWITCH)
+        filter_log(AdaptiveWorker, _SGLANG, _SWITCH, "logger")
 
     def decide_by(self, decider: Any) -> None:
         """Give the worker a decider: `tessera.tilespec.decider.Decider`, or what stands in for it."""

@@ -34,7 +34,7 @@ class EagleDrafts(Mixin):
     draft_class: type
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with TemporaryFields(eagle_worker_v2, EagleDraftWorker=self.draft_class):
+        with TemporaryFields(EagleDrafts, eagle_worker_v2, EagleDraftWorker=self.draft_class):
             super().__init__(*args, **kwargs)
 
 
@@ -44,7 +44,7 @@ class StandaloneDrafts(Mixin):
     draft_class: type
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with TemporaryFields(standalone_worker_v2, StandaloneDraftWorker=self.draft_class):
+        with TemporaryFields(StandaloneDrafts, standalone_worker_v2, StandaloneDraftWorker=self.draft_class):
             super().__init__(*args, **kwargs)
 
 

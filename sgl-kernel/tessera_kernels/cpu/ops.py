@@ -1,11 +1,16 @@
 """Registration of the CPU operators in the ``sgl_kernel`` namespace."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.library import Library, infer_schema
 
 from . import acceptance, delta_rule, draft_tree, gated_attention, kv_cache
+
+Operator = Callable[..., Any]
+_on_call: Callable[[Operator], object] = id  # nobody asks
 
 # Each operator with the arguments that it writes to. The function's name is the operator's.
 _OPERATORS = (
@@ -48,5 +53,20 @@ def register() -> Library:
         if hasattr(torch.ops.sgl_kernel, name):
             continue
         library.define(name + infer_schema(function, mutates_args=written))
-        library.impl(name, function, "CPU")
+        library.impl(name, _told(function), "CPU")
     return library
+
+
+def tell_calls(act: Callable[[Operator], object]) -> None:
+    """Call ``act`` with the function of each operator that is called, from now on."""
+    global _on_call  # noqa: PLW0603
+    _on_call = act
+
+
+def _told(function: Operator) -> Operator:
+    @functools.wraps(function)
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        _on_call(function)
+        return function(*args, **kwargs)
+
+    return operator

@@ -11,6 +11,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.attention.triton:make_ragged",
         why="Attention of verifications whose requests have different numbers of tokens.",
         remove_when="SGLang's Triton attention has ragged verification.",
+        called_by="A GPU, with Triton's attention.",
         callers=("sglang.srt.layers.attention.attention_registry.create_triton_backend",),
         relied=("sglang.srt.layers.attention.verify_mask.VerifyMask",),
         writes=(f"{TRITON}.qo_indptr", f"{TRITON}.mask_indptr"),

@@ -64,4 +64,4 @@ def can_be_ragged(backend: Any) -> bool:
 def make_ragged(backend: Any) -> None:
     """Make a backend a `RaggedTriton` (in place), if it can be. No other graphs may use it."""
     if can_be_ragged(backend):
-        change_class(backend, RaggedTriton)
+        change_class(make_ragged, backend, RaggedTriton)

@@ -8,6 +8,7 @@ from sglang.srt.utils import is_cuda
 
 from tessera.tilespec.scores import Scores
 from tessera.tilespec.tree_scores import TreeScores
+from tessera_patches.core import calls
 from tessera_patches.core.changes import Mixin, Tap
 from tessera_patches.engine.attention import extend_backend
 from tessera_patches.engine.batches import all_greedy, speculative_input
@@ -28,6 +29,7 @@ class AdaptiveDraftWorker(Mixin):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._constants: dict[int, tuple[Any, Any]] = {}
         super().__init__(*args, **kwargs)
+        calls.count(type(self))
 
     def write_scores_to(self, scores: Scores | TreeScores) -> None:
         """Set where confidences are written; to be called before graphs are captured."""
@@ -39,6 +41,7 @@ class AdaptiveDraftWorker(Mixin):
         fuse_extend(extend_backend(self), self.draft_runner.model)
         # Forwards read the graph's buffers directly; SGLang would have each forward copy them first.
         no_copy = envs.SGLANG_EAGER_INPUT_NO_COPY.override(value=True)
+        calls.count(AdaptiveDraftWorker)
         with no_copy, with_draft_tokens(self.draft_runner, self.speculative_num_draft_tokens):
             super()._capture_cuda_graphs()
 
@@ -73,7 +76,11 @@ class ChainDraftWorker(FirstTokens, AdaptiveDraftWorker, RejectionSampledDrafts,
             if is_cuda() or (samples_drafts() and not all_greedy(forward_batch)):
                 with confidence_sink.set(self.scores.next_column):
                     return super().draft_forward(forward_batch)
-            with Tap(self.draft_runner, "forward", lambda output: self.scores.add_logits(output.next_token_logits)):
+
+            def add(output: Any) -> None:
+                self.scores.add_logits(output.next_token_logits)
+
+            with Tap(ChainDraftWorker, self.draft_runner, "forward", add):
                 return super().draft_forward(forward_batch)
 
 
@@ -90,7 +97,7 @@ class TreeDraftWorker(LastRowsExtend, AdaptiveDraftWorker):
 
     def draft(self, batch: Any, **kwargs: Any) -> Any:
         """Also keeps the candidates, to prune the trees later."""
-        with Tap(self.cuda_graph_runner, "execute") as replayed:
+        with Tap(TreeDraftWorker, self.cuda_graph_runner, "execute") as replayed:
             verify_input = super().draft(batch, **kwargs)
         parents, selected, *_ = replayed.last or self._eager
         self.candidates = parents, selected

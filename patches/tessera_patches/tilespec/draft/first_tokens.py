@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from tessera.tilespec.scores import Scores
+from tessera_patches.core import calls
 from tessera_patches.core.changes import Mixin, Tap
 from tessera_patches.engine.batches import batch_size
 from tessera_patches.engine.options import samples_drafts
@@ -15,6 +16,7 @@ class GatheredRows(torch.Tensor):
     """Rows of last accepted tokens. SGLang's gather of these rows from all rows returns them as they are."""
 
     def __getitem__(self, index: Any) -> Any:
+        calls.count(GatheredRows)
         return self.as_subclass(torch.Tensor)
 
 
@@ -35,6 +37,7 @@ class ArgmaxedLogits(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.argmax:
+            calls.count(ArgmaxedLogits)
             return args[0].tokens
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
@@ -54,7 +57,8 @@ class LastRowsExtend(Mixin):
             self._on_selected(output.next_token_logits, bs)
 
         replayed = on_replay if SELECTS_ROWS else on_output
-        with Tap(self.draft_runner, "forward", on_output), Tap(graphs, "execute", replayed):
+        by = LastRowsExtend
+        with Tap(by, self.draft_runner, "forward", on_output), Tap(by, graphs, "execute", replayed):
             super()._draft_extend_for_decode(batch, batch_result, **kwargs)
 
     def _on_output(self, output: Any, bs: int) -> None:

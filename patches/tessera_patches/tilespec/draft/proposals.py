@@ -52,6 +52,7 @@ def low_temperature_for_greedy(sampling_info: Any) -> TemporaryFields:
     """
     temperatures = sampling_info.temperatures
     return TemporaryFields(
+        low_temperature_for_greedy,
         sampling_info,
         temperatures=temperatures.masked_fill(sampling_info.top_ks.view_as(temperatures) == 1, _GREEDY_TEMPERATURE),
     )

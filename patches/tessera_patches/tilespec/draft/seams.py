@@ -10,7 +10,7 @@ from tessera_patches.core.places import (
     SPECULATIVE,
     WORKERS,
 )
-from tessera_patches.core.seam import Guard, Hook, Seam
+from tessera_patches.core.seam import Guard, Hook, Runs, Seam
 
 _EXTEND = f"{WORKERS}.EagleDraftWorker._draft_extend_for_decode"
 
@@ -22,6 +22,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.draft.trees:order_by_path_score",
         why="Orders the nodes of a draft tree by the probability of their paths, so that it can be cut anywhere.",
         remove_when="SGLang returns the scores of the nodes that it keeps.",
+        runs=Runs.START,
+        runs_with="eagle_trees, standalone_trees",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
     ),
     Seam(
@@ -31,6 +33,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.draft.chains:continue_chain",
         why="Continues a chain by its last token, instead of choosing it among one.",
         remove_when="SGLang does so for draft models with a map of tokens, and for sampled drafts.",
+        runs=Runs.START,
+        runs_with="cpu_chains",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
         relied=(f"{SPECULATIVE}.spec_utils._select_top_k_tokens_later",),
     ),
@@ -41,6 +45,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.draft.chains:contiguous_slots",
         why="Has draft forwards in a graph read its buffers: without copies of them, KV slots would not lie in a row.",
         remove_when="SGLang captures draft forwards without copying their inputs.",
+        runs=Runs.START,
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
         relied=("sglang.srt.model_executor.runner.eager_runner.EagerRunner.load_batch",),
     ),
@@ -51,6 +56,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.draft.chains:argmax_with_confidence",
         why="Notes how sure the draft is of each token that it picks, from the same read of its logits.",
         remove_when="SGLang keeps the probability of a chain's tokens.",
+        runs=Runs.START,
+        runs_with="cuda_chains",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
     ),
     Seam(
@@ -60,6 +67,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.draft.proposals:sample_proposal",
         why="Samples drafts with two kernels instead of eight, and notes how sure the draft was.",
         remove_when="SGLang samples drafts in one kernel that returns the greatest probability.",
+        runs=Runs.START,
+        runs_with="sampled_drafts",
         callers=(
             f"{WORKERS}.EagleDraftWorker.draft_forward",
             _EXTEND,
@@ -73,6 +82,8 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The draft model's, while it drafts without CUDA: reads how sure it is of each token.",
         remove_when="SGLang keeps the probability of a chain's tokens.",
+        runs=Runs.START,
+        runs_with="cpu_chains",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward",),
     ),
     Seam(
@@ -82,6 +93,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.draft.drafts:TreeDraftWorker",
         why="While a tree is drafted: keeps its candidates, for nobody passes them on.",
         remove_when="SGLang returns the scores of the nodes that it keeps.",
+        called_by="Trees on a GPU.",
         callers=(f"{WORKERS}.EagleDraftWorker.draft",),
     ),
     Seam(
@@ -92,6 +104,8 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The draft model's, while it reads what was verified: its rows were picked already.",
         remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
+        runs=Runs.START,
+        runs_with="cpu_chains, cpu_trees",
         callers=(_EXTEND,),
         writes=(
             f"{LOGITS_OUTPUT}.next_token_logits",
@@ -108,6 +122,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="The same in a CUDA graph.",
         remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
+        called_by="A GPU.",
         callers=(_EXTEND,),
         relied=(f"{SPECULATIVE}.eagle_draft_extend_cuda_graph_runner.EAGLEDraftExtendCudaGraphRunner",),
         differs="Graphs return logits of all rows, with padding, or of last accepted ones alone.",
@@ -119,6 +134,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.draft.first_tokens:GatheredRows",
         why="Its index of accepted rows gives rows that were picked already as they are.",
         remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
+        runs=Runs.START,
+        runs_with="cpu_trees, sampled_drafts",
     ),
     Seam(
         target=_EXTEND,
@@ -127,6 +144,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.draft.first_tokens:ArgmaxedLogits",
         why="Its arg-max of logits that were read already gives what was found, without reading them again.",
         remove_when="SGLang keeps the probability of a chain's tokens.",
+        runs=Runs.START,
+        runs_with="cpu_chains",
     ),
     Seam(
         target=f"{BATCH_SAMPLING}.temperatures",
@@ -136,6 +155,8 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While drafts are sampled: those of greedy requests are the likeliest tokens.",
         remove_when="SGLang drafts the likeliest tokens for greedy requests beside others that are sampled.",
+        runs=Runs.START,
+        runs_with="sampled_drafts",
         callers=(f"{WORKERS}.EagleDraftWorker.draft_forward", _EXTEND),
     ),
     Seam(
@@ -146,6 +167,8 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While graphs of drafts are captured: probabilities have the size of the draft's own vocabulary.",
         remove_when="SGLang samples drafts of models that have a part of the target's vocabulary.",
+        runs=Runs.START,
+        runs_with="eagle_chains, standalone_chains",
         callers=(f"{SPECULATIVE}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner.__init__",),
         relied=(f"{SPECULATIVE}.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner",),
     ),
@@ -157,6 +180,7 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While graphs of drafts are captured: draft-extends have a width of their own for each number of tokens.",
         remove_when="SGLang captures draft-extends of the width of each adaptive state.",
+        runs=Runs.START,
         relied=(f"{SERVER_ARGS}.override",),
         versions="<0.5.18",
         differs="Later graphs are captured with the width of their state.",
@@ -169,6 +193,7 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While graphs of drafts are captured: a draft model's forwards read the graph's buffers.",
         remove_when="SGLang captures draft forwards without copying their inputs.",
+        runs=Runs.START,
         callers=("sglang.srt.model_executor.runner.eager_runner.EagerRunner.load_batch",),
     ),
 )

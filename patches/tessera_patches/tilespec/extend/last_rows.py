@@ -48,14 +48,16 @@ def compute_last_rows_only(model: Any, on_logits: Callable[[Any], Any] = lambda 
     Raises:
         RuntimeError: in a forward, if the model ignores ``select_index``.
     """
-    original = model.forward
+    by, original = compute_last_rows_only, model.forward
     selected = ScopedValue[_LastRows]()
     mlp = _last_mlp(model)
     if mlp is not None:
-        replace_method(mlp, "forward", _on_selected_rows(mlp.forward, selected))
+        replace_method(by, mlp, "forward", _on_selected_rows(mlp.forward, selected), "LlamaMLP.forward")
     if attends_in_one_layer(model):
         projection = model.model.layers[0].self_attn.o_proj
-        replace_method(projection, "forward", _zero_filled(projection.forward, selected))
+        replace_method(
+            by, projection, "forward", _zero_filled(projection.forward, selected), "RowParallelLinear.forward"
+        )
 
     @functools.wraps(original)
     def forward(input_ids: torch.Tensor, positions: torch.Tensor, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -77,7 +79,7 @@ def compute_last_rows_only(model: Any, on_logits: Callable[[Any], Any] = lambda 
             output.hidden_states = states[drafts.select_index]
         return output
 
-    replace_method(model, "forward", forward)
+    replace_method(by, model, "forward", forward, "LlamaForCausalLM.forward")
 
 
 def _last_rows(drafts: Any, bs: int, rows: int) -> torch.Tensor:

@@ -82,4 +82,4 @@ def fuse_extend(backend: Any, model: Any) -> None:
     if not is_plain_triton(backend) or not is_on_cuda(backend) or translates_slots(backend):
         return
     once = not spreads_context(backend) and not attends_to_latents(backend) and attends_in_one_layer(model)
-    change_class(backend, LastQueryTriton if once else FusedExtendTriton)
+    change_class(fuse_extend, backend, LastQueryTriton if once else FusedExtendTriton)

@@ -1,14 +1,20 @@
 """Draft-extends: the draft model reads all rows of what was verified, and computes one of each request."""
 
 from tessera_patches.core.places import FORWARD_BATCH, LOGITS, LOGITS_OUTPUT, SPECULATIVE, TRITON, WORKERS
-from tessera_patches.core.seam import Hook, Seam
+from tessera_patches.core.seam import Hook, Runs, Seam
 
 _LLAMA = "sglang.srt.models.llama"
 _REMOVE = "SGLang's draft-extends compute logits of last accepted rows alone."
 
 
 def _forward(
-    target: str, why: str, callers: tuple[str, ...], relied: tuple[str, ...], *writes: str, differs: str = ""
+    target: str,
+    why: str,
+    callers: tuple[str, ...],
+    relied: tuple[str, ...],
+    *writes: str,
+    differs: str = "",
+    called_by: str = "",
 ) -> Seam:
     return Seam(
         target=f"{target}.forward",
@@ -21,6 +27,8 @@ def _forward(
         relied=relied,
         writes=writes,
         differs=differs,
+        runs=Runs.ON_DEMAND if called_by else Runs.START,
+        called_by=called_by,
     )
 
 
@@ -41,12 +49,14 @@ SEAMS = (
         "That of the draft model's last layer, or of another model's with the same parts: of last accepted rows alone.",
         (),
         (f"{_LLAMA}.LlamaDecoderLayer.forward", f"{_LLAMA}_eagle3.LlamaDecoderLayer.forward"),
+        called_by="Draft models with such a layer.",
     ),
     _forward(
         "sglang.srt.layers.linear.RowParallelLinear",
         "Attention's last product in a draft model of one layer: zeros for rows that attention computed nothing for.",
         (),
         (f"{_LLAMA}.LlamaAttention",),
+        called_by="Draft models of one layer.",
     ),
     Seam(
         target=TRITON,
@@ -55,6 +65,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.extend.offsets:fuse_extend",
         why="Offsets of draft-extends from one kernel instead of ten, and one query for each request.",
         remove_when=_REMOVE,
+        called_by="A GPU, with Triton's attention.",
         callers=("sglang.srt.layers.attention.attention_registry.create_triton_backend",),
         relied=(f"{WORKERS}.EagleDraftWorker.init_attention_backend",),
         differs="What fills offsets in takes other arguments, and decoding needs other fields.",

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 def warn() -> None:
     """Warn from now on. A listener that is already installed is still called."""
-    replace_method(knobs.compilation, "listener", listener(knobs.compilation.listener))
+    replace_method(warn, knobs.compilation, "listener", listener(knobs.compilation.listener))
 
 
 def listener(before: Callable[..., None] | None) -> Callable[..., None]:

@@ -36,6 +36,7 @@ SEAMS = (
         guard=Guard.FIELD,
         why="Triton's, of the whole process: warns of kernels that are compiled while requests wait.",
         remove_when="SGLang warns of kernels that are compiled while requests wait.",
+        called_by="A kernel that is compiled while requests wait.",
         callers=("triton.compiler.compiler.compile",),
     ),
 )

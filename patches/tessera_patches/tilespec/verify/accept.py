@@ -162,7 +162,7 @@ def with_sampling_applied(verify_input: Any, batch: Any, logits_output: Any, gra
     if cuts:
         unlikely = logits < _cutoffs(sampling, logits, qo_indptr, width).unsqueeze(1)
         logits_output.next_token_logits = logits.masked_fill(unlikely, -torch.inf)
-    with TemporaryFields(batch, sampling_info=_temperatures_only(sampling)):
+    with TemporaryFields(with_sampling_applied, batch, sampling_info=_temperatures_only(sampling)):
         try:
             yield None
         finally:

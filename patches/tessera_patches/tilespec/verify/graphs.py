@@ -13,6 +13,7 @@ from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_captu
 
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.tiers import tiers
+from tessera_patches.core import calls
 from tessera_patches.core.changes import TemporaryFields
 from tessera_patches.engine.attention import (
     backend_of,
@@ -37,6 +38,7 @@ class RaggedGraphs(DecodeCudaGraphRunner):
     """
 
     def __init__(self, model_runner: Any, attn_backend: Any, shape: DraftShape) -> None:
+        calls.count(RaggedGraphs)
         super().__init__(
             model_runner,
             attn_backend=attn_backend,
@@ -64,7 +66,7 @@ class RaggedGraphs(DecodeCudaGraphRunner):
 
     def capture(self) -> None:
         """Captures each tier, by SGLang's loop over batch sizes."""
-        with TemporaryFields(self, capture_bs=self.capture_num_tokens, captured_req_width=1):
+        with TemporaryFields(RaggedGraphs.capture, self, capture_bs=self.capture_num_tokens, captured_req_width=1):
             super().capture()
 
     def _stage_ragged_verify_layout(self, ragged_layout: Any, graph_size_key: int) -> None:

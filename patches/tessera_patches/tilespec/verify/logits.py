@@ -41,7 +41,7 @@ def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
         out = None if room is None or room.shape != shape else _in_16_bits(room, hidden_states.dtype)
         return torch.matmul(hidden_states, lm_head.weight.T, out=out)
 
-    replace_method(processor, "_get_logits", get_logits)
+    replace_method(keep_logits_in_16_bits, processor, "_get_logits", get_logits)
 
 
 def is_draft_mode(mode: Any) -> bool:

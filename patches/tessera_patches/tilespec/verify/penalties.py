@@ -16,6 +16,7 @@ from sglang.srt.sampling.penaltylib.orchestrator import _BatchedPenalizer
 from sglang.srt.utils.common import is_pin_memory_available
 
 from tessera.tilespec.penalties import Penalties
+from tessera_patches.core import calls
 from tessera_patches.engine.model import logits_width
 from tessera_patches.engine.requests import output_ids, output_tokens, prompt_ids
 
@@ -43,6 +44,10 @@ class TokenPenalizer(_BatchedPenalizer):
     """
 
     penalties: Penalties
+
+    def __init__(self, orchestrator: Any) -> None:
+        super().__init__(orchestrator)
+        calls.count(TokenPenalizer)
 
     def _is_required(self) -> bool:
         return any(_penalized(req.sampling_params) for req in self.orchestrator.reqs())

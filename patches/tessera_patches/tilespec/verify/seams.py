@@ -50,6 +50,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.verify.penalties:penalize",
         why="The same penalties for the token after a prompt, also of a request that was retracted.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
+        runs=Runs.REQUEST,
         callers=(f"{RUNNER}._preprocess_logits",),
     ),
     Seam(
@@ -59,6 +60,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.verify.penalties:TokenPenalizer",
         why="One penalizer, which counts every token, for SGLang's four.",
         remove_when="SGLang's penalizers count accepted tokens (pull request 33643), drafts before a token included.",
+        runs=Runs.REQUEST,
     ),
     Seam(
         target=TARGET_GRAPHS,
@@ -67,6 +69,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.verify.graphs:RaggedGraphs",
         why="Graphs of verifications whose requests have different numbers of tokens.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+        called_by="A GPU, with attention that has such graphs.",
         relied=(
             f"{SPECULATIVE}.ragged_verify.build_capture_verify_lens",
             f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
@@ -85,6 +88,7 @@ SEAMS = (
             guard=Guard.FIELD,
             why="While such a verification runs: those graphs, with attention of their own, instead of the target's.",
             remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+            called_by="A GPU, with attention that has such graphs.",
             callers=(f"{RUNNER}._forward_raw",),
         )
         for field in ("decode_cuda_graph_runner", "attn_backend")
@@ -97,6 +101,7 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While attention for those graphs is made, as SGLang does for its own: to make it sets this.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
+        called_by="A GPU, with attention that has such graphs.",
     ),
     Seam(
         target=f"{LOGITS}._get_logits",
@@ -105,6 +110,7 @@ SEAMS = (
         handler="tessera_patches.tilespec.verify.logits:keep_logits_in_16_bits",
         why="The target's and the draft's logits that our kernels alone read stay in the type of the weights.",
         remove_when="SGLang lets its callers say that they take logits in 16 bits.",
+        called_by="Models in 16 bits.",
         callers=(f"{LOGITS}.forward",),
         relied=(
             "sglang.srt.layers.logits_processor.LogitsMetadata.from_forward_batch",
@@ -121,6 +127,8 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While SGLang accepts sampled trees: what is left to be done, where ours has penalized and cut logits.",
         remove_when="SGLang accepts drafts by the distribution that its sampler has.",
+        runs=Runs.START,
+        runs_with="eagle_trees, standalone_trees",
         callers=(f"{SPECULATIVE}.eagle_utils.eagle_sample",),
         writes=(
             f"{LOGITS_OUTPUT}.next_token_logits",
