@@ -98,10 +98,13 @@ class Tried(NamedTuple):
     def start(self, *lost: Seam) -> ForkedServer:
         """The server, to be entered; SGLang's own first request is sent."""
         fault = {"TESSERA_TEST_FAULT": "unreached", "TESSERA_TEST_UNREACHED": " ".join(seam.name for seam in lost)}
-        env = {"PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", **self.group.env}
         options = (option.replace("{home}", str(self.home)) for option in self.group.options)
         server = ForkedServer(
-            self.interpreter, self.folder, *options, env=env | (fault if lost else {}), start_seconds=BUSY_SECONDS
+            self.interpreter,
+            self.folder,
+            *options,
+            env=self.group.env | (fault if lost else {}),
+            start_seconds=BUSY_SECONDS,
         )
         server._command.remove("--skip-server-warmup")  # noqa: SLF001 - which it adds by itself
         return server
@@ -145,6 +148,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="parts of names")
     parser.add_argument("--groups", nargs="+", help="parts of names")
     options = parser.parse_args()
+    os.environ["PYTHONPATH"] = f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done: set[str] = set()
     absent = support.absent(versions.installed() or support.DEFAULT)
     chosen = [one for one in GROUPS if not options.groups or any(part in one.name for part in options.groups)]
