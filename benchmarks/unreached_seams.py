@@ -33,7 +33,6 @@ from tessera_testing.tiny import TINY, TINY_MOE
 
 HIDDEN, INJECTION, SIZED = "--enable-return-hidden-states", "--enable-injection", "--tile-spec"
 SERVES = "serves"
-REFUSED = "tessera: refusing to start: "
 BUSY_SECONDS = 120
 """After which a server that neither serves nor ends is given up."""
 
@@ -136,9 +135,7 @@ def trials(tried: Tried, done: set[str], parts: list[str] | None) -> Iterator[di
         if seam.name in done or (parts and not any(part in seam.name for part in parts)):
             continue
         done.add(seam.name)
-        ended = tried.end_of(seam)
-        named = ended.startswith(REFUSED) and seam.target in ended
-        yield {"seam": seam.name, "runs": seam.runs, "server": tried.group.name, "named": named, "ended": ended}
+        yield {"seam": seam.name, "runs": seam.runs, "server": tried.group.name, "ended": tried.end_of(seam)}
 
 
 def main() -> None:
