@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 from typing import Any
 
@@ -10,12 +11,19 @@ import pytest
 from tessera import config
 from tessera.config import Settings
 from tessera.errors import StartRefused
-from tessera_patches.core import calls
+from tessera_patches.core import calls, changes
 from tessera_patches.core.seam import Phase, Runs, Seam
+from tessera_patches.engine.attention import with_graphs
+from tessera_patches.guard.scheduler import check_request
+from tessera_patches.inject.forward import place_at_embedding
 from tessera_patches.inventory import SEAMS
 from tessera_patches.launch import liveness
+from tessera_patches.tilespec.draft.first_tokens import LastRowsExtend
+from tessera_patches.tilespec.extend.last_rows import compute_last_rows_only
 
-ALL = Settings(rows=True, inject=True, tilespec=True, speculative_rows=True, speculative_stops=True)
+ALL = Settings()
+for feature in config.FEATURES:
+    setattr(ALL, feature, True)
 COUNTED = [seam for seam in SEAMS if seam.runs is not Runs.ON_DEMAND]
 
 
@@ -43,7 +51,7 @@ def test_another_process_is_seen() -> None:
     """What it called before it knew where to count, too."""
     index = SEAMS.index(COUNTED[-1])
     process = multiprocessing.get_context("spawn").Process(target=call_elsewhere, args=(calls.share(), index))
-    assert calls.unreached([SEAMS[index]]) == [SEAMS[index].target]
+    assert calls.unreached([SEAMS[index]]) == [SEAMS[index].name]
     process.start()
     process.join(60)
     assert process.exitcode == 0
@@ -55,7 +63,59 @@ def test_one_on_demand_is_counted() -> None:
     """And missed by nobody."""
     seam = next(seam for seam in SEAMS if seam.runs is Runs.ON_DEMAND)
     call(seam, seam)
-    assert calls.counts([seam]) == {seam.target: 2}
+    assert calls.counts([seam]) == {seam.name: 2}
+
+
+@pytest.mark.parametrize("seam", [seam for seam in COUNTED if seam.runs_with], ids=lambda seam: seam.name)
+def test_a_condition_that_does_not_hold(seam: Seam, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is missed then."""
+    monkeypatch.setattr(config, "active", ALL)
+    monkeypatch.setattr(config, "conditions", ())
+    assert seam not in liveness.required(seam.runs)
+    assert seam in liveness.on_demand()
+    monkeypatch.setattr(config, "conditions", tuple(seam.runs_with.split(", ")))
+    assert seam in liveness.required(seam.runs)
+
+
+class Runner:
+    """Something of SGLang's."""
+
+    attn_backend = decode_cuda_graph_runner = None
+
+    def forward(self) -> int:
+        """What is changed."""
+        return 3
+
+
+class Other(Runner):
+    """Its class, as we have it."""
+
+
+def counted(handler: Any, place: str = "") -> int:
+    """How often a seam was counted."""
+    return calls._counts[calls.index_of(handler, place)]
+
+
+def test_changes_are_counted() -> None:
+    """Calls of a method, fields that were set, objects of a class; a handler's seams apart."""
+    runner, by = Runner(), LastRowsExtend
+    changes.replace_method(place_at_embedding, runner, "forward", lambda: 4)
+    assert [runner.forward(), runner.forward(), counted(place_at_embedding)] == [4, 4, 2]
+    with changes.Tap(by, Runner(), "forward") as tapped:
+        tapped._owner.forward()
+    assert [counted(by, "forward"), counted(by, "execute")] == [1, 0]
+    with changes.TemporaryFields(with_graphs, runner, attn_backend=5):
+        pass
+    assert [counted(with_graphs, name) for name in ("attn_backend", "decode_cuda_graph_runner")] == [1, 0]
+    changes.change_class(check_request, runner, Other)
+    assert counted(check_request) == 1
+
+
+def test_a_handler_of_several_seams_says_which() -> None:
+    """One of none counts nowhere that is read."""
+    with pytest.raises(ValueError, match=r"several changes of .*:compute_last_rows_only end with 'forward'"):
+        calls.count(compute_last_rows_only, "forward")
+    assert calls.index_of(Runner) == len(SEAMS)
 
 
 def test_a_class_stays_one() -> None:
@@ -67,19 +127,29 @@ def test_the_next_server_of_a_process_starts_from_zero() -> None:
     """But for what is called before it is known that one starts."""
     call(*COUNTED)
     calls.share()
-    assert calls.unreached(COUNTED) == [seam.target for seam in COUNTED if seam.phase is not Phase.LOAD]
+    assert calls.unreached(COUNTED) == [seam.name for seam in COUNTED if seam.phase is not Phase.LOAD]
 
 
-@pytest.mark.parametrize("seam", COUNTED, ids=lambda seam: seam.target.rpartition(".")[2])
+@pytest.mark.parametrize("seam", COUNTED, ids=lambda seam: seam.name)
 def test_each_is_named_where_it_was_not_called(seam: Seam, monkeypatch: pytest.MonkeyPatch) -> None:
     """And alone; with what code that starts schedulers itself forgets."""
     monkeypatch.setattr(config, "active", ALL)
+    monkeypatch.setattr(config, "conditions", config.CONDITIONS)
     call(*(other for other in COUNTED if other is not seam))
     with pytest.raises(StartRefused) as refused:
         liveness.check(seam.runs)
     line, _, hint = str(refused.value).partition("; ")
-    assert line == f"SGLang did not call our hooks on {seam.target}"
+    assert line == f"SGLang did not call our hooks on {seam.name}"
     assert bool(hint) == seam.target.endswith(".configure_scheduler_process")
+
+
+async def answer(outputs: Any) -> None:
+    """SGLang hands a batch of outputs on."""
+
+    async def handle(manager: Any, handled: Any) -> None:
+        assert (manager, handled) == (None, outputs)
+
+    await liveness.answered(handle, None, outputs)
 
 
 class Outputs:
@@ -106,9 +176,9 @@ def test_which_answers_are_looked_at(monkeypatch: pytest.MonkeyPatch, outputs: A
     monkeypatch.setattr(liveness, "_unreached", set())
     monkeypatch.setattr(liveness, "_end_unless", lambda *found: looked.update(found))
     if stages is None:  # nothing is expected of a server without a feature
-        liveness.answered(None, outputs)
+        asyncio.run(answer(outputs))
         return
     liveness.expect_answers()
-    liveness.answered(None, outputs)
+    asyncio.run(answer(outputs))
     assert looked - {Runs.START} == stages
     assert liveness._unreached == {Runs.REQUEST, Runs.DECODE} - stages

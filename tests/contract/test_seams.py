@@ -14,6 +14,7 @@ import pytest
 
 from tessera.capabilities.inject import refusals as injection
 from tessera.cli import main
+from tessera.config import CONDITIONS, FEATURES
 from tessera.errors import StartRefused
 from tessera.launching.command import environment
 from tessera.refusal import field_of
@@ -49,11 +50,19 @@ def test_one_module_owns_one_target(version: str) -> None:
     assert len(set(targets)) == len(targets)
 
 
-@pytest.mark.parametrize("seam", [one for one in SEAMS if one.runs is not Runs.ON_DEMAND], ids=lambda one: one.target)
-def test_what_must_be_called_is_counted(seam: Seam) -> None:
-    """By the function that SGLang's registry gets, which a class cannot be."""
-    assert seam.registered
-    assert isinstance(handler_of(seam), source.Function)
+@pytest.mark.parametrize("seam", DECLARED, ids=lambda one: one.name)
+def test_by_when_a_seam_is_reached_is_said(seam: Seam) -> None:
+    """Or, where nothing shows it, who comes to it."""
+    assert bool(seam.called_by) == (seam.runs is Runs.ON_DEMAND)
+    assert {*filter(None, seam.runs_with.split(", "))} <= {*FEATURES, *CONDITIONS}
+    assert not (seam.runs_with and seam.called_by)
+
+
+def test_names_are_of_one_seam() -> None:
+    """Counts and refusals have them."""
+    for version in lock.supported_versions():
+        names = [seam.name for seam in at(version)]
+        assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("version", lock.supported_versions())
@@ -61,10 +70,7 @@ def test_what_need_not_be_called_has_a_locked_caller(version: str) -> None:
     """Or something locked that hands it out; but what users call, or Python."""
     registered = [seam for seam in at(version) if seam.registered and seam.runs is Runs.ON_DEMAND]
     without = {seam.target.partition("sglang.srt.")[2] for seam in registered if not (seam.callers or seam.relied)}
-    engine, arguments = "entrypoints.engine.Engine", "server_args.ServerArgs"
-    allowed = {f"{engine}.generate", f"{engine}.async_generate", f"{arguments}.__post_init__"}
-    assert without <= allowed
-    assert {target for target in allowed if target.startswith(engine)} <= without
+    assert without == {f"entrypoints.engine.Engine.{name}" for name in ("generate", "async_generate")}
 
 
 def test_who_hands_a_function_on_reaches_it() -> None:
@@ -216,6 +222,22 @@ def test_of_functions_of_one_name_the_last_is_compared(tmp_path: Path) -> None:
 def test_the_generated_page_is_up_to_date() -> None:
     """`tessera_testing.page_tables` writes it."""
     assert (ROOT / "docs" / "reference" / "seams.md").read_text() == seams_page.page()
+
+
+@pytest.mark.parametrize("version", lock.supported_versions())
+def test_each_that_must_be_reached_was_lost_alone(version: str) -> None:
+    """No server served without it. Those of the CPU engine alone, without which none starts there, are on demand."""
+    ends = seams_page.lost_alone(version)
+    needed = {seam.name for seam in seams_page.must_be_reached(version)}
+    assert needed - ends.keys() == {seam.name for seam in seams_page.untried_without_gpu(version)}
+    assert not [name for name, end in ends.items() if name in needed and end.startswith("serves")]
+
+
+@pytest.mark.parametrize("seam", [one for one in DECLARED if one.runs is Runs.ON_DEMAND], ids=lambda one: one.name)
+def test_who_asks_for_the_others_is_there(seam: Seam) -> None:
+    """A test that comes to it."""
+    asked = seams_page.asked_by(seam)
+    assert asked == seams_page.NO_TEST or (ROOT / asked.strip("`")).is_file()
 
 
 def test_the_list_has_each_seam_with_its_guard_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:

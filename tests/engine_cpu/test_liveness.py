@@ -15,7 +15,7 @@ from tessera_testing.pool import ServerPool
 from tessera_testing.starts import RANKS_ON_CPUS, STAGES_ON_CPUS, TWO_RANKS
 
 HIDDEN, INJECTION = "--enable-return-hidden-states", "--enable-injection"
-LINE = r"tessera: self-check passed: SGLang calls all (\d+) hooks that every request needs"
+LINE = r"tessera: self-check passed: SGLang comes to all (\d+) seams that every request needs"
 SERVERS = [
     pytest.param((INJECTION, "--disable-overlap-schedule"), marks=pytest.mark.full),
     (HIDDEN, INJECTION, *TWO_RANKS),

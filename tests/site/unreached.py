@@ -94,7 +94,7 @@ def _stock_drafts(module: ModuleType) -> None:
 def _stock_penalizer(module: ModuleType) -> None:
     from sglang.srt.sampling.penaltylib import BatchedFrequencyPenalizer
 
-    module.TokenPenalizer = BatchedFrequencyPenalizer
+    module.TokenPenalizer = BatchedFrequencyPenalizer  # type: ignore[attr-defined]
 
 
 def _captured_by_sglang(module: ModuleType) -> None:

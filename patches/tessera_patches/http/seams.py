@@ -108,7 +108,7 @@ SEAMS = (
         handler="tessera_patches.http.request:GenerateReqInput",
         why="Gives the request our fields, which FastAPI would drop; answers return_hidden_states ourselves.",
         remove_when="SGLang passes unknown request fields to plugins.",
-        runs=Runs.WARM_UP,
+        called_by="OpenAI's routes and `Engine.generate`: /generate is our route.",
         writes=tuple(
             f"{REQUEST}.{name}"
             for name in ("extra_key", "input_embeds", "input_ids", "return_hidden_states", "return_prompt_token_ids")

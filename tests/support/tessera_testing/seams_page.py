@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from tessera.cli.seams import feature
 from tessera_patches import support
 from tessera_patches.core import lock
@@ -10,6 +13,39 @@ from tessera_patches.inventory import DECLARED, at
 from tessera_testing.pages import table
 from tessera_testing.version_reach import READS, differing_themselves, reached
 
+_RESULTS = Path(__file__).parents[3] / "benchmarks/results/current/2026-11-30-cpu"
+_ASKED_BY = {
+    "launch.flags:accept_keywords": "engine_cpu/test_offline_engine.py",
+    "launch.flags": "faults/test_unreached.py",
+    "launch.server_args": "faults/test_refusals.py",
+    "http.invalid": "engine_cpu/test_hostile_requests.py",
+    "http.request:check_stock_fields": "engine_cpu/test_requests.py",
+    "http.request": "engine_cpu/test_openai.py",
+    "http.offline": "engine_cpu/test_offline_engine.py",
+    "http.http_server:add_refusals": "engine_cpu/test_requests.py",
+    "http.http_server": "engine_cpu/test_schema.py",
+    "http.unserved": "engine_cpu/test_routes.py",
+    "http.openai": "engine_cpu/test_openai.py",
+    "http.records": "engine_cpu/test_records.py",
+    "guard.scheduler:with_empty_tensors": "engine_cpu/test_neighbours.py",
+    "guard.scheduler": "engine_cpu/test_hostile_requests.py",
+    "rows.weights": "engine_cpu/test_rl_loops.py",
+    "rows.host": "engine_cpu/test_host_cache.py",
+    "tilespec.verify.logits": "contract/test_logits_as_multiplied.py",
+    "tilespec.extend.last_rows": "engine_cpu/test_tilespec.py",
+    "tilespec.start.late_compiles": "unit/test_launcher.py",
+    "tilespec": "gpu/test_tilespec.py",
+    "engine.attention": "gpu/test_tilespec.py",
+    "inject": "engine_cpu/test_injection.py",
+    "tessera_kernels.cpu.delta_rule": "engine_cpu/test_models.py",
+    "tessera_kernels.cpu.gated_attention": "engine_cpu/test_models.py",
+    "tessera_kernels.cpu:enable": "unit/test_cpu_ops.py",
+    "tessera_kernels.cpu": "engine_cpu/test_speculative.py",
+    "cpu.kernels": "engine_cpu/test_models.py",
+    "cpu.host_cache": "engine_cpu/test_host_cache.py",
+}
+"""Tests that come to seams of `Runs.ON_DEMAND`, by how the name of the handler begins."""
+NO_TEST = "No test: it needs processes that share a GPU's memory."
 _INTRODUCTION = """\
 <!-- Generated: python -m tessera_testing.page_tables. A test compares. -->
 # Seams
@@ -39,18 +75,19 @@ embedding with a 400 that names the flag.
 | tensor | The function gets a subclass of `torch.Tensor`, for which one of its operations does something else. |
 | operator | The torch operator that the function calls is ours. |
 
-"called by" is when a hook must have been called, as counts of calls show; a server in which it was not ends. Where
-nothing stands there it depends on requests, options, the model or the device, and the start relies on what the lock
-file says of callers, which call the function or hand it on. `Engine.generate` and `Engine.async_generate` have none in
-SGLang: users call them; Python calls `ServerArgs.__post_init__`. Functions that SGLang's registry hooks are counted
-(`tessera doctor --url` shows it); nothing else is.
+Every entry is counted, and `tessera doctor --url` shows it: calls of functions, objects of a class, operations of a
+tensor or an operator, and how often a value was set or an object changed. "reached by" is when the count must no longer
+be 0, for all servers of the feature or with what is named there; a server in which it still is ends. On demand it
+depends on requests, the model or the device, and a test asks for it; the start relies on what the lock file says of
+callers, which call the function or hand it on. `Engine.generate` and `Engine.async_generate` have none in SGLang: users
+call them. A call that torch compiles is not counted, and whether SGLang reads a value cannot be seen.
 
 A handler also sets fields of objects that SGLang hands to it, or rewrites what they hold. Those are named under "guard"
 ("sets"), and the lock file has what else sets them.
 
 The last column says which SGLang versions need a seam, and what our code does otherwise in some.
 
-| target in `sglang` | how | process | feature | called by | guard | why | unnecessary when | versions |
+| target in `sglang` | how | process | feature | reached by | guard | why | unnecessary when | versions |
 |---|---|---|---|---|---|---|---|---|"""
 
 
@@ -64,11 +101,11 @@ def page() -> str:
     }
     rows = [
         f"| `{seam.target.removeprefix('sglang.')}` | {seam.hook} | {where[seam.phase]} | {feature(seam)} "
-        f"| {'' if seam.runs is Runs.ON_DEMAND else seam.runs} | {_guards(seam)} | {seam.why} | {seam.remove_when} "
+        f"| {_reached_by(seam)} | {_guards(seam)} | {seam.why} | {seam.remove_when} "
         f"| {_versions(seam)} |"
         for seam in DECLARED
     ]
-    return "\n".join([_INTRODUCTION, *rows]) + f"\n\n{_differences()}"
+    return "\n".join([_INTRODUCTION, *rows]) + f"\n\n{_lost()}\n{_differences()}"
 
 
 def differing() -> list[Seam]:
@@ -91,6 +128,78 @@ def of_features() -> list[Seam]:
     """Those of features alone that some supported version lacks."""
     absent = [support.absent(version) for version in lock.supported_versions()]
     return [seam for seam in DECLARED if any(set(seam.feature.split(", ")) <= one for one in absent)]
+
+
+def _reached_by(seam: Seam) -> str:
+    if seam.runs is Runs.ON_DEMAND:
+        return f"on demand: {seam.called_by} {asked_by(seam)}"
+    return f"{seam.runs}{f', with {seam.runs_with}' if seam.runs_with else ''}"
+
+
+def asked_by(seam: Seam) -> str:
+    """The test that comes to a seam of `Runs.ON_DEMAND`."""
+    name = seam.handler.removeprefix("tessera_patches.")
+    if seam.target.endswith("_from_ipc"):
+        return NO_TEST
+    return next(f"`tests/{test}`" for start, test in _ASKED_BY.items() if name.startswith(start))
+
+
+def lost_alone(version: str) -> dict[str, str]:
+    """How the server ended in which SGLang did not come to a seam, by its name: `benchmarks/unreached_seams.py`."""
+    lines = [json.loads(line) for line in (_RESULTS / f"unreached-{version}.jsonl").read_text().splitlines()]
+    return {line["seam"]: line["ended"] for line in lines if "seam" in line}
+
+
+def must_be_reached(version: str) -> list[Seam]:
+    """The seams of a version that all servers reach, or those with some features or conditions."""
+    return [seam for seam in at(version) if seam.runs is not Runs.ON_DEMAND]
+
+
+def untried_without_gpu(version: str) -> list[Seam]:
+    """Those of them that the CPU engine does not reach."""
+    return [seam for seam in must_be_reached(version) if seam.runs_with == "cuda_chains"]
+
+
+def is_named(seam: Seam, ended: str) -> bool:
+    """Whether the line with which a server ended refuses to start, and names the seam."""
+    refused = ended.startswith("tessera: refusing to start: ")
+    return refused and ".".join(seam.target.split(".")[-2:]) in ended
+
+
+def _lost() -> str:
+    """How many entries were lost alone, how these servers ended, and which by another line."""
+    rows, others = [], []
+    for version in lock.supported_versions():
+        ends, seams = lost_alone(version), at(version)
+        needed = must_be_reached(version)
+        tried = [seam for seam in needed if seam.name in ends]
+        named = [seam for seam in tried if is_named(seam, ends[seam.name])]
+        served = [seam for seam in tried if ends[seam.name].startswith("serves")]
+        ended = len(tried) - len(named) - len(served)
+        counts = len(seams), len(needed), len(tried), len(named), ended, len(served), len(seams) - len(needed)
+        rows.append((version, *map(str, counts)))
+        unnamed = [(seam, f"`{ends[seam.name][:160]}`") for seam in tried if seam not in named]
+        untried = [(seam, "not tried: it needs a GPU") for seam in untried_without_gpu(version)]
+        others += [(version, f"`{_short(seam.name)}`", end) for seam, end in (*unnamed, *untried)]
+    return f"""\
+## Lost alone
+
+`benchmarks/unreached_seams.py` starts a server for each entry that must be reached, on the CPU engine, in which SGLang
+does not come to this one, and sends a request. How each ended is in `benchmarks/results/current/{_RESULTS.name}`, in
+{" and ".join(f"`unreached-{version}.jsonl`" for version in lock.supported_versions())}:
+
+{
+        table(
+            (
+                *("SGLang", "entries", "must be reached", "lost alone", "refused by name", "ended by another line"),
+                *("served", "on demand"),
+            ),
+            *rows,
+        )
+    }
+Those that were not refused by their name:
+
+{table(("SGLang", "entry", "end"), *others)}"""
 
 
 def _differences() -> str:

@@ -104,7 +104,7 @@ def _put_in_place(module: _Module, name: str) -> set[Name]:
     """The classes that a handler gives objects, and the handler itself."""
     nodes = [part for own in module.defined.get(name, ()) for part in ast.walk(own)]
     calls = [one for one in nodes if isinstance(one, ast.Call) and ast.unparse(one.func) == "change_class"]
-    named = {one.id for call in calls for one in ast.walk(call.args[1]) if isinstance(one, ast.Name)}
+    named = {one.id for call in calls for one in ast.walk(call.args[2]) if isinstance(one, ast.Name)}
     return {Name(module.name, one) for one in (*named, name)}
 
 
