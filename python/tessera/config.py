@@ -126,6 +126,7 @@ def conditions_of(args: Any, flags: Flags) -> tuple[str, ...]:
     """Those of `CONDITIONS` that hold with SGLang's ``ServerArgs``, after its own checks, and our options."""
     rows = args.return_hidden_states_mode == "full"
     algorithm = (args.speculative_algorithm or "").lower().rstrip("3")  # of EAGLE3
+    draft_model = algorithm in ("eagle", "standalone")
     trees = (args.speculative_eagle_topk or 1) > 1
     several = (args.speculative_num_steps or 0) > 1  # else a draft needs no forward of its own
     sampled = flags.tile_spec and several and bool(args.speculative_use_rejection_sampling)
@@ -134,8 +135,8 @@ def conditions_of(args: Any, flags: Flags) -> tuple[str, ...]:
         f"{algorithm}_{shape}": flags.tile_spec,
         f"{args.device}_{shape}": flags.tile_spec and several and not sampled,
         "sampled_drafts": sampled,
-        "draft_models": cpu.speculates(args) and algorithm in ("eagle", "standalone"),
-        "row_trees": rows and trees and algorithm in ("eagle", "standalone"),
+        "draft_models": cpu.speculates(args) and draft_model,
+        "row_trees": rows and trees and draft_model and not args.enable_multi_layer_eagle,
         "crash_dumps": bool(args.crash_dump_folder),
         "playground": flags.tessera_ui,
     }

@@ -12,7 +12,7 @@ import torch
 
 import tessera_kernels.driver
 from tessera_kernels import cpu
-from tessera_kernels.cpu import driver, ops
+from tessera_kernels.cpu import driver, gated_attention, ops
 
 ops.register()
 sgl_kernel = torch.ops.sgl_kernel
@@ -46,6 +46,14 @@ class TestRegistration:
         """A compiled operator wins."""
         again = ops.register.__wrapped__()  # a second definition of one would raise
         assert not again._op_defs
+
+    def test_calls_are_told(self) -> None:
+        """With the operator's function."""
+        told: list[object] = []
+        ops.tell_calls(told.append)
+        sgl_kernel.fused_sigmoid_mul_cpu(torch.ones(2, 4), torch.zeros(2, 4))
+        ops.tell_calls(id)
+        assert told == [gated_attention.fused_sigmoid_mul_cpu]
 
     def test_enable_says_what_to_do_if_sgl_kernel_does_not_load(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The import error is the cause, not the message."""

@@ -24,7 +24,7 @@ def noted(scheduler: Any, ids: list[int], plan: Plan | None = None) -> ForwardNo
     """What the model's modules return for a prompt of these ids, with the vectors of ``plan`` in their places."""
     with ForwardNotes(runner_of(scheduler).model, LogitsProcessor, ids, hidden_size(scheduler)) as notes:
         _forward(scheduler, ids, plan)
-    if notes.rows is not None:  # noted where the head was called
+    if notes.called:
         calls.count(ForwardNotes)
     return notes
 

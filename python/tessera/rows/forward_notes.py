@@ -27,6 +27,7 @@ class ForwardNotes:
         embeds: what it returned, ``[n, H]``.
         state: what the last module without parts returned before the head, ``[n, H]``.
         rows: what the head was given, ``[n, H]``.
+        called: how often torch called these hooks.
     """
 
     def __init__(self, model: torch.nn.Module, head: type, ids: Sequence[int], width: int) -> None:
@@ -34,6 +35,7 @@ class ForwardNotes:
         self.embeds: torch.Tensor | None = None
         self.state: torch.Tensor | None = None
         self.rows: torch.Tensor | None = None
+        self.called = 0
         self._model, self._head = model, head
         self._ids, self._shape = torch.tensor(ids), (len(ids), width)
         self._embedded = False
@@ -52,11 +54,13 @@ class ForwardNotes:
         self._hooks.close()
 
     def _note_rows(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.called += 1
         given = kwargs["hidden_states"] if "hidden_states" in kwargs else args[1]
         if self.rows is None and (found := self._matrix(given)) is not None:
             self.rows = found
 
     def _note_output(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self.called += 1
         found = None if self.rows is not None else self._matrix(output)
         if found is None:
             return

@@ -135,7 +135,7 @@ SEAMS = (
         why="Its index of accepted rows gives rows that were picked already as they are.",
         remove_when="SGLang's draft-extends compute logits of last accepted rows alone.",
         runs=Runs.START,
-        runs_with="cpu_trees, sampled_drafts",
+        runs_with="cpu_trees",
     ),
     Seam(
         target=_EXTEND,
