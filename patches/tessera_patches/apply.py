@@ -42,6 +42,12 @@ def start_error(why: object) -> BaseException:
     return StartRefused(refusal_line(why)) if several else SystemExit(refusal_line(why))
 
 
+def made_by_sglang(instance: object, ours: str) -> BaseException:
+    """`start_error` where SGLang has made an object of its own class, and did not come to ``ours``."""
+    kind = type(instance)
+    return start_error(f"SGLang did not come to {ours}, and made a {kind.__module__}.{kind.__name__} of its own")
+
+
 @contextmanager
 def exit_on_error() -> Iterator[None]:
     """End the process with one line where the block fails. SGLang would only log some of these errors."""

@@ -12,12 +12,14 @@ from tessera.tilespec.policy import Choice
 from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
+from tessera_patches.apply import made_by_sglang
 from tessera_patches.core import calls
 from tessera_patches.core.changes import Mixin, TemporaryFields, filter_log, truncate
 from tessera_patches.engine.batches import all_greedy, batch_size, committed_tokens, rows_of, speculative_input
 from tessera_patches.engine.cache import slot_map
 from tessera_patches.engine.options import overrides_log, samples_drafts
 from tessera_patches.engine.workers import target_runner
+from tessera_patches.tilespec.draft.drafts import AdaptiveDraftWorker
 from tessera_patches.tilespec.draft.proposals import one_hot_probs
 from tessera_patches.tilespec.draft.vocabulary import draft_ids, draft_vocab_size
 from tessera_patches.tilespec.extend.last_rows import compute_last_rows_only
@@ -106,6 +108,8 @@ class AdaptiveWorker(Mixin):
     def alloc_memory_pool(self, **kwargs: Any) -> None:
         """Also creates the device tensors that the draft worker's graphs write."""
         drafts = self._draft_worker
+        if not isinstance(drafts, AdaptiveDraftWorker):
+            raise made_by_sglang(drafts, "our draft worker")
         super().alloc_memory_pool(**kwargs)
         requests, depths = slot_map(self).shape[0], max(self.runtime.steps)
         table = torch.from_numpy(self.new_calibration().logits())
