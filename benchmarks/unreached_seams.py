@@ -33,7 +33,7 @@ from tessera_testing.tiny import TINY, TINY_MOE
 
 HIDDEN, INJECTION, SIZED = "--enable-return-hidden-states", "--enable-injection", "--tile-spec"
 SERVES = "serves"
-BUSY_SECONDS = 120
+BUSY_SECONDS = 300
 """After which a server that neither serves nor ends is given up."""
 
 

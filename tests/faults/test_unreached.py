@@ -56,8 +56,9 @@ def named(log: str) -> set[str]:
 def test_seams_of_the_start(refusal: Refusal) -> None:
     """All of them, each by name, before the first request."""
     targets = [target for target in reached(Runs.START) if target != READY]
-    log = refusal(TINY, HIDDEN, INJECTION, *DRAFTS, *SIZED, env=env(*targets))
-    assert not_called(targets) in log.splitlines()
+    found = named(refusal(TINY, HIDDEN, INJECTION, *DRAFTS, *SIZED, env=env(*targets)))
+    assert {*targets} <= found
+    assert all("(" in name for name in found - {*targets})  # what these hooks make
 
 
 def test_seams_of_a_request(refusal: Refusal) -> None:
