@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from provenance import note, provenance, tell
+from provenance import note, provenance, show
 from refused_options import SITE, why
 from tessera import versions
 from tessera.launching.server import ServerStartError
@@ -156,7 +156,7 @@ def main() -> None:
             folder.mkdir()
             model = group.model if isinstance(group.model, Path) else make(folder, group.model)[0]
             for line in trials(Tried(group, model, folder, interpreter), done, options.only):
-                tell(line, out)
+                show(line, out)
 
 
 if __name__ == "__main__":

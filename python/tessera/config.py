@@ -122,7 +122,7 @@ class Settings:
         return [name for name in FEATURES if getattr(self, name)]
 
 
-def conditions_of(args: Any, flags: Flags) -> tuple[str, ...]:
+def conditions_of(args: ServerOptions, flags: Flags) -> tuple[str, ...]:
     """Those of `CONDITIONS` that hold with SGLang's ``ServerArgs``, after its own checks, and our options."""
     rows = args.return_hidden_states_mode == "full"
     algorithm = (args.speculative_algorithm or "").lower().rstrip("3")  # of EAGLE3

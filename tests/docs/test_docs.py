@@ -18,7 +18,20 @@ from tessera.launching.command import environment
 from tessera.launching.server import Server
 from tessera_testing import trials_page
 from tessera_testing.page_tables import OPENAPI, SNIPPET, TABLES, TRIED, generated, openapi
-from tessera_testing.pages import ADDRESS, CUT, DOCS, FENCE, GENERATED, PAGES, ROOT, Block, anchors, blocks, by_hand, prose
+from tessera_testing.pages import (
+    ADDRESS,
+    CUT,
+    DOCS,
+    FENCE,
+    GENERATED,
+    PAGES,
+    ROOT,
+    Block,
+    anchors,
+    blocks,
+    by_hand,
+    prose,
+)
 from tessera_testing.prepared.interpreter import Interpreter
 from tessera_testing.tiny import TINY
 
@@ -31,7 +44,7 @@ MODEL = '"MODEL"'
 OWN_SERVERS = {"docs/guide/injection.md": "injecting"}
 """The fixture with the server that the examples of a page need, where the plain one will not do."""
 ELSEWHERE = "docs/guide/tools.md"
-"""Its examples are run by tests/clients, where each tool is, which compares what they print with what the page shows."""
+"""tests/clients, where each tool is, runs its examples, and compares what they print with what the page shows."""
 LANGUAGES = {"", "bash", "console", "javascript", "json", "python", "shell", "text"}
 """``bash`` and ``python`` are run; ``shell`` and ``console`` by line (test_commands.py); the others are shown."""
 

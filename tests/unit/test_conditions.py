@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tessera.config import CONDITIONS, conditions_of
 from tessera.flags import Flags
+from tessera.server_options import ServerOptions
+from tessera_testing.server_options import server_options
 
 CHAIN = {"speculative_algorithm": "EAGLE3", "speculative_num_steps": 3}
 TREE = {"speculative_algorithm": "STANDALONE", "speculative_num_steps": 3, "speculative_eagle_topk": 4}
@@ -17,18 +18,18 @@ ROWS = {"return_hidden_states_mode": "full"}
 CUDA, SAMPLED = {"device": "cuda"}, {"speculative_use_rejection_sampling": True}
 
 
-def args(**named: Any) -> SimpleNamespace:
+def args(**named: Any) -> ServerOptions:
     """SGLang's, with these among them; attention is that of the CPU engine."""
     stock: dict[str, Any] = {
         "device": "cpu",
         "return_hidden_states_mode": None,
         "crash_dump_folder": "",
         "enable_multi_layer_eagle": False,
-        "get_attention_backends": lambda: ("torch_native", "torch_native"),
+        "attention_backends": ("torch_native", "torch_native"),
         **dict.fromkeys(("speculative_algorithm", "speculative_num_steps", "speculative_eagle_topk"), None),
         "speculative_use_rejection_sampling": False,
     }
-    return SimpleNamespace(**stock | named)
+    return server_options(**stock | named)
 
 
 @pytest.mark.parametrize(
