@@ -9,7 +9,6 @@ import pytest
 
 from tessera.config import CONDITIONS, conditions_of
 from tessera.flags import Flags
-from tessera.server_options import ServerOptions
 from tessera_testing.server_options import server_options
 
 CHAIN = {"speculative_algorithm": "EAGLE3", "speculative_num_steps": 3}
@@ -18,7 +17,7 @@ ROWS = {"return_hidden_states_mode": "full"}
 CUDA, SAMPLED = {"device": "cuda"}, {"speculative_use_rejection_sampling": True}
 
 
-def args(**named: Any) -> ServerOptions:
+def args(**named: Any) -> Any:
     """SGLang's, with these among them; attention is that of the CPU engine."""
     stock: dict[str, Any] = {
         "device": "cpu",
