@@ -44,7 +44,7 @@ MODEL = '"MODEL"'
 OWN_SERVERS = {"docs/guide/injection.md": "injecting"}
 """The fixture with the server that the examples of a page need, where the plain one will not do."""
 ELSEWHERE = "docs/guide/tools.md"
-"""tests/clients, where each tool is, runs its examples, and compares what they print with what the page shows."""
+"""Its examples are run by tests/clients, where each tool is; what they print is compared with the page there, too."""
 LANGUAGES = {"", "bash", "console", "javascript", "json", "python", "shell", "text"}
 """``bash`` and ``python`` are run; ``shell`` and ``console`` by line (test_commands.py); the others are shown."""
 
