@@ -204,7 +204,7 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, end: str) -> None:
         "import os, signal; from tessera.delivery.inbox import Inbox;"
         "from tessera_patches.core.changes import before_signal;"
         "signal.signal(signal.SIGQUIT, lambda *_: os.kill(os.getpid(), signal.SIGKILL));"
-        "inbox = Inbox(); before_signal(signal.SIGQUIT, inbox.hide);"
+        "inbox = Inbox(); before_signal(Inbox, signal.SIGQUIT, inbox.hide);"
         f"print(inbox.address, flush=True); {end}"
     )
     done = subprocess.run(
