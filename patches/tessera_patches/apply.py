@@ -77,7 +77,7 @@ def _count_cpu(made: list[Seam]) -> None:
     for seam in made:
         if seam.hook is Hook.VALUE:
             calls.count(handler(seam), seam.target.rpartition(".")[2])
-    import_module("tessera_kernels.cpu.ops").tell_calls(calls.count)
+    import_module("tessera_kernels.cpu.ops").on_call(calls.count)
 
 
 def install_main() -> None:

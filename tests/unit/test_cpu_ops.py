@@ -47,13 +47,13 @@ class TestRegistration:
         again = ops.register.__wrapped__()  # a second definition of one would raise
         assert not again._op_defs
 
-    def test_calls_are_told(self) -> None:
+    def test_calls_are_observed(self) -> None:
         """With the operator's function."""
-        told: list[object] = []
-        ops.tell_calls(told.append)
+        observed: list[object] = []
+        ops.on_call(observed.append)
         sgl_kernel.fused_sigmoid_mul_cpu(torch.ones(2, 4), torch.zeros(2, 4))
-        ops.tell_calls(id)
-        assert told == [gated_attention.fused_sigmoid_mul_cpu]
+        ops.on_call(id)
+        assert observed == [gated_attention.fused_sigmoid_mul_cpu]
 
     def test_enable_says_what_to_do_if_sgl_kernel_does_not_load(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The import error is the cause, not the message."""

@@ -10,7 +10,7 @@ from torch.library import Library, infer_schema
 from . import acceptance, delta_rule, draft_tree, gated_attention, kv_cache
 
 Operator = Callable[..., Any]
-_on_call: Callable[[Operator], object] = id  # nobody asks
+_observer: Callable[[Operator], object] = id  # nobody asks
 
 # Each operator with the arguments that it writes to. The function's name is the operator's.
 _OPERATORS = (
@@ -53,20 +53,20 @@ def register() -> Library:
         if hasattr(torch.ops.sgl_kernel, name):
             continue
         library.define(name + infer_schema(function, mutates_args=written))
-        library.impl(name, _told(function), "CPU")
+        library.impl(name, _counted(function), "CPU")
     return library
 
 
-def tell_calls(act: Callable[[Operator], object]) -> None:
+def on_call(act: Callable[[Operator], object]) -> None:
     """Call ``act`` with the function of each operator that is called, from now on."""
-    global _on_call  # noqa: PLW0603
-    _on_call = act
+    global _observer  # noqa: PLW0603
+    _observer = act
 
 
-def _told(function: Operator) -> Operator:
+def _counted(function: Operator) -> Operator:
     @functools.wraps(function)
     def operator(*args: Any, **kwargs: Any) -> Any:
-        _on_call(function)
+        _observer(function)
         return function(*args, **kwargs)
 
     return operator
