@@ -124,7 +124,8 @@ class Tried(NamedTuple):
                 generate(server, [1, 2, 3, 4], 3)
                 return SERVES if server.exit_code is None else server.log.splitlines()[-1]
         except ServerStartError as error:
-            return why(error)
+            refusals = [line for line in error.log.splitlines() if line.startswith("tessera: refusing to start: ")]
+            return (*refusals, why(error))[0]  # which cuts lines
         except (httpx.HTTPError, RuntimeError) as error:
             return f"serves, and fails: {type(error).__name__}: {str(error)[:240]}"
 

@@ -101,14 +101,14 @@ def _captured_by_sglang(module: ModuleType) -> None:
     del module.AdaptiveDraftWorker._capture_cuda_graphs
 
 
-def _plain(name: str) -> Break:
-    def forget(module: ModuleType) -> None:
-        import torch
+def _without(name: str, operation: str) -> Break:
+    return lambda module: delattr(getattr(module, name), operation)
 
-        getattr(module, name).__torch_function__ = torch.Tensor.__torch_function__
-        getattr(module, name).__getitem__ = torch.Tensor.__getitem__
 
-    return forget
+def _one_width(module: ModuleType) -> None:
+    from contextlib import nullcontext
+
+    module.with_draft_tokens = lambda *_: nullcontext()  # type: ignore[attr-defined]
 
 
 _OTHERS: dict[str, Break] = {
@@ -117,8 +117,9 @@ _OTHERS: dict[str, Break] = {
     **{f"{name}{shape}Drafts": _stock_drafts for name in ("Eagle", "Standalone") for shape in ("Chain", "Tree")},
     "TokenPenalizer": _stock_penalizer,
     "AdaptiveDraftWorker": _captured_by_sglang,
-    "GatheredRows": _plain("GatheredRows"),
-    "ArgmaxedLogits": _plain("ArgmaxedLogits"),
+    "with_draft_tokens": _one_width,
+    "GatheredRows": _without("GatheredRows", "__getitem__"),
+    "ArgmaxedLogits": _without("ArgmaxedLogits", "__torch_function__"),
 }
 
 
