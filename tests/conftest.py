@@ -123,10 +123,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _needed(item: pytest.Item) -> list[Place]:
-    """The servers of `SERVERS` that a test needs, in their order."""
+    """The servers of `SERVERS` that a test needs, in their order; it asks for some by a parameter that names them."""
+    fixtures = {*getattr(item, "fixturenames", ())}
     callspec = getattr(item, "callspec", None)
     params = callspec.params if callspec else {}
-    names = {*getattr(item, "fixturenames", ()), *(value for value in params.values() if isinstance(value, str))}
+    names = {value for value in params.values() if isinstance(value, str)} if "request" in fixtures else set()
+    if "server_pool" in fixtures:
+        names |= fixtures
     return [(place, str(params.get(name, ""))) for place, name in enumerate(SERVERS) if name in names]
 
 
