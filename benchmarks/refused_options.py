@@ -521,12 +521,12 @@ def main() -> None:
         print(json.dumps(provenance()), file=out, flush=True)
         models = Models(Path(home))
 
-        def tell(numbered: tuple[int, Trial]) -> None:
-            line = run(numbered[1], numbered[0], models, logs, options.start_seconds)
+        def run_one(numbered_trial: tuple[int, Trial]) -> None:
+            line = run(numbered_trial[1], numbered_trial[0], models, logs, options.start_seconds)
             print(json.dumps(line), file=out, flush=True)
             print({key: value for key, value in line.items() if key not in {"options", "model"}}, flush=True)
 
-        list(pool.map(tell, enumerate(chosen)))
+        list(pool.map(run_one, enumerate(chosen)))
 
 
 if __name__ == "__main__":

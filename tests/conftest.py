@@ -16,7 +16,7 @@ import pytest
 
 from tessera.launching.command import gpu_present
 from tessera.launching.server import Server
-from tessera_testing.grouping import Place, joined
+from tessera_testing.grouping import Place, groups_of
 from tessera_testing.marks import absent
 from tessera_testing.pool import MakeServer, ServerPool, Starts
 from tessera_testing.prepared.interpreter import Interpreter
@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     needed = [_needed(item) for item in items]
     left_out = "not full" in config.getoption("markexpr")  # pytest takes these tests away later
     run = [not (left_out and item.get_closest_marker("full")) for item in items]
-    first = joined(itertools.compress(needed, run))
+    first = groups_of(itertools.compress(needed, run))
     turns: list[tuple[Any, ...]] = []
     for item, places in zip(items, needed, strict=True):
         group = first.get(places[0], places[0]) if places else None

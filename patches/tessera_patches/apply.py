@@ -42,7 +42,7 @@ def start_error(why: object) -> BaseException:
     return StartRefused(refusal_line(why)) if several else SystemExit(refusal_line(why))
 
 
-def made_by_sglang(instance: object, ours: str) -> BaseException:
+def foreign_class_error(instance: object, ours: str) -> BaseException:
     """`start_error` where SGLang has made an object of its own class, and did not come to ``ours``."""
     kind = type(instance)
     return start_error(f"SGLang did not come to {ours}, and made a {kind.__module__}.{kind.__name__} of its own")

@@ -1,6 +1,6 @@
 """What a capability is: everything that the system has to know of one thing that requests can ask for.
 
-`tessera.capabilities.registry` lists them. What starts a server (options, routes, metrics) and the client name some,
+`tessera.capabilities.registry` lists them. What starts a server (options, routes) and the client name some,
 too. A request passes these methods in their order:
 
 | where | method |

@@ -102,11 +102,11 @@ def _tell_logits() -> None:
 
     original = logits_processor.LogitsProcessor._get_logits
 
-    def told(self: Any, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
+    def replaced(self: Any, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
         sys.stderr.write(f"logits of {len(hidden_states)} rows\n")
         return original(self, hidden_states, *args, **kwargs)
 
-    logits_processor.LogitsProcessor._get_logits = told
+    logits_processor.LogitsProcessor._get_logits = replaced
 
 
 def _tell_last_mlps() -> None:
@@ -115,28 +115,33 @@ def _tell_last_mlps() -> None:
 
     narrowed = last_rows._on_selected_rows
 
-    def told(original: Any, selected: Any) -> Any:
+    def replaced(original: Any, selected: Any) -> Any:
         def telling(x: Any) -> Any:
             sys.stderr.write(f"last MLP of {len(x)} rows{', picked' if selected.value is not None else ''}\n")
             return original(x)
 
         return narrowed(telling, selected)
 
-    last_rows._on_selected_rows = told
+    last_rows._on_selected_rows = replaced
 
 
 def _pick_as_on_gpu() -> None:
     """Chains pick tokens by the function that SGLang has for GPUs, which ours wraps; its reference in torch runs."""
+    from tessera import config
     from tessera.tilespec import scores
 
-    create = scores.Scores.__init__
+    create, conditions = scores.Scores.__init__, config.conditions_of
 
-    def told(self: scores.Scores, *args: Any) -> None:
+    def replaced(self: scores.Scores, *args: Any) -> None:
         sys.modules["sglang.srt.speculative.eagle_worker_v2"]._is_cuda = True  # type: ignore[attr-defined]
         sys.modules["tessera_patches.tilespec.draft.drafts"].is_cuda = lambda: True  # type: ignore[attr-defined]
         create(self, *args)
 
-    scores.Scores.__init__ = told  # type: ignore[assignment, method-assign]
+    def as_on_gpu(args: Any, flags: Any) -> tuple[str, ...]:
+        return tuple(name.replace("cpu_chains", "cuda_chains") for name in conditions(args, flags))
+
+    scores.Scores.__init__ = replaced  # type: ignore[assignment, method-assign]
+    config.conditions_of = as_on_gpu
 
 
 def _say_deterministic() -> None:
@@ -145,12 +150,12 @@ def _say_deterministic() -> None:
 
     derive = config.Settings.from_server_args
 
-    def told(args: Any, flags: Any) -> config.Settings:
+    def replaced(args: Any, flags: Any) -> config.Settings:
         settings = derive(args, flags)
         settings.deterministic = True
         return settings
 
-    config.Settings.from_server_args = told  # type: ignore[method-assign]
+    config.Settings.from_server_args = replaced  # type: ignore[method-assign]
 
 
 def _pooling() -> None:

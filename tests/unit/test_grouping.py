@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera_testing.grouping import joined
+from tessera_testing.grouping import groups_of
 from tessera_testing.pool import StartedTwiceError, Starts
 
 A, B, C, D = (0, ""), (1, ""), (2, "x"), (2, "y")
@@ -14,9 +14,9 @@ A, B, C, D = (0, ""), (1, ""), (2, "x"), (2, "y")
 
 def test_servers_that_a_test_needs_together_are_one_group() -> None:
     """Also where the second of them is the first of other tests; another value of a parameter is another server."""
-    assert joined([[A], [D], [], [B, C], [C]]) == {A: A, B: B, C: B, D: D}
-    assert joined([[B, C], [D], [A, C], [B]]) == {A: A, B: A, C: A, D: D}
-    assert joined([[A, B], [C, D], [B, D]]) == dict.fromkeys((A, B, C, D), A)
+    assert groups_of([[A], [D], [], [B, C], [C]]) == {A: A, B: B, C: B, D: D}
+    assert groups_of([[B, C], [D], [A, C], [B]]) == {A: A, B: A, C: A, D: D}
+    assert groups_of([[A, B], [C, D], [B, D]]) == dict.fromkeys((A, B, C, D), A)
 
 
 def test_a_second_start_is_an_error_that_names_the_first(tmp_path: Path) -> None:

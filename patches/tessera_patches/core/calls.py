@@ -28,14 +28,7 @@ def counted(handler: Callable[..., Any], seam: Seam) -> Callable[..., Any]:
     """The handler of a seam, which counts its calls; a class stays one, and counts none."""
     if isinstance(handler, type):
         return handler
-    index = SEAMS.index(seam)
-
-    @wraps(handler)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        _counts[index] += 1
-        return handler(*args, **kwargs)
-
-    return call
+    return _counting(handler, SEAMS.index(seam))
 
 
 def count(handler: Callable[..., Any], place: str = "") -> None:
@@ -49,16 +42,19 @@ def count(handler: Callable[..., Any], place: str = "") -> None:
 
 
 def counting(replacement: Callable[..., Any], handler: Callable[..., Any], place: str = "") -> Callable[..., Any]:
-    """A function that SGLang gets, with its calls counted for the seam of `count`; not where torch compiles them."""
-    from torch.compiler import is_compiling  # here: processes that only read options do without
+    """A function that SGLang gets, with its calls counted for the seam of `count`."""
+    return _counting(replacement, index_of(handler, place))
 
-    index = index_of(handler, place)
 
-    @wraps(replacement)
+def _counting(function: Callable[..., Any], index: int) -> Callable[..., Any]:
+    """The function, with its calls counted; not where torch compiles them, or the count would break the graph."""
+    from torch.compiler import is_compiling  # what SGLang's hook registry has imported by now
+
+    @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not is_compiling():
             _counts[index] += 1
-        return replacement(*args, **kwargs)
+        return function(*args, **kwargs)
 
     return call
 
@@ -107,8 +103,9 @@ def attach(path: str) -> None:
     global _counts  # noqa: PLW0603
     with Path(path).open("r+b") as file:
         shared = memoryview(mmap(file.fileno(), _SIZE)).cast("Q")
-    for index, count in enumerate(_counts):
-        shared[index] += count
+    for index, calls in enumerate(_counts):
+        if calls:  # adding 0 could undo the first call that another process counts meanwhile
+            shared[index] += calls
     _counts = shared
 
 

@@ -51,7 +51,7 @@ def algorithm_of(runner: ModelRunner) -> SpeculativeAlgorithm:
     return runner.spec_algorithm
 
 
-def drafts_alone(runner: ModelRunner) -> bool:
+def is_standalone(runner: ModelRunner) -> bool:
     """Whether the draft model is one by itself (STANDALONE), which reads no states of the target."""
     algorithm: SpeculativeAlgorithm = algorithm_of(runner)
     return bool(algorithm.is_standalone())

@@ -31,7 +31,7 @@ def logged(original: Callable[..., None], logger: Any, obj: Any, *args: Any, **k
     obj.text = shown.text  # SGLang puts there what it decoded for its log
 
 
-def logged_openai(original: Callable[..., None], logger: Any, request: Any, *args: Any, **kwargs: Any) -> None:
+def logged_openai(original: Callable[..., None], logger: Any, request: Any, /, *args: Any, **kwargs: Any) -> None:
     """AROUND ``RequestLogger.log_openai_received_request``."""
     params: dict[str, Any] = {"custom_params": getattr(request, "custom_params", None)}
     if sent.carries(params):

@@ -9,7 +9,7 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from tessera.rows.drafts import without_rows
 from tessera_patches.engine import ranks
 from tessera_patches.engine.batches import is_padded, new_slots, pools_logits
-from tessera_patches.engine.model import drafts_alone, is_draft
+from tessera_patches.engine.model import is_draft, is_standalone
 from tessera_patches.rows import runtime
 
 
@@ -30,7 +30,7 @@ def write_rows(original: Callable[..., Any], runner: Any, forward_batch: Any, *a
         elif states is not None:
             states = states[: len(slots)]
         draft_states = _written(states, slots)
-        output.logits_output.hidden_states = None if drafts_alone(runner) else draft_states
+        output.logits_output.hidden_states = None if is_standalone(runner) else draft_states
     return output
 
 

@@ -12,7 +12,7 @@ from tessera.tilespec.policy import Choice
 from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
-from tessera_patches.apply import made_by_sglang
+from tessera_patches.apply import foreign_class_error
 from tessera_patches.core import calls
 from tessera_patches.core.changes import Mixin, TemporaryFields, filter_log, truncate
 from tessera_patches.engine.batches import all_greedy, batch_size, committed_tokens, rows_of, speculative_input
@@ -109,7 +109,7 @@ class AdaptiveWorker(Mixin):
         """Also creates the device tensors that the draft worker's graphs write."""
         drafts = self._draft_worker
         if not isinstance(drafts, AdaptiveDraftWorker):
-            raise made_by_sglang(drafts, "our draft worker")
+            raise foreign_class_error(drafts, "our draft worker")
         super().alloc_memory_pool(**kwargs)
         requests, depths = slot_map(self).shape[0], max(self.runtime.steps)
         table = torch.from_numpy(self.new_calibration().logits())

@@ -8,7 +8,7 @@ Place = tuple[int, str]
 """A server: the place of its fixture in the order of all, and the fixture's parameter, or ""."""
 
 
-def joined(needed: Iterable[Sequence[Place]]) -> dict[Place, Place]:
+def groups_of(needed: Iterable[Sequence[Place]]) -> dict[Place, Place]:
     """The group of each server, named by the first one in it.
 
     Args:

@@ -44,13 +44,20 @@ class Starts:
         Raises:
             StartedTwiceError: there was one; the message names its test.
         """
-        same = repr(key).replace(self._own, "")
-        file = self._folder / hashlib.sha256(same.encode()).hexdigest()
+        file = self._file(key)
         try:
             with file.open("x") as created:
                 created.write(os.environ.get("PYTEST_CURRENT_TEST", ""))
         except FileExistsError as error:
-            raise StartedTwiceError(f"{file.read_text()} has started it: give both one fixture, {same}") from error
+            raise StartedTwiceError(f"{file.read_text()} has started it: give both one fixture, {key}") from error
+
+    def forget(self, key: object) -> None:
+        """Forget a start: the server did not come up, or has ended."""
+        self._file(key).unlink(missing_ok=True)
+
+    def _file(self, key: object) -> Path:
+        same = repr(key).replace(self._own, "")
+        return self._folder / hashlib.sha256(same.encode()).hexdigest()
 
 
 class ServerPool:
@@ -120,7 +127,11 @@ class ServerPool:
         for other in [other for other in self._servers if {*_RANKS} & {*other[1]}]:
             self._servers.pop(other).stop()
         if server is None:
-            server = self._start(Server if spawned else self._make, args, model, env)
+            try:
+                server = self._start(Server if spawned else self._make, args, model, env)
+            except BaseException:
+                self._forget(key)
+                raise
         self._servers[key] = server
         return server
 
@@ -133,5 +144,12 @@ class ServerPool:
         return make(model, *args, *self._common_args, **how).__enter__()
 
     def _stop_oldest(self) -> None:
-        _, server = self._servers.popitem(last=False)
+        key, server = self._servers.popitem(last=False)
+        if server.exit_code is not None:
+            self._forget(key)
         server.stop()
+
+    def _forget(self, key: _Key) -> None:
+        """Let a server that did not start, or that a test has killed, be started again."""
+        if self._starts is not None:
+            self._starts.forget(key)

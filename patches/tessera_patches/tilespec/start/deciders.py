@@ -12,7 +12,7 @@ from tessera.tilespec.decider import Decider
 from tessera.tilespec.follower import Follower
 from tessera.tilespec.refusals import why_no_rejection_sampling
 from tessera.tilespec.tally import Tally
-from tessera_patches.apply import made_by_sglang
+from tessera_patches.apply import foreign_class_error
 from tessera_patches.engine.options import options
 from tessera_patches.engine.ranks import broadcast_object, tp_rank, tp_size
 from tessera_patches.tilespec.start import late_compiles
@@ -28,7 +28,7 @@ def give_decider(result: None, scheduler: Any) -> None:
     """AFTER ``Scheduler.init_model_worker``, when graphs and KV pool exist, and nothing is served yet."""
     worker = scheduler.draft_worker
     if not isinstance(worker, AdaptiveWorker):
-        raise made_by_sglang(worker, "our hook on SpeculativeAlgorithm.create_worker")
+        raise foreign_class_error(worker, "our hook on SpeculativeAlgorithm.create_worker")
     worker.decide_by(measured_decider(worker))
 
 

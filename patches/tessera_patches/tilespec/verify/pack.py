@@ -13,7 +13,7 @@ from tessera_kernels.ops.verify.pack_verify import KVSlots, VerifyRows, pack_ver
 from tessera_patches.engine.attention import backend_of, decode_graphs
 from tessera_patches.engine.batches import batch_size, rows_of, seq_lens, set_new_slots, take_host_lens
 from tessera_patches.engine.cache import slot_map_of
-from tessera_patches.engine.model import drafts_alone
+from tessera_patches.engine.model import is_standalone
 from tessera_patches.engine.workers import worker_runner
 from tessera_patches.tilespec.step import Step
 from tessera_patches.tilespec.verify.accept import unpack_rows
@@ -49,7 +49,7 @@ def prepare(step: Step, verify_input: Any, pool: Any, batch: Any, target_worker:
     batch.input_ids, verify_input.positions, slots_of_rows = packed
     set_new_slots(batch, slots_of_rows)
     batch.forward_mode = ForwardMode.TARGET_VERIFY
-    hidden = CaptureHiddenMode.NULL if drafts_alone(runner) else CaptureHiddenMode.FULL
+    hidden = CaptureHiddenMode.NULL if is_standalone(runner) else CaptureHiddenMode.FULL
     forward_batch = ForwardBatch.init_new(
         batch, runner, capture_hidden_mode=hidden, return_hidden_states_before_norm=False
     )
