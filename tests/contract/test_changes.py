@@ -60,7 +60,7 @@ application."""
 BY_HAND = {
     *("setattr", "delattr", "__setattr__", "MethodType", "globals"),
     *("getsignal", "signal", "setitimer", "putenv", "patch", "addFilter", "addHandler", "setLevel"),
-    *("mount", "include_router", "add_route", "register_hook", "register_load_state_dict_post_hook"),
+    *("mount", "include_router", "register_hook", "register_load_state_dict_post_hook"),
     *("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"),
 }
 """What could make some as well, beside torch's hooks on all modules (``register_module…``)."""
