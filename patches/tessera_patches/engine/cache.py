@@ -152,7 +152,9 @@ def _window_slots(pool: SWAKVPool, layer: int) -> torch.Tensor | None:
 
 def slot_map(owner: ModelRunner | ScheduleBatch | EAGLEWorkerV2 | TorchNativeAttnBackend) -> torch.Tensor:
     """``req_to_token``, ``[requests, context]`` int32."""
-    return slot_map_of(request_pool(owner))
+    pool: ReqToTokenPool = request_pool(owner)
+    slots: torch.Tensor = pool.req_to_token
+    return slots
 
 
 def slot_map_of(pool: ReqToTokenPool) -> torch.Tensor:

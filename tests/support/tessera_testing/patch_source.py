@@ -189,7 +189,7 @@ def rewritten(place: Place) -> Iterator[ast.Attribute]:
     containers: list[ast.expr] = []
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         containers = [node.value]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in _MUTATORS:
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _rewrites_its_object(called(node)):
         containers = [node.func.value]
     elif called(node) in _REWRITERS and isinstance(node, ast.Call):
         containers = node.args
@@ -200,15 +200,31 @@ def rewritten(place: Place) -> Iterator[ast.Attribute]:
 def _fields(place: Place, container: ast.expr) -> list[ast.Attribute]:
     """The field that holds a container, or the fields that a function of the adapter may have it from."""
     if isinstance(container, ast.Name):
-        made = [node for node in ast.walk(place.function) if isinstance(node, ast.Assign)] if place.function else []
-        values = [node.value for node in made if ast.unparse(node.targets[0]) == container.id]
+        values = [value for target, value in _bound(place.function) if target == container.id]
         return [field for value in values if not isinstance(value, ast.Name) for field in _fields(place, value)]
+    if isinstance(container, ast.Subscript) and isinstance(container.slice, ast.Slice | ast.Tuple):  # a tensor's view
+        return _fields(place, container.value)
     if isinstance(container, ast.Call):
         module = origins(place.module).get(called(container), "")
         own = [node for node in ast.walk(modules()[module]) if isinstance(node, Function)] if _adapts(module) else []
         found = [node for one in own if one.name == called(container) for node in ast.walk(one)]
-        return [node for node in found if isinstance(node, ast.Attribute)]
+        returned = [node for one in found if isinstance(one, ast.Return) for node in ast.walk(one)]
+        fields = [node for node in returned if isinstance(node, ast.Attribute)]
+        return fields or [node for node in found if isinstance(node, ast.Attribute)]
     return [container] if isinstance(container, ast.Attribute) else []
+
+
+def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef | None) -> Iterator[tuple[str, ast.expr]]:
+    """Each name that a function binds, and to what: of several values to all, of a loop to what it goes over."""
+    for node in ast.walk(function) if function else ():
+        if isinstance(node, ast.Assign | ast.For):
+            target, value = (node.targets[0], node.value) if isinstance(node, ast.Assign) else (node.target, node.iter)
+            yield from ((one.id, value) for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def _rewrites_its_object(method: str) -> bool:
+    """Containers' methods, and torch's, whose names end with an underscore."""
+    return method in _MUTATORS or (method.endswith("_") and not method.endswith("__"))
 
 
 def _adapts(module: str) -> bool:
