@@ -73,7 +73,7 @@ def index_of(handler: Callable[..., Any], place: str = "") -> int:
         own = [i for i in own if SEAMS[i].target.endswith(f".{place}")]
     if len(own) > 1:
         raise ValueError(f"several changes of {name} end with {place!r}")
-    return (*own, len(SEAMS))[0]
+    return own[0] if own else len(SEAMS)
 
 
 def add(index: int) -> None:
@@ -85,7 +85,7 @@ def share() -> str:
     """Begin to count, for the server that this process starts, where its schedulers can count too.
 
     Returns:
-        What they hand to `join`. It can be opened as long as this process lives.
+        What they hand to `attach`. It can be opened as long as this process lives.
     """
     global _shared  # noqa: PLW0603 - one server a process at a time
     if _shared is None:

@@ -152,9 +152,7 @@ def _window_slots(pool: SWAKVPool, layer: int) -> torch.Tensor | None:
 
 def slot_map(owner: ModelRunner | ScheduleBatch | EAGLEWorkerV2 | TorchNativeAttnBackend) -> torch.Tensor:
     """``req_to_token``, ``[requests, context]`` int32."""
-    pool: ReqToTokenPool = request_pool(owner)
-    slots: torch.Tensor = pool.req_to_token
-    return slots
+    return slot_map_of(request_pool(owner))
 
 
 def slot_map_of(pool: ReqToTokenPool) -> torch.Tensor:

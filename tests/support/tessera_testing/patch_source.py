@@ -207,11 +207,19 @@ def _fields(place: Place, container: ast.expr) -> list[ast.Attribute]:
     if isinstance(container, ast.Call):
         module = origins(place.module).get(called(container), "")
         own = [node for node in ast.walk(modules()[module]) if isinstance(node, Function)] if _adapts(module) else []
-        found = [node for one in own if one.name == called(container) for node in ast.walk(one)]
-        returned = [node for one in found if isinstance(one, ast.Return) for node in ast.walk(one)]
-        fields = [node for node in returned if isinstance(node, ast.Attribute)]
-        return fields or [node for node in found if isinstance(node, ast.Attribute)]
+        return _returned_fields(own, called(container))
     return [container] if isinstance(container, ast.Attribute) else []
+
+
+def _returned_fields(functions: list[ast.FunctionDef | ast.AsyncFunctionDef], name: str) -> list[ast.Attribute]:
+    """The fields in what a function returns, or in what it calls for that; else all that it reads."""
+    found = [node for one in functions if one.name == name for node in ast.walk(one)]
+    values = [one.value for one in found if isinstance(one, ast.Return) and one.value is not None]
+    fields = [node for value in values for node in ast.walk(value) if isinstance(node, ast.Attribute)]
+    for value in values:
+        if isinstance(value, ast.Call) and called(value) != name:
+            fields += _returned_fields(functions, called(value))
+    return fields or [node for node in found if isinstance(node, ast.Attribute)]
 
 
 def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef | None) -> Iterator[tuple[str, ast.expr]]:
