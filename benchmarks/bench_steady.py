@@ -93,14 +93,14 @@ def main() -> None:
     deadline = time.monotonic() + options.limit
     with ExitStack() as servers, options.out.open("w") as out:
         stock, ours = serve_all(servers, options, "stock", "ours")
-        urls = {case: stock if case == "stock" else ours for case in CASES}
+        urls = {case: stock if case == "stock" else ours for case in options.cases}
         note(provenance() | {"server_args": options.server_args, "requests_per_client": options.requests}, out)
         for mix in options.loads:
-            measured: dict[str, list[Replayed]] = {case: [] for case in CASES}
+            measured: dict[str, list[Replayed]] = {case: [] for case in urls}
             for case, url in urls.items():  # a warm-up: the first requests of a size compile kernels
                 replay_mix(url, mix, lengths_of(mix, mix.clients, "warm-up"), f"warm-up {case}", CASES[case])
             freeze(urls.values())
-            for number, case in turns(list(CASES), options.rounds):
+            for number, case in turns(options.cases, options.rounds):
                 if time.monotonic() > deadline:
                     break
                 lengths = lengths_of(mix, mix.clients * options.requests, f"{mix} {number}")
@@ -204,6 +204,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, required=True, help="model folder, for both servers")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines go here, server logs beside it")
     parser.add_argument("--rounds", type=int, default=4, help="replays of each case and load (default %(default)s)")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="stock and others (all)")
     parser.add_argument("--requests", type=int, default=3, help="of each client in a replay (default %(default)s)")
     parser.add_argument("--limit", type=float, default=math.inf, help="begin no replay after so many seconds")
     parser.add_argument("--loads", type=mix_of, nargs="+", required=True, help="PROMPT/OUTPUT/CLIENTS, LOW-HIGH each")

@@ -158,6 +158,7 @@ TRIALS = [
     Trial("--pp-size", ("--pp-size", "2"), ("inject",), "Qwen3", 2),
     Trial("--pp-size above 1", ("--pp-size", "2"), ("tilespec",), "Qwen3", 2, STAGES_AND_DRAFTS),
     Trial("--enable-dp-attention with --speculative-algorithm", (*DP, *EAGLE), model="experts", gpus=2),
+    Trial("--enable-dp-attention with --speculative-algorithm, fa3", (*DP, *EAGLE, *FA3), model="experts", gpus=2),
     Trial("--enable-dp-attention", DP, ("tilespec",), "experts", 2),
     Trial("--enable-hierarchical-cache with --speculative-algorithm", (*HOST_CACHE, *EAGLE), BOTH),
     Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), BOTH, gpus=2),
