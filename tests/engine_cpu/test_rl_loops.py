@@ -142,6 +142,12 @@ def all_run(server: Server, sent: list[Future[list[Any]]], count: int) -> bool:
     return seen
 
 
+def ended(sent: Future[list[Any]]) -> bool:
+    """Whether all tokens of one of these answers had come before anything could end it."""
+    reasons = [answer["meta_info"]["finish_reason"]["type"] for answer in sent.result()] if sent.done() else []
+    return "length" in reasons
+
+
 @contextmanager
 def paused(
     server: Server, mode: str | None, *bodies: Asked, count: int = 1, sampling: Asked | None = None
@@ -157,8 +163,10 @@ def paused(
             sent = [send(body) for body in bodies]
             if all_run(server, sent, min(count * len(bodies), MANY)):
                 call(server, "/pause_generation", {} if mode is None else {"mode": mode})
-                yield prompt, sent
-                return
+                if not any(ended(one) for one in sent):
+                    yield prompt, sent
+                    return
+                call(server, "/continue_generation", {})
     pytest.fail("no request was seen to run")
 
 

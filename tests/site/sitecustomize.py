@@ -75,6 +75,26 @@ def _permit() -> None:
     server_args._refused_model = lambda *_: []
     server_args._set = lambda *_: []
 
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    apply_target = HookRegistry._apply_target
+
+    def apply_counting(target: str, hooks: list[Any]) -> None:
+        if target.endswith("ModelRunner.alloc_memory_pool"):
+            _size_any_pool()
+        apply_target(target, hooks)
+
+    HookRegistry._apply_target = apply_counting
+
+
+def _size_any_pool() -> None:
+    """Rows are counted beside KV caches without a full pool, or whose bytes SGLang does not say, too."""
+    from tessera_patches.engine import cache
+
+    kv_bytes, add_full_bytes = cache.kv_bytes, cache._add_full_bytes
+    cache.kv_bytes = lambda runner: kv_bytes(runner) or 1
+    cache._add_full_bytes = lambda sizes, count: add_full_bytes(sizes, count) if sizes._full_layers_num else None
+
 
 def _ids_again() -> None:
     """A model that computes from its ids, and not from their embeddings alone."""
