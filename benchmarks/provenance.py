@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def show(record: dict[str, Any], out: TextIO) -> None:
 
 
 def _commit() -> str | None:
-    """Of the checkout, with "-dirty" where files differ from it; None on a machine without its history."""
+    """Of the checkout, with "-dirty" where files differ from it; TESSERA_COMMIT on a machine without its history."""
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=10", "--match="],  # noqa: S607 - whichever git there is
@@ -49,7 +50,7 @@ def _commit() -> str | None:
             check=True,
         )
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return os.environ.get("TESSERA_COMMIT")
     return found.stdout.strip()
 
 

@@ -9,4 +9,5 @@ fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 meta=$(mktemp -d)
 export PYTHONPATH="$site:$root/python:$root/patches:$root/sgl-kernel:$root/tests/support:$root/benchmarks:$root/benchmarks/models:$meta" HF_HUB_OFFLINE=1
+TESSERA_COMMIT=$(cat /tmp/gpu23/parts/commit /tmp/gpu/parts/commit 2>/dev/null | head -n 1) && export TESSERA_COMMIT
 (cd "$root" && python3 setup.py -q egg_info --egg-base "$meta")

@@ -39,6 +39,7 @@ pack() {
   cat "$packed"/sglang-fa3-?/part.? >"$packed/fa3" # of three each is too large
   split -n 4 -d -a 1 "$packed/fa3" "$packed/fa3."
   for part in 0 1; do mv "$packed/site.$part" .gpu-$part/; done
+  git describe --always --dirty --abbrev=10 --match= >.gpu-0/commit
   for part in 0 1 2 3; do mv "$packed/fa3.$part" .gpu-$((part + 2))/part.$part; done
   rm -r "$packed"
   sizes
@@ -80,7 +81,7 @@ how_far() { # the end of each log that grows
 part() {
   mkdir -p "$parts" /tmp/gpu/fa3
   case $1 in
-    0) cp .gpu-0/site.0 "$parts/" ;;
+    0) cp .gpu-0/* "$parts/" ;;
     1) there "$parts/site.0" && cp .gpu-1/site.1 "$parts/" && train ;;
     [2-4]) there /tmp/gpu/site/sglang && cp ".gpu-$1"/part.? /tmp/gpu/fa3/ ;;
     5) there /tmp/gpu/site/sglang && cp .gpu-5/part.? /tmp/gpu/fa3/ && serve ;;

@@ -143,6 +143,8 @@ def main() -> None:
         shutil.copytree(site / "zstandard", f"{args.name}-0/zstandard", dirs_exist_ok=True, ignore=UNPACKER)
         library = next(pathlib.Path(f"{args.name}-0/zstandard").glob("backend_c*.so"))
         subprocess.run(["strip", "--strip-unneeded", library], check=True)  # noqa: S607
+        commit = subprocess.check_output(["git", "describe", "--always", "--dirty", "--abbrev=10", "--match="])  # noqa: S607
+        pathlib.Path(f"{args.name}-0/commit").write_bytes(commit)
     print(f"{size >> 20} MiB in {count} parts")
 
 

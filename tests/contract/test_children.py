@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.engine
-@pytest.mark.skipif(is_installed("<0.5.20"), reason="this SGLang does not load plugins in these processes")
+@pytest.mark.skipif(is_installed("<0.5.22"), reason="this SGLang does not load plugins in these processes")
 def test_they_refuse_what_nobody_decided(interpreter: Interpreter, tmp_path: Path) -> None:
     """The detokenizer and the controller of replicas: nobody called ``ServerArgs.check_server_args``."""
     ended = interpreter.finish(("-c", PROGRAM, str(TINY)), environment({}), tmp_path, 280)

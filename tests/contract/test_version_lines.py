@@ -1,4 +1,7 @@
-"""Lines that are of some versions of SGLang alone: counted, so that they stay few."""
+"""Lines that are of some versions of SGLang alone: counted, so that they stay few.
+
+What serves a feature that a version lacks is not counted, as the host's cache: in other versions it is needed as it is.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tessera_testing import upstream
 from tessera_testing.news import News
 from tessera_testing.upstream import Step
@@ -23,7 +25,10 @@ def test_a_release_that_does_not_fit() -> None:
     for line in (
         "| source diff | ok | 2 |",
         "| suites | failed | 61 |",
-        "torch 2.14.1, Python >=3.11; 78 of 80 seams fit as they are.",
+        (
+            "torch 2.14.1, Python >=3.11; 78 of 80 seams that it needs fit as they are. "
+            "The source diff has those of the installed version."
+        ),
         "- 2 changed functions to read: a.b.c, a.d",
         "- 1 gone, or no longer reached: adapt a hook: a.e no longer calls a.f",
         "- 1 options to classify in launch/options.toml: new_option",
@@ -36,6 +41,15 @@ def test_a_release_that_does_not_fit() -> None:
     ):
         assert line in report
     assert {"noise", "+ new line"}.isdisjoint(report)
+
+
+def test_requirements_in_the_place_of_the_release_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are decisions, too."""
+    monkeypatch.delenv("UV_OVERRIDE", raising=False)
+    assert upstream.overrides() == []
+    (tmp_path / "a").write_text("cuda-tile==1.7.0\n\n")
+    monkeypatch.setenv("UV_OVERRIDE", f"{tmp_path / 'a'} ")
+    assert upstream.overrides() == ["- 1 requirements that replace the release's own: cuda-tile==1.7.0"]
 
 
 def test_a_release_that_does_not_import() -> None:

@@ -1,14 +1,16 @@
 """Tries a release of SGLang: ``python -m tessera_testing.upstream VERSION`` (``make upstream``), and writes a report.
 
-What is committed is copied to ``.upstream/VERSION``, with a virtual environment of that release. There every new shape
-is recorded as reviewed, a server starts, and the tests run. The report says what a person must decide before the
-release is supported. The copy then has what a pull request would have: lock file, table of releases, generated page.
+What is committed is copied to ``.upstream/VERSION``, with a virtual environment of that release. For the trial every
+new shape counts as reviewed: a server starts, and the tests run. The report says what a person must decide before the
+release is supported. The copy then has what a pull request would have: a lock file with the shapes that somebody has
+read, table of releases, generated pages. Its tests fail until the others are read and recorded, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -56,11 +58,14 @@ def main() -> int:
     if news is None:
         return _end(report, text(version, steps, news), steps)
     unread = run("shapes that nobody has read", [_tool(other, "tessera"), "seams", "lock"], copy)
+    lock = copy / "patches/tessera_patches/lock.json"
+    read = lock.read_text()
     diffs.write_text(f"{unread.output}\n{steps[1].output}")
     steps.append(run("record", ["bash", "-c", _RECORD, "record", str(other), version, news.python, news.torch], copy))
     steps.append(run("doctor", [_tool(other, "tessera"), "doctor"], copy))
     for name, target in (("start and canaries", "test-canaries"), ("suites", "test-other")):
         steps.append(run(name, ["make", "--silent", target, f"VERSION={version}"], copy))
+    lock.write_text(read)
     return _end(report, text(version, steps, news), steps)
 
 
@@ -108,8 +113,11 @@ def text(version: str, steps: list[Step], news: News | None) -> str:
     rows = [f"| {one.name} | {'ok' if ok(one) else 'failed'} | {one.seconds:.0f} |" for one in steps]
     parts = [f"# SGLang {version}\n", "| step | result | seconds |", "|---|---|---|", *rows, ""]
     if news is not None:
-        parts += [f"torch {news.torch}, Python {news.python}; {news.fit} of {news.seams} seams fit as they are.\n"]
-        parts += ["## What a person must decide\n", *decisions(news)]
+        fit = f"{news.fit} of {news.seams} seams that it needs fit as they are"
+        parts += [
+            f"torch {news.torch}, Python {news.python}; {fit}. The source diff has those of the installed version.\n"
+        ]
+        parts += ["## What a person must decide\n", *decisions(news), *overrides()]
     for one in steps:
         if found := _BROUGHT.findall(one.output):
             parts += [f"\n## {one.name}\n", "```text", *found, "```"]
@@ -130,6 +138,13 @@ def decisions(news: News) -> list[str]:
         "allowed for its version, and refused with others: try each": news.allowed,
     }
     return [f"- {len(names)} {kind}{': ' if names else ''}{', '.join(names)}" for kind, names in kinds.items()]
+
+
+def overrides() -> list[str]:
+    """A line with the requirements that replace the release's own (``UV_OVERRIDE``), if there are any."""
+    files = os.environ.get("UV_OVERRIDE", "").split()
+    found = [line for file in files for line in Path(file).read_text().splitlines() if line.strip()]
+    return [f"- {len(found)} requirements that replace the release's own: {', '.join(found)}"] if found else []
 
 
 def of(step: Step) -> News | None:
