@@ -11,9 +11,10 @@ import torch
 
 from tessera.capabilities.fingerprints.calibration.distances import accepted
 from tessera.capabilities.fingerprints.calibration.prover import ask, check, prompts
-from tessera.capabilities.fingerprints.selection import ALL_ROWS, value_count
+from tessera.capabilities.fingerprints.selection import value_count
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.launching.server import Server
+from tessera.rows.reads import ALL_ROWS
 from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
 from tessera_testing.drafts import retracting
 from tessera_testing.pool import ServerPool

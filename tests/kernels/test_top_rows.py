@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.capabilities.fingerprints.selection import ALL_ROWS, value_count
+from tessera.capabilities.fingerprints.selection import value_count
+from tessera.rows.reads import ALL_ROWS
 from tessera_kernels.ops.rows.top_rows import Chunk, Workspace, top_rows
 from tessera_kernels.triton.rows.top_rows import top_rows_triton
 

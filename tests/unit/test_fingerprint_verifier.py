@@ -11,12 +11,12 @@ import torch
 
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.codec import Bits
-from tessera.capabilities.fingerprints.selection import ALL_ROWS, row_mask, value_count
+from tessera.capabilities.fingerprints.selection import row_mask, value_count
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.capabilities.fingerprints.verifier import NO_MATCH, Distance, as_text, compared, distances
 from tessera.errors import StartRefused
 from tessera.rows.chunks import complete, count, layout
-from tessera.rows.reads import Points
+from tessera.rows.reads import ALL_ROWS, Points
 
 
 def bits(*values: float) -> Bits:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tessera.capabilities.embed import flags as embed
 from tessera.capabilities.embed.options import EmbedOptions, Pooling
+from tessera.capabilities.fingerprints import flags as fingerprints
 from tessera.flags import Flags, add_to
 
 
@@ -22,7 +24,7 @@ def test_nothing_said() -> None:
     """The defaults of the parser are those of the class, and ask for nothing."""
     assert parsed() == Flags()
     assert not Flags().needs_rows
-    assert not Flags().about_embeddings
+    assert embed.refused(Flags(), rows=False) == fingerprints.refused(Flags(), rows=False) == []
 
 
 def test_all_said() -> None:
@@ -44,7 +46,10 @@ def test_embeddings(capsys: pytest.CaptureFixture[str]) -> None:
     """They become the options of a request that says nothing; a pooling that is none is refused."""
     read = parsed("--embeddings-pooling", "last", "--embeddings-normalize", "--embeddings-dimensions", "8")
     assert read.embed_options == EmbedOptions(pooling=Pooling.LAST, normalize=True, dimensions=8)
-    assert [one.about_embeddings for one in (read, parsed("--embeddings-text-only"))] == [True, True]
+    for given in (read, parsed("--embeddings-text-only")):
+        assert embed.refused(given, rows=True) == []
+        (line,) = embed.refused(given, rows=False)
+        assert line.endswith("need --enable-return-hidden-states: add it")
     with pytest.raises(SystemExit):
         parsed("--embeddings-pooling", "median")
     assert "mean, last, max, first" in capsys.readouterr().err

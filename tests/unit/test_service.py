@@ -10,13 +10,13 @@ import torch
 
 from tessera.capabilities.embed.options import EmbedOptions, Pooling
 from tessera.capabilities.fingerprints.options import FingerprintOptions
-from tessera.capabilities.fingerprints.selection import ALL_ROWS, row_mask
+from tessera.capabilities.fingerprints.selection import row_mask
 from tessera.capabilities.states.options import Format, StateOptions
 from tessera.capabilities.token_ids.capability import TokenIdOptions
 from tessera.delivery.outcome import Outcome, Part
 from tessera.rows.kinds import BY_READ, Kind, Placed
 from tessera.rows.reader import Read
-from tessera.rows.reads import Over, Pool, Rows, Top
+from tessera.rows.reads import ALL_ROWS, Over, Pool, Rows, Top
 from tessera.rows.service import Finished, RowService
 from tessera.rows.store import RowStore
 from tessera_testing.carried import requested

@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -189,11 +191,10 @@ def publish_schema(app: FastAPI, *, adapters: bool) -> None:
     """``/openapi.json``: SGLang's, with our routes and fields in it."""
     stock = app.openapi
 
+    @cache
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            ours = document(config.active.hidden_size, config.active.vocabulary or None, adapters=adapters)
-            app.openapi_schema = merge(stock(), ours, generating=GENERATING, routes=config.active.rows)
-        return app.openapi_schema
+        ours = document(config.active.hidden_size, config.active.vocabulary or None, adapters=adapters)
+        return merge(deepcopy(stock()), ours, generating=GENERATING, routes=config.active.rows)
 
     replace_method(publish_schema, app, "openapi", openapi)  # FastAPI's documented way
 

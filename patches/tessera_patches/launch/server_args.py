@@ -11,6 +11,8 @@ from multiprocessing import current_process
 from typing import Any
 
 from tessera import config, cpu, sampling
+from tessera.capabilities.embed import flags as embed
+from tessera.capabilities.fingerprints import flags as fingerprints
 from tessera.capabilities.inject import refusals as injection
 from tessera.config import Settings
 from tessera.errors import BadRequest, StartRefused
@@ -153,12 +155,9 @@ def _refused(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]
     lines = rows.refused(args) + _refused_environment() if settings.rows else []
     lines += injection.refused(args) + _refused_beside_injection() if settings.inject else []
     lines += _refused_defaults(args) if settings.guarded else []
-    if flags.needs_rows and not settings.rows:
-        lines.append("--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full")
+    lines += embed.refused(flags, rows=settings.rows) + fingerprints.refused(flags, rows=settings.rows)
     if flags.rows_on_host and not settings.rows:
         lines.append("--rows-on-host needs --enable-return-hidden-states or --toploc-verification: add one")
-    if flags.about_embeddings and not settings.rows:
-        lines.append("--embeddings-… options need --enable-return-hidden-states: add it")
     lines += cpu.refused(args) if settings.cpu_speculation else []
     lines += [cpu.MISSING] if on and args.device == "cpu" and not cpu.INSTALLED else []
     lines += tilespec.refused(args) + _set(tilespec.ENVIRONMENT, "--tile-spec") if settings.tilespec else []

@@ -9,14 +9,13 @@ from sglang.srt.constants import GPU_MEMORY_TYPE_KV_CACHE
 from sglang.srt.layers.logits_processor import LogitsProcessor
 
 from tessera import config
-from tessera.capabilities.fingerprints.selection import ALL_ROWS
 from tessera.delivery.outbox import Outbox
 from tessera.delivery.outcome import Vitals
 from tessera.errors import StartRefused
 from tessera.rows.due import DueReads
 from tessera.rows.kinds import BY_READ, Placed
 from tessera.rows.reader import RowReader
-from tessera.rows.reads import Pool, Top
+from tessera.rows.reads import ALL_ROWS, Pool, Top
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
 from tessera_patches.apply import start_error

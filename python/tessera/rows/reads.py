@@ -42,8 +42,15 @@ class Rows(NamedTuple):
     positions: tuple[int, ...] | None = None
 
 
+ALL_ROWS = 0xFFFF_FFFF
+"""The mask of a `Top` that selects all."""
+
+
 class Top(NamedTuple):
-    """The ``values`` values of largest magnitude of rows ``start .. end-1``, of those that ``mask`` selects."""
+    """The ``values`` values of largest magnitude of rows ``start .. end-1``, of those that ``mask`` selects.
+
+    Bit i of the mask selects rows i, i+32, …
+    """
 
     start: int
     end: int

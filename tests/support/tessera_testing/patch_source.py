@@ -19,6 +19,8 @@ MARKS = ("tessera_", "_tessera_")
 """How fields begin that SGLang's objects carry for us; it has none of these names."""
 _LOGIC = {"tessera", "tessera_kernels"}
 """Packages whose functions return objects of ours; those of the patches may return SGLang's."""
+_HTTP = {"fastapi", "starlette"}
+"""Libraries whose objects, as its application, SGLang made and hands to us."""
 _ADAPTER = "tessera_patches.engine"
 _MUTATORS = {"append", "clear", "extend", "insert", "pop", "remove", "add", "discard", "update", "setdefault"}
 _REWRITERS = {"show", "hide"}
@@ -144,7 +146,7 @@ def is_sglangs(place: Place, field: ast.Attribute) -> bool:
     if name in {"self", "cls"}:
         return not isinstance(field.value, ast.Name)
     origin = origins(place.module).get(name) or _made_by(place, name)
-    return origin.partition(".")[0] in {"", "sglang"}
+    return origin.partition(".")[0] in {"", "sglang", *_HTTP}
 
 
 def _made_by(place: Place, name: str) -> str:

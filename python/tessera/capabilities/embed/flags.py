@@ -46,7 +46,8 @@ class EmbedFlags:
             dimensions=self.embeddings_dimensions,
         )
 
-    @property
-    def about_embeddings(self) -> bool:
-        """Whether an option of these routes was given."""
-        return self.embeddings_text_only or self.embed_options != EmbedOptions()
+
+def refused(flags: EmbedFlags, *, rows: bool) -> list[str]:
+    """Why an option cannot be used; nothing where all can. ``rows``: whether the server keeps rows."""
+    given = flags.embeddings_text_only or flags.embed_options != EmbedOptions()
+    return ["--embeddings-… options need --enable-return-hidden-states: add it"] if given and not rows else []

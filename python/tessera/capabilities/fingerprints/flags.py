@@ -34,3 +34,10 @@ class FingerprintFlags:
     def needs_rows(self) -> bool:
         """Whether the row store must be on, as with ``--enable-return-hidden-states``."""
         return self.toploc_verification
+
+
+def refused(flags: FingerprintFlags, *, rows: bool) -> list[str]:
+    """Why an option cannot be used; nothing where all can. ``rows``: whether the server keeps rows."""
+    if rows or not flags.needs_rows:
+        return []
+    return ["--toploc-verification needs every row: leave out --return-hidden-states-mode, or set it to full"]

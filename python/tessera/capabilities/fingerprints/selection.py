@@ -3,8 +3,7 @@
 import hashlib
 
 from tessera.rows.chunks import CHUNK_ROWS
-
-ALL_ROWS = 0xFFFF_FFFF
+from tessera.rows.reads import ALL_ROWS
 
 
 def row_mask(nonce: str | None, index: int, rows: int) -> int:
