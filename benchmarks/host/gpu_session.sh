@@ -234,7 +234,9 @@ tile_drawn() { # in the place of tile_train, where it does not matter what is ac
 }
 
 tile_wait() { # until another one of these has trained the pair, and nobody holds it up
-  until [[ -e /tmp/pair/ready && ! -e /tmp/hold ]]; do sleep 2; done
+  local _
+  for _ in {1..600}; do [[ ! -e /tmp/pair/ready || -e /tmp/hold ]] || return 0; sleep 2; done
+  echo "nobody has trained the pair in 20 minutes" && exit 1
 }
 
 tile_up() {
