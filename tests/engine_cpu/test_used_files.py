@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_files_for_an_embedding(server_pool: ServerPool, tmp_path: Path) -> None
     env = {"TESSERA_TEST_FAULT": "used-files", "TESSERA_TEST_FILES": str(tmp_path)}
     server = server_pool.get(HIDDEN, env=env, spawned=True)
 
-    def used(kind: str, prompt: list[int], **asked: object) -> set[str]:
+    def used(kind: str, prompt: list[int], **asked: Any) -> set[str]:
         generate(server, prompt, 4, **asked)
         switch(tmp_path, kind)
         generate(server, prompt[::-1], 4, **asked)

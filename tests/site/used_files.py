@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 _ROOT = f"{Path(__file__).parents[2]}{os.sep}"
 _OURS = tuple(f"{_ROOT}{name}{os.sep}" for name in ("python", "patches", "sgl-kernel"))
@@ -20,12 +21,13 @@ _POLL_SECONDS = 0.05
 
 def count_files() -> None:
     """Begin, in this process."""
+    monitoring: Any = vars(sys)["monitoring"]  # from Python 3.12 on
     folder = Path(os.environ["TESSERA_TEST_FILES"])
     used: set[str] = set()
 
     def started(code: CodeType, _: int) -> object:
         if not code.co_filename.startswith(_OURS):
-            return sys.monitoring.DISABLE
+            return monitoring.DISABLE
         used.add(code.co_filename.removeprefix(_ROOT))
         return None
 
@@ -42,9 +44,9 @@ def count_files() -> None:
             now = label
             (folder / f"{os.getpid()}-{now}").touch()
 
-    sys.monitoring.use_tool_id(sys.monitoring.PROFILER_ID, "tessera tests")
-    sys.monitoring.register_callback(sys.monitoring.PROFILER_ID, sys.monitoring.events.PY_START, started)
-    sys.monitoring.set_events(sys.monitoring.PROFILER_ID, sys.monitoring.events.PY_START)
+    monitoring.use_tool_id(monitoring.PROFILER_ID, "tessera tests")
+    monitoring.register_callback(monitoring.PROFILER_ID, monitoring.events.PY_START, started)
+    monitoring.set_events(monitoring.PROFILER_ID, monitoring.events.PY_START)
     threading.Thread(target=follow, daemon=True).start()
 
 
