@@ -30,7 +30,7 @@ from tessera.capabilities.fingerprints.options import FingerprintOptions
 from tessera.capabilities.registry import BY_NAME, Requested
 from tessera.capabilities.states.options import StateOptions
 from tessera.delivery.outbox import Outbox
-from tessera.delivery.outcome import Vitals
+from tessera.delivery.outcome import RowStoreStats
 from tessera.rows.reader import RowReader
 from tessera.rows.service import Finished, RowService
 from tessera.rows.store import RowStore
@@ -81,7 +81,7 @@ def _measure() -> Iterator[dict[str, Any]]:
             figures: dict[str, float] = {}
             for timed in (False, True):  # events that take the time take some themselves
                 seconds: list[float] = []
-                outbox = Outbox(address, partial(_vitals, seconds))
+                outbox = Outbox(address, partial(_stats, seconds))
                 reader = RowReader(store.rows, slots, TOPK, timed=timed)
                 service = RowService(reader, outbox.put, store)
                 figures = _case(case, service, outbox) | figures
@@ -94,9 +94,9 @@ def _wanted(name: str, options: object) -> Requested:
     return {name: (BY_NAME[name], options)}
 
 
-def _vitals(seconds: list[float], read_seconds: float) -> Vitals:
+def _stats(seconds: list[float], read_seconds: float) -> RowStoreStats:
     seconds.append(read_seconds)
-    return Vitals(read_seconds, 0, 0, 0)
+    return RowStoreStats(read_seconds, 0, 0, 0)
 
 
 def _case(case: Case, service: RowService, outbox: Outbox) -> dict[str, float]:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from tessera.capabilities.fingerprints.room import VerifyRoom
     from tessera.capabilities.inject.model import Model
     from tessera.delivery.inbox import Inbox
-    from tessera.delivery.outcome import Vitals
+    from tessera.delivery.outcome import RowStoreStats
     from tessera.metrics import Metrics
 
 DISABLE = "TESSERA_DISABLE"
 """Environment: 1 gives the stock server, with no hook of ours."""
 
 ON = "tessera"
-"""What a scheduler tells the main process when it is ready has its features under this key."""
+"""The key of a scheduler's features in what it sends to the main process once it is ready."""
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
     *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "cpu_host_cache", "cpu_kernels"),
@@ -144,8 +144,8 @@ def conditions_of(args: ServerOptions, flags: Flags) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """What the main process decided, for its schedulers: it travels with SGLang's ``ServerArgs``.
+class SchedulerSettings:
+    """What a scheduler gets from the main process, as an attribute of SGLang's ``ServerArgs``.
 
     Attributes:
         flags: our options.
@@ -176,8 +176,8 @@ thresholds = Thresholds()
 """What a verifier accepts; in the main process those of ``--toploc-thresholds``."""
 inbox: Inbox | None = None
 """Where the main process receives rows; None in other processes, and where no rows are kept."""
-stores: dict[int, Vitals] = {}
-"""In the main process, what each replica last said of its row store."""
+stores: dict[int, RowStoreStats] = {}
+"""In the main process, the latest row-store statistics of each replica."""
 metrics: Metrics | None = None
 """What is counted; None in other processes, and without ``--enable-metrics``."""
 
@@ -187,7 +187,7 @@ def on() -> list[str]:
     return [*active.features(), *(["fingerprints"] if flags.toploc_verification else [])]
 
 
-def switch_on(settings: Settings, options: Flags, calls: str) -> Handed:
+def switch_on(settings: Settings, options: Flags, calls: str) -> SchedulerSettings:
     """Put a server's settings in force in its main process. Returns what its schedulers need."""
     global active, flags, thresholds, inbox  # noqa: PLW0603 - one server a process at a time
     active, flags = settings, options
@@ -198,14 +198,14 @@ def switch_on(settings: Settings, options: Flags, calls: str) -> Handed:
         from tessera.delivery.inbox import Inbox
 
         inbox = Inbox()
-    return Handed(flags, tuple(active.features()), inbox.address if inbox else None, calls)
+    return SchedulerSettings(flags, tuple(active.features()), inbox.address if inbox else None, calls)
 
 
-def apply(handed: Handed) -> None:
+def apply(decided: SchedulerSettings) -> None:
     """Put in force, in a scheduler, what the main process decided."""
     global active, flags, results  # noqa: PLW0603 - one scheduler a process
-    active = Settings(**{name: name in handed.features for name in FEATURES})
-    flags, results = handed.flags, handed.results
+    active = Settings(**{name: name in decided.features for name in FEATURES})
+    flags, results = decided.flags, decided.results
 
 
 def disabled() -> bool:

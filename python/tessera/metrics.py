@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tessera.errors import ANSWERED, WITHOUT_ROWS
 
 if TYPE_CHECKING:  # clients import capabilities, and have no torch
-    from tessera.delivery.outcome import Vitals
+    from tessera.delivery.outcome import RowStoreStats
 
 SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -106,36 +106,36 @@ class Metrics:
             self._unavailable.labels(self._model, code)
         for kind in READS:
             self._reads.labels(self._model, kind)
-        self.held(0, 0)
+        self.set_held(0, 0)
 
     def count(self, counter: Counter, amount: int, value: str) -> None:
         """Add to a capability's counter; ``value`` is that of its label."""
         self._counters[counter.name, value].inc(amount)
 
-    def failed(self, code: str) -> None:
-        """A request was answered with an error of ours."""
+    def count_error(self, code: str) -> None:
+        """Count a request that was answered with one of our errors."""
         self._errors.labels(self._model, code).inc()
 
-    def held(self, amount: int, waiting: int) -> None:
-        """So many bytes are held by answers on their way, and so many requests wait for some."""
+    def set_held(self, amount: int, waiting: int) -> None:
+        """Set how many bytes unsent answers hold, and how many requests wait for room."""
         self._held.labels(self._model, 0).set(amount)
         self._waiting.labels(self._model, 0).set(waiting)
 
-    def unavailable(self, code: str) -> None:
-        """A request was answered, but without what its rows would have given."""
+    def count_unavailable(self, code: str) -> None:
+        """Count a request that was answered without the values that its rows would have given."""
         self._unavailable.labels(self._model, code).inc()
 
-    def took(self, what: str, seconds: float) -> None:
-        """A piece of work, or an answer of a route, took so long. Any thread."""
+    def observe_seconds(self, what: str, seconds: float) -> None:
+        """Record how long a piece of work, or the answer of a route, took. Any thread may call it."""
         self._timed[what].observe(seconds)
 
-    def note(self, vitals: "Vitals", kinds: str) -> None:
-        """What the scheduler says about a step in which requests finished, and which kinds of read it had."""
+    def record_row_store(self, stats: "RowStoreStats", kinds: str) -> None:
+        """Record the row-store statistics of a step, and the kinds of read in it ("" for none)."""
         if kinds:
-            self._reads.labels(self._model, kinds).observe(vitals.read_seconds)
-        of = self._model, vitals.replica
-        self._bytes.labels(*of).set(vitals.store_bytes)
-        self._slots.labels(*of).set(vitals.slots)
-        self._used.labels(*of).set(vitals.used_slots)
-        self._kv_bytes.labels(*of).set(vitals.kv_bytes)
-        self._host_bytes.labels(*of).set(vitals.host_bytes)
+            self._reads.labels(self._model, kinds).observe(stats.read_seconds)
+        labels = self._model, stats.replica
+        self._bytes.labels(*labels).set(stats.store_bytes)
+        self._slots.labels(*labels).set(stats.slots)
+        self._used.labels(*labels).set(stats.used_slots)
+        self._kv_bytes.labels(*labels).set(stats.kv_bytes)
+        self._host_bytes.labels(*labels).set(stats.host_bytes)

@@ -20,4 +20,4 @@ def timed(what: str) -> Iterator[None]:
     begin = perf_counter()
     yield
     if config.metrics is not None:
-        config.metrics.took(what, perf_counter() - begin)
+        config.metrics.observe_seconds(what, perf_counter() - begin)

@@ -82,7 +82,7 @@ def test_who_hands_a_function_on_reaches_it() -> None:
     assert isinstance(table, ast.FunctionDef)
     assert isinstance(thread, ast.FunctionDef)
     assert isinstance(other, ast.FunctionDef)
-    assert [source.hands_on(one, "handle") for one in (table, thread, other)] == [True, True, False]
+    assert [source.passes_on(one, "handle") for one in (table, thread, other)] == [True, True, False]
 
 
 def test_a_place_is_changed_once_by_each() -> None:

@@ -15,9 +15,9 @@ import torch
 
 from tessera.delivery import inbox as inbox_module
 from tessera.delivery import outbox as outbox_module
-from tessera.delivery.inbox import Inbox, Mail
+from tessera.delivery.inbox import Inbox, OutcomeReader
 from tessera.delivery.outbox import Outbox
-from tessera.delivery.outcome import Outcome, Part, Values, Vitals, pack, unpack
+from tessera.delivery.outcome import Outcome, Part, Values, RowStoreStats, pack, unpack
 from tessera.errors import ROW_STORE_FAILED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable, StartRefused
 from tessera.rows.kinds import all_finite
 from tessera.rows.reader import Fetched, Read
@@ -95,10 +95,10 @@ def test_token_ids_of_a_prompt() -> None:
     assert [delivered.values for delivered in found] == [{"token_ids": [[5, 2**40, 0]]}, {}]
 
 
-def test_vitals() -> None:
+def test_row_store_stats() -> None:
     """They ride with a step, also with one that has nothing else; None where nobody counts."""
-    vitals = Vitals(0.5, 1024, 8, 3)
-    assert unpack(pack([], None, vitals)) == ([], vitals)
+    stats = RowStoreStats(0.5, 1024, 8, 3)
+    assert unpack(pack([], None, stats)) == ([], stats)
     assert unpack(pack([], None)) == ([], None)
 
 
@@ -256,7 +256,7 @@ def test_what_arrives_early_is_prepared_before_anybody_takes_it() -> None:
             return {name: [("prepared", one) for one in own] for name, own in values.items()}
 
         inbox.expect("a", prepare)
-        mail = Mail(inbox, "a")
+        outcomes = OutcomeReader(inbox, "a")
         parts = [
             Outcome("a", (ids(1),), more=True),
             Outcome("a", (ids(2),), more=True, resets=False),
@@ -269,12 +269,12 @@ def test_what_arrives_early_is_prepared_before_anybody_takes_it() -> None:
         assert prepared == [{"token_ids": [[1]]}, {"token_ids": [[2]]}]
         outbox.put(parts[2:], Read(brought([[1.0]])))
         outbox.send()
-        found = await mail.remaining()
+        found = await outcomes.remaining()
         assert found["token_ids"] == [("prepared", [1]), ("prepared", [2])]
         ((_, vector),) = found["embed"]
         assert prepared[2:] == [{"embed": [vector]}]
         assert vector.vector.tolist() == [1.0]
-        assert await mail.remaining() == {}
+        assert await outcomes.remaining() == {}
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -296,7 +296,7 @@ def test_parts_that_begin_again_replace_those_before() -> None:
         for part in parts:
             outbox.put([part], None)
         outbox.send()
-        assert await Mail(inbox, "a").remaining() == {"token_ids": [[3], [4]]}
+        assert await OutcomeReader(inbox, "a").remaining() == {"token_ids": [[3], [4]]}
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -309,20 +309,20 @@ def test_parts_are_taken_once_they_are_complete() -> None:
         inbox = Inbox()
         outbox = Outbox(inbox.address)
         inbox.expect("a")
-        mail = Mail(inbox, "a")
+        outcomes = OutcomeReader(inbox, "a")
         outbox.put([Outcome("a", (ids(1), ids(2)), more=True)], None)
         outbox.send()
-        assert await mail.until({"token_ids": 1}) == {"token_ids": [[1], [2]]}
-        assert await mail.until({"token_ids": 2}) == {}
+        assert await outcomes.until({"token_ids": 1}) == {"token_ids": [[1], [2]]}
+        assert await outcomes.until({"token_ids": 2}) == {}
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(mail.until({"token_ids": 3}), 0.1)
+            await asyncio.wait_for(outcomes.until({"token_ids": 3}), 0.1)
         for part in (Outcome("a", (ids(3),), more=True, resets=False), Outcome("a", (ids(4),), resets=False)):
             outbox.put([part], None)
         outbox.send()
-        assert await mail.until({"token_ids": 3}) == {"token_ids": [[3]]}
-        assert await mail.until({"token_ids": 9}) == {}  # it ended: what is left belongs to its end
-        assert await mail.remaining() == {"token_ids": [[4]]}
-        assert await mail.remaining() == {}
+        assert await outcomes.until({"token_ids": 3}) == {"token_ids": [[3]]}
+        assert await outcomes.until({"token_ids": 9}) == {}  # it ended: what is left belongs to its end
+        assert await outcomes.remaining() == {"token_ids": [[4]]}
+        assert await outcomes.remaining() == {}
         inbox._socket.close()
 
     asyncio.run(exchange())
@@ -339,13 +339,13 @@ def test_outdated_rows_are_told_from_failures() -> None:
         outdated = Outcome("a", (ids(7),), code=WEIGHTS_CHANGED)
         outbox.put([outdated, Outcome("a"), Outcome("b", code=ROW_STORE_FAILED)], None)
         outbox.send()
-        mail = Mail(inbox, "a")
+        outcomes = OutcomeReader(inbox, "a")
         for _ in range(2):
             with pytest.raises(RowsUnavailable) as unavailable:
-                await mail.remaining()
+                await outcomes.remaining()
             assert unavailable.value.values == {"token_ids": [[7]]}
         with pytest.raises(RequestFailed) as raised:
-            await Mail(inbox, "b").remaining()
+            await OutcomeReader(inbox, "b").remaining()
         assert not isinstance(raised.value, RowsUnavailable)
         inbox._socket.close()
 

@@ -164,5 +164,5 @@ def _why_missing(caller: str, seam: Seam, root: Path | None) -> str | None:
     if of_field:
         reaches = source.reads(definition, name)
     else:
-        reaches = source.calls(definition, name) or source.hands_on(definition, name)
+        reaches = source.calls(definition, name) or source.passes_on(definition, name)
     return None if reaches else f"{caller} no longer {'reads' if of_field else 'calls'} {seam.target}"

@@ -178,7 +178,7 @@ def calls(definition: Definition, name: str) -> bool:
     return any(_last_name(node) == name for node in names)
 
 
-def hands_on(definition: Definition, name: str) -> bool:
+def passes_on(definition: Definition, name: str) -> bool:
     """Whether the body has something named ``name`` as an argument, or in a tuple: what gets it calls it."""
     nodes = list(ast.walk(definition))
     tuples = [element for node in nodes if isinstance(node, ast.Tuple) for element in node.elts]

@@ -69,12 +69,12 @@ def set_sizes(manager: Any, started: Any, *_: Any) -> None:
             config.metrics = _metrics(args.served_model_name)
         if config.inbox is not None:
             config.inbox.hide()  # every scheduler is connected
-            config.inbox.on_vitals = info.note
+            config.inbox.on_stats = info.note
         config.room = VerifyRoom.of(infos[0], page_size(manager))
         config.injection = inject_request.model(manager)
         answer_bytes.budget = answers.budget(manager) if config.active.rows else None
         if answer_bytes.budget is not None and config.metrics is not None:
-            answer_bytes.budget.room.on_change = config.metrics.held
+            answer_bytes.budget.room.on_change = config.metrics.set_held
 
 
 def _metrics(model: str) -> Metrics:

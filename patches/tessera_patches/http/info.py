@@ -12,7 +12,7 @@ from sglang.srt.utils.json_response import orjson_response
 
 from tessera import __version__, config
 from tessera.capabilities.embed import routes as embeddings
-from tessera.delivery.outcome import Vitals
+from tessera.delivery.outcome import RowStoreStats
 from tessera_patches import apply, inventory
 from tessera_patches.core import calls, lock
 from tessera_patches.core.seam import Phase
@@ -78,11 +78,11 @@ def labels() -> dict[str, str]:
     return about | {"on": ",".join(config.on()), "options": shlex.join(given)}
 
 
-def note(vitals: Vitals, kinds: str) -> None:
+def note(stats: RowStoreStats, kinds: str) -> None:
     """A scheduler says how its row store is."""
-    config.stores[vitals.replica] = vitals
+    config.stores[stats.replica] = stats
     if config.metrics is not None:
-        config.metrics.note(vitals, kinds)
+        config.metrics.record_row_store(stats, kinds)
 
 
 def redacted(value: Any) -> Any:
@@ -100,13 +100,13 @@ def embedding_options() -> dict[str, Any]:
     }
 
 
-def _store(vitals: Vitals) -> dict[str, Any]:
-    share = vitals.store_bytes / vitals.kv_bytes if vitals.kv_bytes else None
+def _store(stats: RowStoreStats) -> dict[str, Any]:
+    share = stats.store_bytes / stats.kv_bytes if stats.kv_bytes else None
     return {
-        "replica": vitals.replica,
-        "bytes": vitals.store_bytes,
-        "slots": vitals.slots,
-        "host_bytes": vitals.host_bytes,
-        "kv_cache_bytes": vitals.kv_bytes,
+        "replica": stats.replica,
+        "bytes": stats.store_bytes,
+        "slots": stats.slots,
+        "host_bytes": stats.host_bytes,
+        "kv_cache_bytes": stats.kv_bytes,
         "share_of_kv_cache": share,
     }

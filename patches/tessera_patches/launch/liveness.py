@@ -59,10 +59,10 @@ def warm_up(original: Callable[..., None], server_args: Any, *args: Any, **kwarg
 def answered(original: Callable[..., Awaitable[None]], manager: Any, outputs: Any) -> Awaitable[None]:
     """AROUND ``TokenizerManager._handle_batch_output``: looks at the first requests that end with tokens."""
     handled = original(manager, outputs)
-    return _look_at(handled, outputs) if _unreached else handled
+    return _check_first_answers(handled, outputs) if _unreached else handled
 
 
-async def _look_at(handled: Awaitable[None], outputs: Any) -> None:
+async def _check_first_answers(handled: Awaitable[None], outputs: Any) -> None:
     await handled
     ended = zip(outputs.finished_reasons, getattr(outputs, "completion_tokens", ()), strict=False)
     tokens = max((count for reason, count in ended if reason and reason["type"] != "abort"), default=0)

@@ -77,7 +77,7 @@ def switch_on(args: Any) -> None:
                 override(args, speculative_use_rejection_sampling=True)
         found = resolved(args)  # what was overridden, too
         config.conditions = config.conditions_of(found, flags)
-        args._tessera_handed = config.switch_on(Settings.from_server_args(found, flags), flags, counted)
+        args._tessera_settings = config.switch_on(Settings.from_server_args(found, flags), flags, counted)
         if config.inbox is not None:  # SGLang's handler, which a failed scheduler calls, ends this process at once
             before_signal(switch_on, signal.SIGQUIT, config.inbox.hide, "_set_envs_and_config")
         apply.install_main()
@@ -111,10 +111,10 @@ def refuse_unread(flags: Flags) -> None:
 def apply_settings(result: Any, args: Any, *_: Any, **__: Any) -> None:
     """AFTER ``configure_scheduler_process``: the first moment at which a scheduler's process knows its arguments."""
     with apply.exit_on_error():
-        handed = getattr(args, "_tessera_handed", None)
-        if handed is not None:
-            config.apply(handed)
-            calls.attach(handed.calls)
+        decided = getattr(args, "_tessera_settings", None)
+        if decided is not None:
+            config.apply(decided)
+            calls.attach(decided.calls)
             apply.install_scheduler()
         else:
             _refuse_undecided(args)
@@ -133,7 +133,7 @@ def check_child() -> None:
     given = (*getattr(process, "_args", ()), *getattr(process, "_kwargs", {}).values())
     kinds = {type(value).__name__: value for value in given}  # names: SGLang's classes may not be imported yet
     args = kinds.get("ServerArgs")
-    if args is not None and "PortArgs" in kinds and not hasattr(args, "_tessera_handed"):
+    if args is not None and "PortArgs" in kinds and not hasattr(args, "_tessera_settings"):
         _refuse_undecided(args)
 
 

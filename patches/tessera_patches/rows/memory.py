@@ -10,7 +10,7 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 
 from tessera import config
 from tessera.delivery.outbox import Outbox
-from tessera.delivery.outcome import Vitals
+from tessera.delivery.outcome import RowStoreStats
 from tessera.errors import StartRefused
 from tessera.rows.due import DueReads
 from tessera.rows.kinds import BY_READ, Placed
@@ -53,7 +53,7 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
     # Compile the kernels now, not at the first request.
     compiled = (Pool(0, 1), Top(0, 1, ALL_ROWS, 1))
     reader.start({BY_READ[type(read)]: [Placed(0, read)] for read in compiled}).result(wait=True)
-    runtime.outbox = outbox = Outbox(_results(), _vitals_of(store, runner))
+    runtime.outbox = outbox = Outbox(_results(), _stats_of(store, runner))
     runtime.service = RowService(reader, outbox.put, store)
     stride = options(runner).speculative_num_draft_tokens or 1
     runtime.due = DueReads(results.tokens_to_next_read, stride)
@@ -94,12 +94,12 @@ def _results() -> str:
     return config.results
 
 
-def _vitals_of(store: RowStore, runner: Any) -> Callable[[float], Vitals]:
+def _stats_of(store: RowStore, runner: Any) -> Callable[[float], RowStoreStats]:
     kv_bytes = cache.kv_bytes(runner)
 
-    def vitals(read_seconds: float) -> Vitals:
+    def stats(read_seconds: float) -> RowStoreStats:
         used, slots = cache.used_slots(runner)
         on_host = 0 if runtime.host_rows is None else runtime.host_rows.nbytes
-        return Vitals(read_seconds, store.nbytes, slots, used, ranks.replica(runner), kv_bytes, on_host)
+        return RowStoreStats(read_seconds, store.nbytes, slots, used, ranks.replica(runner), kv_bytes, on_host)
 
-    return vitals
+    return stats

@@ -12,7 +12,7 @@ from tessera import carry, config
 from tessera.capabilities import registry
 from tessera.capabilities.registry import Requested
 from tessera.capability import Answer
-from tessera.delivery.inbox import Mail
+from tessera.delivery.inbox import OutcomeReader
 from tessera.delivery.outcome import Values
 from tessera.errors import REQUEST_ABORTED, RowsUnavailable, TesseraError
 from tessera.http.error_body import note
@@ -31,13 +31,13 @@ def with_fields(original: Callable[..., Outputs], manager: Any, obj: Any, reques
     if not carried.wires:
         return original(manager, obj, request)
     requested = registry.carried_by(obj.sampling_params)
-    mail = None
+    outcomes = None
     if config.inbox is not None and registry.awaited(requested):
         key = carried.token + obj.rid
         config.inbox.expect(key, partial(_arrived, requested))
-        mail = Mail(config.inbox, key)
-    outputs = _with_fields(original(manager, obj, request), requested, mail, obj)
-    if mail is not None and config.inbox is not None:
+        outcomes = OutcomeReader(config.inbox, key)
+    outputs = _with_fields(original(manager, obj, request), requested, outcomes, obj)
+    if outcomes is not None and config.inbox is not None:
         # Not in a finally of the generator: one that SGLang never starts would never run it.
         weakref.finalize(outputs, config.inbox.forget, key)
     return outputs if request is not None else _as_lists(outputs)
@@ -68,7 +68,7 @@ def _fewest_tokens(sampling_params: dict[str, Any]) -> int:
     return int(sampling_params.get("n", 1) > 1 and sampling_params.get("max_new_tokens") != 0)
 
 
-async def _with_fields(outputs: Outputs, requested: Requested, mail: Mail | None, obj: Any) -> Outputs:
+async def _with_fields(outputs: Outputs, requested: Requested, outcomes: OutcomeReader | None, obj: Any) -> Outputs:
     collects = any(capability.collects for capability, _ in requested.values())
     output_ids: list[int] = []
     async for stock in outputs:
@@ -79,7 +79,7 @@ async def _with_fields(outputs: Outputs, requested: Requested, mail: Mail | None
         answer = Answer(meta, obj.sampling_params, output.get("prompt_token_ids"), output_ids)
         try:
             part = _chunk if meta.get("finish_reason") is None else _end
-            meta.update(await part(answer, requested, mail))
+            meta.update(await part(answer, requested, outcomes))
         except TesseraError as error:
             if not obj.stream:
                 raise
@@ -87,7 +87,7 @@ async def _with_fields(outputs: Outputs, requested: Requested, mail: Mail | None
         yield output
 
 
-async def _chunk(answer: Answer, requested: Requested, mail: Mail | None) -> dict[str, Any]:
+async def _chunk(answer: Answer, requested: Requested, outcomes: OutcomeReader | None) -> dict[str, Any]:
     """What a chunk of a stream completes."""
     tokens = answer.meta["completion_tokens"]
     complete = {
@@ -95,10 +95,10 @@ async def _chunk(answer: Answer, requested: Requested, mail: Mail | None) -> dic
         for name, (capability, options) in requested.items()
         if capability.next_read(options, 0) is not None
     }
-    if mail is None or not complete:
+    if outcomes is None or not complete:
         return {}
     try:
-        values = await mail.until(complete)
+        values = await outcomes.until(complete)
     except RowsUnavailable:
         return {}
     found: dict[str, Any] = {}
@@ -108,14 +108,14 @@ async def _chunk(answer: Answer, requested: Requested, mail: Mail | None) -> dic
     return found
 
 
-async def _end(answer: Answer, requested: Requested, mail: Mail | None) -> dict[str, Any]:
+async def _end(answer: Answer, requested: Requested, outcomes: OutcomeReader | None) -> dict[str, Any]:
     """What belongs to an answer as a whole, of what the scheduler read and of what is known here."""
     meta = answer.meta
     refused = _is_refused(meta["finish_reason"])
     if refused or meta["completion_tokens"] < _fewest_tokens(dict(answer.params)):
-        requested, mail = {name: own for name, own in requested.items() if not own[0].awaits(own[1])}, None
+        requested, outcomes = {name: own for name, own in requested.items() if not own[0].awaits(own[1])}, None
     try:
-        values: Values = {} if mail is None else await _last_values(meta, mail)
+        values: Values = {} if outcomes is None else await _last_values(meta, outcomes)
     except RowsUnavailable as error:
         unavailable = {name: own for name, own in requested.items() if own[0].awaits(own[1])}
         others = {name: own for name, own in requested.items() if name not in unavailable}
@@ -123,7 +123,7 @@ async def _end(answer: Answer, requested: Requested, mail: Mail | None) -> dict[
     return await _responses(answer, requested, values)
 
 
-async def _last_values(meta: Mapping[str, Any], mail: Mail) -> Values:
+async def _last_values(meta: Mapping[str, Any], outcomes: OutcomeReader) -> Values:
     """What the scheduler read when the request ended.
 
     Raises:
@@ -133,7 +133,7 @@ async def _last_values(meta: Mapping[str, Any], mail: Mail) -> Values:
     if "prompt_tokens" not in meta:
         raise RowsUnavailable(REQUEST_ABORTED, "the request was aborted while it waited, and had no rows")
     with timed(AWAIT_ROWS):
-        return await mail.remaining()
+        return await outcomes.remaining()
 
 
 async def _responses(answer: Answer, requested: Requested, values: Values) -> dict[str, Any]:
@@ -146,7 +146,7 @@ async def _responses(answer: Answer, requested: Requested, values: Values) -> di
 def _without(answer: Answer, requested: Requested, error: RowsUnavailable) -> dict[str, Any]:
     """The answer's fields where there are no rows to vouch for: null, and why."""
     if config.metrics is not None:
-        config.metrics.unavailable(error.code)
+        config.metrics.count_unavailable(error.code)
     found: dict[str, Any] = {ROWS_UNAVAILABLE: str(error)}
     for name, (capability, options) in requested.items():
         found |= capability.without(options, error.values.get(name, ()), answer)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import zmq
 import zmq.asyncio
 
-from tessera.delivery.outcome import Delivered, Outcome, Values, Vitals, kinds_of, unpack
+from tessera.delivery.outcome import Delivered, Outcome, Values, RowStoreStats, kinds_of, unpack
 from tessera.errors import ROWS_NOT_COLLECTED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable
 from tessera.limits import DELIVERY_SECONDS
 
@@ -50,7 +50,7 @@ class Inbox:
         atexit.register(self.hide)
         self._expected: dict[str, _Expected] = {}
         self._receiver: asyncio.Task[None] | None = None
-        self.on_vitals: Callable[[Vitals, str], None] = lambda *_: None
+        self.on_stats: Callable[[RowStoreStats, str], None] = lambda *_: None
         """Called with the state of the row store after a step, and the kinds of read in it."""
 
     def hide(self) -> None:
@@ -89,16 +89,16 @@ class Inbox:
     async def _receive(self) -> None:
         while True:
             frames = await self._socket.recv_multipart(copy=False)
-            arrived, vitals = unpack([frame.buffer for frame in frames])
-            if vitals is not None:
-                self.on_vitals(vitals, kinds_of(arrived))
+            arrived, stats = unpack([frame.buffer for frame in frames])
+            if stats is not None:
+                self.on_stats(stats, kinds_of(arrived))
             for delivered in arrived:
                 expected = self._expected.get(delivered.outcome.key)
                 if expected is not None:
                     expected.arrived.put_nowait(delivered._replace(values=expected.prepare(delivered.values)))
 
 
-class Mail:
+class OutcomeReader:
     """What comes for one request, while it streams and when it ends: its values in their order, each once.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from tessera.delivery.outcome import Outcome, Vitals, pack
+from tessera.delivery.outcome import Outcome, RowStoreStats, pack
 from tessera.errors import ROW_STORE_FAILED, StartRefused
 from tessera.rows.reader import Read
 from tessera.rows.reads import Frame
@@ -29,14 +29,14 @@ class Outbox:
 
     Args:
         address: ZeroMQ address of the main process's `tessera.delivery.inbox.Inbox`.
-        vitals: says how the row store is after a read of so many seconds.
+        stats: says how the row store is after a read of so many seconds.
 
     Raises:
         StartRefused: no connection was made in time. Once it is, the address is needed no more.
     """
 
-    def __init__(self, address: str, vitals: Callable[[float], Vitals] | None = None) -> None:
-        self.vitals = vitals
+    def __init__(self, address: str, stats: Callable[[float], RowStoreStats] | None = None) -> None:
+        self.stats = stats
         """Sent with each step; None where nobody counts."""
         self._waiting: deque[tuple[list[Outcome], Read | None]] = deque()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH, copy_threshold=COPIED_BYTES)
@@ -51,7 +51,7 @@ class Outbox:
         self.put([], None)
         self.send()
         if not counted:
-            self.vitals = None
+            self.stats = None
 
     def put(self, outcomes: list[Outcome], read: Read | None) -> None:
         """Hand over the outcomes of a step and the read that fetches what belongs to them. Returns at once."""
@@ -76,8 +76,8 @@ class Outbox:
             fetched = None if read is None else read.result(wait=wait)
             if read is not None and fetched is None:
                 return None
-            vitals = None if self.vitals is None else self.vitals(0.0 if read is None else read.seconds())
-            return pack(outcomes, fetched, vitals)
+            stats = None if self.stats is None else self.stats(0.0 if read is None else read.seconds())
+            return pack(outcomes, fetched, stats)
         except Exception as error:  # the scheduler must live: this step's requests get the error, the next is served
             logger.exception("tessera: reading rows failed")
             message = f"reading rows failed: {error}"

@@ -61,7 +61,7 @@ class Delivered(NamedTuple):
     values: Values = MappingProxyType({})
 
 
-class Vitals(NamedTuple):
+class RowStoreStats(NamedTuple):
     """How the row store is, sent at the start, and with each step where metrics are on.
 
     Attributes:
@@ -83,7 +83,7 @@ class Vitals(NamedTuple):
     host_bytes: int = 0
 
 
-def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | None = None) -> list[Frame]:
+def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, stats: RowStoreStats | None = None) -> list[Frame]:
     """The frames of one message: a JSON header, then what each kind of read gave.
 
     Frames of numbers are views, not copies, and nobody looks at them here: the scheduler's thread has other work.
@@ -91,23 +91,23 @@ def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, vitals: Vitals | 
     Args:
         outcomes: of the requests that finished in a step.
         fetched: what was read for them, in their order; None where nothing was.
-        vitals: None where nobody counts.
+        stats: None where nobody counts.
     """
     # orjson writes tuples as lists, and knows no named ones.
     listed = [
         (own.key, [tuple(part) for part in own.parts], own.more, own.resets, own.code, own.message) for own in outcomes
     ]
-    counted = None if vitals is None else tuple(vitals)
+    counted = None if stats is None else tuple(stats)
     shape = ("", 0) if fetched is None else (fetched.dtype, fetched.hidden_size)
-    header = orjson.dumps({"rows": shape, "outcomes": listed, "vitals": counted}, option=orjson.OPT_SERIALIZE_NUMPY)
+    header = orjson.dumps({"rows": shape, "outcomes": listed, "stats": counted}, option=orjson.OPT_SERIALIZE_NUMPY)
     return [header, *(_view(tensor) for own in (() if fetched is None else fetched.tensors) for tensor in own)]
 
 
-def unpack(frames: Sequence[Frame]) -> tuple[list[Delivered], Vitals | None]:
+def unpack(frames: Sequence[Frame]) -> tuple[list[Delivered], RowStoreStats | None]:
     """Inverse of `pack`. An outcome of which a number is not finite becomes a failure."""
     header = orjson.loads(frames[0])
-    vitals = header["vitals"]
-    return list(_delivered(header, iter(frames[1:]))), None if vitals is None else Vitals(*vitals)
+    stats = header["stats"]
+    return list(_delivered(header, iter(frames[1:]))), None if stats is None else RowStoreStats(*stats)
 
 
 def kinds_of(arrived: Sequence[Delivered]) -> str:

@@ -53,7 +53,7 @@ def note_items(field: str, errors: Sequence[dict[str, Any] | None]) -> None:
 
 def _count(code: str) -> None:
     if config.metrics is not None:
-        config.metrics.failed(code)
+        config.metrics.count_error(code)
 
 
 def _log(where: str, error: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
     SAMPLED: tl.constexpr,
-    CUT: tl.constexpr,
+    HAS_CUTOFFS: tl.constexpr,
     PROPOSED: tl.constexpr,
     MAPPED: tl.constexpr,
     DEPTHS: tl.constexpr,
@@ -100,7 +100,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
         weight = weight * tl.exp(maximum - peak[:, None])
         source = logits + (begin + depth).to(tl.int64) * STRIDE + draft
         own = tl.load(source, mask=tested, other=_MINUS_INF).to(tl.float32)
-        if CUT:
+        if HAS_CUTOFFS:
             own = tl.where(own < tl.load(cutoffs + begin + depth, mask=tested, other=0.0), _MINUS_INF, own)
         probability = tl.exp(own / temperature - peak) / tl.sum(weight, 1)
         coin = tl.load(coins + dense, mask=tested, other=1.0)
@@ -119,7 +119,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
         row = logits + (begin + correct).to(tl.int64) * STRIDE
         proposal = proposals + (request * (WIDTH - 1) + correct).to(tl.int64) * PROPOSED
         sums, rejected = tl.sum(tl.where(here[:, None], weight, 0.0), 0), tl.sum(tl.where(here, draft, 0), 0)
-        scale = temperature, tl.sum(tl.where(here, peak, 0.0), 0), load_cutoff(cutoffs + begin + correct, CUT)
+        scale = temperature, tl.sum(tl.where(here, peak, 0.0), 0), load_cutoff(cutoffs + begin + correct, HAS_CUTOFFS)
         coin = tl.load(last_coins + request)
         last = sample_token(
             row, proposal, draft_ids, sums, rejected, scale, coin, VOCABULARY, CHUNK, CHUNKS, SLOTS, PROPOSED, MAPPED

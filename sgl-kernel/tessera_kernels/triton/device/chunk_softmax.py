@@ -37,10 +37,10 @@ class Chunks(NamedTuple):
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def load_cutoff(cutoff, CUT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The least logit of a row that is sampled, from a pointer; minus infinity without CUT."""
+def load_cutoff(cutoff, HAS_CUTOFFS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The least logit of a row that is sampled, from a pointer; minus infinity without HAS_CUTOFFS."""
     least = _MINUS_INF
-    if CUT:
+    if HAS_CUTOFFS:
         least = tl.load(cutoff)
     return least
 
@@ -60,7 +60,7 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
     SAMPLED: tl.constexpr,
-    CUT: tl.constexpr,
+    HAS_CUTOFFS: tl.constexpr,
 ):
     """Program (r, c) reads chunk c of dense row r, and writes nothing where the request has fewer rows."""
     row, chunk = tl.program_id(0), tl.program_id(1)
@@ -71,7 +71,7 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
         source = logits + (begin + within).to(tl.int64) * STRIDE + column
         value = tl.load(source, mask=column < VOCABULARY, other=_MINUS_INF).to(tl.float32)
         if SAMPLED:
-            value = tl.where(value < load_cutoff(cutoffs + begin + within, CUT), _MINUS_INF, value)
+            value = tl.where(value < load_cutoff(cutoffs + begin + within, HAS_CUTOFFS), _MINUS_INF, value)
             value = value / tl.load(temperatures + request)
             peak = tl.max(value, 0)
             total = tl.sum(tl.exp(value - tl.where(peak == _MINUS_INF, 0.0, peak)), 0)
