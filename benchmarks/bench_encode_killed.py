@@ -90,8 +90,8 @@ def main() -> int:
     parser.add_argument("--python", default=".clients/venv/bin/python", help="has tessera encode (default %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, options.out.open("w") as out:
-        asked = [options.python, "-c", "import ray; print(ray.__version__)"]
-        ray = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        command = [options.python, "-c", "import ray; print(ray.__version__)"]
+        ray = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
         show({"kind": "provenance", "ray": ray, "pyarrow": version("pyarrow"), **provenance()}, out)
         texts = documents(options.documents, Path(folder, "docs.parquet"))
         servers = [server(free_port()), server(free_port())]

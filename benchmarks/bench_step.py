@@ -62,12 +62,12 @@ def main() -> None:
 def _measure() -> Iterator[dict[str, Any]]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     embed, states = _wanted("embed", EmbedOptions()), _wanted("states", StateOptions())
-    proven = _wanted("fingerprints", FingerprintOptions(topk=TOPK))
+    fingerprints = _wanted("fingerprints", FingerprintOptions(topk=TOPK))
     claim = _wanted("fingerprints", FingerprintOptions(topk=TOPK, claim="", tail=2 * PROMPT))
     cases = [
         *(Case("embedding", n, lambda key, i: Finished(key, i, PROMPT, 0, embed)) for n in (1, 8, 64)),
         Case("raw rows", 1, lambda key, i: Finished(key, i, PROMPT, 0, states)),
-        Case("fingerprints", 1, lambda key, i: Finished(key, i, PROMPT, PROMPT, proven)),
+        Case("fingerprints", 1, lambda key, i: Finished(key, i, PROMPT, PROMPT, fingerprints)),
         Case("verification", 16, lambda key, i: Finished(key, i, 4 * PROMPT, 0, claim)),
     ]
     store = RowStore(SLOTS, HIDDEN, torch.bfloat16, device)

@@ -36,7 +36,7 @@ from load import FIRST_ID, LAST_ID, Load, Measured, load_of, take_turns, warm_up
 from provenance import note, provenance, show
 from rig import serve_all
 
-PROVEN = {"return_toploc_fingerprints": True}
+WITH_FINGERPRINTS = {"return_toploc_fingerprints": True}
 IDS = {"return_input_ids": True, "return_output_ids": True}
 CASES = ("stock", "idle", "proven")
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _throughput(urls: dict[str, str], load: Load, rounds: int, out: TextIO) -> None:
-    cases = {case: (urls[case], PROVEN if case == "proven" else {}) for case in CASES}
+    cases = {case: (urls[case], WITH_FINGERPRINTS if case == "proven" else {}) for case in CASES}
     request_seconds = max(warm_up(cases, load, seed) for seed in (0, len(cases)))
     measured: dict[str, list[Measured]] = {case: [] for case in CASES}
     for case, number, result in take_turns(cases, load, rounds, request_seconds):
@@ -125,7 +125,7 @@ def _generate(client: httpx.Client, prompts: list[list[int]], new_tokens: int) -
     sampling = {"max_new_tokens": new_tokens, "temperature": 0.8, "ignore_eos": True}
 
     def one(prompt: list[int]) -> Any:
-        body = {"input_ids": prompt, "sampling_params": sampling, **PROVEN, **IDS}
+        body = {"input_ids": prompt, "sampling_params": sampling, **WITH_FINGERPRINTS, **IDS}
         meta = client.post("/generate", json=body).raise_for_status().json()["meta_info"]
         fingerprints = meta["toploc_verification_fingerprints"]
         return {"input_ids": meta["input_ids"], "output_ids": meta["output_ids"], "fingerprints": fingerprints}

@@ -227,10 +227,10 @@ async def _waves(
     answers: list[Answer] = []
     sends = [prepared(next(calls), extra) for _ in range(clients)]
     while not answers or time.perf_counter() < until:
-        asked = [asyncio.create_task(ask(session, *send)) for send in sends]
+        tasks = [asyncio.create_task(ask(session, *send)) for send in sends]
         await asyncio.sleep(0.05)  # until all are sent
         sends = [prepared(next(calls), extra) for _ in range(clients)]
-        answers += await asyncio.gather(*asked)
+        answers += await asyncio.gather(*tasks)
     return answers
 
 

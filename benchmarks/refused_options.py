@@ -350,11 +350,11 @@ def why(error: ServerStartError) -> str:
     return limit + said[0][:300]
 
 
-def ask_once(url: str, **asked: Any) -> str:
+def ask_once(url: str, **requested: Any) -> str:
     """One answer: `SERVES`, or what came instead."""
     sampling = {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}
     try:
-        body = {"input_ids": list(range(8, 40)), "sampling_params": sampling, **asked}
+        body = {"input_ids": list(range(8, 40)), "sampling_params": sampling, **requested}
         answer = httpx.post(f"{url}/generate", json=body, timeout=_ANSWER_SECONDS)
     except httpx.HTTPError as error:
         return f"no answer: {type(error).__name__}"
@@ -386,17 +386,17 @@ def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float, temper
         if answer is not None
     ]
     verdicts = judge(flock, answers, hf) + judge(turns, fly(server.url, turns, at_once=16), hf)
-    asked = 2 * sum(canary.options is not None for canary in flock)
+    requested = 2 * sum(canary.options is not None for canary in flock)
     problems = [verdict.problem for verdict in verdicts if verdict.problem]
     wrong = [verdict.cosine for verdict in verdicts if not verdict.problem and not verdict.cosine >= least]
     if problems or wrong:
         cached = sum(verdict.cached > 0 for verdict in verdicts)
         example = f"; {problems[0][:160]}" if problems else f"; cosine {min(wrong):.6f}"
-        return f"{len(wrong)} of {asked} vectors wrong, {len(problems)} missing ({cached} prompts cached){example}"
+        return f"{len(wrong)} of {requested} vectors wrong, {len(problems)} missing ({cached} prompts cached){example}"
     if feature == "rows":
         prove_and_verify(server, code_and_noise(hf.tokenizer, seed=5))
     least_cosine = min(verdict.cosine for verdict in verdicts)
-    return f"exact: {asked} vectors, least cosine {least_cosine:.6f}{from_host(server)}"
+    return f"exact: {requested} vectors, least cosine {least_cosine:.6f}{from_host(server)}"
 
 
 def from_host(server: Server) -> str:

@@ -30,7 +30,7 @@ from soaking.tally import MAIN, Tally, memory, processes, report
 from tessera.client import Client
 from tessera.launching.server import Server
 from tessera_testing.canary import canaries, fly, judge
-from tessera_testing.claims import claim_of, proven, verdicts
+from tessera_testing.claims import claim_of, generate_with_fingerprints, verdicts
 from tessera_testing.drafts import chain, drafting, retracting
 from tessera_testing.free_port import free_port
 from tessera_testing.reference import HuggingFace, relative_error
@@ -83,7 +83,9 @@ class Soak:
         """Fingerprints of honest responses pass, those of another response fail."""
         prompts = [self._chooser.choices(range(8, VOCABULARY), k=self._chooser.randint(1, 90)) for _ in range(count)]
         with ThreadPoolExecutor(4) as threads:
-            honest = [claim_of(meta) for meta in threads.map(lambda ids: proven(server, ids), prompts)]
+            honest = [
+                claim_of(meta) for meta in threads.map(lambda ids: generate_with_fingerprints(server, ids), prompts)
+            ]
         wrong = {**honest[0], "fingerprints": honest[1]["fingerprints"]}
         expected = ["pass"] * count + ["fail"]
         for found, right in zip(verdicts(server, *honest, wrong), expected, strict=True):

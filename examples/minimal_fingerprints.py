@@ -18,7 +18,7 @@ URL = os.environ.get("SGLANG_URL", "http://127.0.0.1:30000")
 
 def generate(question: str) -> Any:
     """One choice of a chat, with its fingerprints and exact token ids."""
-    asked = {
+    body = {
         "model": "default",
         "messages": [{"role": "user", "content": question}],
         "max_tokens": 48,
@@ -27,7 +27,7 @@ def generate(question: str) -> Any:
         "return_input_ids": True,
         "return_output_ids": True,
     }
-    answer = httpx.post(f"{URL}/v1/chat/completions", json=asked, timeout=60)
+    answer = httpx.post(f"{URL}/v1/chat/completions", json=body, timeout=60)
     return answer.raise_for_status().json()["choices"][0]
 
 

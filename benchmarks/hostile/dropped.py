@@ -36,12 +36,12 @@ def dropped(path: str, body: str, answer: str) -> str:
     sent = _json_object(body) or {}
     if path == VERTEX:
         sent = sent.get("parameters") or {}
-    asked = [name for name in FIELDS & sent.keys() if not _nothing(sent[name])]
+    requested = [name for name in FIELDS & sent.keys() if not _nothing(sent[name])]
     if path in (*TEXT, *SCORES):
-        return ", ".join(asked)
+        return ", ".join(requested)
     if path not in GENERATING or '"error"' in answer or f'"{ROWS_UNAVAILABLE}"' in answer:
         return ""  # of the last two one says why, for a stream's status was sent before
-    return ", ".join(name for name in asked if name in ANSWERED and f'"{ANSWERED[name]}":' not in answer)
+    return ", ".join(name for name in requested if name in ANSWERED and f'"{ANSWERED[name]}":' not in answer)
 
 
 def _nothing(value: Any) -> bool:

@@ -91,8 +91,8 @@ def main() -> None:
     pool = continuations(target, windows.draw(chosen.pool, POOL_PROMPT), sampler)
     prompts = continue_tokens(target, held_out.draw(32, POOL_PROMPT), POOL_PROMPT)
     journal = Journal(chosen.log, every=20)
-    asked = {name: str(value) for name, value in vars(chosen).items()}
-    journal.write("start", torch=torch.__version__, corpus_sha256=corpus.sha256, **asked)
+    settings = {name: str(value) for name, value in vars(chosen).items()}
+    journal.write("start", torch=torch.__version__, corpus_sha256=corpus.sha256, **settings)
     for name, eagle3 in (("tiny-eagle", False), ("tiny-eagle3", True)):
         head = Head(eagle3=eagle3)
         plan = Plan(name, chosen.steps, chosen.rows, chosen.window, chosen.window, PEAK_RATE, WEIGHT_DECAY)

@@ -183,7 +183,7 @@ def _record(found: Decoded, load: Decoding) -> dict[str, Any]:
 
     Also what a step costs the scheduler's thread to launch: TileSpec's decision is a part of it.
     """
-    asked = sum(meta["prompt_tokens"] for meta in found.metas)
+    prompt_tokens = sum(meta["prompt_tokens"] for meta in found.metas)
     return {
         "output_tokens_per_second": round(found.tokens / found.seconds, 1),
         "each_wave": [round(wave.tokens / wave.seconds, 1) for wave in found.windows if wave.seconds],
@@ -193,7 +193,7 @@ def _record(found: Decoded, load: Decoding) -> dict[str, Any]:
         "accept_length": round(found.tokens / found.steps / load.clients, 4),
         "step_milliseconds": round(1e3 * found.seconds / found.steps, 3),
         "launch_microseconds": round(1e6 * found.launch, 1),
-        "cached_share": round(sum(meta["cached_tokens"] for meta in found.metas) / max(1, asked), 4),
+        "cached_share": round(sum(meta["cached_tokens"] for meta in found.metas) / max(1, prompt_tokens), 4),
     }
 
 

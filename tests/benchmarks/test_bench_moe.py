@@ -67,12 +67,12 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, monkeypatch: pytest
     out = tmp_path / "moe.jsonl"
     (tmp_path / "config.json").write_text("{}")
     values = {"triton": 1.0, "cutlass": 1.0, "deep_gemm": 1.01}
-    asked: list[str] = []
+    requested: list[str] = []
     timed: list[str] = []
     broken = True
 
     def agreement(backend: str, _fleet: object, _options: object, folder: Path) -> dict[str, Any]:
-        asked.append(backend)
+        requested.append(backend)
         if backend == "deep_gemm" and broken:
             wait_until(out.exists)
             raise KeyboardInterrupt
@@ -98,10 +98,10 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, monkeypatch: pytest
     assert [record["backend"] for record in plot_moe.records(out)] == ["triton"]
     broken = False
     bench_moe.main()
-    before = list(asked)
+    before = list(requested)
     assert (before.count("triton"), before.count("deep_gemm")) == (1, 2)
     bench_moe.main()
-    assert asked == before
+    assert requested == before
     assert timed == ["triton", "deep_gemm"]
     found = {record["backend"]: record for record in plot_moe.records(out)}
     assert list(found) == ["triton", "aiter", "cutlass", "deep_gemm"]
@@ -220,7 +220,7 @@ def test_warm_ups_end_when_requests_take_equally_long(monkeypatch: pytest.Monkey
     assert len(seeds) == len(set(seeds)) == 4 + bench_moe.WARM_UPS
 
 
-def test_a_server_that_never_settles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_settles_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not measured."""
     seeds = _times(monkeypatch, [1.0, *(2.0 for _ in range(bench_moe.MOST_WARM_UPS))])
     with pytest.raises(RuntimeError, match="requests take"):

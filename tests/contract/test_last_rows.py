@@ -48,10 +48,10 @@ class Mlp:
 class Layered:
     """A model of two layers that are an MLP, whose logits are what the last one makes of numbers of rows."""
 
-    def __init__(self, *told: object, **named: object) -> None:
+    def __init__(self, *positional: object, **named: object) -> None:
         self.layers = [SimpleNamespace(mlp=Mlp()), SimpleNamespace(mlp=Mlp())]
         self.model = SimpleNamespace(layers=self.layers)
-        self.told, self.named = told, named
+        self.positional, self.named = positional, named
 
     def forward(
         self, input_ids: torch.Tensor, _: torch.Tensor, forward_batch: SimpleNamespace
@@ -59,7 +59,7 @@ class Layered:
         """See `LlamaForCausalLM.forward`."""
         states = torch.arange(len(input_ids))[:, None]
         for layer in self.layers:
-            states = layer.mlp.forward(states, *self.told, **self.named)
+            states = layer.mlp.forward(states, *self.positional, **self.named)
         picked = getattr(forward_batch.spec_info, "select_index", None)
         return LogitsProcessorOutput(next_token_logits=states if picked is None else states[picked])
 
@@ -97,7 +97,7 @@ def test_numbers_of_a_wider_graph_stay_within_the_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "told", "named", "seen"),
+    ("mode", "positional", "named", "seen"),
     [
         (ForwardMode.DRAFT_EXTEND_V2, (), {}, [9, 3]),
         (ForwardMode.DRAFT_EXTEND_V2, (), {"forward_batch": "the batch"}, [9, 3]),
@@ -107,10 +107,10 @@ def test_numbers_of_a_wider_graph_stay_within_the_request() -> None:
     ids=["extend", "extend with its batch", "extend of rows elsewhere", "decode"],
 )
 def test_the_last_mlp_computes_them_alone(
-    mode: ForwardMode, told: tuple[object, ...], named: dict[str, object], seen: list[int]
+    mode: ForwardMode, positional: tuple[object, ...], named: dict[str, object], seen: list[int]
 ) -> None:
     """In draft-extends, where it is called with rows, and the batch by its name; the others, of other layers, all."""
-    model = Layered(*told, **named)
+    model = Layered(*positional, **named)
     compute_last_rows_only(model)
     ids = torch.zeros(9, dtype=torch.int64)
     logits = model.forward(ids, ids, batch_of([1, 3, 2], mode)).next_token_logits

@@ -18,9 +18,9 @@ from tessera_patches.tilespec.verify.penalties import TokenPenalizer, use_token_
 VOCABULARY, EOS = 50, 3
 
 
-def request(prompt: int, **asked: Any) -> Req:
+def request(prompt: int, **params: Any) -> Req:
     """One that ends with `EOS`, or with a token of its tokenizer."""
-    req = Req("r", "", [5] * prompt, SamplingParams(**asked), eos_token_ids={EOS}, vocab_size=VOCABULARY)
+    req = Req("r", "", [5] * prompt, SamplingParams(**params), eos_token_ids={EOS}, vocab_size=VOCABULARY)
     req.tokenizer = SimpleNamespace(eos_token_id=4, additional_stop_token_ids=None)
     return req
 
@@ -69,15 +69,15 @@ class Batch:
             expected = torch.bincount(torch.tensor(req.output_ids.tolist(), dtype=torch.int64), minlength=VOCABULARY)
             assert found.counts[place].tolist() == expected.tolist()
             assert (int(found.host_tokens[place]), int(found.prompts[place])) == (len(req.output_ids), 4)
-            asked = req.sampling_params
+            params = req.sampling_params
             factors = float(found.frequency[place]), float(found.repetition[place]), int(found.min_new_tokens[place])
-            assert factors == (asked.frequency_penalty, asked.repetition_penalty, asked.min_new_tokens)
+            assert factors == (params.frequency_penalty, params.repetition_penalty, params.min_new_tokens)
             stops = {
                 int(t)
                 for t, bar in zip(found.stops[place], found.stop_penalties[place], strict=True)
                 if bar == -math.inf
             }
-            assert stops == ({EOS, 4} | (asked.stop_token_ids or set()) if asked.min_new_tokens else set())
+            assert stops == ({EOS, 4} | (params.stop_token_ids or set()) if params.min_new_tokens else set())
 
 
 KINDS: tuple[dict[str, Any], ...] = (

@@ -48,19 +48,19 @@ def check(served: Manager, obj: Any, ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reserved", "length", "new", "told"),
+    ("reserved", "length", "new", "message"),
     [
         (0, 5000, 0, "The input (5000 tokens) is longer"),
         (6, 4095, 0, "The input (4095 tokens and 6 reserved for drafts) is longer"),
         (6, 4000, 100, "4000 tokens and 6 reserved for drafts from the input messages and 100 tokens for"),
     ],
 )
-def test_a_refusal_has_the_prompts_own_length(reserved: int, length: int, new: int, told: str) -> None:
+def test_a_refusal_has_the_prompts_own_length(reserved: int, length: int, new: int, message: str) -> None:
     """What is reserved is told apart."""
     obj = SimpleNamespace(text="x", input_ids=None, sampling_params={"max_new_tokens": new})
     with pytest.raises(ValueError) as refused:
         check(manager(reserved), obj, list(range(length)))
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("reserved", [0, 6])

@@ -41,13 +41,13 @@ def test_a_prompts_first_draft_is_as_sure_as_its_likeliest_token(monkeypatch: py
 
     seen: list[torch.Tensor] = []
     warm = torch.tensor([[0.8], [1.0]])
-    asked = SimpleNamespace(temperatures=warm, top_ks=torch.tensor([50, 1]), is_any_greedy=True)
+    requested = SimpleNamespace(temperatures=warm, top_ks=torch.tensor([50, 1]), is_any_greedy=True)
     drafts: Any = type("Ours", (ChainDraftWorker, Drafts), {})()
-    found = drafts._draft_extend_for_prefill(SimpleNamespace(sampling_info=asked))
+    found = drafts._draft_extend_for_prefill(SimpleNamespace(sampling_info=requested))
     assert torch.equal(found.topk_p, torch.tensor([[0.7], [0.6]]))
     assert torch.equal(found.topk_index, DRAWN)
     assert seen[0].flatten().tolist() == pytest.approx([0.8, 1e-4])  # of the greedy one the likeliest token is drawn
-    assert asked.temperatures is warm
+    assert requested.temperatures is warm
 
 
 def test_a_draft_model_that_knows_some_tokens() -> None:

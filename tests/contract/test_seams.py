@@ -235,8 +235,8 @@ def test_each_that_must_be_reached_was_lost_alone(version: str) -> None:
 @pytest.mark.parametrize("seam", [one for one in DECLARED if one.runs is Runs.ON_DEMAND], ids=lambda one: one.name)
 def test_who_asks_for_the_others_is_there(seam: Seam) -> None:
     """A test that comes to it."""
-    asked = seams_page.asked_by(seam)
-    assert asked == seams_page.NO_TEST or (ROOT / asked.strip("`")).is_file()
+    test = seams_page.test_of(seam)
+    assert test == seams_page.NO_TEST or (ROOT / test.strip("`")).is_file()
 
 
 def test_the_list_has_each_seam_with_its_guard_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,9 +265,9 @@ def test_every_refused_option_exists() -> None:
 def test_doctor_is_content(capsys: pytest.CaptureFixture[str]) -> None:
     """On this machine, with this SGLang."""
     assert main(["doctor"]) == 0
-    told = capsys.readouterr().out
-    assert f"{len(SEAMS)} of {len(SEAMS)} match" in told
-    assert "speculative decoding that sizes itself: off without --tile-spec" in told
+    output = capsys.readouterr().out
+    assert f"{len(SEAMS)} of {len(SEAMS)} match" in output
+    assert "speculative decoding that sizes itself: off without --tile-spec" in output
 
 
 def hooks(interpreter: Interpreter, **env: str) -> list[str]:

@@ -23,6 +23,6 @@ def test_secrets_are_those_of_sglang() -> None:
 def test_redacted() -> None:
     """At any depth; what is not set stays, so that a client can see that there is none."""
     args = {"api_key": "a", "admin_api_key": None, "ssl_keyfile_password": "b", "port": 1}
-    told = redacted({**args, "internal_states": [{**args, "admin_api_key": "c"}], "version": "x"})
+    shown = redacted({**args, "internal_states": [{**args, "admin_api_key": "c"}], "version": "x"})
     ours = {"api_key": REDACTED, "admin_api_key": None, "ssl_keyfile_password": REDACTED, "port": 1}
-    assert told == {**ours, "internal_states": [{**ours, "admin_api_key": REDACTED}], "version": "x"}
+    assert shown == {**ours, "internal_states": [{**ours, "admin_api_key": REDACTED}], "version": "x"}

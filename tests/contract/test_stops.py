@@ -36,11 +36,11 @@ def tokenizer() -> Any:
     return found
 
 
-def request(tokenizer: Any, **asked: Any) -> Req:
+def request(tokenizer: Any, **params: Any) -> Req:
     """As a scheduler has it."""
-    params = SamplingParams(**asked)
-    params.normalize(tokenizer)
-    req = Req("r", "", [5, 6, 7], params, eos_token_ids={EOS}, vocab_size=1024)
+    sampling = SamplingParams(**params)
+    sampling.normalize(tokenizer)
+    req = Req("r", "", [5, 6, 7], sampling, eos_token_ids={EOS}, vocab_size=1024)
     req.tokenizer = tokenizer
     return req
 
@@ -81,7 +81,7 @@ def test_steps_do_not_matter(tokenizer: Any) -> None:
         tokens = chooser.sample(text, len(text)) if chooser.random() < 0.5 else list(text)
         tokens[chooser.randrange(len(tokens))] = EOS
         strings = ["sys.", "a in", "print(a", ".exit", "\n"]
-        asked = {
+        params = {
             "max_new_tokens": chooser.randrange(1, len(tokens)),
             "stop_token_ids": chooser.sample(tokens, chooser.randrange(3)),
             "stop": chooser.sample(strings, chooser.randrange(4)),
@@ -91,16 +91,16 @@ def test_steps_do_not_matter(tokenizer: Any) -> None:
         steps: list[int] = []
         while sum(steps) < len(tokens):
             steps.append(min(chooser.randrange(1, 7), len(tokens) - sum(steps)))
-        expected = plain(request(tokenizer, **asked), tokens)
-        assert drafted(request(tokenizer, **asked), tokens, steps) == expected, asked
-        stock_differs += drafted(request(tokenizer, **asked), tokens, steps, STOCK) != expected
+        expected = plain(request(tokenizer, **params), tokens)
+        assert drafted(request(tokenizer, **params), tokens, steps) == expected, params
+        stock_differs += drafted(request(tokenizer, **params), tokens, steps, STOCK) != expected
         reasons.add((expected[0]["type"], type(expected[0].get("matched"))))
     assert reasons == {("length", type(None)), ("stop", int), ("stop", str)}
     assert stock_differs > 0
 
 
 @pytest.mark.parametrize(
-    ("asked", "tokens", "count"),
+    ("params", "tokens", "count"),
     [
         ({"max_new_tokens": 5, "stop_token_ids": [18]}, [734, 274, 734, 18, 499, 869], 4),
         ({"max_new_tokens": 4, "stop_token_ids": [18]}, [734, 274, 734, 18, 499, 869], 4),  # the limit, as in plain
@@ -108,17 +108,17 @@ def test_steps_do_not_matter(tokenizer: Any) -> None:
         ({"max_new_tokens": 9, "stop_token_ids": [734], "stop": " sys."}, [274, 734, 18, 499], 2),
     ],
 )
-def test_what_comes_first_ends_it(tokenizer: Any, asked: dict[str, Any], tokens: list[int], count: int) -> None:
+def test_what_comes_first_ends_it(tokenizer: Any, params: dict[str, Any], tokens: list[int], count: int) -> None:
     """In one step."""
-    reason, found = drafted(request(tokenizer, **asked), tokens, [len(tokens)])
+    reason, found = drafted(request(tokenizer, **params), tokens, [len(tokens)])
     assert found == tokens[:count]
-    assert (reason, found) == plain(request(tokenizer, **asked), tokens)
+    assert (reason, found) == plain(request(tokenizer, **params), tokens)
 
 
 def test_an_abort_brings_no_more_than_was_asked_for(tokenizer: Any) -> None:
     """Every accepted token up to the limit or a stop, and the abort as the reason."""
-    for asked, count in (({"max_new_tokens": 2}, 2), ({"max_new_tokens": 9, "stop_token_ids": [8]}, 1), ({}, 4)):
-        req = request(tokenizer, **asked)
+    for params, count in (({"max_new_tokens": 2}, 2), ({"max_new_tokens": 9, "stop_token_ids": [8]}, 1), ({}, 4)):
+        req = request(tokenizer, **params)
         req.to_finish = FINISH_ABORT("gone")
         reason, found = drafted(req, [8, 9, 10, 11], [4])
         assert (reason["type"], found) == ("abort", [8, 9, 10, 11][:count])

@@ -43,7 +43,7 @@ def test_a_wheel_serves_no_feature_without_a_gpu(
     assert lines == ([cpu.MISSING] if device == "cpu" and detokenizers else [])
 
 
-def test_what_may_be_lacking_has_an_option() -> None:
+def test_what_may_be_absent_has_an_option() -> None:
     """Else its refusal could not name it."""
     assert support.VERSIONS.keys() <= support.OPTIONS.keys()
 

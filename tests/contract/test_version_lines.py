@@ -47,7 +47,7 @@ def test_few_lines_are_of_some_versions_alone() -> None:
     for branching in ("attention", "cache", "requests"):
         assert counted[f"tessera_patches.engine.{branching}"] > 0
     assert counted["tessera.rows.refusals"] > 0
-    for asking in ("tessera.client.local_sampling", "tessera_patches.inject.forward"):  # a model's class, or a client's
-        assert counted[asking] == 0
+    for one in ("tessera.client.local_sampling", "tessera_patches.inject.forward"):  # a model's class, or a client's
+        assert counted[one] == 0
     assert 0 < sum(count for name, count in counted.items() if "tilespec" not in name) <= 400
     assert sum(counted.values()) <= 1000

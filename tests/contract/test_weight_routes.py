@@ -26,18 +26,18 @@ Post = Callable[[str, dict[str, Any]], Any]
 
 
 @pytest.fixture
-def asked() -> list[str]:
+def calls() -> list[str]:
     """What reached SGLang."""
     return []
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> FastAPI:
+def app(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> FastAPI:
     """SGLang's own routes behind ours, with a manager that does nothing."""
 
     def does(name: str, *result: Any) -> Any:
         async def done(obj: Any, _: Any) -> tuple[Any, ...]:
-            asked.append(name)
+            calls.append(name)
             return result
 
         return done
@@ -86,7 +86,7 @@ def tensor(load_format: str | None) -> tuple[str, dict[str, Any]]:
         (("/update_weights_from_distributed", WEIGHTS), "group_name", "/init_weights_update_group"),
     ],
 )
-def test_refused(post: Post, asked: list[str], request_: tuple[str, Any], field: str, allowed: str) -> None:
+def test_refused(post: Post, calls: list[str], request_: tuple[str, Any], field: str, allowed: str) -> None:
     """400 with the field, its value and what is allowed; nothing of it reaches the scheduler."""
     path, body = request_
     answer = post(path, body)
@@ -94,10 +94,10 @@ def test_refused(post: Post, asked: list[str], request_: tuple[str, Any], field:
     assert (answer.status_code, error["param"], error["code"]) == (400, field, "bad_request")
     assert allowed in error["message"]
     assert repr(body.get(field, "weight_update_group")) in error["message"]
-    assert asked == []
+    assert calls == []
 
 
-def test_what_sglang_takes(post: Post, asked: list[str]) -> None:
+def test_what_sglang_takes(post: Post, calls: list[str]) -> None:
     """All its formats, in its spelling; backends for all devices or each."""
     formats = [None, "AUTO", *(one.value for one in LoadFormat if one.value != "private")]
     backends = ("nccl", "gloo", "NCCL", "cpu:gloo,cuda:nccl")
@@ -106,7 +106,7 @@ def test_what_sglang_takes(post: Post, asked: list[str]) -> None:
     good += [("/init_weights_update_group", GROUP | {"backend": own}) for own in backends]
     for path, body in good:
         assert post(path, body).status_code == 200, body
-    assert asked == [path[1:] for path, _ in good]
+    assert calls == [path[1:] for path, _ in good]
 
 
 def test_a_group_is_known_while_it_is_there(post: Post) -> None:

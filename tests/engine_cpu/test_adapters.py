@@ -15,7 +15,16 @@ from tessera.client import Claim, Client
 from tessera.client.options import SamplingOptions
 from tessera.launching.server import Server
 from tessera_testing import adapters
-from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
+from tessera_testing.claims import (
+    CLAIM,
+    FINGERPRINTS,
+    RESULT,
+    claim_of,
+    generate_with_fingerprints,
+    post,
+    prompt_of,
+    verdicts,
+)
 from tessera_testing.reference import HuggingFace, relative_error
 
 FLOAT32_ERROR = 1e-5
@@ -54,7 +63,7 @@ def test_rows_of_a_mixed_batch(narrow: Server, merged: Any) -> None:
 
 def test_verdicts(narrow: Server) -> None:
     """In one request: honest ones pass, each other adapter fails, one that is not loaded cannot be verified."""
-    metas = [proven(narrow, prompt_of(30, 610), 20, **named(name)) for name in NAMES]
+    metas = [generate_with_fingerprints(narrow, prompt_of(30, 610), 20, **named(name)) for name in NAMES]
     claims = [claim_of(meta, **named(name)) for meta in metas for name in NAMES]
     unknown = [claim_of(metas[1], lora_path="missing"), claim_of(metas[1], lora_path=None)]
     sampled = claim_of(metas[1], lora_path="own", sampling={"temperature": 0})
@@ -71,8 +80,8 @@ def test_verdicts(narrow: Server) -> None:
 def test_exact_mode(narrow: Server) -> None:
     """A response is generated again with its adapter; alone, for the CPU's bits depend on the batch."""
     prompt = prompt_of(30, 620)
-    asked = {"return_toploc_fingerprints": False, "return_row_hashes": True}
-    meta = proven(narrow, prompt, 20, lora_path="own", **asked)
+    requested = {"return_toploc_fingerprints": False, "return_row_hashes": True}
+    meta = generate_with_fingerprints(narrow, prompt, 20, lora_path="own", **requested)
     claim = {"input_ids": prompt, "output_ids": meta["output_ids"], "row_hashes": meta["row_hashes"]}
     claim |= {"sampling": {"temperature": 0}}
     found = [verdicts(narrow, claim | named(name)) for name in ("own", None, "other")]
@@ -107,7 +116,7 @@ def by_chat(prompt: list[int], meta: Any, name: str | None) -> tuple[str, dict[s
 def test_verification_inside_a_request(narrow: Server, ask: Callable[..., tuple[str, dict[str, Any]]]) -> None:
     """As in the guide, by exact ids."""
     prompt = prompt_of(30, 630)
-    meta = proven(narrow, prompt, 20, lora_path="own")
+    meta = generate_with_fingerprints(narrow, prompt, 20, lora_path="own")
     found = {}
     for name in NAMES:
         path, body = ask(prompt, meta, name)
@@ -199,7 +208,7 @@ def test_a_server_without_adapters(server: Server) -> None:
         answer = post(server, path, body)
         assert answer.status_code == 400
         assert "no adapter" in answer.json()["error"]["message"]
-    meta = proven(server, prompt_of(30, 650), 20)
+    meta = generate_with_fingerprints(server, prompt_of(30, 650), 20)
     assert verdicts(server, claim_of(meta), claim_of(meta, lora_path="own")) == ["pass", "unverifiable"]
 
 
@@ -211,7 +220,9 @@ def test_the_client_and_the_command_line(narrow: Server, tmp_path: Path, capsys:
         claims = [Claim.of(generation, lora_path=name) for name in ("own", "other", None)]
         assert [verdict.verdict for verdict in client.verify(claims)] == ["pass", "fail", "fail"]
     path = tmp_path / "response.json"
-    path.write_text(json.dumps({"meta_info": proven(narrow, prompt_of(30, 661), 20, lora_path="own")}))
+    path.write_text(
+        json.dumps({"meta_info": generate_with_fingerprints(narrow, prompt_of(30, 661), 20, lora_path="own")})
+    )
     assert main(["verify", str(path), "--server", narrow.url, "--lora-path", "own"]) == 0
     assert main(["verify", str(path), "--server", narrow.url]) == 1
     assert "FAIL" in capsys.readouterr().out

@@ -115,12 +115,12 @@ def test_stop(client: Inference) -> None:
 def test_generate_with_embedding(client: Inference, hf: HuggingFace) -> None:
     """One request, both results; the vector is that of its own tokens."""
     ids = hf.tokenizer(PROMPT)["input_ids"]
-    asked: list[GenerateWithEmbeddingOptions] = [
+    requested: list[GenerateWithEmbeddingOptions] = [
         {},
         {"over": "all", "pooling": "max"},
         {"over": "output", "pooling": "last", "normalize": True},
     ]
-    for options in asked:
+    for options in requested:
         options |= {"max_new_tokens": 6, "temperature": 0, "ignore_eos": True}
         found = client.generate_with_embedding(PROMPT, **options)
         over, pooling = options.get("over", "prompt"), options.get("pooling", "mean")

@@ -8,7 +8,7 @@ from tessera.launching.server import Server
 from tessera_testing.canary import canaries, fly_exactly
 from tessera_testing.claims import prove_and_verify
 from tessera_testing.drafts import code_and_noise, retracting
-from tessera_testing.marks import kept, needs, only_in_full
+from tessera_testing.marks import host_cache_options, needs, only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
@@ -30,7 +30,7 @@ def moe() -> HuggingFace:
 @pytest.fixture(params=["slots", *only_in_full("host")])
 def attending(server_pool: ServerPool, request: pytest.FixtureRequest) -> Server:
     """Two ranks, each with half of the requests and of the other layers; requests are retracted."""
-    options = (*OPTIONS, *kept(request.param), *TWO_RANKS, "--enable-dp-attention", "--dp-size", "2")
+    options = (*OPTIONS, *host_cache_options(request.param), *TWO_RANKS, "--enable-dp-attention", "--dp-size", "2")
     return server_pool.get(*options, model=TINY_MOE, env=ENV)
 
 

@@ -33,22 +33,22 @@ def test_options_where_a_request_does_not_say(strained: Server, hf: HuggingFace)
     assert relative_error(embedding(strained, "/v1/embeddings", other), states.mean(0)) <= 1e-5
 
 
-def test_the_server_tells_its_own(strained: Server) -> None:
+def test_server_info_has_the_servers_own(strained: Server) -> None:
     """A client that cannot send options can look."""
-    assert told(strained) == {"dimensions": 8, "pooling": "last", "normalize": True, "text_only": True}
+    assert server_defaults(strained) == {"dimensions": 8, "pooling": "last", "normalize": True, "text_only": True}
 
 
-def test_the_server_tells_those_of_the_api(server: Server) -> None:
+def test_server_info_has_those_of_the_api(server: Server) -> None:
     """Where nothing sets others."""
-    assert told(server) == {"dimensions": None, "pooling": "mean", "normalize": False, "text_only": False}
+    assert server_defaults(server) == {"dimensions": None, "pooling": "mean", "normalize": False, "text_only": False}
 
 
 def test_a_server_without_rows_has_none(bare: Server) -> None:
     """And says so."""
-    assert told(bare) is None
+    assert server_defaults(bare) is None
 
 
-def told(server: Server) -> Any:
+def server_defaults(server: Server) -> Any:
     """What ``/server_info`` says of embeddings."""
     return httpx.get(f"{server.url}/server_info", timeout=60).json()["tessera"].get("embeddings")
 

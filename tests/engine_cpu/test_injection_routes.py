@@ -169,8 +169,8 @@ def test_vectors_of_sglangs_own_route(request: pytest.FixtureRequest, hf: Huggin
         f"{server.url}/v1/score", json=body | {"embed_override_token_id": 1001, field: given}, timeout=60
     )
     assert refused.status_code == 400, refused.text
-    for told in (field, "got 1 vectors", "input_embed_overrides on /generate"):
-        assert told in refused.json()["message"]
+    for part in (field, "got 1 vectors", "input_embed_overrides on /generate"):
+        assert part in refused.json()["message"]
     plain = [*query, *item]
     answer = ask(server, plain)
     assert answer["meta_info"]["cached_tokens"] <= 3  # other tests' prompts may begin alike

@@ -30,8 +30,8 @@ def stored(events: zmq.Socket[bytes]) -> list[int]:
     while events.poll(2000):
         *_, batch = events.recv_multipart()
         decoded: Any = msgspec.msgpack.decode(batch)
-        told = decoded["events"] if isinstance(decoded, dict) else decoded[1]
-        for event in told:
+        published = decoded["events"] if isinstance(decoded, dict) else decoded[1]
+        for event in published:
             fields = event if isinstance(event, dict) else dict(zip(("type", "block_hashes"), event, strict=False))
             hashes += fields["block_hashes"] if fields["type"] == "BlockStored" else []
     return hashes

@@ -166,8 +166,8 @@ def test_dashboard_and_alerts(strained: Server) -> None:
             used.add(name)
             assert name in labels, expression
             by = re.findall(r"by \(([^)]*)\)", expression)
-            asked = {*re.findall(r"(\w+)=", expression), *re.findall(r"\w+", " ".join(by))}
-            assert asked <= labels[name], expression
+            requested = {*re.findall(r"(\w+)=", expression), *re.findall(r"\w+", " ".join(by))}
+            assert requested <= labels[name], expression
         for value in "|".join(re.findall(r'code=~"([^"]*)"', expression)).split("|"):
             assert value in {*ANSWERED, ""}, expression
     assert len(used) > 20

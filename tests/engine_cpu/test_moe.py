@@ -57,9 +57,9 @@ def experts(server_pool: ServerPool, request: pytest.FixtureRequest) -> Server:
 
 def ask(server: Server, prompt: list[int], **fields: Any) -> Any:
     """40 tokens, with all that can be asked for."""
-    asked: dict[str, Any] = {"return_embedding": {"over": "all"}, "return_toploc_fingerprints": True}
+    requested: dict[str, Any] = {"return_embedding": {"over": "all"}, "return_toploc_fingerprints": True}
     rows: dict[str, Any] = {"return_hidden_states": True, "hidden_states_format": "base64"}
-    return generate(server, prompt, 40, **asked, **rows, **fields)
+    return generate(server, prompt, 40, **requested, **rows, **fields)
 
 
 def check(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:

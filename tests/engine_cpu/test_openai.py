@@ -57,8 +57,8 @@ def test_chat(sdk: openai.OpenAI, hf: HuggingFace) -> None:
 
 def events_of(server: Server, path: str, body: dict[str, Any]) -> list[Any]:
     """The chunks of a stream, in their order, usage among them; its last event is ``[DONE]``."""
-    asked = {**GREEDY, **body, "stream": True, "stream_options": {"include_usage": True}}
-    with httpx.stream("POST", f"{server.url}/v1/{path}", json=asked, timeout=120) as response:
+    requested = {**GREEDY, **body, "stream": True, "stream_options": {"include_usage": True}}
+    with httpx.stream("POST", f"{server.url}/v1/{path}", json=requested, timeout=120) as response:
         events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
     assert events[-1] == "[DONE]"
     return [json.loads(event) for event in events[:-1]]
@@ -113,8 +113,8 @@ def test_a_streams_fields_come_with_the_finish_reason(
     """Two sampled choices: each one's fields with its ``finish_reason``, its rows once, and nothing after usage."""
     prompt: dict[str, Any] = {"messages": MESSAGES} if path == "chat/completions" else {"prompt": "import os\n"}
     shown = {"return_input_ids": True, "return_output_ids": True}
-    asked = {**prompt, **ALL, **shown, "n": 2, "temperature": 1.5, "ignore_eos": True}
-    chunks = events_of(server, path, asked)
+    requested = {**prompt, **ALL, **shown, "n": 2, "temperature": 1.5, "ignore_eos": True}
+    chunks = events_of(server, path, requested)
     ends = [one for chunk in chunks for one in chunk["choices"] if one["finish_reason"]]
     withs = [one for chunk in chunks for one in chunk["choices"] if {"embedding", "output_ids"} & one.keys()]
     assert ends == withs

@@ -33,10 +33,10 @@ def _where_they_are_forked(make_server: MakeServer) -> None:
         pytest.skip("every server is spawned")
 
 
-def test_they_tell_the_same(server: Server, forked: Server) -> None:
+def test_the_same_server_info(server: Server, forked: Server) -> None:
     """What is on, the seams in force, and what SGLang made of its options."""
-    told = [httpx.get(f"{one.url}/server_info", timeout=60).raise_for_status().json() for one in (server, forked)]
-    first, second = ({name: value for name, value in one.items() if name not in OF_ONE_SERVER} for one in told)
+    infos = [httpx.get(f"{one.url}/server_info", timeout=60).raise_for_status().json() for one in (server, forked)]
+    first, second = ({name: value for name, value in one.items() if name not in OF_ONE_SERVER} for one in infos)
     for one in (first, second):
         del one["tessera"]["calls"]  # of what was asked until now
     assert first == second

@@ -42,15 +42,15 @@ def parameters(record: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_record_is_whole(strained: Server, records_folder: Path) -> None:
     """States, embeddings and vectors are in none; what was asked for is, and nothing of how it rides."""
-    asked: dict[str, Any] = {"return_hidden_states": True, "return_embedding": {"over": "all"}}
-    body = {"text": "def f(", "sampling_params": SAMPLING, **asked}
+    requested: dict[str, Any] = {"return_hidden_states": True, "return_embedding": {"over": "all"}}
+    body = {"text": "def f(", "sampling_params": SAMPLING, **requested}
     post(strained, "/generate", {**body, "rid": "states"})
     post(strained, "/generate", {**body, "rid": "stream", "stream": True})
     injected = {**body, "rid": "vectors", "input_embed_overrides": OVERRIDES, "return_toploc_fingerprints": True}
     post(strained, "/generate", injected)
     several = {**body, "text": ["def f(", "import"], "rid": ["one", "two"], "return_hidden_states": ["last", False]}
     post(strained, "/generate", several)
-    post(strained, "/v1/chat/completions", {**CHAT, **asked, "rid": "chat"})
+    post(strained, "/v1/chat/completions", {**CHAT, **requested, "rid": "chat"})
     post(strained, "/generate", {"text": "def f(", "sampling_params": SAMPLING, "rid": "plain"})
     found = {
         rid: records(records_folder, rid) for rid in ("states", "stream", "vectors", "one", "two", "chat", "plain")

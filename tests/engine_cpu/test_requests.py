@@ -108,7 +108,7 @@ def test_custom_params_of_the_client_are_kept_apart(server: Server) -> None:
 
 def test_too_long_a_prompt_is_sglangs_own_error(server: Server) -> None:
     """Asking for an embedding changes nothing about it."""
-    answers = [post(server, input_ids=[9] * 5000, return_embedding=asked) for asked in (False, True)]
+    answers = [post(server, input_ids=[9] * 5000, return_embedding=requested) for requested in (False, True)]
     assert [answer.status_code for answer in answers] == [400, 400]
     assert answers[0].json() == answers[1].json()
 
@@ -132,11 +132,11 @@ def test_disabled_is_the_stock_server(stock: Server) -> None:
 
 def test_server_info_says_what_is_on(server: Server) -> None:
     """Version, features and seams of each process, beside what SGLang tells."""
-    told = httpx.get(f"{server.url}/server_info", timeout=60).json()
-    assert told["version"] == version("sglang")
-    assert told["tessera"]["version"] == version("sglang-tessera")
-    assert told["tessera"]["on"] == ["rows"]
-    assert any(target.endswith("ModelRunner.forward") for target in told["tessera"]["seams"]["scheduler"])
+    info = httpx.get(f"{server.url}/server_info", timeout=60).json()
+    assert info["version"] == version("sglang")
+    assert info["tessera"]["version"] == version("sglang-tessera")
+    assert info["tessera"]["on"] == ["rows"]
+    assert any(target.endswith("ModelRunner.forward") for target in info["tessera"]["seams"]["scheduler"])
 
 
 def test_server_info_says_that_nothing_is_on(bare: Server) -> None:
@@ -149,5 +149,5 @@ def test_server_info_says_that_nothing_is_on(bare: Server) -> None:
 def test_server_info_lists_fingerprints(fingerprinting: Server) -> None:
     """Also by SGLang's old name."""
     for path in ("/server_info", "/get_server_info"):
-        told = httpx.get(f"{fingerprinting.url}{path}", timeout=60).json()
-        assert told["tessera"]["on"] == ["rows", "fingerprints"]
+        info = httpx.get(f"{fingerprinting.url}{path}", timeout=60).json()
+        assert info["tessera"]["on"] == ["rows", "fingerprints"]

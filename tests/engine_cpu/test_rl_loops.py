@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from tessera.launching.ports import port_of, reserve_port
 from tessera.launching.server import Server
-from tessera_testing.claims import FINGERPRINTS, claim_of, post, proven, verdicts
+from tessera_testing.claims import FINGERPRINTS, claim_of, generate_with_fingerprints, post, verdicts
 from tessera_testing.endpoints import flush_cache, metrics
 from tessera_testing.generate import fresh_prompt, generate
 from tessera_testing.pool import ServerPool
@@ -35,8 +35,8 @@ LONG = 300
 """Tokens of an answer that still runs when the server is paused."""
 MANY = 16
 """Requests that run together: fingerprints of so many are read while they run."""
-Asked = dict[str, Any]
-ALL: Asked = {"return_embedding": {"over": "all"}, "return_input_ids": True}
+Fields = dict[str, Any]
+ALL: Fields = {"return_embedding": {"over": "all"}, "return_input_ids": True}
 WHY = "rows_unavailable"
 CHANGED = "weights_changed: the weights changed during this request"
 
@@ -74,7 +74,7 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.fixture
 def old_claim(training: Server) -> Any:
     """What the server answers before its weights change."""
-    return claim_of(proven(training, prompt_of(30), 40))
+    return claim_of(generate_with_fingerprints(training, prompt_of(30), 40))
 
 
 def prompt_of(length: int) -> list[int]:
@@ -150,13 +150,13 @@ def ended(sent: Future[list[Any]]) -> bool:
 
 @contextmanager
 def paused(
-    server: Server, mode: str | None, *bodies: Asked, count: int = 1, sampling: Asked | None = None
+    server: Server, mode: str | None, *bodies: Fields, count: int = 1, sampling: Fields | None = None
 ) -> Iterator[tuple[list[int], list[Future[list[Any]]]]]:
     """Pause while long requests for log-probabilities run: a prompt ``count`` times in each body, answers of each."""
     prompt = prompt_of(40)
     with ThreadPoolExecutor(len(bodies)) as pool:
 
-        def send(body: Asked) -> Future[list[Any]]:
+        def send(body: Fields) -> Future[list[Any]]:
             return pool.submit(generate, server, [prompt] * count, LONG, sampling, return_logprob=True, **body)
 
         for _ in range(10):  # on a busy machine they may have ended before anybody looked
@@ -214,11 +214,11 @@ def test_a_session_that_keeps_older_rows(training: Server, new: Model) -> None:
     """Its turns have no rows until the slots that it kept are flushed; then the conversation is computed again."""
     opened = {"capacity_of_str_len": 1000, "streaming": True}
     session = call(training, "/open_session", opened).json()
-    asked: dict[str, Any] = {"session_params": {"id": session}, "return_embedding": {"over": "all"}}
+    requested: dict[str, Any] = {"session_params": {"id": session}, "return_embedding": {"over": "all"}}
     said = []
     for number in range(3):
         added = prompt_of(20)
-        answer = generate(training, added, 4, **asked, return_input_ids=True)
+        answer = generate(training, added, 4, **requested, return_input_ids=True)
         if number == 0:
             call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
         if number == 1:
@@ -242,18 +242,18 @@ def unavailable(server: Server) -> float:
 def test_answers_survive_weights_that_change_in_place(training: Server, new: Model, old_claim: Any) -> None:
     """All tokens and log-probabilities, as on stock; null, the reason, and a count for what nobody can vouch for."""
     before = unavailable(training)
-    asked = {"return_embedding": {"over": "all"}, "return_hidden_states": True}
-    with paused(training, "in_place", {}, asked) as (_, (silent, asking)):
+    requested = {"return_embedding": {"over": "all"}, "return_hidden_states": True}
+    with paused(training, "in_place", {}, requested) as (_, (silent, reading)):
         call(training, "/update_weights_from_disk", {"model_path": str(new.path), "flush_cache": False})
         call(training, "/continue_generation", {})
-    for request in (silent, asking):
+    for request in (silent, reading):
         (answer,) = request.result()
         assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": LONG}
         assert len(answer["output_ids"]) == len(answer["meta_info"]["output_token_logprobs"]) == LONG
         assert answer["meta_info"][FINGERPRINTS] is None
         assert answer["meta_info"][WHY] == CHANGED
     assert "embedding" not in silent.result()[0]["meta_info"]
-    meta = asking.result()[0]["meta_info"]
+    meta = reading.result()[0]["meta_info"]
     assert (meta["embedding"], meta["embedding_tokens"], meta["hidden_states"]) == (None, 0, None)
     assert unavailable(training) == before + 2
     check_policy(training, new.hf, old_claim)

@@ -164,7 +164,7 @@ def test_canaries(speculative: Server, hf: HuggingFace) -> None:
 @TREES_FIRST
 def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
     """TOPLOC: a verifier, which drafts nothing in a prefill, accepts what was made with drafts; streamed as well."""
-    claims = proven(speculative, code_and_noise(hf.tokenizer, seed=9))
+    claims = drafted_claims(speculative, code_and_noise(hf.tokenizer, seed=9))
     flush_cache(speculative)  # the rows of drafts, too
     assert verdicts(speculative, *claims, mixed(claims)) == ["pass"] * len(claims) + ["fail"]
 
@@ -173,11 +173,11 @@ def test_fingerprints(speculative: Server, hf: HuggingFace) -> None:
 @pytest.mark.parametrize("speculative", ["eagle"], indirect=True)
 def test_a_server_without_drafts_verifies(speculative: Server, server: Server, hf: HuggingFace) -> None:
     """Fingerprints do not show how the rows were computed. One algorithm, for it takes two servers at once."""
-    claims = proven(speculative, code_and_noise(hf.tokenizer, seed=10))
+    claims = drafted_claims(speculative, code_and_noise(hf.tokenizer, seed=10))
     assert verdicts(server, *claims, mixed(claims)) == ["pass"] * len(claims) + ["fail"]
 
 
-def proven(server: Server, prompts: list[list[int]]) -> list[dict[str, Any]]:
+def drafted_claims(server: Server, prompts: list[list[int]]) -> list[dict[str, Any]]:
     """Claims of greedy answers, every other one streamed; drafts were accepted in them."""
     claims, accepted = [], 0
     for i, prompt in enumerate(prompts):

@@ -13,7 +13,7 @@ from tessera.launching.server import Server
 from tessera_testing.canary import canaries, fly_exactly
 from tessera_testing.claims import prove_and_verify
 from tessera_testing.drafts import code_and_noise, retracting
-from tessera_testing.marks import kept, only_in_full
+from tessera_testing.marks import host_cache_options, only_in_full
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
 from tessera_testing.starts import STAGES_ON_CPUS
@@ -38,7 +38,9 @@ def untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=["slots", *only_in_full("host")])
 def staged(server_pool: ServerPool, untied: Path, request: pytest.FixtureRequest) -> Server:
     """Two stages, chunks of 32 tokens; requests are retracted again and again. Also with the host's memory."""
-    return server_pool.get(*OPTIONS, *kept(request.param), model=untied, env=STAGES_ON_CPUS | retracting(7))
+    return server_pool.get(
+        *OPTIONS, *host_cache_options(request.param), model=untied, env=STAGES_ON_CPUS | retracting(7)
+    )
 
 
 def test_canaries(staged: Server, hf: HuggingFace) -> None:

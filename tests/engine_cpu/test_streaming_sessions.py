@@ -26,7 +26,7 @@ prompt_of = partial(fresh_prompt, "streaming sessions")
 
 FLOAT32_ERROR = 1e-5
 PLAIN = {"normalize": False, "dimensions": None, "pooling": "mean", "over": "all"}
-ASKED: dict[str, Any] = {
+REQUESTED: dict[str, Any] = {
     "return_embedding": PLAIN,
     "return_toploc_fingerprints": True,
     "return_input_ids": True,
@@ -52,7 +52,7 @@ def session(strained: Server) -> Iterator[str]:
 
 def turn(server: Server, session: str, prompt: list[int], tokens: int = 6, **fields: Any) -> Any:
     """The answer to what a turn adds."""
-    return generate(server, prompt, tokens, session_params={"id": session}, **ASKED, **fields)
+    return generate(server, prompt, tokens, session_params={"id": session}, **REQUESTED, **fields)
 
 
 def check(hf: HuggingFace, conversation: list[int], answer: Any) -> None:
@@ -103,7 +103,7 @@ def test_after_a_turn_that_was_given_up(strained: Server, session: str, hf: Hugg
     first = turn(strained, session, prompt_of(30, 20))
     conversation = prompt_of(30, 20) + first["output_ids"]
     sampling = {"max_new_tokens": 300, "temperature": 0, "ignore_eos": True}
-    body = {"input_ids": prompt_of(12, 21), "sampling_params": sampling, "stream": True, **ASKED}
+    body = {"input_ids": prompt_of(12, 21), "sampling_params": sampling, "stream": True, **REQUESTED}
     with httpx.stream("POST", f"{strained.url}/generate", json={**body, "session_params": {"id": session}}) as response:
         next(response.iter_lines())
     post(strained, "/abort_request", {"rid": "", "abort_all": True}).raise_for_status()

@@ -17,7 +17,7 @@ from tessera.launching.server import Server
 from tessera.tilespec.replay import replay
 from tessera.tilespec.trace import Record, Trace
 from tessera_testing.chances import sampled_as
-from tessera_testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting, write_knowing_most
+from tessera_testing.drafts import CODE, TREE, chain, code_and_noise, drafting, retracting, write_reduced_head
 from tessera_testing.endpoints import metrics
 from tessera_testing.generate import generate
 from tessera_testing.marks import only_in_full
@@ -59,7 +59,7 @@ CHAIN_WIDTHS, TREE_WIDTHS = [1, 2, 3, 4, 6], [1, 2, 3, 4, 5, 6, 7, 8]
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Options of a server with such a head."""
-    return drafting("EAGLE3", chain(5), write_knowing_most(tmp_path_factory.mktemp("few")))
+    return drafting("EAGLE3", chain(5), write_reduced_head(tmp_path_factory.mktemp("reduced")))
 
 
 @pytest.fixture(
@@ -105,8 +105,8 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
     with ThreadPoolExecutor(6) as threads:
         cut_off = threads.submit(generate, dice, prompts[0], 1500, rid="cut off")
         rows: dict[str, Any] = {"return_embedding": {"over": "all"}}
-        asked = [rows | {"return_logprob": place == 2} for place in range(len(prompts))]
-        work = list(zip(prompts, tokens, asked, strict=True))
+        requested = [rows | {"return_logprob": place == 2} for place in range(len(prompts))]
+        work = list(zip(prompts, tokens, requested, strict=True))
         coming = threads.map(lambda item: generate(dice, *item[:2], **item[2]), work)
         answers = [next(coming)]
 
@@ -245,9 +245,9 @@ def test_dice_do_not_change_penalties(dice: Server, hf: HuggingFace, request: py
 def test_dice_do_not_change_penalties_of_what_is_sampled(dice: Server, hf: HuggingFace) -> None:
     """1,000 tokens with penalties, and as many with min-p, lie where they should; without either they do not."""
     prompts = hf.tokenizer(CODE)["input_ids"] * 7
-    asked = {"frequency_penalty": 1.5, "presence_penalty": 1.0, "repetition_penalty": 1.5, "min_new_tokens": 5}
-    kinds: list[dict[str, Any]] = [{"temperature": 0.4, **asked, "stop_token_ids": [4]}]
-    kinds += [{"temperature": 1.2, "min_p": 0.1}, {"temperature": 0, **asked}]
+    requested = {"frequency_penalty": 1.5, "presence_penalty": 1.0, "repetition_penalty": 1.5, "min_new_tokens": 5}
+    kinds: list[dict[str, Any]] = [{"temperature": 0.4, **requested, "stop_token_ids": [4]}]
+    kinds += [{"temperature": 1.2, "min_p": 0.1}, {"temperature": 0, **requested}]
     work = [(prompt, kind) for place, prompt in enumerate(prompts) for kind in kinds[: 3 if place < 4 else 2]]
     with ThreadPoolExecutor(6) as threads:
         answers = list(threads.map(lambda one: generate(dice, one[0], 40, one[1]), work))

@@ -11,7 +11,7 @@ import pytest
 from tessera.launching.server import Server
 from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.trace import Trace
-from tessera_testing.drafts import chain, drafting, write_knowing_most
+from tessera_testing.drafts import chain, drafting, write_reduced_head
 from tessera_testing.generate import generate
 from tessera_testing.marks import only_in_full
 from tessera_testing.pool import ServerPool
@@ -80,27 +80,27 @@ def test_a_forced_policy_does_not_change_the_tokens(
 
 
 @pytest.fixture(scope="module")
-def knowing_most(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+def reduced_head(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Options of a server with a head that has numbers of its own for most of the target's tokens."""
-    return drafting("EAGLE3", chain(5), write_knowing_most(tmp_path_factory.mktemp("knowing-most")))
+    return drafting("EAGLE3", chain(5), write_reduced_head(tmp_path_factory.mktemp("reduced")))
 
 
 @pytest.mark.parametrize(
-    ("picks", "knows"),
+    ("picks", "vocabulary"),
     [
-        pytest.param("", "all", id="CPU", marks=pytest.mark.full),
-        pytest.param("pick-as-on-gpu", "all", id="GPU", marks=pytest.mark.full),
-        pytest.param("pick-as-on-gpu", "most", id="GPU-knowing-most", marks=pytest.mark.full),
+        pytest.param("", "full", id="CPU", marks=pytest.mark.full),
+        pytest.param("pick-as-on-gpu", "full", id="GPU", marks=pytest.mark.full),
+        pytest.param("pick-as-on-gpu", "reduced", id="GPU-reduced-vocabulary", marks=pytest.mark.full),
     ],
 )
 def test_a_forced_width_drafts_what_sglang_would(
-    server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, knowing_most: tuple[str, ...], picks: str, knows: str
+    server_pool: ServerPool, hf: HuggingFace, tmp_path: Path, reduced_head: tuple[str, ...], picks: str, vocabulary: str
 ) -> None:
     """As many drafts are right, in as many steps, as with SGLang's fixed setting: drafts go on from the right row.
 
     Wrong drafts would not change the tokens, and nothing else would tell. What is for one row is computed of no other.
     """
-    head = EAGLE3 if knows == "all" else knowing_most
+    head = EAGLE3 if vocabulary == "full" else reduced_head
     likeliest = (*head, "--tile-spec-no-rejection-sampling")
     server, _ = forced(server_pool, tmp_path, likeliest, table(dict.fromkeys(BATCHES, 5), None), f"last-mlps {picks}")
     prompts = [hf.tokenizer(text)["input_ids"] for text in ("def main():\n    import", "import os\n\nfor i in range")]

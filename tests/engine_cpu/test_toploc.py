@@ -21,7 +21,16 @@ from tessera.cli import main
 from tessera.launching.server import Server
 from tessera.rows.chunks import layout
 from tessera.rows.reads import Points
-from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
+from tessera_testing.claims import (
+    CLAIM,
+    FINGERPRINTS,
+    RESULT,
+    claim_of,
+    generate_with_fingerprints,
+    post,
+    prompt_of,
+    verdicts,
+)
 from tessera_testing.librarys import build_proofs_base64
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace
@@ -36,7 +45,9 @@ def validate(server: Server, meta: Any, claim: Any) -> Any:
 
 def test_fingerprints_are_the_librarys(server: Server) -> None:
     """Prompt, 32 rows, 32 rows, the rest: byte by byte what the library builds from the raw states."""
-    meta = proven(server, prompt_of(50, 1), return_hidden_states=True, hidden_states_format="base64")
+    meta = generate_with_fingerprints(
+        server, prompt_of(50, 1), return_hidden_states=True, hidden_states_format="base64"
+    )
     assert meta[FINGERPRINTS] == _librarys(meta, 50)
     assert [len(one) for one in meta[FINGERPRINTS]] == [344] * 4
     assert (len(meta["input_ids"]), len(meta["output_ids"])) == (50, 70)
@@ -48,7 +59,9 @@ def test_fingerprints_are_the_librarys(server: Server) -> None:
 def test_models_of_half_precision(request: pytest.FixtureRequest, which: str, dtype: str) -> None:
     """Their fingerprints are the library's too, and are verified by a prefill."""
     server: Server = request.getfixturevalue(which)
-    meta = proven(server, prompt_of(50, 80), return_hidden_states=True, hidden_states_format="base64")
+    meta = generate_with_fingerprints(
+        server, prompt_of(50, 80), return_hidden_states=True, hidden_states_format="base64"
+    )
     assert meta["hidden_states"]["dtype"] == dtype
     assert meta[FINGERPRINTS] == _librarys(meta, 50)
     post(server, "/flush_cache", {}).raise_for_status()
@@ -65,8 +78,8 @@ def test_fingerprints_of_many_that_run_together(server: Server) -> None:
             with suppress(httpx.ReadTimeout):
                 httpx.post(f"{server.url}/generate", json=body, timeout=0.5)
             return None
-        asked = {"return_hidden_states": True, "hidden_states_format": "base64"}
-        return proven(server, prompt_of(length, length), lengths[length], **asked)
+        requested = {"return_hidden_states": True, "hidden_states_format": "base64"}
+        return generate_with_fingerprints(server, prompt_of(length, length), lengths[length], **requested)
 
     with ThreadPoolExecutor(len(lengths)) as pool:
         for length, meta in zip(lengths, pool.map(prove, lengths), strict=True):
@@ -86,7 +99,7 @@ def _librarys(meta: Any, prompt_tokens: int) -> list[str]:
 
 def test_validation_as_in_the_guide(server: Server) -> None:
     """The last fingerprint gives one object, a list gives a list; both as text."""
-    meta = proven(server, prompt_of(40, 2))
+    meta = generate_with_fingerprints(server, prompt_of(40, 2))
     last = json.loads(validate(server, meta, meta[FINGERPRINTS][-1]).json()["meta_info"][RESULT])
     every = json.loads(validate(server, meta, meta[FINGERPRINTS]).json()["meta_info"][RESULT])
     assert last == every[-1]
@@ -97,7 +110,7 @@ def test_validation_as_in_the_guide(server: Server) -> None:
 @pytest.mark.parametrize("tokens", [0, 1, 2, 32, 33, 34])
 def test_lengths(server: Server, tokens: int) -> None:
     """Around the edges of a chunk; a response of no token proves its prompt, and can be validated by it."""
-    meta = proven(server, prompt_of(20, 3), tokens)
+    meta = generate_with_fingerprints(server, prompt_of(20, 3), tokens)
     assert len(meta[FINGERPRINTS]) == 1 + -(-max(tokens - 1, 0) // 32)
     if tokens:
         assert verdicts(server, claim_of(meta)) == ["pass"]
@@ -106,7 +119,10 @@ def test_lengths(server: Server, tokens: int) -> None:
 
 def test_verdicts(server: Server) -> None:
     """Many claims at once, each with its own verdict, in their order."""
-    meta, other = proven(server, prompt_of(60, 4)), proven(server, prompt_of(60, 5))
+    meta, other = (
+        generate_with_fingerprints(server, prompt_of(60, 4)),
+        generate_with_fingerprints(server, prompt_of(60, 5)),
+    )
     ids = meta["output_ids"]
     good = claim_of(meta)
     shuffled = claim_of(meta, output_ids=[*ids[:1], *ids[1:40][::-1], *ids[40:]])
@@ -198,7 +214,7 @@ def test_chunks_retraction_and_mixed_batches(strained: Server, fingerprinting: S
     prompts = [prompt_of(30 + 9 * i, 20 + i) for i in range(10)]
 
     def prove(i: int) -> Any:
-        return streamed(strained, prompts[i], 60)[1] if i % 2 else proven(strained, prompts[i], 60)
+        return streamed(strained, prompts[i], 60)[1] if i % 2 else generate_with_fingerprints(strained, prompts[i], 60)
 
     with ThreadPoolExecutor(10) as pool:
         metas = list(pool.map(prove, range(10)))
@@ -229,7 +245,7 @@ def test_samples(server: Server) -> None:
 
 def test_a_nonce_selects_the_rows(server: Server) -> None:
     """What was proven for one verifier is worth nothing to another."""
-    meta = proven(server, prompt_of(50, 50), toploc_nonce="first")
+    meta = generate_with_fingerprints(server, prompt_of(50, 50), toploc_nonce="first")
     claims = [claim_of(meta, nonce="first"), claim_of(meta, nonce="second"), claim_of(meta)]
     assert verdicts(server, *claims) == ["pass", "fail", "fail"]
 
@@ -250,7 +266,7 @@ def test_thresholds_of_a_file(server_pool: ServerPool, tmp_path: Path) -> None:
     path = tmp_path / "thresholds.json"
     path.write_text(json.dumps({"thresholds": strict, "topk": 128}))
     server = server_pool.get("--toploc-verification", "--toploc-thresholds", str(path))
-    meta = proven(server, prompt_of(60, 80))
+    meta = generate_with_fingerprints(server, prompt_of(60, 80))
     prompt = meta["input_ids"]
     near = claim_of(meta, input_ids=[*prompt[:30], prompt[30] ^ 1, *prompt[31:]])
     (result,) = post(server, "/v1/toploc/verify", {"claims": [near]}).raise_for_status().json()["results"]
@@ -262,8 +278,8 @@ def test_thresholds_of_a_file(server_pool: ServerPool, tmp_path: Path) -> None:
 
 def test_sampling(server: Server) -> None:
     """A greedy answer has no gap; one drawn at a high temperature is not greedy; the verdict is apart."""
-    honest = claim_of(proven(server, prompt_of(40, 60), 40), sampling={"temperature": 0})
-    wild = proven(server, prompt_of(40, 61), 40, sampling={"temperature": 5.0})
+    honest = claim_of(generate_with_fingerprints(server, prompt_of(40, 60), 40), sampling={"temperature": 0})
+    wild = generate_with_fingerprints(server, prompt_of(40, 61), 40, sampling={"temperature": 5.0})
     claims = [honest, claim_of(wild, sampling={"temperature": 0}), claim_of(wild, sampling={"temperature": 5.0})]
     results = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()["results"]
     assert [result["verdict"] for result in results] == ["pass"] * 3
@@ -277,9 +293,9 @@ def test_the_command_line(server: Server, tmp_path: Path, capsys: pytest.Capture
     """``tessera verify``: 0, 1 and 2."""
     sampling = {"max_new_tokens": 40, "temperature": 0, "ignore_eos": True}
     body = {"text": "def peek(self):", "sampling_params": sampling}
-    asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
+    requested = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
     path = tmp_path / "response.json"
-    saved = post(server, "/generate", body | asked).json()
+    saved = post(server, "/generate", body | requested).json()
     path.write_text(json.dumps(saved))
     assert main(["verify", str(path), "--server", server.url]) == 0
     assert "response 0: PASS" in capsys.readouterr().out

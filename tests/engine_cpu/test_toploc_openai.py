@@ -17,8 +17,8 @@ MESSAGES = [{"role": "user", "content": "def push(self, item):"}]
 
 def answer_to(server: Server, messages: Any, **fields: Any) -> Any:
     """The choice of a greedy chat; of all that ask this the same."""
-    asked = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 45}
-    return post(server, "/v1/chat/completions", asked | fields).raise_for_status().json()["choices"][0]
+    requested = {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 45}
+    return post(server, "/v1/chat/completions", requested | fields).raise_for_status().json()["choices"][0]
 
 
 def validate_chat(server: Server, prompt: Any, answer: str, claim: Any, **fields: Any) -> Any:
@@ -62,27 +62,27 @@ def test_chat_with_another_answer(fingerprinting: Server) -> None:
 
 def test_chat_by_ids(fingerprinting: Server) -> None:
     """``input_ids`` and ``output_ids`` are the response, whatever the messages say; alone the latter are refused."""
-    asked = {"model": "tiny", "messages": MESSAGES, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    requested = {"model": "tiny", "messages": MESSAGES, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
     shown = {"return_input_ids": True, "return_output_ids": True}
-    answer = post(fingerprinting, "/v1/chat/completions", asked | shown).raise_for_status().json()
+    answer = post(fingerprinting, "/v1/chat/completions", requested | shown).raise_for_status().json()
     (choice,) = answer["choices"]
     fingerprints = choice["message"][FINGERPRINTS]
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     ids = {"input_ids": choice["input_ids"], "output_ids": choice["output_ids"]}
     body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: fingerprints, **ids}
 
-    def told(**changes: Any) -> Any:
+    def validate(**changes: Any) -> Any:
         return post(fingerprinting, "/v1/chat/completions", body | changes)
 
     def mismatches(**changes: Any) -> list[int]:
-        (validated,) = told(**changes).raise_for_status().json()["choices"]
+        (validated,) = validate(**changes).raise_for_status().json()["choices"]
         return [one["exp_mismatches"] for one in json.loads(validated["message"][RESULT])]
 
     assert max(mismatches()) <= 8
     assert mismatches(output_ids=ids["output_ids"][::-1])[1] > 38
     refused: list[dict[str, Any]] = [{CLAIM: None, "max_tokens": 4}, {"input_ids": None}, {"output_ids": [1024]}]
     for change in refused:
-        answered = told(**change)
+        answered = validate(**change)
         assert answered.status_code == 400, change
         assert answered.json()["error"]["param"].startswith("output_ids")
 
@@ -107,9 +107,9 @@ def test_messages_that_do_not_say_which_tokens(fingerprinting: Server, messages:
     body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: ["AAAA"]}
     answer = post(fingerprinting, "/v1/chat/completions", body)
     assert answer.status_code == 400
-    told = answer.json()["error"]["message"]
-    assert problem in told
-    assert "give input_ids and output_ids" in told
+    message = answer.json()["error"]["message"]
+    assert problem in message
+    assert "give input_ids and output_ids" in message
 
 
 def test_an_answer_that_read_tools_is_verified(fingerprinting: Server) -> None:
@@ -150,12 +150,12 @@ def test_chat_streams(fingerprinting: Server) -> None:
 
 def test_completions_stream(server: Server) -> None:
     """The same fingerprints as in one piece, each once, in the chunk that completes it."""
-    asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
+    requested = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
     body = {"model": "tiny", "prompt": prompt_of(40, 70), "max_tokens": 140, "temperature": 0, "ignore_eos": True}
-    choices = choices_of(server, "/v1/completions", body | asked)
+    choices = choices_of(server, "/v1/completions", body | requested)
     # From nothing, as the first time: rows of a cached prompt are those of another batch.
     flush_cache(server)
-    (whole,) = post(server, "/v1/completions", body | asked).raise_for_status().json()["choices"]
+    (whole,) = post(server, "/v1/completions", body | requested).raise_for_status().json()["choices"]
     assert [one for choice in choices for one in choice.get(FINGERPRINTS, [])] == whole[FINGERPRINTS]
     ids = {name: choice[name] for choice in choices for name in ("input_ids", "output_ids") if name in choice}
     assert ids == {name: whole[name] for name in ids}

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from tessera.launching.server import Server
-from tessera_testing.claims import CLAIM, claim_of, post, prompt_of, proven, verdicts
+from tessera_testing.claims import CLAIM, claim_of, generate_with_fingerprints, post, prompt_of, verdicts
 
 
 def test_without_the_flags(bare: Server) -> None:
@@ -31,7 +31,7 @@ _BAD_NONCES: list[Any] = ["", "n" * 129, 7, []]
 
 def test_hostile_bodies(server: Server) -> None:
     """Each gets a 400 that names its field, and the next good claim its verdict."""
-    good = claim_of(proven(server, prompt_of(30, 90), 40))
+    good = claim_of(generate_with_fingerprints(server, prompt_of(30, 90), 40))
     prints = good["fingerprints"]
     sets: list[Any] = ["/9k=", ["/9k="] * 3, prints[:2], [*prints, prints[0]], [None] * 3, {}, prints * 33_334]
     singles: list[Any] = ["", "!!!!", prints[0][:-4], prints[0] + "AAAA", 7, ["x"], "A" * 344, "A" * 10_000_000]

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tessera.launching.server import Server
-from tessera_testing.claims import claim_of, post, proven, verdicts
+from tessera_testing.claims import claim_of, generate_with_fingerprints, post, verdicts
 from tessera_testing.free_port import free_port
 from tessera_testing.marks import is_installed, only_in_full
 from tessera_testing.reference import HuggingFace, relative_error
@@ -42,7 +42,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 def test_all_of_it_is_there(server: Server, hf: HuggingFace) -> None:
     """What the scheduler computes, what the main process answers, and what it refuses."""
-    meta = proven(server, PROMPT, tokens=3, return_embedding={"over": "prompt", "pooling": "last"})
+    meta = generate_with_fingerprints(server, PROMPT, tokens=3, return_embedding={"over": "prompt", "pooling": "last"})
     last = hf.states(PROMPT)[-1]
     assert relative_error(meta["embedding"], last) <= 1e-5
     encoded = post(server, "/v1/embeddings", {"input": PROMPT, "model": "any", "pooling": "last"}).json()
@@ -50,8 +50,8 @@ def test_all_of_it_is_there(server: Server, hf: HuggingFace) -> None:
     assert verdicts(server, claim_of(meta)) == ["pass"]
     wrong = post(server, "/generate", {"input_ids": PROMPT, "return_embedding": {"pooling": "median"}})
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "return_embedding.pooling")
-    told = httpx.get(server.url + "/server_info", timeout=120).json()["tessera"]
-    assert told["on"] == ["rows", "inject", "fingerprints"]
+    info = httpx.get(server.url + "/server_info", timeout=120).json()["tessera"]
+    assert info["on"] == ["rows", "inject", "fingerprints"]
 
 
 @pytest.mark.full
@@ -78,5 +78,5 @@ def test_a_start_that_waits_to_be_activated() -> None:
         waiting = threads.submit(wait_until, activated, 200)
         with Server(TINY, "--gated-launch-port", str(port), env=OURS) as server:
             waiting.result()
-            meta = proven(server, PROMPT, tokens=3, return_embedding=True)
+            meta = generate_with_fingerprints(server, PROMPT, tokens=3, return_embedding=True)
             assert verdicts(server, claim_of(meta)) == ["pass"]

@@ -11,7 +11,16 @@ import pytest
 from tessera.cli import main
 from tessera.client import Claim, Client
 from tessera.launching.server import Server
-from tessera_testing.claims import CLAIM, FINGERPRINTS, RESULT, claim_of, post, prompt_of, proven, verdicts
+from tessera_testing.claims import (
+    CLAIM,
+    FINGERPRINTS,
+    RESULT,
+    claim_of,
+    generate_with_fingerprints,
+    post,
+    prompt_of,
+    verdicts,
+)
 from tessera_testing.reference import HuggingFace, relative_error
 
 WIDE = 4096
@@ -42,10 +51,12 @@ def worst(answer: Any) -> int:
     return max(int(one["exp_mismatches"]) for one in found)
 
 
-@pytest.mark.parametrize(("prompt", "asked", "tokens"), [(50, 4, 4), (56, 4, 4), (56, 8, 6), (57, 99, 5), (30, 99, 32)])
-def test_a_response_that_fills_the_context(narrow: Server, prompt: int, asked: int, tokens: int) -> None:
+@pytest.mark.parametrize(
+    ("prompt", "requested", "tokens"), [(50, 4, 4), (56, 4, 4), (56, 8, 6), (57, 99, 5), (30, 99, 32)]
+)
+def test_a_response_that_fills_the_context(narrow: Server, prompt: int, requested: int, tokens: int) -> None:
     """Its claim, which is longer than any prompt that SGLang answers, is neither cut nor refused."""
-    meta = proven(narrow, prompt_of(prompt, 700 + prompt + asked), asked)
+    meta = generate_with_fingerprints(narrow, prompt_of(prompt, 700 + prompt + requested), requested)
     assert (len(meta["input_ids"]), len(meta["output_ids"])) == (prompt, tokens)
     again = claim_of(meta, sampling={"temperature": 0})
     other = claim_of(meta, input_ids=prompt_of(prompt, 1))
@@ -59,20 +70,20 @@ def test_a_response_that_fills_the_context(narrow: Server, prompt: int, asked: i
 def test_a_prompt_that_is_cut(narrow: Server, hf: HuggingFace, prompt: int, tokens: int) -> None:
     """``return_input_ids`` has what the model read, and a claim of it passes; from ids, in a batch and from a text."""
     ids = prompt_of(prompt, 710 + prompt)
-    meta = proven(narrow, ids, 8, return_embedding=True)
+    meta = generate_with_fingerprints(narrow, ids, 8, return_embedding=True)
     assert (meta["input_ids"], len(meta["output_ids"])) == (ids[:CUT], tokens)
     assert relative_error(meta["embedding"], hf.states(ids[:CUT]).mean(0)) <= FLOAT32_ERROR
-    both = [one["meta_info"] for one in proven_batch(narrow, [ids, ids[:20]])]
+    both = [one["meta_info"] for one in generate_batch(narrow, [ids, ids[:20]])]
     assert [one["input_ids"] for one in both] == [ids[:CUT], ids[:20]]
     assert verdicts(narrow, *map(claim_of, (meta, *both))) == ["pass"] * 3
     assert worst(inside(narrow, meta)) <= 8
 
 
-def proven_batch(server: Server, prompts: list[list[int]]) -> Any:
+def generate_batch(server: Server, prompts: list[list[int]]) -> Any:
     """Answers of two tokens, with fingerprints and ids."""
-    asked = {"return_input_ids": True, "return_output_ids": True}
+    requested = {"return_input_ids": True, "return_output_ids": True}
     sampling = {"max_new_tokens": 2, "temperature": 0, "ignore_eos": True}
-    return post(server, "/generate", {"input_ids": prompts, "sampling_params": sampling, **asked}).json()
+    return post(server, "/generate", {"input_ids": prompts, "sampling_params": sampling, **requested}).json()
 
 
 def test_a_text_that_is_cut(narrow: Server) -> None:
@@ -86,7 +97,7 @@ def test_a_text_that_is_cut(narrow: Server) -> None:
 
 def test_claims_that_are_too_long(narrow: Server) -> None:
     """Are unverifiable, with both numbers, in the place of a verdict on what is left of them; others are verified."""
-    meta = proven(narrow, prompt_of(56, 720), 6)
+    meta = generate_with_fingerprints(narrow, prompt_of(56, 720), 6)
     ids = prompt_of(60, 721)
     rows = claim_of(meta, input_ids=[*ids, 9, 9])  # 62 and 5
     (long, good) = results(narrow, rows, claim_of(meta))
@@ -101,9 +112,9 @@ def test_claims_that_are_too_long(narrow: Server) -> None:
 
 def test_exact_claims_that_are_cut(narrow: Server) -> None:
     """Generated again by the same WIDE: what would be cut is unverifiable, and what was cut passes."""
-    asked = {"return_toploc_fingerprints": False, "return_row_hashes": True}
+    requested = {"return_toploc_fingerprints": False, "return_row_hashes": True}
     ids = prompt_of(60, 730)
-    meta = proven(narrow, ids, 8, **asked)
+    meta = generate_with_fingerprints(narrow, ids, 8, **requested)
     assert (len(meta["input_ids"]), len(meta["output_ids"])) == (CUT, 2)
     claim = {name: meta[name] for name in ("input_ids", "output_ids", "row_hashes")} | {"sampling": {"temperature": 0}}
     whole = claim | {"input_ids": ids}
@@ -117,7 +128,7 @@ def test_exact_claims_that_are_cut(narrow: Server) -> None:
 
 def test_without_cutting(server: Server) -> None:
     """A response up to the end of the context passes, and one token more is unverifiable."""
-    meta = proven(server, prompt_of(WIDE - 40, 740), 40)
+    meta = generate_with_fingerprints(server, prompt_of(WIDE - 40, 740), 40)
     assert len(meta["input_ids"]) + len(meta["output_ids"]) == WIDE - 2
     post(server, "/flush_cache", {}).raise_for_status()
     longer = claim_of(meta, input_ids=[*meta["input_ids"], 9])
@@ -127,15 +138,15 @@ def test_without_cutting(server: Server) -> None:
     assert worst(inside(server, meta)) <= 8
 
 
-@pytest.mark.parametrize("proving", [True, False])
-def test_sessions(narrow: Server, proving: bool) -> None:
+@pytest.mark.parametrize("fingerprinted", [True, False])
+def test_sessions(narrow: Server, fingerprinted: bool) -> None:
     """``return_input_ids`` has all that the model read: earlier turns, what was dropped of them, and what was cut."""
     session = post(narrow, "/open_session", {"capacity_of_str_len": 1000}).raise_for_status().json()
-    first, second, third = (prompt_of(length, 750 + length + proving) for length in (10, 12, 30))
-    asked = {} if proving else {"return_toploc_fingerprints": False}
+    first, second, third = (prompt_of(length, 750 + length + fingerprinted) for length in (10, 12, 30))
+    requested = {} if fingerprinted else {"return_toploc_fingerprints": False}
 
     def turn(prompt: list[int], **params: Any) -> Any:
-        return proven(narrow, prompt, 8, session_params={"id": session, **params}, **asked)
+        return generate_with_fingerprints(narrow, prompt, 8, session_params={"id": session, **params}, **requested)
 
     one = turn(first)
     two = turn(second, rid=one["id"])
@@ -148,7 +159,7 @@ def test_sessions(narrow: Server, proving: bool) -> None:
     cut = turn(third, rid=two["id"])
     assert cut["input_ids"] == [*two["input_ids"], *two["output_ids"], *third][:CUT]
     turns = [one, two, dropped, offset, cut]
-    if proving:
+    if fingerprinted:
         assert verdicts(narrow, *map(claim_of, turns)) == ["pass"] * 5
     else:
         assert not any(FINGERPRINTS in each for each in turns)
@@ -158,7 +169,7 @@ def test_sessions(narrow: Server, proving: bool) -> None:
 def test_a_session_in_a_stream(narrow: Server) -> None:
     """The last chunk has the ids."""
     session = post(narrow, "/open_session", {"capacity_of_str_len": 1000}).raise_for_status().json()
-    one = proven(narrow, prompt_of(10, 760), 4, session_params={"id": session})
+    one = generate_with_fingerprints(narrow, prompt_of(10, 760), 4, session_params={"id": session})
     body = {
         "input_ids": [11, 12],
         "sampling_params": {"max_new_tokens": 4, "temperature": 0},
@@ -174,9 +185,9 @@ def test_a_session_in_a_stream(narrow: Server) -> None:
 def test_a_prompt_alone(narrow: Server, tmp_path: Path) -> None:
     """The fingerprint of a response of no tokens is verified on each route; another prompt's fails."""
     prompt, other = prompt_of(40, 770), prompt_of(40, 771)
-    meta = proven(narrow, prompt, 0)
+    meta = generate_with_fingerprints(narrow, prompt, 0)
     assert (meta["output_ids"], len(meta[FINGERPRINTS])) == ([], 1)
-    nonced = proven(narrow, prompt, 0, toploc_nonce="n")
+    nonced = generate_with_fingerprints(narrow, prompt, 0, toploc_nonce="n")
     claims = [claim_of(meta), claim_of(meta, input_ids=other), claim_of(nonced, nonce="n"), claim_of(nonced)]
     claims.append(claim_of(meta, sampling={"temperature": 0}))
     assert verdicts(narrow, *claims) == ["pass", "fail", "pass", "fail", "pass"]
@@ -199,6 +210,6 @@ def test_a_prompt_alone(narrow: Server, tmp_path: Path) -> None:
 def test_exact_mode_of_a_prompt_alone(narrow: Server) -> None:
     """Its rows have one hash."""
     prompt = prompt_of(40, 780)
-    meta = proven(narrow, prompt, 0, return_toploc_fingerprints=False, return_row_hashes=True)
+    meta = generate_with_fingerprints(narrow, prompt, 0, return_toploc_fingerprints=False, return_row_hashes=True)
     claim = {"input_ids": prompt, "output_ids": [], "row_hashes": meta["row_hashes"], "sampling": {"temperature": 0}}
     assert verdicts(narrow, claim, claim | {"input_ids": prompt_of(40, 781)}) == ["pass", "fail"]

@@ -60,8 +60,8 @@ def test_row_hashes(failing: Server) -> None:
     """Of the raw rows, bit by bit: one flipped bit is found, in its chunk; another token, by its place."""
     prompt = tokens()[:PROMPT_TOKENS]
     sampling = {"max_new_tokens": GENERATED, "temperature": 0, "ignore_eos": True}
-    asked = {"return_hidden_states": True, "hidden_states_format": "base64", "return_output_ids": True}
-    meta = post(failing, "/generate", {"input_ids": prompt, "sampling_params": sampling, **asked})["meta_info"]
+    requested = {"return_hidden_states": True, "hidden_states_format": "base64", "return_output_ids": True}
+    meta = post(failing, "/generate", {"input_ids": prompt, "sampling_params": sampling, **requested})["meta_info"]
     count, width = meta["hidden_states"]["shape"]
     content = base64.b64decode(meta["hidden_states"]["data"])
     rows = [content[i * width * 4 : (i + 1) * width * 4] for i in range(count)]
@@ -92,8 +92,8 @@ def test_the_next_turn_of_a_chat(failing: Server) -> None:
     prompt = [*tokens()[:20], 9]
     first = post(failing, "/generate", {"input_ids": prompt, "sampling_params": sampling, "return_embedding": True})
     turn = [*prompt, *first["output_ids"], 11]
-    asked = {"return_row_hashes": True, "return_output_ids": True}
-    body = {"input_ids": turn, "sampling_params": sampling, **asked}
+    requested = {"return_row_hashes": True, "return_output_ids": True}
+    body = {"input_ids": turn, "sampling_params": sampling, **requested}
     answer = httpx.post(f"{failing.url}/generate", json=body, timeout=60).raise_for_status().json()["meta_info"]
     assert answer["cached_tokens"] == 0
     claim = {"input_ids": turn, "output_ids": answer["output_ids"], "row_hashes": answer["row_hashes"]}
@@ -104,8 +104,8 @@ def test_a_request_for_hashes(failing: Server) -> None:
     """The same hashes come with a response, streamed or not, beside fingerprints or alone; its claim passes."""
     prompt = tokens()[:PROMPT_TOKENS]
     body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 1, **GREEDY}, "return_row_hashes": True}
-    asked = {"return_input_ids": True, "return_output_ids": True, "return_toploc_fingerprints": True}
-    meta = post(failing, "/generate", body | asked)["meta_info"]
+    requested = {"return_input_ids": True, "return_output_ids": True, "return_toploc_fingerprints": True}
+    meta = post(failing, "/generate", body | requested)["meta_info"]
     assert "hidden_states" not in meta
     ids = {name: meta[name] for name in ("input_ids", "output_ids")}
     assert result(failing, {**ids, "row_hashes": meta["row_hashes"], "sampling": GREEDY}) == ("pass", "")

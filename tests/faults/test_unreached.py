@@ -25,7 +25,7 @@ ARGS, HTTP = "sglang.srt.server_args.ServerArgs", "sglang.srt.entrypoints.http_s
 STARTED = f"{ARGS}.check_server_args"
 (RESOLVED,) = (seam.target for seam in inventory.SEAMS if seam.handler == "tessera_patches.launch.flags:resolve")
 LOST = "hook on ServerArgs.__post_init__" if RESOLVED.endswith("__post_init__") else f"hooks on {RESOLVED}"
-JOINED = "sglang.srt.managers.scheduler.configure_scheduler_process"
+CONFIGURED = "sglang.srt.managers.scheduler.configure_scheduler_process"
 READY = "sglang.srt.entrypoints.engine.Engine._set_startup_time"
 ANSWERED = "sglang.srt.managers.tokenizer_manager.TokenizerManager._handle_batch_output"
 
@@ -43,7 +43,7 @@ def env(*targets: str) -> dict[str, str]:
 
 def not_called(targets: list[str]) -> str:
     """The line with which such a server ends, in which all of them are named."""
-    hint = "; code that starts schedulers itself must call load_plugins() in them" if JOINED in targets else ""
+    hint = "; code that starts schedulers itself must call load_plugins() in them" if CONFIGURED in targets else ""
     return f"tessera: refusing to start: SGLang did not call our hooks on {', '.join(targets)}{hint}"
 
 
@@ -160,8 +160,8 @@ def test_a_command_line_that_nobody_read(refusal: Refusal) -> None:
             "rows: SGLang started this process without ServerArgs.check_server_args",
             marks=pytest.mark.full,
         ),
-        ((STARTED, JOINED), "rows: SGLang started this process without ServerArgs.check_server_args"),
-        ((JOINED,), f"SGLang did not call our hooks on {JOINED}"),
+        ((STARTED, CONFIGURED), "rows: SGLang started this process without ServerArgs.check_server_args"),
+        ((CONFIGURED,), f"SGLang did not call our hooks on {CONFIGURED}"),
     ],
     ids=["resolution", "main", "main and scheduler", "scheduler"],
 )

@@ -71,8 +71,8 @@ def send(client: httpx.Client, path: str, content: bytes, good: dict[str, Any], 
     assert answer.status_code == 200 or 400 <= answer.status_code < 500, shown
     assert len(answer.content) < 10_000, shown
     if answer.status_code != 200:
-        told = answer.json()
-        assert told.get("error", told)["message"], shown
+        returned = answer.json()
+        assert returned.get("error", returned)["message"], shown
         tally.add(answer)
     elif path == VERIFY:
         claims = json.loads(content)["claims"]

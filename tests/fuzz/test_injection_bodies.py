@@ -229,8 +229,8 @@ def replaced(embeds: torch.Tensor, places: list[int], vectors: npt.NDArray[np.fl
 
 def ask(client: httpx.Client, **fields: Any) -> Any:
     """The mean over the prompt."""
-    asked = {"input_ids": PROMPT, "return_embedding": True, **NO_TEXT, **fields}
-    return client.post("/generate", json=asked).raise_for_status().json()["meta_info"]
+    requested = {"input_ids": PROMPT, "return_embedding": True, **NO_TEXT, **fields}
+    return client.post("/generate", json=requested).raise_for_status().json()["meta_info"]
 
 
 @pytest.fixture(scope="module")
@@ -274,8 +274,10 @@ def check(
     assert answer.status_code in allowed, shown
     tally.add(answer)
     if answer.status_code != 200:
-        told = answer.json()
-        error = told.get("error", told)  # SGLang has two forms of its own, which name their cause in the message alone
+        returned = answer.json()
+        error = returned.get(
+            "error", returned
+        )  # SGLang has two forms of its own, which name their cause in the message alone
         assert error["message"], shown
         if "param" in error and error["code"] in ("bad_request", "too_large"):
             assert error["param"], shown

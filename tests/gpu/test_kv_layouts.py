@@ -150,10 +150,10 @@ def check_canaries(
 
 def check_log_probabilities(name: str, server: Server, hf: HuggingFace) -> None:
     """Of a prompt, and of what is generated after a cached one."""
-    asked: dict[str, Any] = {"return_hidden_states": True, "hidden_states_format": "base64", "return_logprob": True}
+    requested: dict[str, Any] = {"return_hidden_states": True, "hidden_states_format": "base64", "return_logprob": True}
     differences = []
     for start, key in ((0, "input_token_logprobs"), (-1, "output_token_logprobs")):
-        answer = generate(server, TRUNK, 40, **asked, logprob_start_len=start)
+        answer = generate(server, TRUNK, 40, **requested, logprob_start_len=start)
         rows = rows_of(answer).astype(np.float64)
         found = [(value, token) for value, token, _ in answer["meta_info"][key] if value is not None]
         scores = hf.logits(rows)[: len(TRUNK) - 1] if start == 0 else hf.logits(rows)[len(TRUNK) - 1 :]

@@ -109,9 +109,9 @@ def close(pairs: list[tuple[dict[str, Any], dict[str, Any]]], split: Split, what
 def test_two_ranks_give_the_vectors_of_one(servers: tuple[Server, Server], split: Split) -> None:
     """Encodes, which skip a collective operation on both ranks, and generations, cold and cached, one by one."""
     one, two = servers
-    asked = [(prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
-    expected = [vectors_of(one, *case) for case in asked]
-    found = [vectors_of(two, *case) for case in asked]
+    requested = [(prompt, tokens) for prompt in prompts() for tokens in (0, 4)]
+    expected = [vectors_of(one, *case) for case in requested]
+    found = [vectors_of(two, *case) for case in requested]
     close(list(zip(found, expected, strict=True)), split, "vectors")
     assert two.log.count("tessera: row store of") == 1
 

@@ -12,7 +12,7 @@ import torch
 
 from tessera.launching.server import Server
 from tessera_testing.chances import sampled_as
-from tessera_testing.drafts import CODE, TREE, chain, drafting, retracting, write_knowing_most
+from tessera_testing.drafts import CODE, TREE, chain, drafting, retracting, write_reduced_head
 from tessera_testing.generate import generate
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, cut
@@ -49,7 +49,7 @@ def start(pool: ServerPool, backend: tuple[str, ...], drafts: str, shape: tuple[
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An EAGLE-3 head that knows nine tenths of the target's tokens."""
-    return write_knowing_most(tmp_path_factory.mktemp("few"))
+    return write_reduced_head(tmp_path_factory.mktemp("reduced"))
 
 
 def prompts() -> list[tuple[list[int], int]]:
@@ -84,13 +84,13 @@ def test_dice_do_not_change_penalties(server_pool: ServerPool, hf: HuggingFace) 
         answers = list(threads.map(lambda one: generate(server, one[0], 60, one[1]), work))
     assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 100
     barred = [4, 18, hf.tokenizer.eos_token_id]
-    asked: list[dict[str, Any]] = [
+    requested: list[dict[str, Any]] = [
         {"frequency": 0.7, "presence": 0.4, "repetition": 1.2},
         {"least": 30, "barred": barred},
     ]
     for place, ((prompt, _), answer) in enumerate(zip(work, answers, strict=True)):
         output = answer["output_ids"]
-        scores = hf.penalized(prompt, output, **asked[place % 2])
+        scores = hf.penalized(prompt, output, **requested[place % 2])
         assert (scores.max(1) - scores[range(len(output)), output]).max() < TOLERANCE[TRITON]
         assert len(output) == 60 or len(output) > 30
 

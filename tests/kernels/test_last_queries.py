@@ -167,7 +167,7 @@ def test_what_backends_become(engine: Any) -> None:
     own: Any = type("Own", (LlamaAttention,), {})
     one = model(LlamaAttention)
     fused, once = ours.FusedExtendTriton, ours.LastQueryTriton
-    told: list[tuple[Any, str, Any, dict[str, Any], Any]] = [
+    known: list[tuple[Any, str, Any, dict[str, Any], Any]] = [
         (plain, "cuda", one, {}, once),
         (plain, "cuda", model(LlamaAttention, LlamaAttention), {}, fused),
         (plain, "cuda", model(own), {}, fused),
@@ -180,7 +180,7 @@ def test_what_backends_become(engine: Any) -> None:
     ]
     other: Any = type("Other", (plain,), {})
     usual = {"sliding_window_size": None, "dcp_size": 1, "use_mla": False, **slots_of(table)}
-    for kind, device, read_by, facts, after in [*told, (other, "cuda", one, {}, other)]:
+    for kind, device, read_by, facts, after in [*known, (other, "cuda", one, {}, other)]:
         backend = kind.__new__(kind)
         vars(backend).update(usual | facts, device=device)
         ours.fuse_extend(backend, read_by)

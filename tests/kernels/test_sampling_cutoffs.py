@@ -32,7 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> No
     monkeypatch.setattr(kernel, "BLOCK", SMALL)
 
 
-def kept(row: list[float], temperature: float, top_k: int, top_p: float, min_p: float) -> set[int]:
+def expected_tokens(row: list[float], temperature: float, top_k: int, top_p: float, min_p: float) -> set[int]:
     """The first k, no more than it takes to have the share of all, and none that is too unlikely beside the first.
 
     With all that are as likely as the last.
@@ -81,11 +81,16 @@ def test_as_a_plain_loop_has_it(
     cut(logits.to(device, dtype), indptr, limits, width, cutoffs)
     assert (cutoffs[rows:] == POISON).all()
     for request, (begin, end) in enumerate(pairwise(begins)):
-        asked = float(temperatures[request]), int(top_ks[request]), float(top_ps[request]), float(min_ps[request])
+        limits_of_request = (
+            float(temperatures[request]),
+            int(top_ks[request]),
+            float(top_ps[request]),
+            float(min_ps[request]),
+        )
         for place in range(begin, end):
             row = logits[place].double().tolist()
             found = {token for token, logit in enumerate(row) if logit >= float(cutoffs[place]) and logit > -math.inf}
-            assert found == kept(row, *asked)
+            assert found == expected_tokens(row, *limits_of_request)
 
 
 @KERNELS

@@ -16,7 +16,7 @@ import torch
 
 from tessera.launching.server import Server
 from tessera_testing import trained
-from tessera_testing.claims import claim_of, post, proven
+from tessera_testing.claims import claim_of, generate_with_fingerprints, post
 from tessera_testing.generate import generate
 from tessera_testing.injected import ask, override, replaced, rows_of
 from tessera_testing.librarys import build_proofs_base64
@@ -110,7 +110,7 @@ def test_sentences_that_say_the_same_are_nearest(server: Server, real: HuggingFa
 def test_fingerprints(server: Server, real: HuggingFace, name: str, table: dict[str, str]) -> None:
     """The honest server's pass, and those of the same weights in 4 bits fail."""
     prompt = real.tokenizer(TEXT)["input_ids"]
-    honest = claim_of(proven(server, prompt, tokens=64))
+    honest = claim_of(generate_with_fingerprints(server, prompt, tokens=64))
     fed = [*honest["input_ids"], *honest["output_ids"][:-1]]
     claims = [honest]
     for quantize in OTHERS.values():

@@ -123,7 +123,7 @@ def _bug() -> None:
     inventory.seams = None  # type: ignore[assignment]
 
 
-def _tell_logits() -> None:
+def _log_logits() -> None:
     """Each computation of logits leaves a line in the log: no fault, but the same way to look inside."""
     from sglang.srt.layers import logits_processor
 
@@ -136,18 +136,18 @@ def _tell_logits() -> None:
     logits_processor.LogitsProcessor._get_logits = replaced
 
 
-def _tell_last_mlps() -> None:
+def _log_last_mlps() -> None:
     """How many rows the last layer's MLP of the draft model computes, and whether they were picked."""
     from tessera_patches.tilespec.extend import last_rows
 
     narrowed = last_rows._on_selected_rows
 
     def replaced(original: Any, selected: Any) -> Any:
-        def telling(x: Any) -> Any:
+        def logged(x: Any) -> Any:
             sys.stderr.write(f"last MLP of {len(x)} rows{', picked' if selected.value is not None else ''}\n")
             return original(x)
 
-        return narrowed(telling, selected)
+        return narrowed(logged, selected)
 
     last_rows._on_selected_rows = replaced
 
@@ -218,11 +218,11 @@ def _pooling() -> None:
     reader.RowReader.start = faulty_start  # type: ignore[method-assign]
     allocate = store.RowStore.__init__
 
-    def allocate_and_tell(self: store.RowStore, *args: Any, **kwargs: Any) -> None:
-        _tell_logits()  # SGLang is imported by now
+    def allocate_and_log(self: store.RowStore, *args: Any, **kwargs: Any) -> None:
+        _log_logits()  # SGLang is imported by now
         allocate(self, *args, **kwargs)
 
-    store.RowStore.__init__ = allocate_and_tell  # type: ignore[method-assign]
+    store.RowStore.__init__ = allocate_and_log  # type: ignore[method-assign]
     _say_deterministic()
 
 
@@ -271,7 +271,7 @@ def _toss(shift: float) -> None:
     from sglang.srt.speculative import eagle_utils
 
     draw = eagle_utils._verify_coins
-    eagle_utils._verify_coins = lambda **asked: tuple((coins + shift) % 1 for coins in draw(**asked))
+    eagle_utils._verify_coins = lambda **arguments: tuple((coins + shift) % 1 for coins in draw(**arguments))
 
 
 def _halves() -> None:
@@ -366,7 +366,7 @@ _FAULTS = {
     "awq-in-triton": _awq_in_triton,
     "unpinned": _unpinned,
     "costs": _costs,
-    "last-mlps": _tell_last_mlps,
+    "last-mlps": _log_last_mlps,
     "pick-as-on-gpu": _pick_as_on_gpu,
     "unmeasured": _unmeasured,
     "dice": _dice,

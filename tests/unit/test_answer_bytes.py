@@ -21,10 +21,10 @@ ROW, LISTED = H * 2, H * 32
 
 def states(value: object, form: str = "base64", **params: object) -> dict[str, Any]:
     """Sampling parameters of a request for raw states."""
-    return asking(params, return_hidden_states=value, hidden_states_format=form)
+    return params_with(params, return_hidden_states=value, hidden_states_format=form)
 
 
-def asking(params: dict[str, Any], **fields: object) -> dict[str, Any]:
+def params_with(params: dict[str, Any], **fields: object) -> dict[str, Any]:
     """Sampling parameters of a request with these fields."""
     found, _ = admission.admit(fields, params, SERVER)
     assert isinstance(found, dict)
@@ -70,7 +70,7 @@ def test_all_prompts_count_together() -> None:
         check(3 * ROW - 1, batch, [5, 5, 5])
     assert (caught.value.status, caught.value.field) == (413, "return_hidden_states")
     for options, width in (({}, 32), ({"encoding_format": "base64"}, 4)):
-        vector = asking({}, return_embedding=options or True)
+        vector = params_with({}, return_embedding=options or True)
         assert check(7 * H * width, [vector] * 7, [None] * 7) == 0
         with pytest.raises(TooLarge) as caught:
             check(7 * H * width - 1, [vector] * 7, [None] * 7)
@@ -93,7 +93,7 @@ def test_whoever_asks_for_nothing() -> None:
 )
 def test_what_else_counts(fields: dict[str, Any], most: int, *, waits: bool) -> None:
     """A prompt of 10 tokens and 40 generated ones: rows that are hashed are held until then, and wait for room."""
-    params = asking({"max_new_tokens": 40}, **fields)
+    params = params_with({"max_new_tokens": 40}, **fields)
     assert check(most, [params], [10]) == (most if waits else 0)
     if most:
         with pytest.raises(TooLarge) as caught:
@@ -110,7 +110,7 @@ def test_what_else_counts(fields: dict[str, Any], most: int, *, waits: bool) -> 
 )
 def test_what_is_small_is_not_named(small: dict[str, str], field: str) -> None:
     """The field whose answer is too large is."""
-    large = uses(asking({}, **{field: True}))
+    large = uses(params_with({}, **{field: True}))
     with pytest.raises(TooLarge) as caught:
         AnswerBudget(SHAPE, 1).check([PromptRequest({**requested(small), **large}, {}, 10)])
     assert caught.value.field == field

@@ -171,10 +171,14 @@ def test_saved_responses_without_what_is_needed(saved: Any) -> None:
         verify.read(saved)
 
 
-_LACKING: list[Any] = [{"choices": 7}, {"choices": [{"message": 7}]}, {"choices": [{**IDS, "message": "x"}]}]
+_WITHOUT_FINGERPRINTS: list[Any] = [
+    {"choices": 7},
+    {"choices": [{"message": 7}]},
+    {"choices": [{**IDS, "message": "x"}]},
+]
 
 
-@pytest.mark.parametrize("saved", [7, None, [7], "x", [[]], *_LACKING])
+@pytest.mark.parametrize("saved", [7, None, [7], "x", [[]], *_WITHOUT_FINGERPRINTS])
 def test_what_is_no_response_cannot_be_verified(saved: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line and exit status 2; 1 would say that it fails."""
     from tessera.cli import main
@@ -183,7 +187,7 @@ def test_what_is_no_response_cannot_be_verified(saved: Any, tmp_path: Path, caps
     path.write_text(json.dumps(saved))
     assert main(["verify", str(path), "--server", "http://127.0.0.1:9"]) == 2
     (line,) = capsys.readouterr().out.splitlines()
-    expected = "was not asked for with return_" if saved in _LACKING else "no response"
+    expected = "was not asked for with return_" if saved in _WITHOUT_FINGERPRINTS else "no response"
     assert expected in line
 
 

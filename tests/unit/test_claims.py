@@ -64,8 +64,8 @@ def test_what_cannot_be_generated_again_is_no_exact_claim(sampling: Any) -> None
 
 def test_how_a_response_is_generated_again() -> None:
     """As its prover says, as many tokens, whatever ends a response."""
-    asked = read({"claims": [{**CLAIM, "sampling": one} for one in SAMPLINGS]}, ToplocVerifyRequest)
-    found = [claims.read_claim("c", one, 256, 1024) for one in asked.claims]
+    requested = read({"claims": [{**CLAIM, "sampling": one} for one in SAMPLINGS]}, ToplocVerifyRequest)
+    found = [claims.read_claim("c", one, 256, 1024) for one in requested.claims]
     assert [claim.tokens for claim in found] == [[1], [1]]
     greedy, seeded = ({**claim.params, "custom_params": None} for claim in found)
     common = {"max_new_tokens": 8192, "ignore_eos": True, "custom_params": None}

@@ -17,7 +17,7 @@ from tessera.delivery import inbox as inbox_module
 from tessera.delivery import outbox as outbox_module
 from tessera.delivery.inbox import Inbox, OutcomeReader
 from tessera.delivery.outbox import Outbox
-from tessera.delivery.outcome import Outcome, Part, Values, RowStoreStats, pack, unpack
+from tessera.delivery.outcome import Outcome, Part, RowStoreStats, Values, pack, unpack
 from tessera.errors import ROW_STORE_FAILED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable, StartRefused
 from tessera.rows.kinds import all_finite
 from tessera.rows.reader import Fetched, Read
@@ -328,7 +328,7 @@ def test_parts_are_taken_once_they_are_complete() -> None:
     asyncio.run(exchange())
 
 
-def test_outdated_rows_are_told_from_failures() -> None:
+def test_outdated_rows_are_no_failures() -> None:
     """By an error of their own; whatever comes after it, the answer has no rows."""
 
     async def exchange() -> None:

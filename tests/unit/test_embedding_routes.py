@@ -36,7 +36,7 @@ class Request:
         yield self._content
 
 
-def asked(body: dict[str, Any], model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
+def engine_request(body: dict[str, Any], model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
     """The prompts and the ``return_embedding`` object of one request."""
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
@@ -60,15 +60,15 @@ def test_the_servers_options(field: str) -> None:
     def parsed(value: object) -> EmbedOptions | None:
         return chosen(read({"return_embedding": value}, EmbedFields), model.hidden_size)
 
-    assert parsed(asked({field: "a"}, model)[1]) == EmbedOptions()
-    assert parsed(asked({field: "a"}, model._replace(defaults=LAST))[1]) == LAST
+    assert parsed(engine_request({field: "a"}, model)[1]) == EmbedOptions()
+    assert parsed(engine_request({field: "a"}, model._replace(defaults=LAST))[1]) == LAST
 
 
 def test_the_request_comes_first() -> None:
     """One by one."""
     model = Model("tiny", 4, 10, LAST)
     said = {"pooling": "max", "normalize": False, "dimensions": None}
-    assert asked({"input": "a", **said}, model)[1] == {"pooling": "max", "dimensions": 2}
+    assert engine_request({"input": "a", **said}, model)[1] == {"pooling": "max", "dimensions": 2}
 
 
 @pytest.mark.parametrize("prompts", [[1, 2], [[1, 2]], [1.0], [[]]])
@@ -76,8 +76,8 @@ def test_text_only(prompts: list[Any]) -> None:
     """No token ids in either form; lists of texts are taken."""
     model = Model("tiny", 4, 10, text_only=True)
     with pytest.raises(BadRequest, match="--embeddings-text-only"):
-        asked({"input": prompts}, model)
-    assert asked({"input": ["a"]}, model)[0] == {"text": ["a"]}
+        engine_request({"input": prompts}, model)
+    assert engine_request({"input": ["a"]}, model)[0] == {"text": ["a"]}
 
 
 def tokens(texts: list[str]) -> list[list[int]]:
@@ -109,7 +109,7 @@ CHAT = [{"role": "user", "content": "abc"}]
 )
 def test_token_ids(body: dict[str, Any], ids: list[list[int]]) -> None:
     """The last tokens of each prompt; a chat's, as its template writes them."""
-    assert asked(body, MODEL)[0] == {"input_ids": ids}
+    assert engine_request(body, MODEL)[0] == {"input_ids": ids}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_token_ids(body: dict[str, Any], ids: list[list[int]]) -> None:
 def test_bad_inputs(body: dict[str, Any], message: str) -> None:
     """Each names its field, and what is allowed."""
     with pytest.raises(BadRequest) as refused:
-        asked(body, MODEL)
+        engine_request(body, MODEL)
     assert message in str(refused.value)
 
 

@@ -185,8 +185,8 @@ def test_one_claim_of_many_carries_what_its_fields_would(
     monkeypatch.setattr(config, "injection", Model(True, torch.float32, 8, Projections(1, {}), 1e4, 2**20))
     each = [base64.b64encode(b"\xff\xd9\0\1").decode()] * 2
     body = {"input_ids": [1, 2], "output_ids": [3, 4, 5], "fingerprints": each, "nonce": nonce}
-    asked = read({"claims": [body | {"input_embed_overrides": overrides}]}, ToplocVerifyRequest)
-    claim = read_claim("c", asked.claims[0], 1, 9)
+    requested = read({"claims": [body | {"input_embed_overrides": overrides}]}, ToplocVerifyRequest)
+    claim = read_claim("c", requested.claims[0], 1, 9)
     fields = {CLAIM_FIELD: each, NONCE_FIELD: nonce, "input_embed_overrides": overrides}
     params, _ = admission.admit(fields, PREFILL, admission.server(), tail=2)
     own, other = carry.extract(claim.params), carry.extract(params)

@@ -98,7 +98,7 @@ def test_large_residues_do_not_round(k: int) -> None:
         assert found.tolist() == [sum(a * b for a, b in zip(signs, powers, strict=True)) % PRIME]
 
 
-def test_the_modulus_tells_places_apart() -> None:
+def test_places_are_distinct_modulo_the_modulus() -> None:
     """Two places that are equal modulo the prime: the next smaller one under which no two are."""
     places = np.array([5, 5 + PRIME, 7, 100])
     (one,) = codec.build([Points(places, np.array([1, 2, 3, 4], np.uint16))])
@@ -106,7 +106,7 @@ def test_the_modulus_tells_places_apart() -> None:
     assert codec.values_at([one], places[None]).tolist() == [[1, 2, 3, 4]]
 
 
-def test_places_that_no_modulus_tells_apart() -> None:
+def test_places_that_no_modulus_makes_distinct() -> None:
     """The same place twice."""
     with pytest.raises(ValueError, match="no modulus"):
         codec.build([Points(np.array([1, 1]), np.array([1, 1], np.uint16))])

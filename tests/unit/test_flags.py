@@ -20,14 +20,14 @@ def parsed(*arguments: str) -> Flags:
     return Flags().updated(vars(parser.parse_args(arguments)))
 
 
-def test_nothing_said() -> None:
+def test_no_options() -> None:
     """The defaults of the parser are those of the class, and ask for nothing."""
     assert parsed() == Flags()
     assert not Flags().needs_rows
     assert embed.refused(Flags(), rows=False) == fingerprints.refused(Flags(), rows=False) == []
 
 
-def test_all_said() -> None:
+def test_all_options() -> None:
     """Each option becomes its field."""
     read = parsed("--toploc-verification", "--toploc-verification-topk", "32", "--toploc-thresholds", "t.json")
     assert read == Flags(toploc_verification=True, toploc_verification_topk=32, toploc_thresholds=Path("t.json"))

@@ -111,7 +111,7 @@ def key(token: int = 5, flag: int = 0, vector: torch.Tensor | None = None, secre
     return int(keys_of([token], np.array([flag], np.uint8), vector, secret)[0])
 
 
-def test_keys_tell_apart_what_gives_other_kv() -> None:
+def test_keys_differ_where_kv_differs() -> None:
     """Vector, dtype, mode, token, server; the same of all of them is the same key, and none is a token id."""
     keys = [
         key(),

@@ -154,8 +154,8 @@ def test_power_of_2(number: int, power: int) -> None:
 
 def test_a_compilation_after_the_start_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """By name and duration, after start only; who listened before still does."""
-    told, before = [], []
-    monkeypatch.setattr(late_compiles.logger, "warning", lambda text, *values: told.append(text % values))
+    warnings, before = [], []
+    monkeypatch.setattr(late_compiles.logger, "warning", lambda text, *values: warnings.append(text % values))
     monkeypatch.setattr(knobs.compilation, "listener", lambda **compilation: before.append(compilation["cache_hit"]))
     late_compiles.warn()
     times = SimpleNamespace(total=103_400)
@@ -164,7 +164,7 @@ def test_a_compilation_after_the_start_is_logged(monkeypatch: pytest.MonkeyPatch
             src=None, metadata={"name": "_kernel"}, metadata_group={}, times=times, cache_hit=cache_hit
         )
     assert before == [False, True]
-    assert told == [
+    assert warnings == [
         "tessera: _kernel was compiled while requests waited: 103 ms",
         "tessera: _kernel was loaded from Triton's cache while requests waited: 103 ms",
     ]

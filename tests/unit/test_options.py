@@ -48,7 +48,7 @@ def admit(params: Any = None, server: Server = SERVER, /, **fields: object) -> A
 
 
 @pytest.mark.parametrize("value", [None, False])
-def test_nothing_asked(value: object) -> None:
+def test_values_that_request_nothing(value: object) -> None:
     """Absent, null and false ask for nothing."""
     assert embedding(value) is None
     assert admit(return_embedding=value) is None
@@ -61,10 +61,10 @@ def test_defaults() -> None:
 
 
 @given(VALID)
-def test_wire_round_trip(asked: EmbedOptions) -> None:
+def test_wire_round_trip(options: EmbedOptions) -> None:
     """What rides to the scheduler is read back as it was."""
     embed = BY_NAME["embed"]
-    assert embed.from_wire(embed.to_wire(asked)) == asked
+    assert embed.from_wire(embed.to_wire(options)) == options
 
 
 @given(JSON)
@@ -85,9 +85,9 @@ def test_reserved_keys_are_not_for_clients(key: str, value: Any) -> None:
     """Whatever a client writes there, also what we would have written ourselves."""
     for written in (value, {key: value}, {carry.TOKEN: "0 ", "embed": "{}"}):
         params = {"custom_params": {carry.KEY: written}}
-        for asking in (None, True):
+        for embedding in (None, True):
             with pytest.raises(BadRequest, match="no tessera: it is reserved; use the request's fields"):
-                admit(params, return_embedding=asking)
+                admit(params, return_embedding=embedding)
 
 
 def test_each_request_has_a_token_of_its_own() -> None:
@@ -101,8 +101,8 @@ def test_each_request_has_a_token_of_its_own() -> None:
 def test_admission_keeps_what_it_does_not_own() -> None:
     """Other sampling parameters and custom parameters stay, and the client's objects are not changed."""
     params = {"temperature": 0.5, "custom_params": {"own": 1}}
-    asking = {"return_hidden_states": "last", "hidden_states_format": "base64"}
-    admitted = admit(params, return_embedding={"pooling": "max"}, **asking)
+    states = {"return_hidden_states": "last", "hidden_states_format": "base64"}
+    admitted = admit(params, return_embedding={"pooling": "max"}, **states)
     assert admitted["temperature"] == 0.5
     assert admitted["custom_params"]["own"] == 1
     both = {"embed": EmbedOptions(pooling=Pooling.MAX), "states": StateOptions(last=True, format=Format.BASE64)}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tessera_testing.prepared.imports import watched
+from tessera_testing.prepared.imports import recorded
 from tessera_testing.prepared.interpreter import Interpreter
 
 PROGRAM = """
@@ -80,7 +80,7 @@ def test_what_a_program_spawns(light: Interpreter) -> None:
     assert run(light, "-c", SPAWNING) == (0, ["True", "3"])
 
 
-def test_nothing_outlives_who_asked() -> None:
+def test_nothing_outlives_its_parent() -> None:
     """A process that nobody stopped is killed."""
     with tempfile.TemporaryFile() as out, Interpreter(("-c", PROGRAM)) as light:
         sleeping = light.run(("-c", "import time; time.sleep(600)"), os.environ, out)
@@ -104,7 +104,7 @@ def test_what_imports_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
         os.environ["OURS"] = "set"
         os.environ.get("ABSENT"), os.environ["READ"], os.environ["OURS"]
 
-    found = watched(work)
+    found = recorded(work)
     monkeypatch.delenv("OURS")
     same = dict(os.environ)
     assert found.differing(same) == found.differing(same | {"OURS": "set", "NOT_READ": "b"}) == set()

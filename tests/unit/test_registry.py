@@ -17,7 +17,7 @@ from tessera_testing.carried import options
 
 SERVER = Server(rows=True, hidden_size=8, deterministic=True)
 FOLDERS = {path.parent.name for path in Path(capabilities.__path__[0]).glob("*/capability.py")}
-ASKED: dict[str, dict[str, Any]] = {
+REQUESTS: dict[str, dict[str, Any]] = {
     "embed": {"return_embedding": True},
     "states": {"return_hidden_states": "last"},
     "token_ids": {"return_output_ids": True},
@@ -39,11 +39,11 @@ def test_names() -> None:
 
 def test_fields_belong_to_one() -> None:
     """Those of requests, and those of answers."""
-    asked = Counter(name for capability in CAPABILITIES for name in capability.field_names())
+    requested = Counter(name for capability in CAPABILITIES for name in capability.field_names())
     answered = Counter(name for capability in CAPABILITIES for name in capability.answers)
-    assert {*asked.values(), *answered.values()} == {1}
-    assert {name for name, _ in declared_fields(openai=False)} == set(asked)
-    assert {name for name, _ in declared_fields(openai=True)} < set(asked)
+    assert {*requested.values(), *answered.values()} == {1}
+    assert {name for name, _ in declared_fields(openai=False)} == set(requested)
+    assert {name for name, _ in declared_fields(openai=True)} < set(requested)
     assert set(answered) < set(PLACES)
 
 
@@ -60,14 +60,14 @@ def test_declarations(capability: Capability[Any, Any]) -> None:
 
 def test_a_request_for_each() -> None:
     """Those that read rows."""
-    assert set(ASKED) == FOLDERS - {"inject"}
+    assert set(REQUESTS) == FOLDERS - {"inject"}
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", REQUESTS)
 def test_what_each_does_with_a_request(name: str) -> None:
     """It rides as text and comes back, its record asks for the same again, and its answer is null without rows."""
     capability = BY_NAME[name]
-    admitted, _ = admission.admit(ASKED[name], {}, SERVER)
+    admitted, _ = admission.admit(REQUESTS[name], {}, SERVER)
     own = options(admitted)[name]
     assert capability.from_wire(capability.to_wire(own)) == own
     assert options(admission.admit(capability.sent(own), {}, SERVER)[0]) == {name: own}
@@ -77,16 +77,16 @@ def test_what_each_does_with_a_request(name: str) -> None:
         assert capability.reads(own, Progress(10, 5, hidden_size=8))
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", REQUESTS)
 def test_without_rows(name: str) -> None:
     """Who asks is told the flag, but where SGLang answers itself; false asks for nothing."""
     bare = Server(rows=False)
     if name == "states":
-        assert admission.admit(ASKED[name], None, bare)[0] is None
+        assert admission.admit(REQUESTS[name], None, bare)[0] is None
         return
     with pytest.raises(BadRequest, match="only on a server started with --enable-return-hidden-states"):
-        admission.admit(ASKED[name], None, bare)
-    refused = dict.fromkeys(ASKED[name], False)
+        admission.admit(REQUESTS[name], None, bare)
+    refused = dict.fromkeys(REQUESTS[name], False)
     assert admission.admit(refused, {"n": 1}, bare)[0] == {"n": 1}
 
 

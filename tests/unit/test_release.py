@@ -33,9 +33,9 @@ def test_versions_agree(path: str, pattern: str, version: str) -> None:
 
 def test_an_index_shows_no_dead_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """README.md is the description there, and the files that it links to are not."""
-    told: dict[str, Any] = {}
-    monkeypatch.setattr("setuptools.setup", told.update)
+    arguments: dict[str, Any] = {}
+    monkeypatch.setattr("setuptools.setup", arguments.update)
     runpy.run_path(str(ROOT / "setup.py"))
-    links = re.findall(r"\]\(([^)]+)\)", told["long_description"])
+    links = re.findall(r"\]\(([^)]+)\)", arguments["long_description"])
     assert links
     assert [link for link in links if not link.startswith("https://")] == []

@@ -194,10 +194,10 @@ MANY = list(range(1024))
 def test_logprobs_of_an_answer_without_a_limit() -> None:
     """It ends with the context: so many are counted for null, and no more for a limit beyond."""
     for limit in (None, 2**31 - 1):
-        asked = request(**ONE, token_ids_logprob=MANY, sampling_params={"max_new_tokens": limit})
-        request_fields.check(asked, VOCABULARY, 2**14)
+        requested = request(**ONE, token_ids_logprob=MANY, sampling_params={"max_new_tokens": limit})
+        request_fields.check(requested, VOCABULARY, 2**14)
         with pytest.raises(TooLarge, match="log-probabilities"):
-            request_fields.check(asked, VOCABULARY, 2**14 + 1)
+            request_fields.check(requested, VOCABULARY, 2**14 + 1)
 
 
 @pytest.mark.parametrize(
@@ -212,14 +212,16 @@ def test_logprobs_of_an_answer_without_a_limit() -> None:
 )
 def test_how_many_logprobs_an_answer_can_have(most: Any, more: Any, name: str) -> None:
     """2^24 in all: those of tokens, of prompts that are known, of each prompt and sample."""
-    asked: dict[str, Any] = {"top_logprobs_num": 1024} if name == "top_logprobs_num" else {"token_ids_logprob": MANY}
+    requested: dict[str, Any] = (
+        {"top_logprobs_num": 1024} if name == "top_logprobs_num" else {"token_ids_logprob": MANY}
+    )
     if name == "logprob_start_len":
-        asked["logprob_start_len"] = 0
+        requested["logprob_start_len"] = 0
     prompts, params = most
-    request_fields.check(request(**prompts, **asked, sampling_params=params), VOCABULARY, CONTEXT)
+    request_fields.check(request(**prompts, **requested, sampling_params=params), VOCABULARY, CONTEXT)
     prompts, params = more
     with pytest.raises(TooLarge, match="log-probabilities"):
-        request_fields.check(request(**prompts, **asked, sampling_params=params), VOCABULARY, CONTEXT)
+        request_fields.check(request(**prompts, **requested, sampling_params=params), VOCABULARY, CONTEXT)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ SERVER = Server(rows=True, hidden_size=8, deterministic=True)
 
 def admitted(custom: Any = None, states: Any = True) -> Any:
     """Sampling parameters of a request with an embedding and states."""
-    asking = {"return_hidden_states": states, "hidden_states_format": "base64"}
-    fields = {"return_embedding": {"over": "all"}, **asking}
+    of_states = {"return_hidden_states": states, "hidden_states_format": "base64"}
+    fields = {"return_embedding": {"over": "all"}, **of_states}
     return admission.admit(fields, {"n": 1, "custom_params": custom}, SERVER)[0]
 
 
@@ -40,16 +40,16 @@ def test_fields_are_what_a_client_may_send(states: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "fields",
     [
         {"return_input_ids": True, "return_output_ids": True},
         {"return_toploc_fingerprints": True, "toploc_nonce": "n"},
         {"return_row_hashes": True, "return_output_ids": True},
     ],
 )
-def test_other_fields(asked: dict[str, Any]) -> None:
+def test_other_fields(fields: dict[str, Any]) -> None:
     """As they came."""
-    assert sent.fields(admission.admit(asked, {}, SERVER)[0]) == asked
+    assert sent.fields(admission.admit(fields, {}, SERVER)[0]) == fields
 
 
 def test_prompts_that_differ() -> None:

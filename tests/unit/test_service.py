@@ -201,27 +201,29 @@ def test_nothing_finished() -> None:
     assert (store.reads, store.put, store.steps) == ([], [], 1)
 
 
-def proving(prompt: int = 20, output: int = 70, proven: int = 0, *, running: bool = False, **options: Any) -> Finished:
+def fingerprinted(
+    prompt: int = 20, output: int = 70, done_reads: int = 0, *, running: bool = False, **options: Any
+) -> Finished:
     """A request that asked for fingerprints."""
-    done = {"fingerprints": proven}
+    done = {"fingerprints": done_reads}
     return Finished("f", 3, prompt, output, requested(fingerprints=FingerprintOptions(**options)), done, running)
 
 
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (proving(), [(0, 20), (20, 52), (52, 84), (84, 89)]),
-        (proving(proven=2), [(52, 84), (84, 89)]),
-        (proving(output=1), [(0, 20)]),
-        (proving(output=0), [(0, 20)]),
-        (proving(output=65), [(0, 20), (20, 52), (52, 84)]),
-        (proving(output=33, running=True, proven=1), [(20, 52)]),
-        (proving(output=1, running=True), [(0, 20)]),
-        (proving(output=70, running=True, proven=1), [(20, 52), (52, 84)]),
-        (proving(89, 0, claim="x", tail=69), [(0, 20), (20, 52), (52, 84), (84, 89)]),
-        (proving(89, 0, claim="x", tail=69, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 89), (84, 88)]),
-        (proving(85, 0, claim="x", tail=65, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 85), (52, 84)]),
-        (proving(21, 0, claim="x", tail=1, either_end=True), [(0, 20), (20, 21), (0, 20)]),
+        (fingerprinted(), [(0, 20), (20, 52), (52, 84), (84, 89)]),
+        (fingerprinted(done_reads=2), [(52, 84), (84, 89)]),
+        (fingerprinted(output=1), [(0, 20)]),
+        (fingerprinted(output=0), [(0, 20)]),
+        (fingerprinted(output=65), [(0, 20), (20, 52), (52, 84)]),
+        (fingerprinted(output=33, running=True, done_reads=1), [(20, 52)]),
+        (fingerprinted(output=1, running=True), [(0, 20)]),
+        (fingerprinted(output=70, running=True, done_reads=1), [(20, 52), (52, 84)]),
+        (fingerprinted(89, 0, claim="x", tail=69), [(0, 20), (20, 52), (52, 84), (84, 89)]),
+        (fingerprinted(89, 0, claim="x", tail=69, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 89), (84, 88)]),
+        (fingerprinted(85, 0, claim="x", tail=65, either_end=True), [(0, 20), (20, 52), (52, 84), (84, 85), (52, 84)]),
+        (fingerprinted(21, 0, claim="x", tail=1, either_end=True), [(0, 20), (20, 21), (0, 20)]),
     ],
 )
 def test_chunks(request_: Finished, expected: list[tuple[int, int]]) -> None:
@@ -234,7 +236,7 @@ def test_chunks(request_: Finished, expected: list[tuple[int, int]]) -> None:
 
 def test_chunks_of_a_nonce() -> None:
     """Each chunk has a mask of its own; also the second last one of a claim made of text."""
-    found = reads_of(proving(89, 0, claim="x", tail=69, either_end=True, nonce="n", topk=512))
+    found = reads_of(fingerprinted(89, 0, claim="x", tail=69, either_end=True, nonce="n", topk=512))
     spans = [(0, 20), (1, 32), (2, 32), (3, 5), (3, 4)]
     assert [chunk.mask for chunk in found] == [row_mask("n", index, rows) for index, rows in spans]
     chosen = [sum(chunk.mask >> row & 1 for row in range(rows)) for chunk, (_, rows) in zip(found, spans, strict=True)]
@@ -245,8 +247,8 @@ def test_fingerprints_in_one_read() -> None:
     """A request that goes on and one that ends; the outcome says how many values each fingerprint has."""
     store = Store()
     service = store.service()
-    service.finished(proving(output=33, proven=1, running=True))
-    service.finished(proving(output=40, proven=2))
+    service.finished(fingerprinted(output=33, done_reads=1, running=True))
+    service.finished(fingerprinted(output=40, done_reads=2))
     service.flush()
     first, last = store.put
     assert (first.parts, first.more, first.resets) == ((Part("fingerprints", "top", 128),), True, False)
@@ -286,6 +288,6 @@ def test_a_prompt_too_long_for_a_fingerprint() -> None:
     """Its places would not fit into 32 bits."""
     store = Store()
     service = store.service()
-    service.finished(proving(prompt=2**29 + 1))
+    service.finished(fingerprinted(prompt=2**29 + 1))
     service.flush()
     assert [outcome.code for outcome in store.put] == ["rows_not_collected"]

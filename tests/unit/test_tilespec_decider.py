@@ -244,14 +244,14 @@ def test_mailbox_keeps_what_was_sent() -> None:
 
 def test_stopwatch_times_only_what_follows_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     """From start to start."""
-    watch: Stopwatch[int] = Stopwatch("cpu")
-    monkeypatch.setattr(watch, "_now", iter([1.0, 1.5, 4.0]).__next__)
-    watch.start(1)
-    watch.start(2)
-    assert watch.interrupt() == 2
-    assert watch.interrupt() is None
-    watch.start(3)
-    assert watch.receive() == [(0.5, 1)]
+    stopwatch: Stopwatch[int] = Stopwatch("cpu")
+    monkeypatch.setattr(stopwatch, "_now", iter([1.0, 1.5, 4.0]).__next__)
+    stopwatch.start(1)
+    stopwatch.start(2)
+    assert stopwatch.interrupt() == 2
+    assert stopwatch.interrupt() is None
+    stopwatch.start(3)
+    assert stopwatch.receive() == [(0.5, 1)]
 
 
 def test_candidates_end_with_what_was_asked_for() -> None:

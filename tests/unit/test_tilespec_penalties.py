@@ -28,15 +28,15 @@ def one_row(row: list[float], before: list[int], frequency: float, presence: flo
 
 def random_penalties(bs: int, rng: torch.Generator) -> Penalties:
     """Of requests that ask for everything, or for nothing."""
-    asked = torch.randint(2, (4, bs, 1), generator=rng)
+    requested = torch.randint(2, (4, bs, 1), generator=rng)
     return Penalties(
         torch.zeros(bs, VOCABULARY),
         torch.zeros(bs, dtype=torch.int64),
         torch.randint(1, 9, (bs,), generator=rng),
-        asked[0] * torch.rand(bs, 1, generator=rng),
-        asked[1] * torch.randn(bs, 1, generator=rng),
-        1 + asked[2] * torch.rand(bs, 1, generator=rng),
-        asked[3, :, 0] * torch.randint(1, 9, (bs,), generator=rng),
+        requested[0] * torch.rand(bs, 1, generator=rng),
+        requested[1] * torch.randn(bs, 1, generator=rng),
+        1 + requested[2] * torch.rand(bs, 1, generator=rng),
+        requested[3, :, 0] * torch.randint(1, 9, (bs,), generator=rng),
         torch.randint(VOCABULARY, (bs, 2), generator=rng),
         torch.tensor([[-math.inf, 0.0]]).repeat(bs, 1),
     )
@@ -54,9 +54,9 @@ def test_every_token_of_a_draft(bs: int, width: int, seed: int) -> None:
     outputs = [torch.randint(VOCABULARY, (int(n),), generator=rng) for n in torch.randint(1, 9, (bs,), generator=rng)]
     most = torch.randint(width + 1, (bs,), generator=rng).tolist()
     unknown = [min(n, len(own)) for n, own in zip(most, outputs, strict=True)]
-    told = [own[: len(own) - n] for own, n in zip(outputs, unknown, strict=True)]
+    counted = [own[: len(own) - n] for own, n in zip(outputs, unknown, strict=True)]
     for half in range(2):
-        lots = [own[half::2] for own in told]
+        lots = [own[half::2] for own in counted]
         lens = torch.tensor([len(lot) for lot in lots])
         table = torch.full((bs, 9), 1)
         for row, lot in zip(table, lots, strict=True):

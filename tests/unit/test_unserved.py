@@ -15,7 +15,7 @@ from tessera.http.unserved import FIELDS, Unserved
 Message = MutableMapping[str, Any]
 
 
-def told(content: bytes, kind: str = "http", **options: Any) -> tuple[list[bytes], list[Message]]:
+def call(content: bytes, kind: str = "http", **options: Any) -> tuple[list[bytes], list[Message]]:
     """What the route reads of a body that comes in two pieces, and what is sent without it."""
     half = len(content) // 2
     pieces = [content[:half], content[half:]]
@@ -44,10 +44,10 @@ def body(**fields: Any) -> bytes:
 def test_each_field_is_refused(name: str) -> None:
     """Whatever is asked for; null and false ask for nothing, and the route reads what came."""
     with pytest.raises(BadRequest, match="/v1/chat/completions") as caught:
-        told(body(**{name: {"pooling": "median"}}))
+        call(body(**{name: {"pooling": "median"}}))
     assert caught.value.field == name
     for nothing in (None, False):
-        assert told(body(**{name: nothing}))[0] == [body(**{name: nothing})]
+        assert call(body(**{name: nothing}))[0] == [body(**{name: nothing})]
 
 
 @pytest.mark.parametrize(
@@ -55,37 +55,37 @@ def test_each_field_is_refused(name: str) -> None:
 )
 def test_other_bodies_are_the_routes_own(content: bytes) -> None:
     """Also what is no JSON, and what only looks like ours."""
-    assert told(content)[0] == [content]
+    assert call(content)[0] == [content]
 
 
 def test_a_name_written_with_an_escape() -> None:
     """It is the same name."""
     with pytest.raises(BadRequest):
-        told(rb'{"return\u005fembedding": true}')
+        call(rb'{"return\u005fembedding": true}')
 
 
 def test_batches() -> None:
     """Keys of the prompts in a batch are looked at too, where there is one."""
     with pytest.raises(BadRequest, match="parameters"):
-        told(body(instances=[{}, {"return_embedding": True}]), batch="instances", instead='"parameters"')
+        call(body(instances=[{}, {"return_embedding": True}]), batch="instances", instead='"parameters"')
     inside = body(instances=[{"text": "a"}], parameters={"return_embedding": True})
-    assert told(inside, batch="instances")[0] == [inside]
+    assert call(inside, batch="instances")[0] == [inside]
 
 
 def test_fingerprints_of_every_response() -> None:
     """Where they are promised, a request has to say that it wants none."""
     for fields in ({}, {"return_toploc_fingerprints": None}, {"return_toploc_fingerprints": True}):
         with pytest.raises(BadRequest, match="return_toploc_fingerprints"):
-            told(body(**fields), fingerprints_required=True)
+            call(body(**fields), fingerprints_required=True)
     declined = body(return_toploc_fingerprints=False)
-    assert told(declined, fingerprints_required=True)[0] == [declined]
+    assert call(declined, fingerprints_required=True)[0] == [declined]
 
 
 def test_web_sockets() -> None:
     """They are closed there, and left alone elsewhere."""
-    read, sent = told(b"", "websocket", fingerprints_required=True)
+    read, sent = call(b"", "websocket", fingerprints_required=True)
     assert (read, [message["type"] for message in sent]) == ([], ["websocket.close"])
-    assert told(b"", "websocket")[0] == [b""]
+    assert call(b"", "websocket")[0] == [b""]
 
 
 @pytest.mark.parametrize(("value", "refused"), [("true", True), ("false", False)])
@@ -94,6 +94,6 @@ def test_forms(value: str, refused: bool) -> None:
     part = f'--x\r\nContent-Disposition: form-data; name="return_embedding"\r\n\r\n{value}\r\n--x--\r\n'.encode()
     if refused:
         with pytest.raises(BadRequest):
-            told(part)
+            call(part)
     else:
-        assert told(part)[0] == [part]
+        assert call(part)[0] == [part]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import zmq
 import zmq.asyncio
 
-from tessera.delivery.outcome import Delivered, Outcome, Values, RowStoreStats, kinds_of, unpack
+from tessera.delivery.outcome import Delivered, Outcome, RowStoreStats, Values, kinds_of, unpack
 from tessera.errors import ROWS_NOT_COLLECTED, WEIGHTS_CHANGED, RequestFailed, RowsUnavailable
 from tessera.limits import DELIVERY_SECONDS
 

@@ -26,10 +26,10 @@ def post(server: Server, path: str, body: Any) -> httpx.Response:
     return httpx.post(server.url + path, json=body, timeout=120)
 
 
-def proven(server: Server, prompt: list[int], tokens: int = 70, **fields: Any) -> Any:
+def generate_with_fingerprints(server: Server, prompt: list[int], tokens: int = 70, **fields: Any) -> Any:
     """``meta_info`` of a greedy answer with fingerprints and all ids."""
-    asked = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
-    return generate(server, prompt, tokens, **(asked | fields))["meta_info"]
+    requested = {"return_toploc_fingerprints": True, "return_input_ids": True, "return_output_ids": True}
+    return generate(server, prompt, tokens, **(requested | fields))["meta_info"]
 
 
 def claim_of(meta: Any, **changes: Any) -> Any:
@@ -54,7 +54,7 @@ def prove_and_verify(server: Server, prompts: Sequence[list[int]]) -> list[Any]:
         ``meta_info`` of each answer.
     """
     with ThreadPoolExecutor(4) as threads:
-        metas = list(threads.map(lambda prompt: proven(server, prompt), prompts))
+        metas = list(threads.map(lambda prompt: generate_with_fingerprints(server, prompt), prompts))
     flush_cache(server)
     claims = [claim_of(meta) for meta in metas]
     wrong = {**claims[-1], "fingerprints": claims[-2]["fingerprints"]}

@@ -38,7 +38,7 @@ def drafting(algorithm: str, shape: tuple[str, ...], model: Path | None = None) 
     return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(folder), *shape)
 
 
-def write_knowing_most(folder: Path) -> Path:
+def write_reduced_head(folder: Path) -> Path:
     """Write the tiny EAGLE-3 head into ``folder``, which it returns, as one that knows 920 of the target's 1024 tokens.
 
     Published heads know some, too. Its own number of each is its place among them, which are in no order.

@@ -29,7 +29,7 @@ def absent(feature: str) -> bool:
     return feature in support.absent(versions.installed() or support.DEFAULT)
 
 
-def kept(parameter: str) -> tuple[str, ...]:
+def host_cache_options(parameter: str) -> tuple[str, ...]:
     """Options of a server whose evicted prefixes the host's memory keeps, where a fixture's parameter is ``host``."""
     if parameter != "host":
         return ()

@@ -246,8 +246,8 @@ def _fields() -> str:
     """Our request bodies, objects inside of them, and our fields on SGLang's requests."""
     ours = {name: request_fields(name) for name in STOCK_REQUESTS}
     every = {field: schema for own in ours.values() for field, schema in own.items()}
-    lacking = {field: [name for name, own in ours.items() if field not in own] for field in every}
-    for field, names in lacking.items():
+    missing = {field: [name for name, own in ours.items() if field not in own] for field in every}
+    for field, names in missing.items():
         if names:
             says = every[field].get("description", "")
             every[field] = {

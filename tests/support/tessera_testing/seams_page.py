@@ -14,7 +14,7 @@ from tessera_testing.pages import table
 from tessera_testing.version_reach import READS, differing_themselves, reached
 
 _RESULTS = Path(__file__).parents[3] / "benchmarks/results/current/2026-11-30-cpu"
-_ASKED_BY = {
+_TESTS = {
     "launch.flags:accept_keywords": "engine_cpu/test_offline_engine.py",
     "launch.flags": "faults/test_unreached.py",
     "launch.server_args": "faults/test_refusals.py",
@@ -31,7 +31,7 @@ _ASKED_BY = {
     "guard.scheduler": "engine_cpu/test_hostile_requests.py",
     "rows.weights": "engine_cpu/test_rl_loops.py",
     "rows.host": "engine_cpu/test_host_cache.py",
-    "tilespec.verify.logits": "contract/test_logits_as_multiplied.py",
+    "tilespec.verify.logits": "contract/test_logits_in_16_bits.py",
     "tilespec.extend.last_rows": "engine_cpu/test_tilespec.py",
     "tilespec.start.late_compiles": "unit/test_launcher.py",
     "tilespec": "gpu/test_tilespec.py",
@@ -133,16 +133,16 @@ def of_features() -> list[Seam]:
 
 def _reached_by(seam: Seam) -> str:
     if seam.runs is Runs.ON_DEMAND:
-        return f"on demand: {seam.called_by} {asked_by(seam)}"
+        return f"on demand: {seam.called_by} {test_of(seam)}"
     return f"{seam.runs}{f', with {seam.runs_with}' if seam.runs_with else ''}"
 
 
-def asked_by(seam: Seam) -> str:
+def test_of(seam: Seam) -> str:
     """The test that comes to a seam of `Runs.ON_DEMAND`."""
     name = seam.handler.removeprefix("tessera_patches.")
     if seam.target.endswith("_from_ipc"):
         return NO_TEST
-    return next(f"`tests/{test}`" for start, test in _ASKED_BY.items() if name.startswith(start))
+    return next(f"`tests/{test}`" for start, test in _TESTS.items() if name.startswith(start))
 
 
 def lost_alone(version: str) -> dict[str, str]:

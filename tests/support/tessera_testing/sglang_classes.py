@@ -53,10 +53,10 @@ def class_of_field(path: str, name: str) -> str:
     names = {one: f"{module}.{one}" for one in classes} | imported(tree)
     if owner not in classes:
         return class_of_field(names[owner], name) if names.get(owner, "").startswith("sglang.") else ""
-    told = [one for annotation in _annotations(classes[owner], name) for one in classes_in(annotation, names)]
+    annotated = [one for annotation in _annotations(classes[owner], name) for one in classes_in(annotation, names)]
     above = [names.get(ast.unparse(base), "") for base in classes[owner].bases]
-    told += [class_of_field(base, name) for base in above if base.startswith("sglang.")]
-    return next(filter(None, told), "")
+    annotated += [class_of_field(base, name) for base in above if base.startswith("sglang.")]
+    return next(filter(None, annotated), "")
 
 
 def _annotations(owner: ast.ClassDef, name: str) -> Iterator[ast.expr]:

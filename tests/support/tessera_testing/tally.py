@@ -12,6 +12,6 @@ class Tally(Counter[str]):
 
     def add(self, answer: httpx.Response, verdict: str = "") -> None:
         """One more; ``verdict`` says what a 200 was."""
-        told = {} if answer.status_code == httpx.codes.OK else answer.json()
-        error = told.get("error", told)
+        returned = {} if answer.status_code == httpx.codes.OK else answer.json()
+        error = returned.get("error", returned)
         self[f"{answer.status_code} {verdict or error.get('code', '')}".strip()] += 1

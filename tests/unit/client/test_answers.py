@@ -204,13 +204,13 @@ def test_rows() -> None:
         assert np.array_equal(found, values)
     empty = answers.generation(item(embedding=None, embedding_tokens=0), frozenset({"embedding"}))
     assert empty.embedding is None
-    lacking: list[tuple[str, dict[str, Any]]] = [
+    without: list[tuple[str, dict[str, Any]]] = [
         ("embedding", {}),
         ("hidden_states", {}),
         ("hidden_states", {"hidden_states": [[[1.0]]]}),
         ("fingerprints", {"input_ids": [1]}),
     ]
-    for wanted, meta in lacking:
+    for wanted, meta in without:
         with pytest.raises(HiddenStatesUnsupported, match="--enable-return-hidden-states"):
             answers.generation(item(**meta), frozenset({wanted}))
 

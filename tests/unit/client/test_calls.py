@@ -30,13 +30,13 @@ def test_generate() -> None:
     plain = calls.generate("a", {}, TIMEOUTS).call()
     assert (plain.method, plain.path, plain.timeout) == ("POST", "/generate", 120.0)
     assert body(plain) == {"text": "a"}
-    asked = calls.generate(
+    requested = calls.generate(
         (5, 6),
         {"max_new_tokens": 3, "stop": ["x"], "logprobs": True, "hidden_states": "last", "timeout": 7.0},
         TIMEOUTS,
     ).call()
-    assert asked.timeout == 7.0
-    assert body(asked) == {
+    assert requested.timeout == 7.0
+    assert body(requested) == {
         "input_ids": [5, 6],
         "sampling_params": {"max_new_tokens": 3, "stop": ["x"]},
         "return_logprob": True,
@@ -65,9 +65,9 @@ def test_chat() -> None:
     schema = '{"type": "integer"}'
     options: ChatOptions = {"max_new_tokens": 3, "json_schema": schema, "logprobs": True, "timeout": 7.0}
     options |= {"embedding": {"over": "all"}, "fingerprints": True, "nonce": "n"}
-    asked = calls.chat(messages, options, TIMEOUTS)
-    assert asked.timeout == 7.0
-    assert body(asked) == {
+    requested = calls.chat(messages, options, TIMEOUTS)
+    assert requested.timeout == 7.0
+    assert body(requested) == {
         "messages": messages,
         "return_token_ids": True,
         "max_tokens": 3,
@@ -119,8 +119,8 @@ def test_verify() -> None:
     injection = Injection([1.0, 2.0], positions=[1])
     (injected,) = body(calls.verify([replace(plain, inject=injection)], 300.0))["claims"]
     assert injected == {**claim, "input_embed_overrides": [injection.field()]}
-    asked = body(calls.generate("a", {"fingerprints": True, "nonce": "n"}, TIMEOUTS).call())
-    assert asked == {
+    requested = body(calls.generate("a", {"fingerprints": True, "nonce": "n"}, TIMEOUTS).call())
+    assert requested == {
         "text": "a",
         "return_toploc_fingerprints": True,
         "return_input_ids": True,

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tessera_testing.prepared.command import Command, receive
-from tessera_testing.prepared.imports import import_engine, reread, watched
+from tessera_testing.prepared.imports import import_engine, recorded, reread
 from tessera_testing.prepared.parent import Parent
 
 _POLL_SECONDS = 0.001
@@ -29,7 +29,7 @@ _POLLS = 60_000
 def main(number: int) -> None:
     """Import, say so, and become what is asked for."""
     commands = socket.socket(fileno=number)
-    imported = watched(import_engine)
+    imported = recorded(import_engine)
     if len([*Path("/proc/self/task").iterdir()]) > 1:
         raise RuntimeError(f"threads run after the imports, and a fork would lose them: {threading.enumerate()}")
     gc.collect()

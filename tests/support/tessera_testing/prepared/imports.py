@@ -83,7 +83,7 @@ def reread() -> None:
             setattr(sys.modules[module], constant, getattr(sys.modules["sglang.srt.environ"].envs, name).get())
 
 
-def watched(work: Callable[[], None]) -> Imported:
+def recorded(work: Callable[[], None]) -> Imported:
     """Do this, and return what it did with the environment."""
     kind: Any = type(os.environ)
     original, before = kind.__getitem__, dict(os.environ)

@@ -151,8 +151,8 @@ def _start(program: tuple[str, ...]) -> _Started:
             start_new_session=True,
         )
         theirs.close()
-        told = ours.recv(_MOST_BYTES)
-        if not told:
+        received = ours.recv(_MOST_BYTES)
+        if not received:
             log.seek(0)
             raise RuntimeError(f"the engine was not imported:\n{log.read()[-4000:].decode(errors='replace')}")
-    return _Started(process, ours, Parent(ours), pickle.loads(told))  # noqa: S301 - of a process of ours
+    return _Started(process, ours, Parent(ours), pickle.loads(received))  # noqa: S301 - of a process of ours
