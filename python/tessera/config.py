@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tessera.metrics import Metrics
 
 DISABLE = "TESSERA_DISABLE"
-"""Environment: 1 gives the stock server, with no hook of ours."""
+"""Environment variable: 1 gives the stock server, without our hooks."""
 
 ON = "tessera"
 """The key of a scheduler's features in what it sends to the main process once it is ready."""

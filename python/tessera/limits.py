@@ -7,7 +7,7 @@ DELIVERY_SECONDS = 30.0
 """A finished request's vector and rows follow its last token within milliseconds; after this they are not coming."""
 
 MAX_BODY_BYTES = 64 * 2**20
-"""A request to a route of ours; read no further, before anything is decoded. 2,048 prompts of 8,000 characters fit."""
+"""A request to a Tessera route; read no further, before anything is decoded. 2,048 prompts of 8,000 characters fit."""
 
 DRAIN_BYTES = 2**30
 """How much of a refused body is still read, and dropped: most clients read no answer before all is sent."""

@@ -48,7 +48,7 @@ class Metrics:
         about: labels of the series that says what runs.
         counters: of capabilities.
         work: names of what is timed in the main process.
-        routes: of ours, whose answers are timed; SGLang times those of its own.
+        routes: our routes, whose answers are timed; SGLang times its own.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Metrics:
             made = counter(own.name, own.text, *filter(None, [own.label]))
             for value in own.values:
                 self._counters[own.name, value] = made.labels(model, *filter(None, [value]))
-        self._errors = counter("errors_total", "Errors of ours that were answered, by code.", "code")
+        self._errors = counter("errors_total", "Tessera errors that were answered, by code.", "code")
         self._unavailable = counter("rows_unavailable_total", "Answers without rows to vouch for, by code.", "code")
         self._reads = histogram(
             "row_read_seconds", "Time of one read of the row store, by the kinds of read in it.", "kinds"
         )
         works = histogram("work_seconds", "Time of one piece of work in the main process, by kind.", "work")
-        answers = histogram("request_seconds", "Time to answer a request to a route of ours.", "route")
+        answers = histogram("request_seconds", "Time to answer a request to a Tessera route.", "route")
         self._timed = {name: works.labels(model, name) for name in (AWAIT_ROWS, *work)}
         self._timed |= {name: answers.labels(model, name) for name in routes}
         self._bytes = gauge("row_store_bytes", "Size of the row store.", "dp_rank")

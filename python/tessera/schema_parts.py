@@ -39,7 +39,7 @@ def ref(name: str) -> Schema:
 
 
 def errors(*, stock: bool = False) -> Schema:
-    """The answers with an error of ours, by status, with the codes of each.
+    """The answers with one of our errors, by status, with the codes of each.
 
     Args:
         stock: whether SGLang answers the route, and may give an error body of its own.

@@ -7,7 +7,7 @@ from tessera.capabilities import registry
 
 
 def carries(sampling_params: Any) -> bool:
-    """Whether one of these sampling parameters carries something of ours."""
+    """Whether one of these sampling parameters carries one of our fields."""
     return any(carry.extract(own) is not carry.NOTHING for own in carry.each(sampling_params))
 
 

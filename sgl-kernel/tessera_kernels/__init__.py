@@ -6,5 +6,5 @@
 - `private_cache`: files in a folder that no other user can write to.
 - `tree_links`: parents, children and ancestors of the nodes of draft trees.
 - `driver`: whether there is a CUDA driver.
-- `cpu`: the operators that the CUDA wheel of ``sgl_kernel`` lacks on a CPU; in no wheel of ours.
+- `cpu`: the operators that the CUDA wheel of ``sgl_kernel`` lacks on a CPU; in none of our wheels.
 """

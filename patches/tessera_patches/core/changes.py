@@ -57,7 +57,7 @@ class TemporaryFields:
     A step enters several, and a generator's takes three times as long.
 
     Args:
-        by: the handler; a field that the object has from a class of ours has no seam.
+        by: the handler; a field that one of our classes adds has no seam.
         owner: the object.
         values: the temporary values by field name.
 

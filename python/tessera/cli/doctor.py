@@ -81,7 +81,7 @@ def _device() -> Iterator[Finding]:
 
 def _switches() -> Iterator[Finding]:
     if config.disabled():
-        yield Finding(True, config.DISABLE, "set: the server will be the stock one, with no hook of ours")
+        yield Finding(True, config.DISABLE, "set: the server will be the stock one, without Tessera's hooks")
     else:
         yield from (Finding(True, name, f"{what}: off without {option}") for name, (what, option) in FEATURES.items())
     allowed = os.environ.get("SGLANG_PLUGINS", "")

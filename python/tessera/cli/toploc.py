@@ -27,7 +27,7 @@ Distances = dict[str, list[Measured]]
 
 _EPILOG = """\
 One server for each --honest and each cheat with other weights makes responses, and one verifies all of them; they are
-started --at-once at a time, and the plan is told first. A start takes 15 to 120 s, 250 responses of an 8B on an H200
+started --at-once at a time, and the plan is printed first. A start takes 15 to 120 s, 250 responses of an 8B on an H200
 about 100 s (a third of them is made one by one), their verification 10 s. A cheat's weights are a rounded copy in a
 temporary folder (TMPDIR). With --keep an interrupted run goes on where it was.
 

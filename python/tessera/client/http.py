@@ -25,7 +25,7 @@ class Address:
     """Where a server is, and what it must be told.
 
     Attributes:
-        url: of the server, ``http://`` or ``https://``, without a path of ours.
+        url: of the server, ``http://`` or ``https://``, without a path.
         api_key: of a server that was started with ``--api-key``.
     """
 

@@ -97,7 +97,7 @@ def error_body(content: bytes | bytearray) -> Mapping[str, Any]:
 
 
 def _seconds(header: str | None) -> float | None:
-    """``Retry-After`` as seconds; a date, which no server of ours sends, counts as absent."""
+    """``Retry-After`` as seconds; a date, which our servers do not send, counts as absent."""
     try:
         return None if header is None else min(max(float(header), 0.0), LONGEST_WAIT)
     except ValueError:

@@ -27,7 +27,7 @@ class Outcome:
     """What became of one request.
 
     Attributes:
-        key: what the main process gave the request: a token of ours and SGLang's request id.
+        key: what the main process gave the request: our token and SGLang's request id.
         parts: what was read for it.
         more: whether the request still runs, and another outcome of it will follow.
         resets: whether nothing of it was read before, or it was computed again: earlier outcomes are void.

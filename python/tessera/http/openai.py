@@ -25,7 +25,7 @@ _NOT_GENERATED: dict[str, Any] = {
     "output_token_ids_logprobs": [],
 }
 _MARKED: dict[str, Any] = {"provider_specific_fields": {}}
-"""In the delta of a chunk that has fields of ours and no text: litellm drops such a chunk without this key."""
+"""In the delta of a chunk that has our fields and no text: litellm drops such a chunk without this key."""
 _DATA = "data: "
 
 

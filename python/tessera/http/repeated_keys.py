@@ -16,7 +16,7 @@ _END_OF_KEY = re.compile(rb'"\s*:')
 
 
 class UniqueFields:
-    """ASGI middleware: bodies that SGLang decodes are refused where a field of ours is in an object twice.
+    """ASGI middleware: bodies that SGLang decodes are refused if an object has one of our fields twice.
 
     Such a body is looked through for the names of our fields; one that has none of them twice is not decoded here.
 

@@ -1,6 +1,6 @@
 """Routes of SGLang that generate or score, and whose answers have no place for our fields.
 
-They would drop a field of ours and answer 200 without what was asked for. They refuse it.
+They would drop one of our fields and answer 200 without its result, so they refuse it.
 """
 
 from collections.abc import Iterator

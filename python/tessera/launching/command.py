@@ -41,7 +41,7 @@ def gpu_present() -> bool:
 
 
 def has_replicas(extra_args: tuple[str, ...]) -> bool:
-    """Return whether the server is told how many replicas to start (``--dp-size``)."""
+    """Return whether the arguments set the number of replicas (``--dp-size``)."""
     return any(arg.startswith(("--dp-size", "--data-parallel-size")) for arg in extra_args)
 
 

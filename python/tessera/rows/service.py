@@ -22,7 +22,7 @@ class Finished:
     """A request that finished, or got far enough for a read, and whose KV slots are still its own.
 
     Attributes:
-        key: what the main process gave the request: a token of ours and SGLang's request id.
+        key: what the main process gave the request: our token and SGLang's request id.
         request: the request's row in ``req_to_token``.
         prompt_tokens: N.
         output_tokens: M, through the stop; 0 where nothing was generated.

@@ -68,8 +68,8 @@ embedding with a 400 that names the flag.
 |---|---|
 | before, after, around, replace | SGLang's hook registry does it, and is asked afterwards whether it did. |
 | method | Some objects get another function for this method, for good or for a block. |
-| class | Some objects of this class become objects of a subclass of ours. |
-| subclass | SGLang gets objects of a subclass of ours where it would have made its own. |
+| class | Some objects of this class become objects of a Tessera subclass. |
+| subclass | SGLang gets objects of a Tessera subclass where it would have made its own. |
 | value | A field, an environment variable or a function of torch gets another value, for good or for a block. |
 | object | Something is added to or removed from an object in one of SGLang's modules; or a signal gets our handler. |
 | tensor | The function gets a subclass of `torch.Tensor`, for which one of its operations does something else. |

@@ -8,7 +8,7 @@ from msgspec import Meta
 from tessera.capabilities.embed.options import ENCODING, NORMALIZE, POOLING, Dimensions, Encoding, Pooling, Spans
 from tessera.http.adapters import Adapter
 
-_DEFAULT = "by default as the server was told"
+_DEFAULT = "null: the server default"
 _Text = Annotated[str, Meta(min_length=1, extra={"allowed": "a text that is not empty"})]
 
 
