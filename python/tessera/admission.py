@@ -17,7 +17,7 @@ def server() -> Server:
 
 
 def extend(field: str, prompt: Any, given: Mapping[str, Any]) -> tuple[Any, int]:
-    """See `tessera.capability.Capability.extend`, of all capabilities."""
+    """See `tessera.capability.Capability.extend`; of all capabilities."""
     tail = 0
     for capability in CAPABILITIES:
         prompt, added = capability.extend(field, prompt, given)

@@ -59,7 +59,7 @@ class AnswerBudget:
         )
 
     def _sizes(self, prompt: PromptRequest, params: Mapping[str, Any]) -> dict[str, int]:
-        """Of one sample, by capability."""
+        """The bytes of one sample, by capability."""
         tokens = prompt.tokens or 0
         limit = _integer(params.get("max_new_tokens", DEFAULT_NEW_TOKENS), self._shape.context)
         new = max(min(limit, self._shape.context - tokens), 0)
@@ -73,7 +73,7 @@ def _copies(params: Mapping[str, Any]) -> int:
 
 
 def _integer(value: object, otherwise: int) -> int:
-    """What SGLang refuses later is not looked at here."""
+    """The integer under a key, or its default: what SGLang refuses later is not checked here."""
     return max(value, 0) if isinstance(value, int) else otherwise
 
 

@@ -110,7 +110,7 @@ def attach(path: str) -> None:
 
 
 def forget(seams: Iterable[Seam]) -> None:
-    """Count these from 0."""
+    """Set the counts of these seams to 0."""
     for seam in seams:
         _counts[SEAMS.index(seam)] = 0
 
@@ -121,5 +121,5 @@ def counts(seams: Iterable[Seam]) -> dict[str, int]:
 
 
 def unreached(seams: Iterable[Seam]) -> list[str]:
-    """Names of those that were called in no process of the server."""
+    """Names of the seams that no process of the server has called."""
     return [seam.name for seam in seams if not _counts[SEAMS.index(seam)]]

@@ -7,7 +7,7 @@ import msgspec
 
 
 def defaults(record: Any) -> dict[str, Any]:
-    """What each field of an object is where nobody gives it, by its name; fields that must be given are left out."""
+    """The default of each field of an object, by its name; fields without one are left out."""
     declared: Any = msgspec.structs if isinstance(record, msgspec.Struct) else dataclasses
     missing = (dataclasses.MISSING, msgspec.NODEFAULT)
     return {

@@ -35,11 +35,11 @@ Shapes = dict[str, list[Shape]]
 
 
 class VersionUnsupported(Exception):
-    """The lock file has nothing of the installed SGLang."""
+    """The lock file has no shapes for the installed SGLang."""
 
 
 def installed_version() -> str:
-    """Raises `VersionUnsupported` where SGLang is not installed."""
+    """The version of SGLang. Raises `VersionUnsupported` if it is not installed."""
     found = versions.installed()
     if found is None:
         raise VersionUnsupported(f"SGLang is not installed; run: pip install 'sglang=={support.DEFAULT}'")
@@ -47,7 +47,7 @@ def installed_version() -> str:
 
 
 def read() -> Shapes:
-    """The whole file."""
+    """The accepted shapes of each target, by dotted path."""
     shapes: Shapes = json.loads(PATH.read_text())
     return shapes
 
@@ -67,7 +67,7 @@ def supported_versions() -> list[str]:
 
 
 def release_numbers(sglang_version: str) -> tuple[int, ...]:
-    """By which versions are ordered; parts that are no numbers count for nothing."""
+    """The numbers of a version, to order versions by; parts that are not numbers are left out."""
     return tuple(int(part) for part in sglang_version.split(".") if part.isdigit())
 
 
@@ -119,7 +119,7 @@ def current(seam: Seam, root: Path | None = None) -> dict[str, Entry]:
 
 
 def entry_of(path: str, guard: Guard, root: Path | None = None) -> Entry:
-    """The same of one dotted path."""
+    """What the source behind one dotted path looks like now."""
     if guard is Guard.FIELD:
         return Entry(set_by=source.setters(path, root))
     definition = source.statement(path, root)

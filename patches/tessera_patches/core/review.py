@@ -11,7 +11,7 @@ from tessera_patches.core.seam import Guard, Seam
 
 
 def differences(version: str, installed: str, root: Path) -> Iterator[str]:
-    """Unified diffs of everything locked that differs between the installed SGLang and another, then what is silent.
+    """Unified diffs of all that is locked and differs between the installed SGLang and another, then missing callers.
 
     What a release's wheel does not have is left out: kernels are in one of their own.
 
@@ -30,7 +30,7 @@ def differences(version: str, installed: str, root: Path) -> Iterator[str]:
 
 
 def differing_seams(version: str, root: Path) -> tuple[int, int]:
-    """How many seams of a version do not fit its source in ``root`` as the installed one was, and of how many."""
+    """The number of seams whose source in ``root`` differs from the installed one, and the number of those compared."""
     compared = [seam for seam in inventory.at(version) if _has_package(root, seam.target)]
     wrong = [seam for seam in compared if lock.mismatches(seam, _installed(seam), root)]
     return len(wrong), len(compared)

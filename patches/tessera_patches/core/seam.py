@@ -87,7 +87,7 @@ class Runs(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seam:
-    """One place.
+    """One place in SGLang that Tessera changes.
 
     Attributes:
         target: dotted path of the function, method, class or module's variable in SGLang; with `Guard.FIELD` of a

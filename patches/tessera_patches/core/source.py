@@ -48,7 +48,7 @@ def find(target: str, root: Path | None = None) -> Definition:
 
 
 def statement(target: str, root: Path | None = None) -> Definition | Variable:
-    """The same, or the statement that sets a module's variable.
+    """The definition behind a dotted path, or the statement that sets a module's variable.
 
     Raises:
         SourceMissing: no such module or name in it.
@@ -167,7 +167,7 @@ def parameters(definition: Definition) -> list[str]:
 
 
 def is_async(definition: Definition) -> bool:
-    """Whether it is an ``async def``: SGLang's wrapper is none."""
+    """Whether it is an ``async def``, which SGLang's wrapper of it is not."""
     return isinstance(definition, ast.AsyncFunctionDef)
 
 
@@ -179,7 +179,7 @@ def calls(definition: Definition, name: str) -> bool:
 
 
 def passes_on(definition: Definition, name: str) -> bool:
-    """Whether the body has something named ``name`` as an argument, or in a tuple: what gets it calls it."""
+    """Whether the body passes something named ``name`` on, as an argument or in a tuple, for others to call."""
     nodes = list(ast.walk(definition))
     tuples = [element for node in nodes if isinstance(node, ast.Tuple) for element in node.elts]
     called = [node for node in nodes if isinstance(node, ast.Call)]

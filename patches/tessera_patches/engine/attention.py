@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def backend_of(runner: ModelRunner | DecodeCudaGraphRunner) -> AttentionBackend:
-    """The attention of a model, or of its graphs."""
+    """The attention backend of a model, or of its graphs."""
     return runner.attn_backend
 
 
 def extend_backend(drafts: EagleDraftWorker) -> AttentionBackend | None:
-    """The attention of draft-extends; None where they have none of their own."""
+    """The attention backend of draft-extends; None if they have none of their own."""
     return drafts.draft_extend_attn_backend
 
 

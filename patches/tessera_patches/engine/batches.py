@@ -158,7 +158,7 @@ def is_padded(batch: ForwardBatch) -> bool:
 
 
 def synchronized(scheduler: Scheduler, batch: ScheduleBatch) -> ScheduleBatch:
-    """A batch that knows those of the other ranks, where ranks have batches of their own; waits for these ranks."""
+    """The batch with the sizes of the other ranks' batches, where ranks have their own; waits for these ranks."""
     adapter: SchedulerDPAttnAdapter = scheduler.dp_attn_adapter
     found: ScheduleBatch = adapter.maybe_prepare_mlp_sync_batch(batch)
     return found

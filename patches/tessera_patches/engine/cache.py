@@ -156,7 +156,7 @@ def slot_map(owner: ModelRunner | ScheduleBatch | EAGLEWorkerV2 | TorchNativeAtt
 
 
 def slot_map_of(pool: ReqToTokenPool) -> torch.Tensor:
-    """The same, of what gives requests their rows."""
+    """``req_to_token`` of the pool that gives requests their rows, ``[requests, context]`` int32."""
     slots: torch.Tensor = pool.req_to_token
     return slots
 
@@ -182,12 +182,12 @@ def allocatable_slots(owner: ModelRunner | EAGLEWorkerV2) -> int:
 
 
 def reserved_slots() -> int:
-    """How many KV slots SGLang reserves for a decode step of a request, behind those of its tokens."""
+    """The number of KV slots that SGLang reserves for a decode step of a request, after those of its tokens."""
     return int(get_alloc_reserve_per_decode())
 
 
 def _add_full_bytes(sizes: HybridSWAPoolConfigurator, count: int) -> None:
-    """With a window pool of a fixed size, what a slot of the full one costs is computed from these."""
+    """Add to the cost of a slot of the full pool, by which it is sized beside a window pool of a fixed size."""
     fused: int | None = _fused_bytes(sizes)
     if fused is None:
         sizes._full_per_token += count / (sizes._full_layers_num + sizes._draft_full_layers_num)
@@ -216,7 +216,7 @@ else:
 
 
 def add_token_bytes(sizes: DefaultPoolConfigurator | HybridSWAPoolConfigurator, count: int) -> None:
-    """Have each token cost this many bytes more when the KV pool is sized; each slot of the full pool, where two are.
+    """Have each token cost so many more bytes when the KV pool is sized; of two pools, each slot of the full one.
 
     Args:
         sizes: what has been made to size the pool, and has not sized it yet.
@@ -228,20 +228,20 @@ def add_token_bytes(sizes: DefaultPoolConfigurator | HybridSWAPoolConfigurator, 
 
 
 def kv_bytes(runner: ModelRunner) -> int:
-    """Of the KV cache. Pools of keys and values say two sizes, pools of latents (MLA, DSA) one."""
+    """Bytes of the KV cache. Pools of keys and values report two sizes, pools of latents (MLA, DSA) one."""
     pool: MHATokenToKVPool | MLATokenToKVPool = kv_pool(runner)
     sizes = pool.get_kv_size_bytes()
     return int(sum(sizes) if isinstance(sizes, tuple) else sizes)
 
 
 def _used_full_slots(allocator: SWATokenToKVPoolAllocator) -> tuple[int, int]:
-    """Of the full pool, whose slots tokens have for good."""
+    """Taken slots and all slots of the full pool, where a token keeps its slot."""
     size: int = allocator.size_full
     return size - allocator.full_available_size(), size
 
 
 def used_slots(runner: ModelRunner) -> tuple[int, int]:
-    """How many KV slots requests and the cache have taken, and of how many."""
+    """The number of KV slots that requests and the cache have taken, and the number of all."""
     allocator: BaseTokenToKVPoolAllocator = slot_allocator(runner)
     if isinstance(allocator, SWATokenToKVPoolAllocator):
         return _used_full_slots(allocator)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def facts(model: ModelConfig) -> ModelFacts:
-    """What decides whether a feature serves a model."""
+    """The facts of a model by which features serve or refuse it."""
     from sglang.srt.configs.hybrid_arch import mambaish_config
     from sglang.srt.configs.model_config import AttentionArch
 

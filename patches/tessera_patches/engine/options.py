@@ -56,7 +56,7 @@ class Resolved:
 
     @property
     def attention_backends(self) -> tuple[str | None, str | None]:
-        """Those of prefills and of decodes."""
+        """The attention backends of prefills and of decodes."""
         return self._backends()
 
     @property
@@ -108,7 +108,7 @@ else:
 
 
 def own_options() -> Resolved:
-    """Those of this process's server."""
+    """The options of this process's server."""
     return resolved(get_server_args())
 
 

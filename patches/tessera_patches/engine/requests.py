@@ -53,7 +53,7 @@ def prompt_ids(req: Req) -> array[int]:
 
 
 def own_prompt_ids(req: Req) -> array[int]:
-    """The same, from now on a copy that `prompt_ids` alone has: ``origin_input_ids_unpadded`` keeps the others."""
+    """`prompt_ids`, made a copy of its own: ``origin_input_ids_unpadded`` keeps the original."""
     req.origin_input_ids = req.origin_input_ids[:]
     return prompt_ids(req)
 
@@ -71,7 +71,7 @@ def output_ids(req: Req) -> array[int]:
 
 
 def output_tokens(req: Req) -> int:
-    """How many these are: their rows are there, but for the last one's."""
+    """The number of tokens that were generated so far: all but the last have a row."""
     return len(output_ids(req))
 
 
@@ -98,7 +98,7 @@ def cache_key(req: Req) -> str | None:
 
 
 def set_cache_key(req: Req, key: str | None) -> None:
-    """Let it find, and leave, prefixes under another key; while it owns no slots."""
+    """Set the key under which it finds and leaves prefixes. Call it while the request owns no slots."""
     req.extra_key = key
 
 

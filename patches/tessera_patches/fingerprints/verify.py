@@ -21,7 +21,7 @@ from tessera_patches.engine.model import hidden_size, vocabulary
 
 
 def add_routes(app: FastAPI, manager: Any) -> None:
-    """On a server that keeps rows."""
+    """Add ``/v1/toploc/verify``, on a server that keeps rows."""
 
     async def verify(request: Request) -> Response:
         run = _without_unrunnable(_run(manager, request), manager)
@@ -46,7 +46,7 @@ def _run(manager: Any, request: Request) -> Run:
             return Unverifiable(str(error))
 
     async def together(found: list[Claim]) -> list[dict[str, Any] | Unverifiable]:
-        """In one message to the scheduler, or its first prefill begins with the claims that came first, and no more."""
+        """Send all claims in one message: sent singly, the first ones alone would begin the first prefill."""
         try:
             return [_meta(answer) for answer in await answers(found)]
         except (ValueError, RequestFailed) as error:  # of one of them; the engine does not say of which
@@ -83,9 +83,9 @@ def _refusal_reason(claim: Claim, manager: Any) -> str:
 
 
 def _as_request(found: list[Claim]) -> Any:
-    """One prompt for each. Where sampling is judged, log-probabilities from the prompt's last token on.
+    """One request with a prompt for each claim, and log-probabilities of the answer where sampling is judged.
 
-    Of that token there is none, of each claimed one there is.
+    They begin at the prompt's last token, which has none; each claimed token has one.
     """
     judged = [claim.sampling is not None for claim in found]
     paths = [claim.lora_path for claim in found]

@@ -1,4 +1,4 @@
-"""``/server_info``: SGLang's answer without its secrets, and what an operator asks of ours."""
+"""``/server_info``: SGLang's answer without its secrets, and our versions, options, seams and memory."""
 
 import platform
 import shlex
@@ -22,14 +22,14 @@ SECRETS = (
     *("api_key", "admin_api_key", "ssl_keyfile_password"),
     *("watermark_config", "watermark_key", "watermark_key_b"),
 )
-"""Options of SGLang's whose values are nobody's business."""
+"""SGLang's options whose values are not shown."""
 REDACTED = "(redacted)"
 PACKAGES = ("torch", "transformers", "starlette")
-"""Whose versions matter, beside SGLang's and ours."""
+"""Packages whose versions are shown, beside SGLang's and ours."""
 
 
 def add_route(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    """Add ``/server_info``, with ours under the key ``tessera``."""
+    """Add ``/server_info``, with our part under the key ``tessera``."""
 
     async def server_info() -> Response:
         if config.inbox is not None:
@@ -79,21 +79,21 @@ def labels() -> dict[str, str]:
 
 
 def note(stats: RowStoreStats, kinds: str) -> None:
-    """A scheduler says how its row store is."""
+    """Record the row-store statistics of a step."""
     config.stores[stats.replica] = stats
     if config.metrics is not None:
         config.metrics.record_row_store(stats, kinds)
 
 
 def redacted(value: Any) -> Any:
-    """The same without secrets: SGLang tells whoever has the user's key the administrator's, for each replica again."""
+    """A copy without secrets. SGLang shows the administrator's key to whoever has the user's, once for each replica."""
     if isinstance(value, dict):
         return {key: REDACTED if key in SECRETS and own else redacted(own) for key, own in value.items()}
     return [redacted(own) for own in value] if isinstance(value, list) else value
 
 
 def embedding_options() -> dict[str, Any]:
-    """What ``/v1/embeddings`` and ``/encode`` do where a request does not say."""
+    """The server's defaults for ``/v1/embeddings`` and ``/encode``."""
     flags = config.flags
     return {key: getattr(flags.embed_options, key) for key in embeddings.OPTIONS} | {
         "text_only": flags.embeddings_text_only

@@ -31,7 +31,7 @@ _TEMPLATE = "_process_messages"
 
 
 def install(app: FastAPI, answer_error: Answer) -> None:
-    """Answer such bodies instead of SGLang, whose message has paths of its files and the whole body.
+    """Answer such bodies instead of SGLang, whose message contains paths of its files and the whole body.
 
     Args:
         app: SGLang's.
@@ -52,7 +52,7 @@ def install(app: FastAPI, answer_error: Answer) -> None:
         return answer
 
     async def answer_mistake(request: Request, error: Exception) -> Response:
-        """What SGLang raises for a mistake of a client and nothing of it catches, which is a 500."""
+        """Answer 400 to a client's mistake that SGLang raises and does not catch, which would be a 500."""
         functions = _raised_in(error)
         if _READER in functions:  # its own validators fail on bodies and fields of another JSON type than they expect
             unreadable = {"loc": ("body",), "msg": f"not what this route takes: {error}"}

@@ -30,7 +30,7 @@ async def async_generate(
 
 
 def pop_keywords() -> dict[str, Any]:
-    """The keywords of the call that makes the first request since; requests that SGLang makes of it get none."""
+    """Our keywords of the current call, for the first request that it makes; requests that SGLang derives get none."""
     given = _given.get({})
     if given:
         _given.set({})

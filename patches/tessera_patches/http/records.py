@@ -20,7 +20,7 @@ def _as_sent(obj: Any) -> Any:
 
 
 def exported(original: Callable[..., Any], exporter: Any, obj: Any, out_dict: Any) -> Any:
-    """AROUND ``RequestMetricsExporter._format_output_data``: it writes JSON, and vectors to inject are none."""
+    """AROUND ``RequestMetricsExporter._format_output_data``, which writes JSON: vectors to inject are left out."""
     return original(exporter, _as_sent(obj), out_dict)
 
 

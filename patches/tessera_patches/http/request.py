@@ -44,7 +44,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
     @model_validator(mode="before")
     @classmethod
     def _refuse_internal(cls, body: Any) -> Any:
-        """What FastAPI read of a client's body; requests that SGLang's own code makes do not come this way."""
+        """Refuse internal fields in a client's body. SGLang's own requests do not come here."""
         if config.active.guarded:
             refuse_internal(body)
         return body

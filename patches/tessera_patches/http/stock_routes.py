@@ -30,7 +30,7 @@ _WRONG_ADVICE = b"--is-embedding"
 
 
 def add_routes(app: FastAPI, stock: Any) -> None:
-    """Add them.
+    """Add checked versions of these routes to SGLang's application.
 
     Args:
         app: SGLang's.
@@ -103,7 +103,7 @@ def _add(app: FastAPI, stock: Any, path: str, route: Callable[..., Any], *method
 
 
 def _of_vertex(body: VertexGenerateReqInput) -> GenerateReqInput:
-    """What the instances and the parameters ask for, read as FastAPI reads the body of ``/generate``."""
+    """The fields of the instances and the parameters, read as FastAPI reads the body of ``/generate``."""
     known_keys("parameters", body.parameters or {}, _FIELDS)
     name = next((name for name in _PROMPTS if body.instances[0].get(name)), _PROMPTS[0])
     images = [one["image_data"] for one in body.instances if one.get("image_data") is not None]

@@ -21,7 +21,7 @@ Check = Callable[[Any], None]
 
 
 def add_routes(app: FastAPI, stock: Any, args: Any) -> None:
-    """Add them.
+    """Add checked versions of these routes to SGLang's application.
 
     Args:
         app: SGLang's.

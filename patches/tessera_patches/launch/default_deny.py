@@ -37,7 +37,7 @@ class Lists(NamedTuple):
     refused: Mapping[str, str]
 
     def unknown(self, names: Iterable[str], features: Iterable[str]) -> list[str]:
-        """Those of which nobody has said whether they go with each of the features."""
+        """The fields that are in no list for one of the features."""
         known = {*self.allowed, *self.refused}.union(set[str].intersection(*(self.by_feature[one] for one in features)))
         return [name for name in names if name not in known]
 

@@ -29,12 +29,12 @@ _unreached: set[Runs] = set()
 
 
 def expect_answers() -> None:
-    """A server is about to start in this process: its first answers are looked at."""
+    """Have the first answers of the server that is about to start in this process checked."""
     _unreached.update(_TOKENS if config.active.guarded else ())
 
 
 def check_ready() -> None:
-    """Every scheduler is ready: what was called until now does not show that requests reach it.
+    """Check the seams of the start, once every scheduler is ready. Counts of the others then show requests alone.
 
     Raises:
         StartRefused: a seam that must have been called by now was not.
@@ -57,7 +57,7 @@ def warm_up(original: Callable[..., None], server_args: Any, *args: Any, **kwarg
 
 
 def answered(original: Callable[..., Awaitable[None]], manager: Any, outputs: Any) -> Awaitable[None]:
-    """AROUND ``TokenizerManager._handle_batch_output``: looks at the first requests that end with tokens."""
+    """AROUND ``TokenizerManager._handle_batch_output``: checks the first requests that end with tokens."""
     handled = original(manager, outputs)
     return _check_first_answers(handled, outputs) if _unreached else handled
 
@@ -97,7 +97,7 @@ def required(*stages: Runs) -> list[Seam]:
 
 
 def on_demand() -> list[Seam]:
-    """The others of these features."""
+    """The seams of these features that not every server reaches."""
     ever = required_ever()
     return [seam for seam in _made(config.active.features()) if seam not in ever]
 

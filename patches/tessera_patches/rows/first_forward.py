@@ -27,7 +27,7 @@ def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[
     The main process learns what is on here: a scheduler that was started without plugins says nothing.
     """
     host.allocate(scheduler)
-    memory.introduce(scheduler)
+    memory.send_first_stats(scheduler)
     if config.active.rows or config.active.inject:
         _check_forward(scheduler)
     return original(scheduler) | {config.ON: config.active.features()}

@@ -35,7 +35,7 @@ def write_rows(original: Callable[..., Any], runner: Any, forward_batch: Any, *a
 
 
 def _written(states: Any, slots: Any) -> Any:
-    """Write the rows, on the rank that keeps them, and return the rest: what SGLang wants."""
+    """Write the rows, on the rank that keeps them, and return SGLang's part of the output."""
     if runtime.rows is None:
         return states
     draft_states, rows = (None, None) if states is None else without_rows(states, runtime.rows.rows.shape[1])

@@ -67,12 +67,12 @@ def allocate_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def refuse_beyond_memory(rows: int, size: int, options: str) -> None:
-    """Raise where the host has not so much memory free.
+    """Refuse to start if the rows do not fit into the host's free memory.
 
     Args:
-        rows: how many rows it shall keep.
-        size: bytes of each.
-        options: of SGLang, by which there are fewer.
+        rows: the number of rows.
+        size: bytes of a row.
+        options: SGLang's options that reduce the number of rows, for the message.
     """
     wanted, free = rows * size, psutil.virtual_memory().available
     if wanted > free:
@@ -82,10 +82,10 @@ def refuse_beyond_memory(rows: int, size: int, options: str) -> None:
         )
 
 
-def introduce(scheduler: Any) -> None:
-    """Tell the main process how large everything is, before the first request."""
+def send_first_stats(scheduler: Any) -> None:
+    """Send the row-store statistics to the main process, before the first request."""
     if runtime.outbox is not None:
-        runtime.outbox.introduce(counted=bool(options(runner_of(scheduler)).enable_metrics))
+        runtime.outbox.send_first_stats(counted=bool(options(runner_of(scheduler)).enable_metrics))
 
 
 def _results() -> str:

@@ -44,7 +44,7 @@ def with_fields(original: Callable[..., Outputs], manager: Any, obj: Any, reques
 
 
 async def _as_lists(outputs: Outputs) -> Outputs:
-    """For a caller in this process, as SGLang has them; over HTTP, numbers stay arrays until they are JSON."""
+    """Numbers as lists, for a caller in this process, as SGLang has them; over HTTP arrays stay until they are JSON."""
     async for output in outputs:
         output["meta_info"] = {name: _listed(value) for name, value in output["meta_info"].items()}
         yield output
@@ -64,7 +64,7 @@ def _arrived(requested: Requested, values: Values) -> Values:
 
 
 def _fewest_tokens(sampling_params: dict[str, Any]) -> int:
-    """Of an answer: before several samples SGLang asks for none, to fill its cache."""
+    """The fewest tokens that the answer has: before several samples SGLang generates none, to fill its cache."""
     return int(sampling_params.get("n", 1) > 1 and sampling_params.get("max_new_tokens") != 0)
 
 
@@ -88,7 +88,7 @@ async def _with_fields(outputs: Outputs, requested: Requested, outcomes: Outcome
 
 
 async def _chunk(answer: Answer, requested: Requested, outcomes: OutcomeReader | None) -> dict[str, Any]:
-    """What a chunk of a stream completes."""
+    """The fields of the reads that a chunk of a stream completes."""
     tokens = answer.meta["completion_tokens"]
     complete = {
         name: capability.complete(tokens)
@@ -109,7 +109,7 @@ async def _chunk(answer: Answer, requested: Requested, outcomes: OutcomeReader |
 
 
 async def _end(answer: Answer, requested: Requested, outcomes: OutcomeReader | None) -> dict[str, Any]:
-    """What belongs to an answer as a whole, of what the scheduler read and of what is known here."""
+    """The fields of a whole answer, from what the scheduler read and from what is known here."""
     meta = answer.meta
     refused = _is_refused(meta["finish_reason"])
     if refused or meta["completion_tokens"] < _fewest_tokens(dict(answer.params)):

@@ -1,4 +1,4 @@
-"""What a request of SGLang's carries for us. Scheduler process."""
+"""Our state of SGLang's requests. Scheduler process."""
 
 from copy import copy
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _OWNER = "__req__"
 
 @dataclass(slots=True)
 class State:
-    """Of one ``Req``.
+    """What one ``Req`` carries.
 
     Attributes:
         token: tells its request from any other that a client may give the same id.

@@ -55,7 +55,7 @@ def flushed(result: bool, scheduler: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def begin(req: Any) -> None:
-    """A request waits: all its rows will be computed with the weights of now, but for those of a session's turns.
+    """Note the weights of a waiting request: the current ones for all its rows, but those of a session's earlier turns.
 
     A stream that sent what was read with older weights cannot take it back: it stays `outdated`.
     """
@@ -73,7 +73,7 @@ def begin(req: Any) -> None:
 
 
 def _first_generation(req: Any) -> int:
-    """Of the weights with which the first row of a request that waits will be computed, or was in a session's turns."""
+    """The generation of the weights that compute the first row of a waiting request, or of its session's first turn."""
     session = requests.keeping_session(req)
     if session is None:
         return runtime.generations.number
@@ -95,7 +95,7 @@ def release(updater: Any, recv_req: Any) -> None:
 
 
 def resume(result: Any, updater: Any, recv_req: Any) -> None:
-    """AFTER ``resume_memory_occupation``: it is back, with anything in it."""
+    """AFTER ``resume_memory_occupation``: the row store's memory is back, with undefined contents."""
     if runtime.rows is not None and _frees_rows(updater, recv_req):
         runtime.rows.resume()
 

@@ -36,7 +36,7 @@ Requested = Mapping[str, tuple[Capability[Any, Any], Any]]
 
 
 def requested(wires: Mapping[str, str], live: Live | None = None) -> Requested:
-    """What a prompt uses, from `tessera.carry.Carried.wires`; `live` remembers what was decoded before."""
+    """The capabilities that a prompt uses, from `tessera.carry.Carried.wires`; `live` keeps what was decoded before."""
     decoded = {} if live is None else live.decoded
     for name, wire in wires.items():
         if (name, wire) not in decoded:

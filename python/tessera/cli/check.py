@@ -17,7 +17,6 @@ LOCAL = "http://127.0.0.1:30000"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser."""
     parser = commands.add_parser(
         "check",
         help="ask a running server for all that the client uses, and compare",

@@ -19,7 +19,6 @@ PACKAGES = ("sglang", "torch", "triton", "sglang-kernel", "transformers", "starl
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser."""
     parser = commands.add_parser(
         "doctor",
         help="check versions, seams and switches; exit 1 where a start would fail",

@@ -32,7 +32,6 @@ examples:
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser."""
     parser = commands.add_parser(
         "encode",
         help="embed a file of documents with several servers, resumably (Ray Data)",

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser."""
     parser = commands.add_parser("seams", help="print every place where Tessera touches SGLang")
     parser.set_defaults(run=_list)
     actions = parser.add_subparsers(metavar="ACTION")
@@ -118,7 +117,7 @@ def _lines() -> str:
 
 
 def feature(seam: Seam) -> str:
-    """The feature that installs it, as the list and the page show it."""
+    """The feature that installs the seam, as the list and the page show it."""
     from tessera_patches.core.seam import Phase
 
     return seam.feature or ("any feature" if seam.phase is Phase.SCHEDULER else "always")

@@ -14,7 +14,6 @@ WITHOUT_GPU = ("--device", "cpu", "--attention-backend", "torch_native", "--max-
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser."""
     parser = commands.add_parser(
         "serve",
         help="start a server that generates and embeds",

@@ -20,7 +20,6 @@ _START_SECONDS = 1800.0
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser."""
     parser = commands.add_parser("tilespec", help="cost profiles and traces of speculative decoding")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     show = actions.add_parser("show", help="print a cost profile; with --png, plot its staircase")

@@ -42,7 +42,6 @@ then:
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser."""
     parser = commands.add_parser("toploc", help="thresholds of fingerprints")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     calibrate = actions.add_parser(

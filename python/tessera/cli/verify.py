@@ -27,7 +27,6 @@ example:
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser."""
     parser = commands.add_parser(
         "verify",
         help="verify the TOPLOC fingerprints of a saved response",

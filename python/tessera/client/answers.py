@@ -171,7 +171,7 @@ def verdicts(answer: Answer, count: int) -> list[Verdict]:
 
 
 def server_info(answer: Answer) -> ServerInfo:
-    """From ``/server_info``.
+    """The `ServerInfo` in an answer of ``/server_info``.
 
     Raises:
         ClientError: an error status, or not SGLang's answer.

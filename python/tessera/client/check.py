@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 
 def findings(client: Inference, hidden_size: int | None = None) -> Iterator[Finding]:
-    """Ask all; end at the first if nothing answers.
+    """Ask all questions; stop after the first if nothing answers.
 
     Args:
         client: of what is asked.
@@ -57,7 +57,7 @@ def findings(client: Inference, hidden_size: int | None = None) -> Iterator[Find
 
 
 class Questions:
-    """Each returns whether it is right, and a figure; it may raise `ClientError`."""
+    """The questions. Each returns whether the answer is right, and a figure; it may raise `ClientError`."""
 
     def __init__(self, client: Inference, hidden_size: int | None) -> None:
         self._client = client
@@ -82,20 +82,20 @@ class Questions:
         return True, f"{info.engine}, tessera {info.tessera or 'absent'}, on: {on}; model {info.model}"
 
     def hidden_states(self) -> tuple[bool, str]:
-        """As many rows as tokens, all of one width."""
+        """Whether a prompt has as many rows as tokens, all of one width."""
         found = self._rows(TEXTS[0])
         rows = _or_empty(found.hidden_states)
         right = len(rows) == found.prompt_tokens and self._wide(rows)
         return right, f"shape {rows.shape} for {found.prompt_tokens} tokens"
 
     def cached(self) -> tuple[bool, str]:
-        """A prompt that no cache holds, and once more."""
+        """Whether a new prompt has the same rows again once it is cached."""
         cold, warm = (self._rows(prompt) for prompt in [fresh_prompt()] * 2)
         wrong = problem(cold, warm)
         return not wrong, wrong or f"{warm.cached_tokens} of {warm.prompt_tokens} tokens were cached"
 
     def embedding(self) -> tuple[bool, str]:
-        """The mean of the raw rows."""
+        """Whether an embedding is the mean of the raw rows."""
         rows = _or_empty(self._rows(TEXTS[0]).hidden_states)
         vector = self._client.encode(TEXTS[0]).numpy()
         error = _difference(vector, rows.mean(0))
@@ -103,28 +103,28 @@ class Questions:
         return error <= MOST_ERROR and self._wide(vector), figure
 
     def proof_state(self) -> tuple[bool, str]:
-        """Of the prompt that a prover sends, with generation in the same request."""
+        """Whether the prompt that a prover sends gets its embedding beside generated tokens."""
         found = self._client.generate_with_embedding(TEXTS[1], max_new_tokens=4, temperature=0)
         vector = None if found.embedding is None else found.embedding.vector
         norm = float(np.linalg.norm(_or_empty(vector)))
         return self._wide(_or_empty(vector)) and norm > 0, f"norm {norm:.3f}, {found.prompt_tokens} tokens"
 
     def batch(self) -> tuple[bool, str]:
-        """Each vector that of its own text."""
+        """Whether each text in a batch has the vector that it has alone."""
         singles = [self._client.encode(text).numpy() for text in TEXTS]
         batch = self._client.encode_batch(TEXTS).numpy()
         worst = max(_difference(found, single) for found, single in zip(batch, singles, strict=True))
         return worst <= MOST_ERROR, f"shape {batch.shape}, {worst:.1e} from one at a time"
 
     def candidates(self) -> tuple[bool, str]:
-        """Different ones, the best first."""
+        """Whether candidates differ, the best first."""
         found = self._client.generate_candidates(TEXTS[1], CANDIDATES, max_new_tokens=16)
         ordered = all(a.log_prob >= b.log_prob for a, b in itertools.pairwise(found))
         best = f"; the best: {found[0].text[:40]!r}, log-probability {found[0].log_prob:.2f}" if found else ""
         return bool(found) and ordered, f"{len(found)} different{best}"
 
     def log_probs(self) -> tuple[bool, str]:
-        """One for each token, none above 0."""
+        """Whether each token has a log-probability, none above 0."""
         found = self._client.generate(TEXTS[1], max_new_tokens=8, temperature=0, logprobs=True)
         values = _or_empty(found.token_logprobs)
         right = len(values) == len(found.output_ids) and bool((values <= 0).all())
@@ -138,7 +138,7 @@ class Questions:
 
 
 def _ask(what: str, question: Callable[[], tuple[bool, str]], *, proxied: bool = False) -> Finding:
-    """The answer; where a proxy stands in front, that is why rows are missing, and no option of the server."""
+    """Ask one question. Where rows are missing behind a proxy, the reason is the proxy, not an option of the server."""
     try:
         fine, figure = question()
     except HiddenStatesUnsupported as error:

@@ -1,1 +1,1 @@
-"""The way out: from a scheduler, where requests finish, to the main process, where they are answered."""
+"""Delivery of results from a scheduler, where requests finish, to the main process, which answers them."""

@@ -1,4 +1,4 @@
-"""The main process's end of the way out: requests wait here for their rows."""
+"""The main process's end of delivery: requests wait here for their rows."""
 
 import asyncio
 import atexit
@@ -26,7 +26,7 @@ Prepare = Callable[[Values], Values]
 
 
 class _Expected(NamedTuple):
-    """What has arrived for a request, and what is done with it first."""
+    """What has arrived for a request, and the function that is applied to arriving values."""
 
     arrived: asyncio.Queue[Delivered]
     prepare: Prepare
@@ -51,7 +51,7 @@ class Inbox:
         self._expected: dict[str, _Expected] = {}
         self._receiver: asyncio.Task[None] | None = None
         self.on_stats: Callable[[RowStoreStats, str], None] = lambda *_: None
-        """Called with the state of the row store after a step, and the kinds of read in it."""
+        """Called with the row-store statistics of a step, and the kinds of read in it."""
 
     def hide(self) -> None:
         """Remove the folder. Call once every scheduler is connected: a connection outlives the path that made it."""
@@ -59,7 +59,7 @@ class Inbox:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def open(self) -> None:
-        """Begin to receive, if that was not begun. Call in the event loop, once the server takes requests."""
+        """Begin to receive, unless this was begun. Call in the event loop, once the server takes requests."""
         if self._receiver is None or self._receiver.done():
             self.hide()
             self._receiver = asyncio.create_task(self._receive())
@@ -69,13 +69,13 @@ class Inbox:
 
         Args:
             key: the request's.
-            prepare: what is begun with values when they arrive, though nobody takes them yet.
+            prepare: applied to values when they arrive, before anybody takes them.
         """
         self.open()
         self._expected[key] = _Expected(asyncio.Queue(), prepare)
 
     async def take(self, key: str) -> Delivered:
-        """The next outcome of a request; a failure where nothing comes in time."""
+        """The next outcome of a request; a failure if nothing comes in time."""
         try:
             return await asyncio.wait_for(self._expected[key].arrived.get(), DELIVERY_SECONDS)
         except TimeoutError:
@@ -83,7 +83,7 @@ class Inbox:
             return Delivered(Outcome(key, code=ROWS_NOT_COLLECTED, message=message))
 
     def forget(self, key: str) -> None:
-        """End the expectation; what still comes for it is dropped."""
+        """Stop expecting a request; what still comes for it is dropped."""
         self._expected.pop(key, None)
 
     async def _receive(self) -> None:
@@ -99,7 +99,7 @@ class Inbox:
 
 
 class OutcomeReader:
-    """What comes for one request, while it streams and when it ends: its values in their order, each once.
+    """Reads the values of one request from the inbox, while it streams and when it ends: in order, each once.
 
     Args:
         inbox: where they arrive; the request is expected there.
@@ -115,7 +115,7 @@ class OutcomeReader:
         self._failure: RequestFailed | None = None
 
     async def until(self, complete: Mapping[str, int]) -> Values:
-        """What was not taken yet, once so many reads of each capability have come.
+        """Wait for so many reads of each capability; returns the values that were not returned before.
 
         Raises:
             RowsUnavailable: the weights changed meanwhile.
@@ -126,7 +126,7 @@ class OutcomeReader:
         return {} if self._ended else self._take()
 
     async def remaining(self) -> Values:
-        """What was not taken yet, once the request has ended.
+        """Wait for the end of the request; returns the values that were not returned before.
 
         Raises:
             RowsUnavailable: the weights changed meanwhile.
@@ -141,7 +141,7 @@ class OutcomeReader:
         return found
 
     async def _receive(self) -> None:
-        """After a failure nothing that comes is whole."""
+        """Take one outcome. After a failure each call raises it again: the values would be incomplete."""
         if self._failure is not None:
             raise self._failure
         outcome, values = await self._inbox.take(self._key)
@@ -161,7 +161,7 @@ class OutcomeReader:
 
 
 def _warn_elsewhere(folder: str) -> None:
-    """Python takes another place without a word where TMPDIR cannot be written, for example because it is full."""
+    """Warn if TMPDIR cannot be written, for example because it is full: Python then silently uses another folder."""
     wanted = os.environ.get("TMPDIR")
     if wanted and Path(wanted).absolute() != Path(folder).parent:
         logger.warning("tessera: TMPDIR=%s cannot be written; the folder of our socket is %s", wanted, folder)

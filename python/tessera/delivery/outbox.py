@@ -1,4 +1,4 @@
-"""The scheduler's end of the way out: what was read waits here until it arrived, and goes to the main process."""
+"""The scheduler's end of delivery: reads wait here until they arrive, and go to the main process."""
 
 import logging
 from collections import deque
@@ -21,7 +21,7 @@ _CONNECT_MILLISECONDS = 30_000
 
 
 class Outbox:
-    """Sends what became of finished requests. For the scheduler's thread alone.
+    """Sends the outcomes of finished requests. For the scheduler's thread alone.
 
     No thread of its own waits for copies and sends them: it would have to ask the scheduler's thread for the
     interpreter's lock some twenty times for each read, and get it after 5 ms each time, for that thread is busy also
@@ -29,7 +29,7 @@ class Outbox:
 
     Args:
         address: ZeroMQ address of the main process's `tessera.delivery.inbox.Inbox`.
-        stats: says how the row store is after a read of so many seconds.
+        stats: returns the row-store statistics, given the seconds that a read took.
 
     Raises:
         StartRefused: no connection was made in time. Once it is, the address is needed no more.
@@ -37,7 +37,7 @@ class Outbox:
 
     def __init__(self, address: str, stats: Callable[[float], RowStoreStats] | None = None) -> None:
         self.stats = stats
-        """Sent with each step; None where nobody counts."""
+        """Called for each message; None without metrics."""
         self._waiting: deque[tuple[list[Outcome], Read | None]] = deque()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH, copy_threshold=COPIED_BYTES)
         self._socket.set(zmq.SNDHWM, 0)  # a vector is lost nowhere: the main process takes whatever comes
@@ -46,22 +46,22 @@ class Outbox:
         if not self._socket.poll(_CONNECT_MILLISECONDS, zmq.POLLOUT):
             raise StartRefused(f"nothing receives rows at {address}")
 
-    def introduce(self, *, counted: bool) -> None:
-        """Send how everything is before the first request; later only where somebody counts."""
+    def send_first_stats(self, *, counted: bool) -> None:
+        """Send the row-store statistics before the first request; later ones are sent only if metrics are on."""
         self.put([], None)
         self.send()
         if not counted:
             self.stats = None
 
     def put(self, outcomes: list[Outcome], read: Read | None) -> None:
-        """Hand over the outcomes of a step and the read that fetches what belongs to them. Returns at once."""
+        """Add the outcomes of a step, and the read that fetches their values. Returns at once."""
         self._waiting.append((outcomes, read))
 
     def send(self, *, wait: bool = False) -> None:
-        """Send all steps that have arrived, in their order.
+        """Send the steps whose reads have arrived, in their order.
 
         Args:
-            wait: for those that have not: where the scheduler's thread has nothing else to do.
+            wait: whether to wait for the others, where the scheduler's thread has nothing else to do.
         """
         while self._waiting:
             outcomes, read = self._waiting[0]

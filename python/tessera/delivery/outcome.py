@@ -1,4 +1,4 @@
-"""What crosses when requests finish: outcomes, and the numbers that were read for them."""
+"""The messages of delivery: outcomes of requests, and the numbers that were read for them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request.
+    """The outcome of one request, or of its reads so far.
 
     Attributes:
         key: what the main process gave the request: our token and SGLang's request id.
@@ -44,7 +44,7 @@ class Outcome:
 
     @property
     def has_rows(self) -> bool:
-        """Whether something of the row store belongs to it."""
+        """Whether it has values from the row store."""
         return any(
             bool(part.note) or part.kind == RowsKind.name for part in self.parts if part.kind != PromptIdsKind.name
         )
@@ -55,14 +55,14 @@ Values = Mapping[str, Sequence[Any]]
 
 
 class Delivered(NamedTuple):
-    """An outcome and what belongs to it."""
+    """An outcome and its values."""
 
     outcome: Outcome
     values: Values = MappingProxyType({})
 
 
 class RowStoreStats(NamedTuple):
-    """How the row store is, sent at the start, and with each step where metrics are on.
+    """Row-store statistics, sent at the start, and with each step if metrics are on.
 
     Attributes:
         read_seconds: how long pooling and gathering took in this step.
@@ -91,20 +91,20 @@ def pack(outcomes: Sequence[Outcome], fetched: Fetched | None, stats: RowStoreSt
     Args:
         outcomes: of the requests that finished in a step.
         fetched: what was read for them, in their order; None where nothing was.
-        stats: None where nobody counts.
+        stats: None without metrics.
     """
     # orjson writes tuples as lists, and knows no named ones.
     listed = [
         (own.key, [tuple(part) for part in own.parts], own.more, own.resets, own.code, own.message) for own in outcomes
     ]
-    counted = None if stats is None else tuple(stats)
+    numbers = None if stats is None else tuple(stats)
     shape = ("", 0) if fetched is None else (fetched.dtype, fetched.hidden_size)
-    header = orjson.dumps({"rows": shape, "outcomes": listed, "stats": counted}, option=orjson.OPT_SERIALIZE_NUMPY)
+    header = orjson.dumps({"rows": shape, "outcomes": listed, "stats": numbers}, option=orjson.OPT_SERIALIZE_NUMPY)
     return [header, *(_view(tensor) for own in (() if fetched is None else fetched.tensors) for tensor in own)]
 
 
 def unpack(frames: Sequence[Frame]) -> tuple[list[Delivered], RowStoreStats | None]:
-    """Inverse of `pack`. An outcome of which a number is not finite becomes a failure."""
+    """Inverse of `pack`. An outcome with a number that is not finite becomes a failure."""
     header = orjson.loads(frames[0])
     stats = header["stats"]
     return list(_delivered(header, iter(frames[1:]))), None if stats is None else RowStoreStats(*stats)

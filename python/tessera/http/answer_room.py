@@ -15,7 +15,7 @@ class AnswerRoom:
     The server would copy a body given in one piece, and say that it was sent.
 
     Args:
-        app: what is behind it.
+        app: the wrapped application.
         room: what the requests share.
         left: whether a request's client has left.
     """
@@ -26,7 +26,6 @@ class AnswerRoom:
         self._left = left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

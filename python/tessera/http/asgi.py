@@ -11,7 +11,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def whole_body(receive: Receive) -> Message:
-    """All of the body in one message; or that the client has left."""
+    """Receive the whole body as one message, or the message that the client has left."""
     parts: list[bytes] = []
     while True:
         message = await receive()

@@ -14,8 +14,7 @@ from tessera.prompts import ids_below
 class Streamed(Protocol):
     """What we need of ``starlette.requests.Request``."""
 
-    def stream(self) -> AsyncIterator[bytes]:
-        """The body, piece by piece."""
+    def stream(self) -> AsyncIterator[bytes]: ...
 
 
 async def read_object(request: Streamed, allowed: Collection[str]) -> dict[str, Any]:
@@ -39,7 +38,7 @@ async def read_object(request: Streamed, allowed: Collection[str]) -> dict[str, 
 
 
 def strings(field: str, value: object) -> list[str]:
-    """One non-empty text or a list of them, as a list.
+    """One non-empty string or a list of them, as a list.
 
     Raises:
         BadRequest: anything else, or more than `MAX_INPUTS`.

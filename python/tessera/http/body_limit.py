@@ -19,7 +19,7 @@ class BodyLimit:
     """ASGI middleware: a longer body is a 413, one that takes longer a 408.
 
     Args:
-        app: what is behind it.
+        app: the wrapped application.
         most: the most bytes of each route that has a limit, and what raises it, for the message; "" where nothing does.
         seconds: how long a client may take to send the body, on every route.
     """
@@ -30,7 +30,6 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -44,7 +43,7 @@ class BodyLimit:
             await refuse(body.refusal, scope, send, body.rest)
 
     async def _answered(self, scope: Scope, body: _Body, send: Send) -> None:
-        """The app sees a client whose body is refused leave; what it says to that is not sent."""
+        """Run the app. If the body is refused, it sees the client leave, and its response is not sent."""
         started = False
 
         async def sending(message: Message) -> None:
@@ -81,13 +80,13 @@ class _Body:
 
     @property
     def too_large(self) -> TooLarge:
-        """What is said of more bytes than are allowed."""
+        """The error for a body with more bytes than allowed."""
         advice = f" ({self._option})" if self._option else ""
         return TooLarge("body", Described(f"more than {self._most} bytes"), f"at most {self._most} bytes{advice}")
 
     @property
     def rest(self) -> Receive | None:
-        """Reads what may still come, and fast; None where nothing does."""
+        """Receives what is left of the body without a limit in time; None if nothing is."""
         return None if self._whole or isinstance(self.refusal, TooSlow) else self._receive
 
     async def receive(self) -> Message:

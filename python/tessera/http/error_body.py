@@ -13,7 +13,7 @@ _SERVER = "server_error"
 
 
 def error_body(error: Exception) -> dict[str, Any]:
-    """Message, type, the field, and a stable code."""
+    """The JSON of an error: message, type, field, and a stable code."""
     known = error if isinstance(error, TesseraError) else TesseraError(str(error))
     server = known.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     body = {

@@ -30,7 +30,7 @@ _DATA = "data: "
 
 
 class Collector:
-    """What the engine answers to one OpenAI request: our fields of each choice.
+    """Our fields of each choice in what the engine answers to one OpenAI request.
 
     Args:
         generates: False where ``max_tokens`` is 0: SGLang samples a token all the same, and lists it.
@@ -76,7 +76,7 @@ def collector_of(sampling_params: object) -> Collector | None:
 
 
 def put_on_choices(response: dict[str, Any], collector: Collector) -> dict[str, Any]:
-    """Our fields beside OpenAI's, in place."""
+    """Add our fields to the choices of an OpenAI answer (in place)."""
     for choice in response["choices"]:
         _put(choice, collector.pop(choice["index"]), "message")
     return response
@@ -121,7 +121,7 @@ async def with_fields(events: AsyncIterable[str], collector: Collector, model: s
 
 
 def _fields_of(choice: dict[str, Any], collector: Collector) -> dict[str, Any]:
-    """What belongs on this chunk of a choice."""
+    """Our fields for this chunk of a choice."""
     index = choice["index"]
     return collector.pop_pieces(index) if choice.get("finish_reason") is None else collector.pop(index)
 

@@ -41,7 +41,6 @@ class Playground:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http" or scope["path"] != PATH or scope["method"] not in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return

@@ -21,7 +21,7 @@ class UniqueFields:
     Such a body is looked through for the names of our fields; one that has none of them twice is not decoded here.
 
     Args:
-        app: what is behind it.
+        app: the wrapped application.
         paths: the routes whose bodies are looked at.
         names: of our fields. One that is written with escapes is not found, and SGLang takes the last value.
     """
@@ -33,7 +33,6 @@ class UniqueFields:
         self._field = re.compile(b'"(%s)"\\s*:' % "|".join(map(re.escape, sorted(names))).encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http" or scope["path"] not in self._paths:
             await self._app(scope, receive, send)
             return

@@ -31,7 +31,7 @@ _PREFIX = "Tessera"
 
 
 def document(hidden_size: int | None = None, vocabulary: int | None = None, *, adapters: bool = True) -> Schema:
-    """The whole document.
+    """The OpenAPI of our routes and fields, as JSON values.
 
     Args:
         hidden_size: H of the model; None leaves out what depends on it.
@@ -83,7 +83,7 @@ def merge(stock: Schema, ours: Schema, *, generating: Collection[str], routes: b
 
 
 def _name_operations(paths: Schema) -> None:
-    """Each by its own method: FastAPI names all those of a route by one of its methods, another at each start."""
+    """Name each operation by its own method: FastAPI names all of a route by one of them, which differs by start."""
     for methods in paths.values():
         for method, operation in methods.items():
             operation["operationId"] = f"{operation['operationId'].rpartition('_')[0]}_{method}"
@@ -116,7 +116,7 @@ def _declared(capability: Capability[Any, Any], bodies: Sequence[type[msgspec.St
 
 
 def _shown(schema: Any, names: Mapping[str, Schema]) -> Any:
-    """With the values of enumerations where they are allowed, and references to the components of our document."""
+    """A schema with enumerations replaced by their values, and references to the components of our document."""
     if isinstance(schema, list):
         return [_shown(own, names) for own in schema]
     if not isinstance(schema, dict):

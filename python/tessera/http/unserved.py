@@ -21,7 +21,7 @@ _POLICY_VIOLATION = 1008
 
 
 class Unserved:
-    """ASGI: a route with its body read first.
+    """ASGI application: a route that refuses our fields, with its body read first.
 
     Args:
         app: the route's own.
@@ -38,7 +38,7 @@ class Unserved:
         self._instead = instead
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request.
+        """Check the fields of one request, and pass it on.
 
         Raises:
             BadRequest: it asks for what this route cannot answer.

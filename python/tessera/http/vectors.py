@@ -22,7 +22,7 @@ class Transport(StrEnum):
 
 
 def accepted(header: str | None) -> Transport:
-    """The transport that the ``Accept`` header prefers: by its ``q`` values, then by its order; JSON if it names none."""
+    """The transport that ``Accept`` prefers: by its ``q`` values, then by its order; JSON if it names none of them."""
     best, quality = Transport.JSON, 0.0
     for part in (header or "").split(","):
         name, *parameters = (piece.strip().lower() for piece in part.split(";"))

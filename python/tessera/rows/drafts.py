@@ -12,7 +12,7 @@ def with_rows(draft_states: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 def without_rows(hidden_states: torch.Tensor, hidden_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Undo `with_rows`: what SGLang wants, and the rows. Where it keeps the rows themselves, they are both."""
+    """Undo `with_rows`. Returns SGLang's part and the rows; both are one tensor if SGLang keeps the rows themselves."""
     if hidden_states.shape[1] <= hidden_size:
         return hidden_states, hidden_states
     # Contiguous, as SGLang returns it: kernels of draft models may rely on that.

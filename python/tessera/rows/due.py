@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class DueReads(Generic[T]):
-    """Running requests that something is read of, by the step in which each has to be looked at again.
+    """Running requests of which something is read, by the step in which each must be checked again.
 
     One that needs n more tokens for its next read cannot have it before n / stride more steps: of 64 requests that
     generate a token each step, two are looked at. For the scheduler's thread alone.
@@ -28,20 +28,20 @@ class DueReads(Generic[T]):
         self._ready: list[T] = []
 
     def add(self, request: T) -> None:
-        """Add a request, unless it is there already, as one that was retracted and runs again."""
+        """Add a request, unless it is known, as a retracted one that runs again."""
         if id(request) not in self._known:
             self._known.add(id(request))
             self._due[self._step + 1].append(request)
 
     def step(self) -> list[T]:
-        """Begin the next step; the requests that are complete, and may have ended since they were found so."""
+        """Begin the next step. Returns the requests with a complete read; some of them may have ended since."""
         self._step += 1
         for request in self._due.pop(self._step, ()):
             self._place(request)
         return self._ready
 
     def take(self) -> list[T]:
-        """Those of them that still run. They are looked at in the next step again: read them first."""
+        """Return those that still run. Read them before the next step, in which they are checked again."""
         ready, self._ready = self._ready, []
         running = [request for request in ready if self._tokens_to_next(request) is not None]
         for request in ready:

@@ -15,18 +15,18 @@ class Generations:
         self._older_prefixes = False
 
     def changed(self) -> None:
-        """The weights changed. What is cached was computed with older ones, and its rows are gone."""
+        """Count a change of weights: what is cached was computed with older ones, and its rows are gone."""
         self.number += 1
         self._older_prefixes = True
 
     def flushed(self) -> None:
-        """The prefix cache is empty."""
+        """Note that the prefix cache is empty."""
         self._older_prefixes = False
 
     def key(self, extra_key: str | None) -> str | None:
         """The ``extra_key`` of a request that reads rows: with it, prefixes of older weights are cache misses.
 
-        SGLang divides its prefix cache by it. No client can name one of ours.
+        SGLang divides its prefix cache by it. No client can give such a key.
         """
         if not self._older_prefixes:
             return extra_key

@@ -27,7 +27,7 @@ class HostRows:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes of the host's memory."""
+        """Bytes of the host's memory that the rows take."""
         return self.rows.numel() * self.rows.element_size()
 
     def back_up(self, tokens: torch.Tensor, slots: torch.Tensor) -> None:
@@ -40,7 +40,7 @@ class HostRows:
         self._copy(self.rows, tokens, self._store.rows, slots)
 
     def load(self, tokens: torch.Tensor, slots: torch.Tensor) -> None:
-        """Copy them back to KV slots, likewise."""
+        """Copy rows from the host to KV slots, on the current stream; arguments as in `back_up`."""
         self._copy(self._store.rows, slots, self.rows, tokens)
 
     def invalidate(self) -> None:
@@ -48,7 +48,7 @@ class HostRows:
         self.rows.fill_(float("nan"))
 
     def _copy(self, target: torch.Tensor, to: torch.Tensor, source: torch.Tensor, of: torch.Tensor) -> None:
-        """One that cannot be done marks the store as broken: the target would keep its previous owner's rows."""
+        """Copy rows. A failure marks the store as broken: the target would keep its previous owner's rows."""
         device = self._store.rows.device
         try:
             copy_rows((_on(device, to), _on(device, of)), target, source)
@@ -57,7 +57,7 @@ class HostRows:
 
 
 def _on(device: torch.device, indices: torch.Tensor) -> torch.Tensor:
-    """The same on a device. From memory that is not pinned, the host would wait for the stream."""
+    """The indices on a device, by way of pinned memory: from other memory the host would wait for the stream."""
     if indices.device == device:
         return indices
     return indices.pin_memory().to(device, non_blocking=True)

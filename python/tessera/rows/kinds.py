@@ -22,7 +22,7 @@ class Placed(NamedTuple):
 
 
 class Store(NamedTuple):
-    """What is read.
+    """The tensors that reads use, and where they run.
 
     Attributes:
         rows: ``[slots, H]``, the row store.
@@ -53,7 +53,7 @@ class Kind:
     on_host: ClassVar[bool] = True
 
     def launch(self, store: Store, reads: Sequence[Placed]) -> list[torch.Tensor]:
-        """Begin to read; returns at once. One frame of a message for each tensor."""
+        """Begin to read, without waiting. Each returned tensor is one frame of a message."""
         return []
 
     def note(self, read: Any) -> Any:
@@ -79,7 +79,6 @@ class PoolKind(Kind):
     read = Pool
 
     def launch(self, store: Store, reads: Sequence[Placed]) -> list[torch.Tensor]:
-        """One kernel for all."""
         spans = [
             Span(request, read.start, read.end, Reduce.MAX if read.largest else Reduce.MEAN)
             for request, read in reads
@@ -88,11 +87,9 @@ class PoolKind(Kind):
         return [pool_rows(store.rows, store.slots, spans, store.stream)] if spans else []
 
     def note(self, read: Pool) -> int:
-        """How many rows."""
         return max(read.end - read.start, 0)
 
     def decode(self, frames: Iterator[Frame], notes: Sequence[Any], dtype: str, hidden_size: int) -> Iterator[Value]:
-        """A `Pooled` each."""
         vectors = iter(np.frombuffer(next(frames), "<f4").reshape(-1, hidden_size) if any(notes) else ())
         for tokens in notes:
             yield Pooled(next(vectors) if tokens else None, tokens)
@@ -106,16 +103,13 @@ class RowsKind(Kind):
     on_host = False
 
     def launch(self, store: Store, reads: Sequence[Placed]) -> list[torch.Tensor]:
-        """Gathered on the device."""
         with torch.cuda.stream(store.stream):  # None is none
             return [store.rows.index_select(0, _slots(store, request, read)) for request, read in reads]
 
     def note(self, read: Rows) -> int:
-        """How many rows."""
         return read.end - read.start if read.positions is None else len(read.positions)
 
     def decode(self, frames: Iterator[Frame], notes: Sequence[Any], dtype: str, hidden_size: int) -> Iterator[Value]:
-        """A `RawRows` each."""
         for count in notes:
             yield RawRows(next(frames), dtype, (count, hidden_size))
 
@@ -127,16 +121,13 @@ class TopKind(Kind):
     read = Top
 
     def launch(self, store: Store, reads: Sequence[Placed]) -> list[torch.Tensor]:
-        """One kernel for all."""
         chunks = [Chunk(request, read.start, read.end, read.mask, read.values) for request, read in reads]
         return [top_rows(store.rows, store.slots, chunks, store.topk, store.workspace, store.stream)] if chunks else []
 
     def note(self, read: Top) -> int:
-        """How many values."""
         return read.values
 
     def decode(self, frames: Iterator[Frame], notes: Sequence[Any], dtype: str, hidden_size: int) -> Iterator[Value]:
-        """`Points` each."""
         each = np.frombuffer(next(frames), np.uint8).reshape(len(notes), -1) if notes else ()
         for values, top in zip(notes, each, strict=True):
             topk = len(top) // (INDEX_BYTES + VALUE_BYTES)
@@ -145,13 +136,12 @@ class TopKind(Kind):
 
 
 class PromptIdsKind(Kind):
-    """`PromptIds`: they travel as the note itself."""
+    """`PromptIds`: the note itself has the ids."""
 
     name = "ids"
     read = PromptIds
 
     def note(self, read: Any) -> Any:
-        """The prompt's token ids, which the scheduler has already."""
         return read
 
     def decode(self, frames: Iterator[Frame], notes: Sequence[Any], dtype: str, hidden_size: int) -> Iterator[Value]:

@@ -11,7 +11,7 @@ from tessera_kernels.ops.rows.top_rows import Workspace
 
 
 class Fetched(NamedTuple):
-    """What was asked for.
+    """The result of a read.
 
     Attributes:
         tensors: by the order of `tessera.rows.kinds.KINDS`, what each kind gave: a frame of a message each.
@@ -25,7 +25,7 @@ class Fetched(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """How far a read on a GPU is.
+    """The progress of a read on a GPU.
 
     Attributes:
         source: what is copied, or filled: tensors of our own, whatever becomes of the slots. They stay until all of it
@@ -42,7 +42,7 @@ class Copies(NamedTuple):
 
 
 class Read:
-    """What was asked for, out of the row store and on its way to the host.
+    """A read of the row store, on its way to the host.
 
     Args:
         fetched: tensors on the host.
@@ -56,7 +56,7 @@ class Read:
         self._seconds = seconds
 
     def result(self, *, wait: bool = False) -> Fetched | None:
-        """All of it; None where it has not arrived and nobody waits."""
+        """The whole result; None if it has not arrived and ``wait`` is false."""
         if self._copies is not None and not self._copies.arrived.query():
             if not wait:
                 return None
@@ -64,7 +64,7 @@ class Read:
         return self._fetched
 
     def seconds(self) -> float:
-        """How long pooling and gathering took. Call it once all has arrived."""
+        """Seconds that pooling and gathering took. Call it once the result has arrived."""
         if self._copies is None or self._copies.started is None:
             return self._seconds
         milliseconds: float = self._copies.started.elapsed_time(self._copies.gathered)
@@ -146,6 +146,6 @@ class RowReader:
 
 
 def _to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Begin to copy it into pinned memory, which torch keeps for the next copy when this one is dropped."""
+    """Begin to copy a tensor into pinned memory, which torch reuses for the next copy when this one is dropped."""
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return host.copy_(tensor, non_blocking=True)

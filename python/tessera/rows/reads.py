@@ -66,14 +66,14 @@ Read = Pool | Rows | Top | PromptIds
 
 
 class Pooled(NamedTuple):
-    """Of a `Pool`: the vector, ``[H]`` float32, or None where no rows were pooled; and how many were."""
+    """The result of a `Pool`: the vector, ``[H]`` float32, or None of no rows; and the number of rows."""
 
     vector: Vector | None
     tokens: int
 
 
 class RawRows(NamedTuple):
-    """Of `Rows`.
+    """The result of `Rows`.
 
     Attributes:
         rows: their bytes, row by row, little-endian.
@@ -87,7 +87,7 @@ class RawRows(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Of a `Top`: the values of largest magnitude.
+    """The result of a `Top`: the values of largest magnitude.
 
     Attributes:
         places: ``[k]``, row times H plus column, counted from the first of the rows.

@@ -45,11 +45,9 @@ class Finished:
 class Reader(Protocol):
     """What we need of `tessera.rows.reader.RowReader`."""
 
-    def start(self, reads: Mapping[Kind, Sequence[Placed]]) -> Read:
-        """Begin to read."""
+    def start(self, reads: Mapping[Kind, Sequence[Placed]]) -> Read: ...
 
-    def end_step(self) -> None:
-        """Mark the end of a step."""
+    def end_step(self) -> None: ...
 
 
 class RowService:
@@ -93,7 +91,7 @@ class RowService:
         self._outcomes.append(Outcome(request.key, tuple(parts), more=request.running, resets=again))
 
     def failed(self, key: str, error: Exception) -> None:
-        """Note that a request gets no rows, for this reason."""
+        """Note that a request gets no rows, and the reason."""
         logger.error("tessera: no rows for request %s", key, exc_info=error)
         self._outcomes.append(Outcome(key, code=ROWS_NOT_COLLECTED, message=f"no rows for this request: {error}"))
 
@@ -116,11 +114,11 @@ class RowService:
         self.settle()
 
     def settle(self) -> None:
-        """Have later reads see what the current stream was given so far."""
+        """Make later reads wait for the work that is on the current stream now."""
         self._reader.end_step()
 
     def _wanted(self, request: Finished) -> list[tuple[str, Any]]:
-        """The reads of each capability."""
+        """The reads of a request, each with its capability."""
         found = []
         for name, (capability, options) in request.requested.items():
             progress = Progress(
@@ -149,7 +147,7 @@ def _part(name: str, kind: Kind, read: Any, prompt_ids: Sequence[int]) -> Part:
 
 
 def _failed(outcomes: list[Outcome], message: str) -> list[Outcome]:
-    """Those that rows belong to."""
+    """The outcomes, with those that have rows replaced by failures."""
     return [
         replace(outcome, parts=(), code=ROW_STORE_FAILED, message=message) if outcome.has_rows else outcome
         for outcome in outcomes

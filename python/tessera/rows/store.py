@@ -48,13 +48,12 @@ class RowStore:
 
     @property
     def nbytes(self) -> int:
-        """Size of the store in bytes."""
         return self.rows.numel() * self.rows.element_size()
 
     def write(self, slots: torch.Tensor, states: torch.Tensor | None) -> None:
         """Store ``states[i]`` at ``slots[i]``, on the current stream.
 
-        A write that cannot be done right marks the store as broken: a slot that kept its previous owner's row must
+        A write that fails marks the store as broken: a slot that kept its previous owner's row must
         never be read again.
 
         Args:
@@ -73,7 +72,7 @@ class RowStore:
     def move(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Copy the row of slot ``source[i]`` to slot ``target[i]``, all at once, on the current stream.
 
-        One that cannot be done marks the store as broken, as in `write`.
+        A failure marks the store as broken, as in `write`.
 
         Args:
             target: ``[n]`` integer tensor without duplicates, except where source is the same.
@@ -93,17 +92,17 @@ class RowStore:
         self._synchronize()
 
     def release(self) -> None:
-        """Wait for the reads in flight: the memory behind the rows is about to be given back."""
+        """Wait for the reads in flight, before the memory behind the rows is released."""
         self._synchronize()
         self._released = True
 
     def resume(self) -> None:
-        """The memory behind the rows is there again, with anything in it."""
+        """Forget every row: the memory behind them is back, with undefined contents."""
         self._released = False
         self.invalidate()
 
     def mark_broken(self, why: str) -> None:
-        """From now on nothing is read; the first reason stays."""
+        """Fail every later read, with the reason given first."""
         if self.broken is None:
             self.broken = why
             logger.error("tessera: the row store is broken, embeddings fail from now on: %s", why)

@@ -47,12 +47,6 @@ class HistogramUpdate:
         return cls(drafted, cells, traffic, freshness, current)
 
     def histogram(self, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
-        """The histogram.
-
-        Raises:
-            IndexError: a cell is outside of ``shape``.
-            ValueError: a cell is malformed or negative.
-        """
         full = np.zeros(shape, np.int32)
         cells = np.array(self.cells, np.int64).reshape(-1, 4)
         if (cells[:, :3] < 0).any():

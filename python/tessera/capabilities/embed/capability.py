@@ -35,7 +35,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     work = (ENCODE,)
 
     def admit(self, fields: EmbedFields, request: IncomingRequest) -> Sequence[EmbedOptions | None]:
-        """True is the default of each option."""
+        """``true`` gives each option its default."""
         options = chosen(fields, request.server.hidden_size)
         if options is None:
             return []
@@ -89,7 +89,6 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
         schema.complete(schemas, hidden_size, vocabulary, adapters=adapters)
 
     def paths(self) -> dict[str, Any]:
-        """The OpenAPI of ``/v1/embeddings`` and ``/encode``."""
         return schema.paths()
 
 

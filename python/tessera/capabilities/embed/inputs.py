@@ -18,7 +18,7 @@ Prompts = dict[str, Any]
 
 
 class Tokenizer(NamedTuple):
-    """The model's.
+    """The model's tokenizer.
 
     Attributes:
         encode: token ids of texts, as the engine would make them.
@@ -30,7 +30,7 @@ class Tokenizer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What prompts may be.
+    """The limits of prompts.
 
     Attributes:
         vocabulary: how many token ids there are.

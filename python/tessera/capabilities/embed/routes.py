@@ -32,7 +32,7 @@ class Incoming(Streamed, Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names of headers are not case-sensitive."""
+        """The headers; names are not case-sensitive."""
 
 
 class Model(NamedTuple):
@@ -170,7 +170,7 @@ def _nulls(body: EmbeddingsRequest | EncodeRequest, transport: Transport, *, alo
     """Whether a prompt that fails is null in the answer, and others are answered.
 
     Raises:
-        BadRequest: not ``alone``, but beside ``messages``; an answer that has no place for it.
+        BadRequest: ``on_error`` beside ``messages`` (not ``alone``), or with a binary answer.
     """
     if body.on_error is not None and (transport is not Transport.JSON or not alone):
         raise BadRequest("on_error", body.on_error, "nothing beside messages, or where a binary answer is accepted")
@@ -189,7 +189,7 @@ def _binary(results: list[dict[str, Any]], transport: Transport) -> Body:
 
 
 def _entries(prompt: int, meta: dict[str, Any], options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of ``data``: a prompt's vector, or one for each span; null and the error if it failed."""
+    """The entries of ``data`` for a prompt: its vector, or one for each span; null and the error if it failed."""
     if "error" in meta:
         place = {} if options.get("spans") is None else {"prompt": prompt}
         return [{"object": "embedding", "embedding": None, "error": meta["error"], **place}]
@@ -200,7 +200,7 @@ def _entries(prompt: int, meta: dict[str, Any], options: dict[str, Any]) -> list
 
 
 def _vectors(meta: dict[str, Any]) -> list[Any]:
-    """Of one prompt: one, or one for each span."""
+    """The vectors of one prompt: one, or one for each span."""
     return meta["embeddings"] if "embeddings" in meta else [meta["embedding"]]
 
 

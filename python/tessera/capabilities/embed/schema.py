@@ -30,7 +30,7 @@ def paths() -> Schema:
 
 
 def complete(schemas: Schema, hidden_size: int | None, vocabulary: int | None, *, adapters: bool) -> None:
-    """What types do not say of the bodies, in place; and what an answer says of how its vector was made.
+    """Add what types do not say to the bodies' schemas (in place), and what an answer says of how its vector was made.
 
     Args:
         schemas: of the capability's options and bodies.
@@ -62,7 +62,7 @@ def complete(schemas: Schema, hidden_size: int | None, vocabulary: int | None, *
 
 
 def _own_first(schema: Schema, body: type[msgspec.Struct]) -> Schema:
-    """The same, with the properties that the class adds before those of its base."""
+    """A schema with the properties that the class adds before those of its base."""
     properties = schema["properties"]
     schema["properties"] = {name: properties[name] for name in dict.fromkeys([*body.__annotations__, *properties])}
     return schema

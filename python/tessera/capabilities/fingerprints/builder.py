@@ -61,7 +61,7 @@ class Builder:
 
 @cache
 def shared() -> Builder:
-    """The one of this process."""
+    """The `Builder` of this process."""
     return Builder()
 
 

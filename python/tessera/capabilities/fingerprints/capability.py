@@ -101,7 +101,7 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
         return complete(output_tokens)
 
     def arrived(self, options: FingerprintOptions, values: Sequence[Value]) -> Sequence[Any]:
-        """A thread builds them, while the request goes on; in place of values their fingerprints, once awaited."""
+        """Have a thread build them while the request goes on. Awaiting the result gives the fingerprints."""
         return [shared().build(values)] if values and options.claim is None else values  # type: ignore[arg-type]
 
     async def respond(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
@@ -136,7 +136,6 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
         schema.complete(schemas[ToplocClaim.__name__], vocabulary)
 
     def paths(self) -> dict[str, Any]:
-        """The OpenAPI of ``/v1/toploc/verify``."""
         request = operation(
             "verifyFingerprints",
             "fingerprints",

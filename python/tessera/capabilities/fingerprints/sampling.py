@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class SamplingStatistics(NamedTuple):
-    """What the claimed tokens look like.
+    """Statistics of the claimed tokens.
 
     Attributes:
         tokens: how many were looked at: all but the last.

@@ -8,7 +8,7 @@ _NUMBER: Schema = {"type": "number"}
 
 
 def complete(claim: Schema, vocabulary: int | None) -> None:
-    """What types do not say of a claim, in place: its token ids, and what excludes what."""
+    """Add what types do not say to a claim's schema (in place): its token ids, and what excludes what."""
     ids = claim["properties"]
     for name in ("input_ids", "output_ids"):
         ids[name] |= {"items": integer(0, None if vocabulary is None else vocabulary - 1)}
@@ -19,7 +19,7 @@ def complete(claim: Schema, vocabulary: int | None) -> None:
 
 
 def answer() -> Schema:
-    """Of ``/v1/toploc/verify``."""
+    """The schema of the answer of ``/v1/toploc/verify``."""
     distance = obj(dict.fromkeys(Distance._fields, _NUMBER), list(Distance._fields))
     found = {"tokens": integer(0, None), "mismatches": integer(0, None), "gap_mean": _NUMBER, "gap_max": _NUMBER}
     result = {

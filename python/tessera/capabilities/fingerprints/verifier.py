@@ -30,7 +30,7 @@ class Distance(NamedTuple):
 
 
 def distances(fingerprints: Sequence[Fingerprint], own: Sequence[Points]) -> list[Distance]:
-    """One for each fingerprint.
+    """The distance of each fingerprint from the verifier's values.
 
     Args:
         fingerprints: as claimed.

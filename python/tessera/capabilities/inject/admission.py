@@ -22,7 +22,7 @@ class Budget:
         self._used = 0
 
     def charge(self, field: str, size: int) -> None:
-        """Count some more.
+        """Count more bytes.
 
         Raises:
             TooLarge: together they are too many.

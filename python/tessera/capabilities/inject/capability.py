@@ -33,11 +33,9 @@ class Inject(Capability[InjectFields, str]):
     work = (DECODE,)
 
     def to_wire(self, options: str) -> str:
-        """The options as they are: a text already."""
         return options
 
     def from_wire(self, wire: str) -> str:
-        """Inverse of `to_wire`."""
         return wire
 
     def check_body(self, body: Mapping[str, Any]) -> None:
@@ -110,7 +108,7 @@ class Inject(Capability[InjectFields, str]):
     def complete_schema(
         self, schemas: dict[str, Any], hidden_size: int | None, vocabulary: int | None, *, adapters: bool
     ) -> None:
-        """What types do not say, and H."""
+        """Add what types do not say, and H."""
         schemas["TesseraOverride"]["anyOf"] = [{"required": ["positions"]}, {"required": ["token"]}]
         schemas["TesseraNeighbours"]["minProperties"] = 1
         width = integer(1, None) if hidden_size is None else {"const": hidden_size}

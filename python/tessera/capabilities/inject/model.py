@@ -30,7 +30,6 @@ class Model:
 
     @property
     def hidden_size(self) -> int:
-        """The model's hidden size, H."""
         return self.projections.hidden_size
 
     def bounds(self, *, projected: bool) -> Bounds:

@@ -26,7 +26,7 @@ class Projection:
 
     @property
     def width(self) -> int:
-        """Of the vectors that it takes."""
+        """The width of the vectors that it takes."""
         return int(self.weight.shape[1])
 
     def apply(self, vectors: torch.Tensor) -> torch.Tensor:

@@ -47,7 +47,7 @@ class RowHashes(Capability[RowHashFields, RowHashOptions]):
     counters = (ANSWERS,)
 
     def admit(self, fields: RowHashFields, request: IncomingRequest) -> Sequence[RowHashOptions | None]:
-        """Where the arithmetic is the same bit by bit."""
+        """Refused unless the arithmetic is the same bit by bit."""
         if not fields.return_row_hashes:
             return []
         if not request.server.deterministic:

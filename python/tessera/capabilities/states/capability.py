@@ -42,7 +42,7 @@ class States(Capability[StateFields, StateOptions]):
         return [] if each == [None] else each
 
     def prepare(self, request: Any, params: Any) -> Any:
-        """From here on it is ours."""
+        """Turn SGLang's own field off where rows are kept: they have the states."""
         if config.active.rows:
             request.return_hidden_states = False
         return params
@@ -70,7 +70,7 @@ class States(Capability[StateFields, StateOptions]):
         return {ANSWER: None}
 
     def size(self, options: StateOptions, shape: Shape, prompt_tokens: int, new_tokens: int) -> int:
-        """Those of its rows, as the format encodes them."""
+        """The bytes of its rows, as the format encodes them."""
         each = LISTED_VALUE_BYTES if options.format is Format.LIST else shape.value_bytes
         return _count(options, prompt_tokens, new_tokens) * shape.hidden_size * each
 

@@ -45,7 +45,7 @@ class _Compilation:
                 self._fixed = (*options, *_NO_SCRATCH, kernel.packed_metadata, *_NO_HOOKS)
 
     def launch(self, grid: tuple[int, ...], stream: int, arguments: list[Any], constants: tuple[Any, ...]) -> None:
-        """Launch it.
+        """Launch the kernel.
 
         Args:
             grid: programs in three dimensions.

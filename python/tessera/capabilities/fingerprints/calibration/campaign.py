@@ -38,14 +38,14 @@ class Prover(NamedTuple):
 
 @dataclass
 class Campaign:
-    """What is asked for, and what there is already.
+    """Makes responses and measures their distances.
 
     Attributes:
-        responses: how many of each prover.
-        tokens: how many tokens each has.
+        responses: the number of responses of each prover.
+        tokens: the number of tokens of each.
         at_once: how many servers run at the same time.
-        keep: responses are appended to this file, and what it holds is not asked for again; None keeps nothing.
-        say: description what happens.
+        keep: a file to which responses are appended, and whose responses are used again; None keeps nothing.
+        say: called with lines about the progress.
     """
 
     responses: int

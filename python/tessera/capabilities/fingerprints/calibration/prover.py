@@ -36,7 +36,7 @@ class Response(NamedTuple):
 
 
 def prompts(count: int, seed: int = 0) -> list[str]:
-    """Pieces of this package's own source, of different lengths, each another."""
+    """Distinct prompts of different lengths, from this package's own source."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(_SOURCES.rglob("*.py")))
     chooser = random.Random(seed)  # noqa: S311 - no secrets
     lengths = [chooser.choice(_PROMPT_CHARACTERS) for _ in range(count)]
