@@ -35,7 +35,7 @@ DECLARED = (
     *inject.SEAMS,
     *(import_module("tessera_patches.cpu.seams").SEAMS if cpu.INSTALLED else ()),
 )
-"""Of all versions of SGLang."""
+"""The seams of all versions of SGLang."""
 
 
 def at(sglang_version: str) -> tuple[Seam, ...]:
@@ -46,7 +46,7 @@ def at(sglang_version: str) -> tuple[Seam, ...]:
 
 
 SEAMS = at(versions.installed() or support.DEFAULT)
-"""Of the installed version."""
+"""The seams of the installed version."""
 
 
 def seams(phase: Phase, features: list[str]) -> list[Seam]:

@@ -78,4 +78,4 @@ def _integer(value: object, otherwise: int) -> int:
 
 
 budget: AnswerBudget | None = None
-"""That of this server or engine; None until it has started, and where no rows are kept."""
+"""The budget of this server or engine; None until it has started, and where no rows are kept."""

@@ -31,7 +31,7 @@ from tessera.rows.reads import Over, Read, Value
 F = TypeVar("F", bound=msgspec.Struct)
 """The fields of a request."""
 O = TypeVar("O")  # noqa: E741 - options
-"""What of them goes to the scheduler."""
+"""The options that go to the scheduler."""
 
 NEEDS_ROWS = "only on a server started with --enable-return-hidden-states"
 NEEDS_ROWS_OR_FINGERPRINTS = f"{NEEDS_ROWS} or --toploc-verification"
@@ -256,7 +256,7 @@ class Capability(Generic[F, O]):
         return False
 
     def extend(self, field: str, prompt: Any, given: Mapping[str, Any]) -> tuple[Any, int]:
-        """The prompt with such an answer behind it, but for its last token, which was never fed back.
+        """The prompt followed by such an answer, but for its last token, which was never fed back.
 
         Args:
             field: the prompt's name in the request.

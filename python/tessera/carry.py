@@ -90,7 +90,7 @@ def extract(sampling_params: object) -> Carried:
 
 
 def parse(own: Mapping[str, Any]) -> Carried:
-    """The same of the object under the key, as our main process wrote it."""
+    """The `Carried` in the object under the key, as our main process wrote it."""
     wires = dict(own)
     return Carried(wires.pop(TOKEN), tail=wires.pop(TAIL, None), prompt=wires.pop(PROMPT, 0), wires=wires)
 

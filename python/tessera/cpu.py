@@ -9,7 +9,7 @@ from tessera.installing import in_checkout
 from tessera.server_options import ServerOptions
 
 INSTALLED = find_spec("tessera_kernels.cpu") is not None
-"""Whether they are here."""
+"""Whether the operators of the CPU engine are installed."""
 MISSING = in_checkout("the CPU engine")
 """Why a server does not start without them, and what to do."""
 

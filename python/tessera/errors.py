@@ -46,7 +46,7 @@ WITHOUT_ROWS = (REQUEST_ABORTED, WEIGHTS_CHANGED)
 """Codes of answers that stand without their rows."""
 
 _STATUS = {NO_SUCH_POSITION: 400, REQUEST_ABORTED: 503, WEIGHTS_CHANGED: 503}
-"""Of requests that failed; 500 where the code is not here."""
+"""HTTP status of requests that failed; 500 for codes that are not here."""
 
 
 class Described(str):

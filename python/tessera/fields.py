@@ -21,7 +21,7 @@ E = TypeVar("E", bound=Enum)
 S = TypeVar("S", bound=msgspec.Struct)
 _Fits = Callable[[Any], bool]
 _Read = Callable[[str, Any], Any]
-"""From a field's name and its value."""
+"""Reads a field's value, given its name."""
 _LARGEST = sys.float_info.max
 
 

@@ -14,7 +14,7 @@ SECONDS = (
 )
 """Upper ends of the histograms' buckets."""
 AWAIT_ROWS = "await_rows"
-"""Timed in the main process, beside the `work` of capabilities."""
+"""Name of what is timed in the main process, beside the `work` of capabilities."""
 READS = ("pool", "rows", "top")
 """Kinds of reads of the row store (`tessera.rows.kinds`)."""
 

@@ -59,7 +59,7 @@ UNTESTED_BESIDE_STATE = (
 
 
 def field_of(option: str) -> str:
-    """The field of SGLang's ``ServerArgs`` that an option sets; what follows behind a space is not part of its name."""
+    """The field of SGLang's ``ServerArgs`` that an option sets; what follows a space is not part of its name."""
     return option.split(maxsplit=1)[0].removeprefix("--").replace("-", "_")
 
 

@@ -19,7 +19,7 @@ class Room:
     def __init__(self, most: int) -> None:
         self.free = most
         self.on_change: Callable[[int, int], None] = lambda _held, _waiting: None
-        """Called when that changes, with how many bytes are held and how many requests wait."""
+        """Called when `free` changes, with how many bytes are held and how many requests wait."""
         self._most = most
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
 
@@ -90,4 +90,4 @@ class Lease:
 
 
 lease: ContextVar[Lease | None] = ContextVar("tessera_lease", default=None)
-"""That of the HTTP request that is being answered; None outside of one."""
+"""The lease of the HTTP request that is being answered; None outside of one."""

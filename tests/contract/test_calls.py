@@ -128,7 +128,7 @@ def test_which_answers_are_looked_at(monkeypatch: pytest.MonkeyPatch, outputs: A
     looked: set[Runs] = set()
     monkeypatch.setattr(config, "active", ALL)
     monkeypatch.setattr(liveness, "_unreached", set())
-    monkeypatch.setattr(liveness, "_end_unless", lambda *found: looked.update(found))
+    monkeypatch.setattr(liveness, "_check_or_end", lambda *found: looked.update(found))
     if stages is None:  # nothing is expected of a server without a feature
         asyncio.run(answer(outputs))
         return

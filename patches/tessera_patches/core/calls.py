@@ -21,7 +21,7 @@ _SIZE = 8 * (len(SEAMS) + 1)  # the last one is of entries that this version of 
 _counts = memoryview(bytearray(_SIZE)).cast("Q")
 """Calls of each seam of the inventory; of this process alone, until it shares them."""
 _shared: str | None = None
-"""What other processes open."""
+"""The shared memory that other processes open."""
 
 
 def counted(handler: Callable[..., Any], seam: Seam) -> Callable[..., Any]:

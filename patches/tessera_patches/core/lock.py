@@ -31,7 +31,7 @@ class Shape(TypedDict):
 
 
 Shapes = dict[str, list[Shape]]
-"""The file: by dotted path, with no version in two shapes of one path."""
+"""The shapes of each dotted path; no version is in two of them."""
 
 
 class VersionUnsupported(Exception):

@@ -78,7 +78,7 @@ class Runs(StrEnum):
     REQUEST = "first token"
     """When a request is answered with a token, which calls before the first request do not show."""
     DECODE = "second token"
-    """The same, with two tokens."""
+    """When a request is answered with two tokens."""
     WARM_UP = "warm-up"
     """When SGLang's own first request has its answer; with ``--skip-server-warmup`` nothing is asked."""
     ON_DEMAND = "on demand"

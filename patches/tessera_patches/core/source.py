@@ -12,7 +12,7 @@ from typing import cast
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Variable = ast.Assign | ast.AnnAssign
-"""Of a module."""
+"""The statement that sets a module's variable."""
 Definition = Function | ast.ClassDef
 _Scope = ast.Module | Definition
 
@@ -146,7 +146,7 @@ def _sets(method: Function, name: str) -> bool:
 
 
 _CONSTRUCTOR = cast("ast.FunctionDef", ast.parse("def __init__(self, **fields): ...").body[0])
-"""Of a dataclass. Python makes it of the fields; a wrapper passes them on, whatever they are."""
+"""The constructor of a dataclass. Python makes it of the fields; a wrapper passes them on, whatever they are."""
 
 
 def _is_dataclass(scope: ast.ClassDef) -> bool:

@@ -13,7 +13,7 @@ from tessera.errors import BadRequest
 from tessera_patches.core import calls
 
 _FORMATS = tuple(str(one.value) for one in LoadFormat if one is not LoadFormat.PRIVATE)
-"""Of files. The loader of the private one is not in SGLang's package."""
+"""Formats of files. The loader of the private one is not in SGLang's package."""
 _OF_TENSORS = ("direct", "flattened_bucket")
 _BACKENDS = [name for name in Backend.backend_list if name != Backend.UNDEFINED]
 

@@ -33,7 +33,7 @@ def read_options(original: Callable[..., Any], cls: type, namespace: argparse.Na
     if lines := missing(namespace):
         raise SystemExit("\n".join(map(apply.refusal_line, lines)))
     server_args.note_command_line()
-    return _made(Flags.of_environment().updated(vars(namespace)), original, cls, namespace)
+    return _construct(Flags.of_environment().updated(vars(namespace)), original, cls, namespace)
 
 
 def accept_keywords() -> None:
@@ -55,11 +55,11 @@ def construct_for_engine(**named: Any) -> Any:
     with apply.exit_on_error():
         flags = Flags.of_environment().updated(named)
     ours = {option.name for option in fields(Flags)}
-    return _made(flags, ServerArgs, **{name: value for name, value in named.items() if name not in ours})
+    return _construct(flags, ServerArgs, **{name: value for name, value in named.items() if name not in ours})
 
 
-def _made(flags: Flags, make: Callable[..., Any], *values: Any, **named: Any) -> Any:
-    """Return SGLang's options, which this call makes, with ours among them; end the process where they are not."""
+def _construct(flags: Flags, make: Callable[..., Any], *values: Any, **named: Any) -> Any:
+    """Have SGLang construct its options, with ours attached; end the process if they are not among them afterwards."""
     global _given  # noqa: PLW0603
     _given = flags
     try:

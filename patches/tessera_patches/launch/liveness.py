@@ -19,13 +19,13 @@ from tessera_patches.engine.options import resolved
 logger = logging.getLogger(__name__)
 
 _TOKENS = {Runs.REQUEST: 1, Runs.DECODE: 2}
-"""How many tokens a request has generated when it shows that these were called."""
+"""By stage, how many tokens a request must have generated to show it."""
 _SCHEDULER = "sglang.srt.managers.scheduler.configure_scheduler_process"
 """The first seam of a scheduler's process."""
 _APPLICATION = "sglang.srt.entrypoints.http_server.set_global_state"
 """The first seam of SGLang's HTTP application, which `Engine` does without."""
 _unreached: set[Runs] = set()
-"""What requests of this process's server have yet to show."""
+"""The stages that no request of this process's server has shown yet."""
 
 
 def expect_answers() -> None:
@@ -46,14 +46,14 @@ def check_ready() -> None:
 
 def warm_up(original: Callable[..., None], server_args: Any, *args: Any, **kwargs: Any) -> None:
     """AROUND ``http_server._wait_and_warmup``, which runs in a thread beside the HTTP application."""
-    _end_unless(Runs.START, Runs.HTTP)
+    _check_or_end(Runs.START, Runs.HTTP)
     original(server_args, *args, **kwargs)
     if resolved(server_args).skip_server_warmup:
         return
     if _unreached == set(_TOKENS):
-        _end_unless(Runs.REQUEST)  # `answered` is one of them
+        _check_or_end(Runs.REQUEST)  # `answered` is one of them
     elif not _unreached:
-        _end_unless(Runs.WARM_UP)
+        _check_or_end(Runs.WARM_UP)
 
 
 def answered(original: Callable[..., Awaitable[None]], manager: Any, outputs: Any) -> Awaitable[None]:
@@ -68,7 +68,7 @@ async def _check_first_answers(handled: Awaitable[None], outputs: Any) -> None:
     tokens = max((count for reason, count in ended if reason and reason["type"] != "abort"), default=0)
     stages = [stage for stage in _unreached if tokens >= _TOKENS[stage]]
     for stage in stages:
-        _end_unless(Runs.START, *([Runs.HTTP] if _serves_http() else []), stage)
+        _check_or_end(Runs.START, *([Runs.HTTP] if _serves_http() else []), stage)
         _unreached.discard(stage)
     if stages and not _unreached:
         seams = len(required_ever())
@@ -93,16 +93,16 @@ def required(*stages: Runs) -> list[Seam]:
     """The seams that must have been reached by one of these stages, for what is on."""
     features = config.active.features()
     on = {*features, *config.conditions}
-    return [seam for seam in _made(features) if seam.runs in stages and seam.must_run(on)]
+    return [seam for seam in _seams_of(features) if seam.runs in stages and seam.must_run(on)]
 
 
 def on_demand() -> list[Seam]:
     """The seams of these features that not every server reaches."""
     ever = required_ever()
-    return [seam for seam in _made(config.active.features()) if seam not in ever]
+    return [seam for seam in _seams_of(config.active.features()) if seam not in ever]
 
 
-def _made(features: list[str]) -> Iterator[Seam]:
+def _seams_of(features: list[str]) -> Iterator[Seam]:
     """The seams of this machine for these features."""
     for phase in Phase:
         if phase is not Phase.CPU or driver.is_missing():
@@ -138,7 +138,7 @@ def end_on_error() -> Iterator[None]:
         os._exit(1)
 
 
-def _end_unless(*stages: Runs) -> None:
-    """End the whole server where `check` fails."""
+def _check_or_end(*stages: Runs) -> None:
+    """Check the seams of these stages; end the whole server if one was not reached."""
     with end_on_error():
         check(*stages)

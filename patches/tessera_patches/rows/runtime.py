@@ -17,12 +17,12 @@ host_pool: Any = None
 """SGLang's host pool that they go with."""
 generations = Generations()
 sessions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""Of SGLang's sessions that keep KV slots between turns, the generation of the weights that computed the first."""
+"""For each session that keeps KV slots between turns, the generation of the weights that computed its first row."""
 scheduler: Any = None
 """SGLang's ``Scheduler``, once a request came."""
 service: RowService | None = None
 outbox: Outbox | None = None
 due: DueReads[Any] | None = None
-"""Of SGLang's ``Req``, those that run and of which something is read meanwhile."""
+"""SGLang's ``Req`` that run and of which something is read meanwhile."""
 target_logits: frozenset[int] = frozenset()
 """Identities of the target model's logits processors; draft models have their own."""

@@ -43,7 +43,7 @@ class State:
 
 
 NOTHING = State()
-"""Of requests that carry nothing: not to be changed."""
+"""The state of requests that carry nothing; not to be changed."""
 
 
 def of(req: Any) -> State:

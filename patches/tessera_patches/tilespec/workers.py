@@ -39,7 +39,7 @@ class EagleDrafts(Mixin):
 
 
 class StandaloneDrafts(Mixin):
-    """The same for a draft model by itself."""
+    """A worker of STANDALONE whose draft worker is ours."""
 
     draft_class: type
 

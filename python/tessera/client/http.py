@@ -22,10 +22,10 @@ SGLang closes a connection that is idle for 5 s, which is httpx's default too: a
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is, and what it must be told.
+    """The address of a server, and how to call it.
 
     Attributes:
-        url: of the server, ``http://`` or ``https://``, without a path.
+        url: of the server, ``http://`` or ``https://``, without the path of a route.
         api_key: of a server that was started with ``--api-key``.
     """
 

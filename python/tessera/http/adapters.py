@@ -28,7 +28,7 @@ def named(field: str, value: object) -> str | None:
 
 
 def known(field: str, name: str | None, loaded: Collection[str]) -> str | None:
-    """The same name, if the server has loaded such an adapter.
+    """An adapter's name, if the server has loaded it.
 
     Raises:
         BadRequest: it has not.

@@ -37,7 +37,7 @@ def note(error: TesseraError, where: str) -> None:
 
 
 def note_items(field: str, errors: Sequence[dict[str, Any] | None]) -> None:
-    """The same for the items of one request: one line, with the first of the server's own errors, else the first.
+    """Count and log errors of items of one request: one line, with the first of the server's own, else the first.
 
     Args:
         field: of the request, which has the items.

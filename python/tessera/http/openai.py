@@ -14,9 +14,9 @@ from tessera.rows.reads import ROWS_UNAVAILABLE
 
 PLACES = {name: place for capability in CAPABILITIES for name, place in capability.answers.items()}
 PLACES[ROWS_UNAVAILABLE] = Place.CHOICE
-"""What we put into ``meta_info``, and where it belongs on OpenAI's routes."""
+"""Our fields of ``meta_info``, and their places on OpenAI's routes."""
 PIECES = frozenset(name for capability in CAPABILITIES for name in capability.pieces)
-"""Those that come piece by piece: `Capability.pieces`."""
+"""Fields that come piece by piece: `Capability.pieces`."""
 
 _NOT_GENERATED: dict[str, Any] = {
     "output_token_logprobs": [],

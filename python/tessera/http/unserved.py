@@ -15,7 +15,7 @@ from tessera.http.schema import request_fields
 
 FIELDS = frozenset(request_fields("GenerateReqInput"))
 SERVING = "/generate, /v1/chat/completions, /v1/completions, /invocations"
-"""Who takes our fields, for the message."""
+"""The routes that take our fields, for the message."""
 
 _POLICY_VIOLATION = 1008
 

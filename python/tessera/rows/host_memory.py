@@ -20,7 +20,7 @@ def register(rows: torch.Tensor) -> None:
 
 
 def seen_by(device: torch.device | str, rows: torch.Tensor) -> torch.Tensor:
-    """The same memory as a tensor of a GPU, for which it is registered; of the CPU, ``rows`` themselves."""
+    """The memory of ``rows`` as a tensor of a GPU, for which it is registered; on the CPU, ``rows`` themselves."""
     if torch.device(device).type != "cuda":
         return rows
     register(rows)

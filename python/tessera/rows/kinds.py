@@ -150,7 +150,7 @@ class PromptIdsKind(Kind):
 
 
 KINDS: tuple[Kind, ...] = (PoolKind(), RowsKind(), TopKind(), PromptIdsKind())
-"""In the order of their frames in a message."""
+"""All kinds, in the order of their frames in a message."""
 BY_READ = {kind.read: kind for kind in KINDS}
 
 

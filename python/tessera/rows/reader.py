@@ -79,7 +79,7 @@ class RowReader:
     launched later and may reuse the slots must wait for the read: SGLang's forward stream waits for the scheduler's
     stream before each forward, so it is enough that the latter, the current one, waits for it. The other way round the
     read waits for what the scheduler's stream had to do at the end of the step before (`end_step`), where the map may
-    have been changed; not for what it has to do now, which is itself behind the running forward.
+    have been changed; not for what it has to do now, which itself waits for the running forward.
 
     Args:
         rows: ``[slots, H]``, the row store.

@@ -11,7 +11,7 @@ Vector = npt.NDArray[np.float32]
 Frame = bytes | memoryview
 
 ROWS_UNAVAILABLE = "rows_unavailable"
-"""The field of an answer that says why it has none of the values that it needs rows for."""
+"""The field of an answer that says why the values that need rows are missing."""
 
 
 class Over(StrEnum):
@@ -99,4 +99,4 @@ class Points(NamedTuple):
 
 
 Value = Pooled | RawRows | Points | Sequence[int]
-"""What comes of a read; of `PromptIds` the ids."""
+"""The result of a read; of `PromptIds` the ids."""

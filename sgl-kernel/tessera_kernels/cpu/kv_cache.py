@@ -89,7 +89,7 @@ def assign_draft_cache_locs_contiguous_cpu(
     topk: int,
     num_steps: int,
 ) -> None:
-    """Read the ``topk * num_steps`` slots behind each sequence into ``out_cache_loc`` (in place).
+    """Read the ``topk * num_steps`` slots after each sequence into ``out_cache_loc`` (in place).
 
     Mirrors the Triton kernel ``assign_draft_cache_locs_contiguous`` (``sglang.kernels.ops.speculative.cache_locs``).
 

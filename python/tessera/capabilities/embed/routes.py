@@ -19,7 +19,7 @@ from tessera.http.error_body import error_body, note_items
 from tessera.http.vectors import Body, Transport, accepted, binary
 
 OPTIONS = ("dimensions", "pooling", "normalize")
-"""Those that the server has a default for."""
+"""Options that have a server default."""
 _NUMBERS = ("dimensions", inputs.TRUNCATE)
 B = TypeVar("B", EmbeddingsRequest, EncodeRequest)
 
@@ -143,7 +143,7 @@ class _Call(NamedTuple):
         return await self.embed(inputs.truncated(prompts, self.most, self.tokenizer) | lora, self.options)
 
     async def each(self, field: str, prompts: Sequence[Prompts | BadRequest]) -> list[dict[str, Any]]:
-        """The same, each prompt by itself: ``{"error": ...}`` for one that fails."""
+        """The ``meta_info`` of each prompt, run by itself: ``{"error": ...}`` if it fails."""
         results = await asyncio.gather(*(self._one(field, i, prompt) for i, prompt in enumerate(prompts)))
         note_items(field, [meta.get("error") for meta in results])
         return results

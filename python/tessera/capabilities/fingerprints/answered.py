@@ -1,4 +1,4 @@
-"""Prompts behind which the answer stands whose fingerprints are verified."""
+"""Prompts followed by the answer whose fingerprints are verified."""
 
 from typing import Any
 

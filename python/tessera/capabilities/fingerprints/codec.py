@@ -118,7 +118,7 @@ def build(points: Sequence[Points]) -> list[Fingerprint]:
     """One fingerprint for each; those of equal k at once.
 
     Raises:
-        ValueError: no modulus tells the places apart.
+        ValueError: places are equal modulo every modulus.
     """
     found: dict[int, Fingerprint] = {}
     for k in {len(one.places) for one in points}:

@@ -16,7 +16,7 @@ from tessera.rows.chunks import layout
 from tessera.schema_parts import Schema, or_null
 
 NAME = "fingerprints"
-"""Of the capability."""
+"""Name of the capability."""
 FIELD = "return_toploc_fingerprints"
 CLAIM_FIELD = "toploc_verification_fingerprint_to_validate"
 NONCE_FIELD = "toploc_nonce"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 CANDIDATES = 32
-"""Most likely tokens of each place that are looked at. The claimed one may be another; then it is looked at as well."""
+"""Number of most likely tokens that are compared at each place; the claimed token is compared in any case."""
 
 
 class Place(NamedTuple):
@@ -77,7 +77,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """How far a token is from what could be drawn; 0 where it could.
 
         At temperature 0 and with a seed: by how much the winner's log-probability (with its noise, by the temperature)
-        exceeds the token's. Else: by how much the probability before it exceeds top_p, or 1 where it is behind top_k.
+        exceeds the token's. Else: by how much the probability before it exceeds top_p, or 1 at a rank above top_k.
         """
         if self.temperature == 0:
             return max(0.0, float(place.logprobs[0]) - place.logprob)

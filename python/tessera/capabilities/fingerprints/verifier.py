@@ -10,7 +10,7 @@ from tessera.capabilities.fingerprints.codec import Bits, Fingerprint, values_at
 from tessera.rows.reads import Points
 
 SIGN_AND_EXPONENT, MANTISSA, MAGNITUDE = 0xFF80, 0x007F, 0x7FFF
-"""Of a bfloat16."""
+"""Masks of a bfloat16's bits."""
 NO_MATCH = 2.0**64
 """What the library says for the mantissa's error where no exponent matches."""
 

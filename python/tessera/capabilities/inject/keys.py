@@ -3,9 +3,9 @@
 SGLang's cache knows a prompt by its token ids. Two prompts with the same ids and other vectors have other KV, so at an
 injected position we show the cache a number in place of the id: a keyed hash of the vector, of how it is placed, and of
 the id. Such a number is no token id, so no plain prompt can ever match it, and a prefix is shared up to the first
-position at which two prompts differ: before the first injection with everybody, behind it with those that inject the
+position at which two prompts differ: before the first injection with everybody, after it with those that inject the
 same. The key of the hash is drawn at each start, so nobody can search for two vectors with one number beforehand; 62
-bits suffice against chance (one in 10^7 for a million different vectors behind the same prefix).
+bits suffice against chance (one in 10^7 for a million different vectors after the same prefix).
 """
 
 from __future__ import annotations  # Python 3.11 has no array[int]

@@ -42,7 +42,7 @@ Token = Annotated[
 Shape = Annotated[
     tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=2, max_length=2, extra={"allowed": "[rows, width]"})
 ]
-"""Of vectors in base64."""
+"""Shape of vectors in base64."""
 
 
 class Neighbours(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from tessera.carry import SamplingParams
 from tessera.errors import BadRequest, Described
 
 NAME = "inject"
-"""Of the capability, under which a request carries it: "" until its positions are known."""
+"""Name of the capability, under which a request carries its injection: "" until positions are known."""
 INJECTED = "injected"
 """The field of an answer that says how many vectors its prompt was computed with."""
 

@@ -38,7 +38,7 @@ class Selected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _Value = bool | Literal["last"] | Selected | None
-"""Of one prompt; "last" is its last row, as a flat list."""
+"""The value of one prompt; "last" is its last row, as a flat list."""
 
 
 class StateFields(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ class Prover(NamedTuple):
         kind: what its responses are called.
         model: its folder.
         args: options of its server.
-        weights: fills a temporary folder with what is served in the place of ``model``; None serves the model.
+        weights: fills a temporary folder with what is served instead of ``model``; None serves the model.
     """
 
     kind: str

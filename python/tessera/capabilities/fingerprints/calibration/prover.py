@@ -21,7 +21,7 @@ _AT_ONCE = (1, 8, 64)
 """Responses are made in batches of these sizes, for the noise depends on them."""
 _CLAIMS_AT_ONCE = 32
 _SECONDS = 600.0
-"""Of a request: 64 responses are made at once, by the slowest options."""
+"""Time limit of a request: 64 responses are made at once, by the slowest options."""
 _HIDDEN_TOKENS = 8
 TAMPERED = ("hidden instruction", "changed prompt", "changed early token")
 """Ways of `tampered`."""
