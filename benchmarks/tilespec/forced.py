@@ -54,9 +54,9 @@ class Orders:
         self._path = path
         self._forced: Forced | None = None
 
-    def read(self, original: Callable[..., None], decider: Any, joined: int) -> None:
+    def read(self, original: Callable[..., None], decider: Any, new_requests: int) -> None:
         """A prefill runs: see what is to be done after it."""
-        original(decider, joined)
+        original(decider, new_requests)
         forced = next_command(self._path)
         if forced is not None:
             self._forced = Forced(*forced)

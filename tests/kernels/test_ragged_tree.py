@@ -25,12 +25,12 @@ class Trees:
         self.rng = torch.Generator().manual_seed(seed)
         self.topk, self.depth, self.nodes, self.batch = topk, depth, nodes, batch
         self.parent_list = torch.full((batch, 1 + (depth - 1) * topk if depth > 1 else 0), -1)
-        self.kept = [self._grow(b, self.integer(1, nodes)) for b in range(batch)]
-        self.verify_lens = torch.tensor([1 + len(kept) for kept in self.kept], dtype=torch.int32)
+        self.chosen = [self._grow(b, self.integer(1, nodes)) for b in range(batch)]
+        self.verify_lens = torch.tensor([1 + len(chosen) for chosen in self.chosen], dtype=torch.int32)
         self.seq_lens = torch.tensor([self.integer(1, 9) for _ in range(batch)])
         self.selected = torch.full((batch, nodes - 1), JUNK)
-        for b, kept in enumerate(self.kept):
-            self.selected[b, : len(kept)] = torch.tensor(kept, dtype=torch.int64)
+        for b, chosen in enumerate(self.chosen):
+            self.selected[b, : len(chosen)] = torch.tensor(chosen, dtype=torch.int64)
 
     def integer(self, low: int, high: int) -> int:
         """From ``low`` to ``high``, both included."""
@@ -44,13 +44,13 @@ class Trees:
             self.parent_list[b, group] = self.integer(low, high - 1)
             if group % topk == 0:
                 first = (1 + level * topk) * topk
-        kept: list[int] = []
+        chosen: list[int] = []
         candidates = topk + (self.depth - 1) * topk * topk
-        while len(kept) < lens - 1:
+        while len(chosen) < lens - 1:
             candidate = self.integer(0, candidates - 1)
-            if candidate not in kept and self.continued(b, candidate) in (None, *kept):
-                kept.append(candidate)
-        return sorted(kept) if self.integer(0, 1) else kept  # by their index, or only behind what they continue
+            if candidate not in chosen and self.continued(b, candidate) in (None, *chosen):
+                chosen.append(candidate)
+        return sorted(chosen) if self.integer(0, 1) else chosen  # by their index, or only behind what they continue
 
     def continued(self, b: int, candidate: int) -> int | None:
         """The candidate that this one continues; None is the root."""
@@ -59,8 +59,8 @@ class Trees:
 
     def parent(self, b: int, node: int) -> int:
         """The node that a node continues."""
-        before = self.continued(b, self.kept[b][node - 1])
-        return 0 if before is None else self.kept[b].index(before) + 1
+        before = self.continued(b, self.chosen[b][node - 1])
+        return 0 if before is None else self.chosen[b].index(before) + 1
 
     def path(self, b: int, node: int) -> list[int]:
         """The nodes from ``node`` up to the root, both included."""
@@ -68,7 +68,7 @@ class Trees:
 
     def expected(self, b: int) -> tuple[list[int], list[int], list[int]]:
         """First children, next siblings and depths of a request's nodes."""
-        count = 1 + len(self.kept[b])
+        count = 1 + len(self.chosen[b])
         parents = [-1, *(self.parent(b, node) for node in range(1, count))]
         child = [next((c for c in range(count) if parents[c] == node), -1) for node in range(count)]
         sibling = [

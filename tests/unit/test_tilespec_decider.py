@@ -305,9 +305,9 @@ def test_requests_that_join_are_expected_to_be_like_others_and_not_like_the_last
     assert step(subject, own, 8, 0.95, chooser) == wave[-1]
 
 
-@pytest.mark.parametrize(("joined", "now", "steps", "young"), [(7, True, 4, 0.25), (8, False, 2, 0.75)])
+@pytest.mark.parametrize(("new_requests", "now", "steps", "young"), [(7, True, 4, 0.25), (8, False, 2, 0.75)])
 def test_the_end_of_a_wave_says_nothing_of_the_next(
-    joined: int, now: bool, steps: int, young: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_requests: int, now: bool, steps: int, young: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was counted before half of a batch was replaced arrives later, and is told apart from what follows."""
     file = tmp_path / "trace.jsonl"
@@ -323,7 +323,7 @@ def test_the_end_of_a_wave_says_nothing_of_the_next(
     chooser = np.random.default_rng(1)
     for i in range(2 + 3 * SEARCH_INTERVAL):
         if i == 2:
-            subject.on_prefill(joined)
+            subject.on_prefill(new_requests)
         step(subject, own, 16, 0.95, chooser)
     subject.on_prefill(0)
     assert subject._trace is not None

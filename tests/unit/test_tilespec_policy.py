@@ -115,11 +115,11 @@ def test_a_turn_is_no_jitter() -> None:
 
 def test_a_batch_of_new_requests_is_another_batch() -> None:
     """It gets what is best for it at once; one that hardly changed keeps what it has."""
-    for joined, steps in ((1, 0), (2, 1)):
+    for new_requests, steps in ((1, 0), (2, 1)):
         policy = Policy(simple_costs(), survivals_of(chain(0.01, 0.01, 0.01), [0, 1, 3], 3))
         assert policy.choose(4, 0).steps == 0
         policy.survivals = survivals_of(chain(0.12, 0.01, 0.01), [0, 1, 3], 3)
-        policy.add_new_requests(joined)
+        policy.add_new_requests(new_requests)
         assert policy.choose(4, 0).steps == steps
 
 
@@ -281,8 +281,8 @@ def test_a_few_requests_more_or_less_are_no_reason_to_look(monkeypatch: pytest.M
     assert (held.steps, held.tier) == (3, 64 if ragged else None)
     assert policy.needs_search(24)
     monkeypatch.setattr(policies, "SEARCH_INTERVAL", 100)
-    for bs, joined in ((24, 2), (26, 2), (22, 2)):
-        policy._new_requests = joined
+    for bs, new_requests in ((24, 2), (26, 2), (22, 2)):
+        policy._new_requests = new_requests
         assert not policy.needs_search(bs)
         choice = policy.choose(bs, 500)
         options, outlook = policy.evaluate(bs, 500)
@@ -296,9 +296,9 @@ def test_a_few_requests_more_or_less_are_no_reason_to_look(monkeypatch: pytest.M
         assert choice.profiled == pytest.approx(outlook.profiled[row, column])
         assert choice.seconds == pytest.approx(outlook.seconds[row, column])
         assert choice.gain / bs == pytest.approx(held.gain / 24, rel=0.01)
-    for bs, joined, looks in ((24, 3, True), (27, 0, True), (21, 0, True), (24, 2, False)):
-        policy._new_requests = joined
-        assert policy.needs_search(bs) == looks, (bs, joined)
+    for bs, new_requests, looks in ((24, 3, True), (27, 0, True), (21, 0, True), (24, 2, False)):
+        policy._new_requests = new_requests
+        assert policy.needs_search(bs) == looks, (bs, new_requests)
 
 
 def test_plain_decoding_is_looked_at_after_each_prefill(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,12 +41,14 @@ def record_a_run(file: Path, steps: int) -> Policy:
             means = [MeanUpdate([0.9, 0.8, 0.7], [1.0, 1.1, 0.9])] if step == 20 else []
             for mean in means:
                 policy.survivals.set_prior(np.array(mean.values), np.array(mean.accepted_ratio))
-            joined = 3 if step % 10 == 0 else 0
-            policy.add_new_requests(joined)
+            new_requests = 3 if step % 10 == 0 else 0
+            policy.add_new_requests(new_requests)
             choice = policy.choose(8, 1000 * step)
             measured = choice.profiled * 1.1
-            disturbed = joined > 0
-            writer.write(Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, joined, disturbed))
+            disturbed = new_requests > 0
+            writer.write(
+                Record(8, 1000 * step, choice, seen, means, int(choice.gain), measured, new_requests, disturbed)
+            )
             policy.observe(choice, measured, disturbed=disturbed)
             seen = []
             if choice.steps:
