@@ -58,6 +58,8 @@ SEAMS = (
         writes=(f"{SERVER_ARGS}.enable_return_hidden_states",),
         versions="<0.5.20",
         differs="Later the constructor does not resolve the options.",
+        runs=Runs.ON_DEMAND,
+        called_by="`ServerArgs(…)`; libraries make it before SGLang loads plugins.",
     ),
     _resolution(
         target=f"{SERVER_ARGS}.resolve_once",

@@ -80,8 +80,8 @@ tensor or an operator, and how often a value was set or an object changed. "reac
 be 0, for all servers of the feature or with what is named there; a server in which it still is ends. On demand it
 depends on requests, the model or the device, and the test that is named asks for such; the start relies on what the
 lock file says of callers, which call the function or hand it on. `Engine.generate` and `Engine.async_generate` have
-none in SGLang: users call them. Counts are a server's: of several schedulers one is enough. A call that torch compiles
-is not counted, and whether SGLang reads a value cannot be seen.
+none in SGLang, for users call them; Python calls `__post_init__`. Counts are a server's: of several schedulers one is
+enough. A call that torch compiles is not counted, and whether SGLang reads a value cannot be seen.
 
 A handler also sets fields of objects that SGLang hands to it, or rewrites what they hold. Those are named under "guard"
 ("sets"), and the lock file has what else sets them.
