@@ -224,7 +224,12 @@ def test_the_generated_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "reference" / "seams.md").read_text() == seams_page.page()
 
 
-@pytest.mark.parametrize("version", lock.supported_versions())
+def test_both_versions_lost_each_alone() -> None:
+    """A version that is on trial did not."""
+    assert {support.DEFAULT, support.OTHER} <= {*seams_page.tried_alone()}
+
+
+@pytest.mark.parametrize("version", seams_page.tried_alone())
 def test_each_that_must_be_reached_was_lost_alone(version: str) -> None:
     """No server served without it. Those of the CPU engine alone, without which none starts there, are on demand."""
     ends = seams_page.lost_alone(version)

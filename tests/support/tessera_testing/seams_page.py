@@ -145,9 +145,18 @@ def test_of(seam: Seam) -> str:
     return next(f"`tests/{test}`" for start, test in _TESTS.items() if name.startswith(start))
 
 
+def tried_alone() -> list[str]:
+    """The versions whose seams were lost one by one; of one that is on trial they were not."""
+    return [version for version in lock.supported_versions() if _lost_file(version).exists()]
+
+
+def _lost_file(version: str) -> Path:
+    return _RESULTS / f"unreached-{version}.jsonl"
+
+
 def lost_alone(version: str) -> dict[str, str]:
     """How the server ended in which SGLang did not come to a seam, by its name: `benchmarks/unreached_seams.py`."""
-    lines = [json.loads(line) for line in (_RESULTS / f"unreached-{version}.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in _lost_file(version).read_text().splitlines()]
     return {line["seam"]: line["ended"] for line in lines if "seam" in line}
 
 
@@ -170,7 +179,7 @@ def is_named(seam: Seam, ended: str) -> bool:
 def _lost() -> str:
     """How many entries were lost alone, how these servers ended, and which by another line."""
     rows, others = [], []
-    for version in lock.supported_versions():
+    for version in tried_alone():
         ends, seams = lost_alone(version), at(version)
         needed = must_be_reached(version)
         tried = [seam for seam in needed if seam.name in ends]
@@ -187,7 +196,7 @@ def _lost() -> str:
 
 `benchmarks/unreached_seams.py` starts a server for each entry that must be reached, on the CPU engine, in which SGLang
 does not come to this one, and sends a request. How each ended is in `benchmarks/results/current/{_RESULTS.name}`, in
-{" and ".join(f"`unreached-{version}.jsonl`" for version in lock.supported_versions())}:
+{" and ".join(f"`unreached-{version}.jsonl`" for version in tried_alone())}:
 
 {
         table(
