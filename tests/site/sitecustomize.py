@@ -86,12 +86,12 @@ def _permit() -> None:
 
     apply_target = HookRegistry._apply_target
 
-    def apply_counting(target: str, hooks: list[Any]) -> None:
+    def apply_for_any_pool(target: str, hooks: list[Any]) -> None:
         if target.endswith("ModelRunner.alloc_memory_pool"):
             _size_any_pool()
         apply_target(target, hooks)
 
-    HookRegistry._apply_target = apply_counting
+    HookRegistry._apply_target = apply_for_any_pool
 
 
 def _size_any_pool() -> None:

@@ -155,4 +155,4 @@ def _start(program: tuple[str, ...]) -> _Started:
         if not received:
             log.seek(0)
             raise RuntimeError(f"the engine was not imported:\n{log.read()[-4000:].decode(errors='replace')}")
-    return _Started(process, ours, Parent(ours), pickle.loads(received))  # noqa: S301 - of a process of ours
+    return _Started(process, ours, Parent(ours), pickle.loads(received))  # noqa: S301 - our own process sent it
