@@ -1,7 +1,8 @@
 r"""What happens where SGLang no longer comes to one seam: each that must be reached is lost alone.
 
 For each, a server starts with what needs it, and SGLang sends its own first request. One JSON line says with which line
-the server ended, or that it serves. Servers run on the CPU engine, as forks of a process that has imported SGLang.
+the server ended, or that it serves. Servers run on a GPU, or where there is none on the CPU engine, as forks of a
+process that has imported SGLang.
 
   python benchmarks/unreached_seams.py --out unreached.jsonl [--only PART_OF_A_NAME ...]
 """
@@ -18,9 +19,10 @@ from typing import Any, NamedTuple
 import httpx
 
 from provenance import note, provenance, show
-from refused_options import SITE, why
+from refused_options import GPU, SITE, why
 from tessera import versions
-from tessera.launching.server import ServerStartError
+from tessera.launching.command import gpu_present
+from tessera.launching.server import Server, ServerStartError
 from tessera_patches import inventory, support
 from tessera_patches.core.seam import Phase, Runs, Seam
 from tessera_testing.architectures import make
@@ -94,17 +96,18 @@ class Tried(NamedTuple):
     home: Path
     interpreter: Interpreter
 
-    def start(self, *lost: Seam) -> ForkedServer:
+    def start(self, *lost: Seam) -> Server:
         """The server, to be entered; SGLang's own first request is sent."""
         fault = {"TESSERA_TEST_FAULT": "unreached", "TESSERA_TEST_UNREACHED": " ".join(seam.name for seam in lost)}
-        options = (option.replace("{home}", str(self.home)) for option in self.group.options)
-        server = ForkedServer(
-            self.interpreter,
-            self.folder,
-            *options,
-            env=self.group.env | (fault if lost else {}),
-            start_seconds=BUSY_SECONDS,
-        )
+        env = self.group.env | (fault if lost else {})
+        options = [option.replace("{home}", str(self.home)) for option in self.group.options]
+        log = self.home / "server.log"
+        if gpu_present():
+            server = Server(self.folder, *GPU, *options, env=env, log_path=log, start_seconds=BUSY_SECONDS)
+        else:
+            server = ForkedServer(
+                self.interpreter, self.folder, *options, env=env, log_path=log, start_seconds=BUSY_SECONDS
+            )
         server._command.remove("--skip-server-warmup")  # noqa: SLF001 - which it adds by itself
         return server
 
@@ -113,7 +116,10 @@ class Tried(NamedTuple):
         with self.start() as server:
             generate(server, [1, 2, 3, 4], 3)
             on = httpx.get(f"{server.url}/server_info", timeout=60).json()["tessera"]["on"]
-        wanted = {*on, *self.group.conditions}
+        conditions = self.group.conditions
+        if gpu_present():
+            conditions = tuple(name.replace("cpu_chains", "cuda_chains") for name in conditions)
+        wanted = {*on, *conditions}
         found = (seam for phase in Phase for seam in inventory.seams(phase, on))
         return [seam for seam in found if seam.runs is not Runs.ON_DEMAND and seam.must_run(wanted)]
 
