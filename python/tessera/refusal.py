@@ -16,6 +16,7 @@ BEFORE_0_5_23 = "<0.5.23"
 versions. This says with which version something was tried, and nothing of SGLang's features."""
 UNTESTED = "not yet tested"
 NOT_SERVED = "not tested: SGLang alone did not serve with it where it was tried"
+VIRTUAL_SLOTS = "KV slots are virtual and move"
 """What became of the options with these reasons: docs/measurements/refusals.md."""
 
 

@@ -47,7 +47,7 @@ def test_an_option_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_deny, "changed", lambda _: changed)
     assert default_deny.refused(args, Settings()) == []
     assert default_deny.refused(args, Settings(rows=True, tilespec=True)) == [
-        f"--uno-lora-path cannot be combined with {ON}: it computes in a way that is not yet tested",
+        f"--uno-lora-path cannot be combined with {ON}: SGLang alone did not serve with it where it was tried",
         f"--new-one cannot be combined with {ON}: nobody has looked at what it does there",
     ]
 

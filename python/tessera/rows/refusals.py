@@ -6,6 +6,7 @@ from tessera.refusal import (
     UNCHECKED,
     UNTESTED,
     UNTESTED_BESIDE_STATE,
+    VIRTUAL_SLOTS,
     Refusal,
     above_one,
     lines,
@@ -57,7 +58,7 @@ REFUSALS = (
     ),
     Refusal("--enable-multi-layer-eagle", NOT_SERVED),
     Refusal("--is-embedding", "the server already returns embeddings of its own"),
-    Refusal("--enable-unified-memory", "KV slots are virtual and move"),
+    Refusal("--enable-unified-memory", VIRTUAL_SLOTS),
     Refusal("--moe-a2a-backend", _EXPERTS, lambda args: args.moe_a2a_backend != "none"),
     Refusal("--enable-return-aux-hidden-states", _AUXILIARY, set_later("enable_return_aux_hidden_states")),
 )

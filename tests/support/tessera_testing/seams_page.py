@@ -13,7 +13,8 @@ from tessera_patches.inventory import DECLARED, at
 from tessera_testing.pages import table
 from tessera_testing.version_reach import READS, differing_themselves, reached
 
-_RESULTS = Path(__file__).parents[3] / "benchmarks/results/current/2026-11-30-cpu"
+_RESULTS = Path(__file__).parents[3] / "benchmarks/results/current"
+_ON_CPU, _ON_GPU = "2026-11-30-cpu", "2026-11-30-h200"
 _TESTS = {
     "launch.flags:accept_keywords": "engine_cpu/test_offline_engine.py",
     "launch.flags": "faults/test_unreached.py",
@@ -150,13 +151,14 @@ def tried_alone() -> list[str]:
     return [version for version in lock.supported_versions() if _lost_file(version).exists()]
 
 
-def _lost_file(version: str) -> Path:
-    return _RESULTS / f"unreached-{version}.jsonl"
+def _lost_file(version: str, folder: str = _ON_CPU) -> Path:
+    return _RESULTS / folder / f"unreached-{version}.jsonl"
 
 
 def lost_alone(version: str) -> dict[str, str]:
     """How the server ended in which SGLang did not come to a seam, by its name: `benchmarks/unreached_seams.py`."""
-    lines = [json.loads(line) for line in _lost_file(version).read_text().splitlines()]
+    files = [file for file in (_lost_file(version), _lost_file(version, _ON_GPU)) if file.exists()]
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {line["seam"]: line["ended"] for line in lines if "seam" in line}
 
 
@@ -166,8 +168,9 @@ def must_be_reached(version: str) -> list[Seam]:
 
 
 def untried_without_gpu(version: str) -> list[Seam]:
-    """Those of them that the CPU engine does not reach."""
-    return [seam for seam in must_be_reached(version) if seam.runs_with == "cuda_chains"]
+    """Those of them that the CPU engine does not reach, and that no GPU has tried."""
+    tried = lost_alone(version)
+    return [seam for seam in must_be_reached(version) if seam.runs_with == "cuda_chains" and seam.name not in tried]
 
 
 def is_named(seam: Seam, ended: str) -> bool:
@@ -194,9 +197,9 @@ def _lost() -> str:
     return f"""\
 ## Lost alone
 
-`benchmarks/unreached_seams.py` starts a server for each entry that must be reached, on the CPU engine, in which SGLang
-does not come to this one, and sends a request. How each ended is in `benchmarks/results/current/{_RESULTS.name}`, in
-{" and ".join(f"`unreached-{version}.jsonl`" for version in tried_alone())}:
+`benchmarks/unreached_seams.py` starts a server for each entry that must be reached, in which SGLang does not come to
+this one, and sends a request. How each ended is in `benchmarks/results/current/{_ON_CPU}`, in
+{" and ".join(f"`unreached-{version}.jsonl`" for version in tried_alone())}; one that needs a GPU in `{_ON_GPU}`:
 
 {
         table(

@@ -21,7 +21,7 @@ TRIALS = (
     "benchmarks/results/current/2026-11-30-cpu/refused-0.5.23.jsonl",
     "benchmarks/results/current/2026-11-30-h200/refused-beside-state-0.5.23.jsonl",
 )
-"""What `benchmarks/refused_options.py` found; lines of a later file replace those of an earlier one."""
+"""What `benchmarks/refused_options.py` found; what a later one says of a feature replaces what an earlier one says."""
 CHECKPOINTS = "benchmarks/results/current/2026-11-30-cpu/state-checkpoints.jsonl"
 """Rows after a cached prefix whose state was rounded."""
 EARLIER = "benchmarks/results/current/2026-11-30-cpu/refused-0.5.17.jsonl"
@@ -51,6 +51,7 @@ VARIABLES = {
 }
 """What is refused of the environment."""
 BELONGS = {
+    "--grpc-mode": "--smg-grpc-mode",
     "--unified-cache-external-linker-": "--enable-unified-cache-external-linker",
     "--uno-lora-path": "--speculative-algorithm",
     "--aux-hidden-state-capture": "--enable-return-aux-hidden-states",
@@ -118,8 +119,11 @@ def _beside_state(refusals: Iterable[Refusal]) -> list[str]:
 def trials() -> dict[str, dict[str, str]]:
     """What was tried, by the names that options have there."""
     lines = (json.loads(line) for file in TRIALS for line in (ROOT / file).read_text().splitlines())
-    named = ((line["option"], line) for line in lines if "option" in line)
-    return {RENAMED.get(name, name): line for name, line in named}
+    found: dict[str, dict[str, str]] = {}
+    for line in lines:
+        if name := line.get("option"):
+            found.setdefault(RENAMED.get(name, name), {}).update(line)
+    return found
 
 
 def _table(title: str, options: Iterable[str], tried: Mapping[str, Mapping[str, str]], feature: str, more: str) -> str:

@@ -6,6 +6,7 @@ from tessera.refusal import (
     UNCHECKED,
     UNTESTED,
     UNTESTED_BESIDE_STATE,
+    VIRTUAL_SLOTS,
     Refusal,
     above_one,
     lines,
@@ -32,7 +33,7 @@ REFUSALS = (
     Refusal("--kv-events-config", _NARROW, versions=BEFORE_0_5_23),
     Refusal("--enable-watermark", _NARROW, set_later("enable_watermark")),
     Refusal("--enable-multi-layer-eagle", NOT_SERVED),
-    Refusal("--enable-unified-memory", UNTESTED),
+    Refusal("--enable-unified-memory", VIRTUAL_SLOTS),
     Refusal("--is-embedding", "such a server generates nothing"),
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
