@@ -1,7 +1,7 @@
 """What a capability is: everything that the system has to know of one thing that requests can ask for.
 
-`tessera.capabilities.registry` lists them. What starts a server (options, routes) and the client name some,
-too. A request passes these methods in their order:
+`tessera.capabilities.registry` lists them. What adds a server's routes and the client name some, too. A request
+passes these methods in their order:
 
 | where | method |
 |---|---|
@@ -26,7 +26,9 @@ from tessera.errors import BadRequest
 from tessera.fields import read
 from tessera.flags import Flags
 from tessera.metrics import Counter
+from tessera.refusal import Refusal
 from tessera.rows.reads import Over, Read, Value
+from tessera.server_options import ServerOptions
 
 F = TypeVar("F", bound=msgspec.Struct)
 """The fields of a request."""
@@ -168,6 +170,9 @@ class Capability(Generic[F, O]):
         hooked: whether the scheduler has hooks for it, which read its text themselves.
         counters: what it counts, for ``/metrics``.
         work: what it times in the main process.
+        switch: our option that turns it on; "" where rows are enough.
+        refusals: SGLang's options that it cannot be combined with, where it has a switch.
+        environment: likewise variables of SGLang's, with the reason.
     """
 
     name: ClassVar[str]
@@ -184,6 +189,9 @@ class Capability(Generic[F, O]):
     hooked: ClassVar[bool] = False
     counters: ClassVar[tuple[Counter, ...]] = ()
     work: ClassVar[tuple[str, ...]] = ()
+    switch: ClassVar[str] = ""
+    refusals: ClassVar[tuple[Refusal, ...]] = ()
+    environment: ClassVar[Mapping[str, str]] = {}
 
     def field_names(self) -> tuple[str, ...]:
         """As clients write them, in the order of `fields`."""
@@ -192,6 +200,14 @@ class Capability(Generic[F, O]):
     def always(self, server: Server) -> bool:
         """Whether every request of this server uses it that does not say otherwise."""
         return False
+
+    def refused(self, args: ServerOptions, flags: Flags, *, rows: bool) -> list[str]:
+        """One sentence for each option that it cannot have; ``rows``: whether the server keeps rows."""
+        return []
+
+    def refused_beside_state(self, args: ServerOptions, flags: Flags) -> list[str]:
+        """The same, of what a model with Mamba or linear-attention state alone cannot have."""
+        return []
 
     def declared(self) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
         """Name, default and ``extra`` of each of its fields."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tessera.capabilities.inject import refusals as injection
+from tessera.capabilities.registry import CAPABILITIES
 from tessera.config import Settings
 from tessera.refusal import field_of
 from tessera.rows import refusals as rows
@@ -18,8 +18,17 @@ if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
 
 _FILE = Path(__file__).with_name("options.toml")
-_TABLES = {"rows": rows.REFUSALS, "inject": injection.REFUSALS, "tilespec": tilespec.REFUSALS}
-FEATURES = {"rows": "--enable-return-hidden-states", "inject": "--enable-injection", "tilespec": "--tile-spec"}
+_SWITCHED = [capability for capability in CAPABILITIES if capability.switch]
+FEATURES = {
+    "rows": "--enable-return-hidden-states",
+    **{capability.name: capability.switch for capability in _SWITCHED},
+    "tilespec": "--tile-spec",
+}
+_TABLES = {
+    "rows": rows.REFUSALS,
+    **{capability.name: capability.refusals for capability in _SWITCHED},
+    "tilespec": tilespec.REFUSALS,
+}
 _UNKNOWN = "nobody has looked at what it does there"
 
 

@@ -6,14 +6,13 @@ are made, and switched on when a server is started with them.
 
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import fields
 from multiprocessing import current_process
 from typing import Any
 
 from tessera import config, cpu, sampling
-from tessera.capabilities.embed import flags as embed
-from tessera.capabilities.fingerprints import flags as fingerprints
-from tessera.capabilities.inject import refusals as injection
+from tessera.capabilities.registry import CAPABILITIES
 from tessera.config import Settings
 from tessera.errors import BadRequest, StartRefused
 from tessera.flags import Flags, name_of
@@ -58,7 +57,7 @@ def refuse_unsupported(args: Any) -> None:
     with apply.exit_on_error():
         settings = Settings.from_server_args(found, flags)
         lines = _refused(found, flags, settings) + default_deny.refused(args, settings)
-        lines = lines or _refused_model(found, settings)
+        lines = lines or _refused_model(found, flags, settings)
     if lines:
         raise SystemExit("\n".join(map(apply.refusal_line, lines)))
 
@@ -153,9 +152,10 @@ def _refused(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]
     if lines:
         return lines
     lines = rows.refused(args) + _refused_environment() if settings.rows else []
-    lines += injection.refused(args) + _refused_beside_injection() if settings.inject else []
+    for capability in CAPABILITIES:
+        lines += capability.refused(args, flags, rows=settings.rows)
+        lines += _set(capability.environment, capability.switch) if getattr(settings, capability.name, False) else []
     lines += _refused_defaults(args) if settings.guarded else []
-    lines += embed.refused(flags, rows=settings.rows) + fingerprints.refused(flags, rows=settings.rows)
     if flags.rows_on_host and not settings.rows:
         lines.append("--rows-on-host needs --enable-return-hidden-states or --toploc-verification: add one")
     lines += cpu.refused(args) if settings.cpu_speculation else []
@@ -173,7 +173,7 @@ def _refused_defaults(args: ServerOptions) -> list[str]:
     return []
 
 
-def _refused_model(args: ServerOptions, settings: Settings) -> list[str]:
+def _refused_model(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]:
     """By what the target's configuration says, which SGLang has read by now; its weights may take minutes."""
     model = args.model
     if model is None:
@@ -184,25 +184,18 @@ def _refused_model(args: ServerOptions, settings: Settings) -> list[str]:
         else None,
         tilespec.refused_model(keeps_state=model.keeps_state) if settings.tilespec else None,
     ]
-    beside = rows.refused_beside_state(args) if settings.rows and model.keeps_state else []
-    beside += injection.refused_beside_state(args) if settings.inject and model.keeps_state else []
-    return [line for line in found if line is not None] + beside
+    lines = [line for line in found if line is not None]
+    if model.keeps_state:
+        lines += rows.refused_beside_state(args) if settings.rows else []
+        lines += [line for one in CAPABILITIES for line in one.refused_beside_state(args, flags)]
+    return lines
 
 
 def _refused_environment() -> list[str]:
     return _set({"SGLANG_RUST_SERVER": "it drops our results"}, "--enable-return-hidden-states")
 
 
-def _refused_beside_injection() -> list[str]:
-    refused = {
-        "SGLANG_EXPERIMENTAL_CPP_RADIX_TREE": "its ids have 32 bits, our keys 63",
-        "SGLANG_ENABLE_REQUEST_DECOMPRESSION": "what a compressed body grows to has no limit",
-        "SGLANG_RUST_SERVER": "its requests do not pass our checks",
-    }
-    return _set(refused, "--enable-injection")
-
-
-def _set(variables: dict[str, str], feature: str) -> list[str]:
+def _set(variables: Mapping[str, str], feature: str) -> list[str]:
     """One sentence for each of SGLang's variables, with the reason, that is set to something but 0."""
     from sglang.srt.environ import envs
 

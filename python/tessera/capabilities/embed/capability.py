@@ -7,14 +7,17 @@ import msgspec
 import numpy as np
 import pybase64
 
+from tessera.capabilities.embed import flags as own_flags
 from tessera.capabilities.embed import schema
 from tessera.capabilities.embed.bodies import EmbeddingsRequest, EncodeRequest
 from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, chosen
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
+from tessera.flags import Flags
 from tessera.limits import LISTED_VALUE_BYTES
 from tessera.metrics import Counter
 from tessera.rows.reads import Over, Pool, Pooled, Read, Vector
+from tessera.server_options import ServerOptions
 from tessera.telemetry import count, timed
 
 EMBEDDINGS = Counter("embeddings_total", "Embeddings answered.")
@@ -33,6 +36,10 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     answers = dict.fromkeys(("embedding", "embeddings", "embedding_tokens", APPLIED), Place.CHOICE)
     counters = (EMBEDDINGS, POOLED)
     work = (ENCODE,)
+
+    def refused(self, args: ServerOptions, flags: Flags, *, rows: bool) -> list[str]:
+        """Its own options, on a server without rows."""
+        return own_flags.refused(flags, rows=rows)
 
     def admit(self, fields: EmbedFields, request: IncomingRequest) -> Sequence[EmbedOptions | None]:
         """``true`` gives each option its default."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tessera.capabilities.fingerprints import flags as own_flags
 from tessera.capabilities.fingerprints import schema
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, encoded, validate_claim
 from tessera.capabilities.fingerprints.answered import append_output
@@ -32,10 +33,12 @@ from tessera.capability import (
     Shape,
 )
 from tessera.errors import BadFingerprint, BadRequest, Described
+from tessera.flags import Flags
 from tessera.limits import MAX_FINGERPRINTS, MAX_PLACES
 from tessera.rows.chunks import CHUNK_ROWS, complete, count
 from tessera.rows.reads import Read, Top, Value
 from tessera.schema_parts import operation
+from tessera.server_options import ServerOptions
 
 _VALUE_BYTES = 8
 """One value of a fingerprint: its place and bits, in base64."""
@@ -54,6 +57,10 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     needs = NEEDS_ROWS_OR_FINGERPRINTS
     counters = (BUILT, COMPARED, CLAIMS)
     work = (BUILD, COMPARE)
+
+    def refused(self, args: ServerOptions, flags: Flags, *, rows: bool) -> list[str]:
+        """Its own options, on a server without rows."""
+        return own_flags.refused(flags, rows=rows)
 
     def always(self, server: Server) -> bool:
         """Every request is fingerprinted with ``--toploc-verification``."""

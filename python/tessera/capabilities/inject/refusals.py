@@ -15,6 +15,7 @@ from tessera.refusal import (
 )
 from tessera.server_options import ServerOptions
 
+SWITCH = "--enable-injection"
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
 _NARROW = "it takes token ids of 32 bits, and our keys of injected positions have 63"
 
@@ -54,14 +55,22 @@ BESIDE_STATE = (
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
 
+ENVIRONMENT = {
+    "SGLANG_EXPERIMENTAL_CPP_RADIX_TREE": "its ids have 32 bits, our keys 63",
+    "SGLANG_ENABLE_REQUEST_DECOMPRESSION": "what a compressed body grows to has no limit",
+    "SGLANG_RUST_SERVER": "its requests do not pass our checks",
+}
+"""SGLang's variables, likewise, if they are set to something but 0."""
+
+
 def refused(args: ServerOptions) -> list[str]:
     """One sentence for each option in ``args`` that injection does not support."""
-    return lines(REFUSALS, args, "--enable-injection")
+    return lines(REFUSALS, args, SWITCH)
 
 
 def refused_beside_state(args: ServerOptions) -> list[str]:
     """One sentence for each option in ``args`` that injection does not support for a model with such a state."""
-    return lines(BESIDE_STATE, args, "--enable-injection where a model has Mamba or linear-attention state")
+    return lines(BESIDE_STATE, args, f"{SWITCH} where a model has Mamba or linear-attention state")
 
 
 def embeddings_ignored(name: str, why: str) -> str:
@@ -71,4 +80,4 @@ def embeddings_ignored(name: str, why: str) -> str:
         name: the class of the model.
         why: how that shows.
     """
-    return f"--enable-injection does not support {name}: {why}"
+    return f"{SWITCH} does not support {name}: {why}"
