@@ -54,7 +54,7 @@ def admit(
     listed = isinstance(sampling_params, list)
     params = [carry.checked(own) for own in carry.each(sampling_params)]
     for own in params:
-        carry.extract(own)
+        carry.take(own)
     for name in LISTED if listed else ():
         _check_count(name, fields.get(name), len(params))
     live = Live()

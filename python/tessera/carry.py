@@ -74,7 +74,7 @@ class Carried(NamedTuple):
 NOTHING = Carried()
 
 
-def extract(sampling_params: object) -> Carried:
+def take(sampling_params: object) -> Carried:
     """What rides in the sampling parameters of one prompt.
 
     Raises:
@@ -134,7 +134,7 @@ def each(sampling_params: object) -> Sequence[Any]:
 def live(sampling_params: object) -> Live | None:
     """What the main process keeps of the request with these sampling parameters; None where it keeps nothing."""
     listed = each(sampling_params)
-    return find(extract(listed[0]).token) if listed else None
+    return find(take(listed[0]).token) if listed else None
 
 
 def find(token: str) -> Live | None:
@@ -149,7 +149,7 @@ def without(custom_params: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def uses(sampling_params: object, name: str) -> bool:
     """Whether one of these prompts uses a capability."""
-    return any(name in extract(own).wires for own in each(sampling_params))
+    return any(name in take(own).wires for own in each(sampling_params))
 
 
 def changed(params: SamplingParams, name: str, wire: str) -> SamplingParams:

@@ -23,7 +23,7 @@ def _install() -> None:
     if on_cpu:  # not a hook: without it SGLang does not even import on a machine without a GPU
         cpu.enable()
     if not config.disabled():
-        from tessera_patches import apply
+        from tessera_patches.core import apply
 
         apply.install(on_cpu=on_cpu)
 

@@ -102,7 +102,7 @@ def custom(field: str, value: object) -> None:
         raise BadRequest(field, value, "an object")
     for key, own in value.items():
         text(field, key)
-        if key != KEY:  # `tessera.carry.extract` checks who wrote it
+        if key != KEY:  # `tessera.carry.take` checks who wrote it
             items = own.values() if isinstance(own, dict) else own if isinstance(own, list) else [own]
             if not all(map(_carried, items)):
                 allowed = "numbers of 64 bits, texts, true, false, null, or one list or object of them"

@@ -8,7 +8,7 @@ from tessera.capabilities import registry
 
 def carries(sampling_params: Any) -> bool:
     """Whether one of these sampling parameters carries one of our fields."""
-    return any(carry.extract(own) is not carry.NOTHING for own in carry.each(sampling_params))
+    return any(carry.take(own) is not carry.NOTHING for own in carry.each(sampling_params))
 
 
 def plain(sampling_params: Any) -> Any:

@@ -50,7 +50,7 @@ def test_what_was_admitted_stays(said: dict[str, Any], expected: dict[str, Any])
     whole, parts = requests_of(**said)
     assert [options(part.sampling_params) for part in parts] == [expected] * 2
     if expected:
-        tokens = {carry.extract(part.sampling_params).token for part in parts}
+        tokens = {carry.take(part.sampling_params).token for part in parts}
         live = whole.tessera_live
         assert live is not None
         assert tokens == {live.token}

@@ -19,8 +19,8 @@ from tessera.errors import StartRefused
 from tessera.launching.command import environment
 from tessera.refusal import field_of
 from tessera.rows.refusals import REFUSALS
-from tessera_patches import apply, support
-from tessera_patches.core import lock, source
+from tessera_patches import support
+from tessera_patches.core import apply, lock, source
 from tessera_patches.core.seam import Guard, Phase, Runs, Seam
 from tessera_patches.inventory import DECLARED, SEAMS, at
 from tessera_testing import seams_page

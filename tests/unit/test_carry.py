@@ -18,7 +18,7 @@ def test_put_and_take() -> None:
     live = Live()
     params = {"temperature": 1, "custom_params": {"own": [1]}}
     put = carry.put(params, live, {"embed": "{}", "states": '{"last":true}'}, **{TAIL: 3, PROMPT: 2})
-    carried = carry.extract(orjson.loads(orjson.dumps(put)))
+    carried = carry.take(orjson.loads(orjson.dumps(put)))
     assert carried == (live.token, {"embed": "{}", "states": '{"last":true}'}, 3, 2)
     assert (put["temperature"], carry.without(put["custom_params"])) == (1, {"own": [1]})
     assert params == {"temperature": 1, "custom_params": {"own": [1]}}
@@ -29,9 +29,9 @@ def test_put_again_adds() -> None:
     """Marks that are None are left out."""
     live = Live()
     put = carry.put(carry.put({}, live, {"embed": "{}"}), live, {"inject": ""}, **{TAIL: None})
-    assert carry.extract(put) == (live.token, {"embed": "{}", "inject": ""}, None, 0)
-    assert carry.extract(carry.changed(put, "inject", "x")).wires == {"embed": "{}", "inject": "x"}
-    assert carry.extract(carry.without_capability(put, "inject")).wires == {"embed": "{}"}
+    assert carry.take(put) == (live.token, {"embed": "{}", "inject": ""}, None, 0)
+    assert carry.take(carry.changed(put, "inject", "x")).wires == {"embed": "{}", "inject": "x"}
+    assert carry.take(carry.without_capability(put, "inject")).wires == {"embed": "{}"}
     assert [carry.uses(put, name) for name in ("embed", "inject", "states")] == [True, True, False]
     assert carry.uses([{}, put], "embed")
 
@@ -39,7 +39,7 @@ def test_put_again_adds() -> None:
 @pytest.mark.parametrize("params", [None, {}, [], "x", {"custom_params": None}, {"custom_params": {"own": 1}}])
 def test_nothing(params: object) -> None:
     """Whatever the parameters are."""
-    assert carry.extract(params) is NOTHING
+    assert carry.take(params) is NOTHING
     assert carry.live(params) is None
 
 
@@ -49,7 +49,7 @@ def test_nothing(params: object) -> None:
 def test_a_clients_own_key_is_refused(written: Any) -> None:
     """With 400; its object has no token of ours."""
     with pytest.raises(BadRequest) as refused:
-        carry.extract({"custom_params": {KEY: written}})
+        carry.take({"custom_params": {KEY: written}})
     assert (refused.value.status, refused.value.field) == (400, "sampling_params.custom_params")
     assert refused.value.allowed == "no tessera: it is reserved; use the request's fields"
 

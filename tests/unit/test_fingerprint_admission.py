@@ -82,8 +82,8 @@ def test_a_claim() -> None:
     assert fingerprints(every) == FingerprintOptions(None, 4, (GOOD,) * 3, tail=33, either_end=True)
     shorter = admit(Fields(None, [GOOD] * 2), PREFILL, ROWS, tail=33, either_end=True)
     assert fingerprints(shorter) == FingerprintOptions(None, 4, (GOOD, GOOD), tail=33, either_end=True)
-    assert [carry.extract(claim).tail for claim in (one, every)] == [40, 33]
-    assert carry.extract(admit(Fields(True), {}, ROWS)).tail is None
+    assert [carry.take(claim).tail for claim in (one, every)] == [40, 33]
+    assert carry.take(admit(Fields(True), {}, ROWS)).tail is None
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_one_claim_of_many_carries_what_its_fields_would(
     claim = read_claim("c", requested.claims[0], 1, 9)
     fields = {CLAIM_FIELD: each, NONCE_FIELD: nonce, "input_embed_overrides": overrides}
     params, _ = admission.admit(fields, PREFILL, admission.server(), tail=2)
-    own, other = carry.extract(claim.params), carry.extract(params)
+    own, other = carry.take(claim.params), carry.take(params)
     assert (own.wires, own.tail, own.prompt) == (other.wires, other.tail, other.prompt)
     assert {**claim.params, "custom_params": None} == {**params, "custom_params": None}
     assert carry.live(claim.params) is claim.live

@@ -92,7 +92,7 @@ def test_reserved_keys_are_not_for_clients(key: str, value: Any) -> None:
 
 def test_each_request_has_a_token_of_its_own() -> None:
     """Two requests with the same id must not be taken for each other."""
-    first, second = (carry.extract(admit(return_embedding=True)).token for _ in range(2))
+    first, second = (carry.take(admit(return_embedding=True)).token for _ in range(2))
     assert first
     assert second
     assert first != second

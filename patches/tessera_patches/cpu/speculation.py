@@ -7,8 +7,8 @@ from sglang.srt.layers.attention import torch_native_backend
 
 from tessera.cpu import refused_model
 from tessera_kernels.cpu.attention import PagedKV, Step, draft_attention, verify_attention
-from tessera_patches.apply import start_error
 from tessera_patches.core import calls
+from tessera_patches.core.apply import start_error
 from tessera_patches.engine.batches import new_slots, rows_of, seq_lens, speculative_input
 from tessera_patches.engine.cache import kv_pool, layer_kv, slot_map, write_kv
 from tessera_patches.engine.model import sliding_window

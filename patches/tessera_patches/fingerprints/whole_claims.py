@@ -26,7 +26,7 @@ def check_claim(original: Callable[..., None], manager: Any, obj: Any, input_ids
         ValueError: a claim is longer than a response of this server can be; SGLang makes a 400 of it.
         PromptRefused: SGLang refuses the prompt.
     """
-    if carry.extract(obj.sampling_params).tail is None or config.room is None:
+    if carry.take(obj.sampling_params).tail is None or config.room is None:
         count = len(input_ids or ())
         try:
             original(manager, obj, input_ids)

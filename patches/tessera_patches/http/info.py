@@ -13,8 +13,8 @@ from sglang.srt.utils.json_response import orjson_response
 from tessera import __version__, config
 from tessera.capabilities.embed import routes as embeddings
 from tessera.delivery.outcome import RowStoreStats
-from tessera_patches import apply, inventory
-from tessera_patches.core import calls, lock
+from tessera_patches import inventory
+from tessera_patches.core import apply, calls, lock
 from tessera_patches.core.seam import Phase
 from tessera_patches.launch import liveness
 

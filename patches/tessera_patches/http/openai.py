@@ -160,10 +160,10 @@ async def _handle(
         one_each(name, fields[name], None)
     server = admission.server()
     params, live = admission.admit(fields, params, server, tail=tail, either_end=either_end)
-    if carry.extract(params) is carry.NOTHING and registry.any_always(server):
+    if carry.take(params) is carry.NOTHING and registry.any_always(server):
         # Else SGLang's request would be admitted as one that is silent.
         params = carry.put(params, live, {})
-    if carry.extract(params) is carry.NOTHING:
+    if carry.take(params) is carry.NOTHING:
         return await serving.handle_request(request, raw_request)
     request.custom_params = params["custom_params"]
     collector = collectors[live] = Collector(generates=max_new_tokens != 0)

@@ -99,7 +99,7 @@ class GenerateReqInput(_Fields):  # type: ignore[valid-type, misc]
             admission.extend("text", self.text, {**fields, "output_ids": None})
         self.input_ids, tail = admission.extend("input_ids", self.input_ids, fields)
         self.output_ids = None
-        if not any(carry.extract(own) is not carry.NOTHING for own in carry.each(params)):  # else admitted before
+        if not any(carry.take(own) is not carry.NOTHING for own in carry.each(params)):  # else admitted before
             for name in registry.LISTED if settings.rows else ():
                 request_fields.one_each(name, fields[name], self._prompts())
             params, _live = admission.admit(fields, params, admission.server(), tail=tail)

@@ -13,7 +13,7 @@ import torch
 from tessera.capabilities.inject.place import Plan
 from tessera.capabilities.inject.refusals import embeddings_ignored
 from tessera.rows.forward_notes import ForwardNotes, distance
-from tessera_patches.apply import start_error
+from tessera_patches.core.apply import start_error
 from tessera_patches.engine.model import dtype, runner_of
 from tessera_patches.inject import forward, runtime
 from tessera_patches.rows.one_prompt import noted

@@ -21,7 +21,7 @@ def resolve_positions(
 ) -> Any:
     """AROUND ``TokenizerManager._create_tokenized_object``."""
     overrides: Overrides | None = overrides_of(obj.sampling_params)
-    carried = carry.extract(obj.sampling_params)
+    carried = carry.take(obj.sampling_params)
     if overrides is None:
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
     own = len(input_ids) - (carried.tail or 0)  # what was generated was never injected

@@ -11,7 +11,7 @@ from sglang.srt.server_args import ServerArgs
 
 from tessera.flags import Flags, add_to
 from tessera.model_paths import missing
-from tessera_patches import apply
+from tessera_patches.core import apply
 from tessera_patches.core.changes import replace_method
 from tessera_patches.engine.options import is_resolved, return_states
 from tessera_patches.launch import server_args

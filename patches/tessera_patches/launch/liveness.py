@@ -11,8 +11,8 @@ import psutil
 from tessera import config
 from tessera.errors import StartRefused
 from tessera_kernels import driver
-from tessera_patches import apply, inventory
-from tessera_patches.core import calls
+from tessera_patches import inventory
+from tessera_patches.core import apply, calls
 from tessera_patches.core.seam import Phase, Runs, Seam
 from tessera_patches.engine.options import resolved
 

@@ -19,8 +19,8 @@ from tessera.flags import Flags, name_of
 from tessera.rows import refusals as rows
 from tessera.server_options import ServerOptions
 from tessera.tilespec import refusals as tilespec
-from tessera_patches import apply, support
-from tessera_patches.core import calls, lock
+from tessera_patches import support
+from tessera_patches.core import apply, calls, lock
 from tessera_patches.core.changes import before_signal, set_environment
 from tessera_patches.engine.options import later_parameters, override, resolved, sampling_defaults
 from tessera_patches.launch import default_deny, liveness

@@ -11,7 +11,7 @@ from sglang.srt.managers import io_struct
 from tessera import config
 from tessera.rows.host import HostRows
 from tessera.rows.store import row_bytes
-from tessera_patches.apply import start_error
+from tessera_patches.core.apply import start_error
 from tessera_patches.engine import host_cache
 from tessera_patches.rows import memory, runtime
 

@@ -18,7 +18,7 @@ from tessera.rows.reader import RowReader
 from tessera.rows.reads import ALL_ROWS, Pool, Top
 from tessera.rows.service import RowService
 from tessera.rows.store import RowStore, row_bytes
-from tessera_patches.apply import start_error
+from tessera_patches.core.apply import start_error
 from tessera_patches.engine import cache, ranks
 from tessera_patches.engine.model import dtype, hidden_size, is_draft, runner_of
 from tessera_patches.engine.options import options

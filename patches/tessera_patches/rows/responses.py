@@ -25,7 +25,7 @@ Outputs = AsyncIterator[dict[str, Any]]
 
 def with_fields(original: Callable[..., Outputs], manager: Any, obj: Any, request: Any = None) -> Outputs:
     """AROUND ``TokenizerManager._wait_one_response``. Requests that did not ask get the original generator."""
-    carried = carry.extract(getattr(obj, "sampling_params", None))
+    carried = carry.take(getattr(obj, "sampling_params", None))
     if config.inbox is not None:
         config.inbox.open()
     if not carried.wires:

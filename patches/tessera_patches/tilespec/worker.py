@@ -12,8 +12,8 @@ from tessera.tilespec.policy import Choice
 from tessera.tilespec.scores import Scores
 from tessera_kernels.ops.learning.acceptance_model import AcceptanceModel
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
-from tessera_patches.apply import foreign_class_error
 from tessera_patches.core import calls
+from tessera_patches.core.apply import foreign_class_error
 from tessera_patches.core.changes import Mixin, TemporaryFields, filter_log, truncate
 from tessera_patches.engine.batches import all_greedy, batch_size, committed_tokens, rows_of, speculative_input
 from tessera_patches.engine.cache import slot_map

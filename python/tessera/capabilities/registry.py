@@ -46,7 +46,7 @@ def requested(wires: Mapping[str, str], live: Live | None = None) -> Requested:
 
 def carried_by(sampling_params: object) -> Requested:
     """What the prompt with these sampling parameters uses. Main process."""
-    carried = carry.extract(sampling_params)
+    carried = carry.take(sampling_params)
     return requested(carried.wires, carry.find(carried.token))
 
 

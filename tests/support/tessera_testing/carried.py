@@ -11,7 +11,7 @@ from tessera.capabilities.registry import Requested
 
 def uses(sampling_params: Any) -> Requested:
     """The capabilities and their options."""
-    return registry.requested(carry.extract(sampling_params).wires)
+    return registry.requested(carry.take(sampling_params).wires)
 
 
 def options(sampling_params: Any) -> dict[str, Any]:

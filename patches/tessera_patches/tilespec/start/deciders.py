@@ -12,7 +12,7 @@ from tessera.tilespec.decider import Decider
 from tessera.tilespec.follower import Follower
 from tessera.tilespec.refusals import why_no_rejection_sampling
 from tessera.tilespec.tally import Tally
-from tessera_patches.apply import foreign_class_error
+from tessera_patches.core.apply import foreign_class_error
 from tessera_patches.engine.options import options
 from tessera_patches.engine.ranks import broadcast_object, tp_rank, tp_size
 from tessera_patches.tilespec.start import late_compiles

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 
 from tessera.errors import StartRefused
-from tessera_patches.apply import start_error
+from tessera_patches.core.apply import start_error
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from tessera.tilespec.costs import CostTable, Curve
 from tessera.tilespec.nominal import nominal
 from tessera.tilespec.whole_steps import with_whole_steps
 from tessera_kernels.triton.device.launcher import power_of_2
-from tessera_patches.apply import start_error
+from tessera_patches.core.apply import start_error
 from tessera_patches.engine.cache import request_limit, slot_map
 from tessera_patches.engine.model import vocabulary
 from tessera_patches.engine.options import options

@@ -68,7 +68,7 @@ class Prompts(NamedTuple):
 
 def overrides_of(sampling_params: object) -> Overrides | None:
     """What the prompt with these sampling parameters injects; None where it injects nothing."""
-    carried = carry.extract(sampling_params)
+    carried = carry.take(sampling_params)
     live = carry.live(sampling_params) if NAME in carried.wires else None
     pending: Pending | None = None if live is None else live.state.get(NAME)
     found = Overrides() if pending is None else pending.of(carried.prompt)

@@ -44,7 +44,7 @@ class TokenIds(Capability[TokenIdFields, TokenIdOptions]):
     def prepare(self, request: Any, params: Any) -> Any:
         """SGLang keeps the prompt's ids; in a session the scheduler is asked for them."""
         each = carry.each(params)
-        wires = [carry.extract(own).wires.get(self.name) for own in each]
+        wires = [carry.take(own).wires.get(self.name) for own in each]
         if not any(wire is not None and self.from_wire(wire).input for wire in wires):
             return params
         request.return_prompt_token_ids = True
