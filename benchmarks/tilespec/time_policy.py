@@ -76,7 +76,7 @@ def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
     def ints(size: int) -> VerifyRows:
         return VerifyRows(*(torch.zeros(size, dtype=torch.int64, device=device) for _ in range(3)))
 
-    dense, packed = ints(rows), ints(TOKENS)
+    padded, packed = ints(rows), ints(TOKENS)
     slots = KVSlots(torch.zeros((BS, LONGEST), dtype=torch.int32, device=device), requests, requests)
     states = torch.zeros((TOKENS, HIDDEN), dtype=torch.bfloat16, device=device)
     spread = states.new_empty((rows, HIDDEN))
@@ -97,7 +97,7 @@ def parts_of_a_step(device: str, *, joining: bool = False) -> Calls:
     return {
         CHOOSE: choose,
         "allocate": lambda: scores.allocate(BS, DEPTH, requests, TOKENS),
-        "pack": lambda: pack_verify(dense, slots, plan.qo_indptr, packed),
+        "pack": lambda: pack_verify(padded, slots, plan.qo_indptr, packed),
         "spread the hidden states": lambda: scatter_verify(states, plan.qo_indptr, BS, spread, 0),
         ACCEPT: accept,
         **({OFFSETS: extend_offsets(device, ours=True)} if device == "cuda" else {}),

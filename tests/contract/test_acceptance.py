@@ -1,4 +1,4 @@
-"""Drafts that are verified in part, accepted from packed logits: as SGLang's ``eagle_sample`` does from dense ones."""
+"""Drafts that are verified in part, accepted from packed logits: as SGLang's ``eagle_sample`` does from padded ones."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def test_what_requests_add_to_logits(
     tokens = torch.randint(VOCABULARY, (BATCH, WIDTH), generator=rng)
     recent = RecentTokens(BATCH, WIDTH)
     before = recent.of(requests)
-    dense = SimpleNamespace(next_token_logits=logits.clone())
+    padded_output = SimpleNamespace(next_token_logits=logits.clone())
     if penalties is not None:  # SGLang itself would have the same for all tokens of a request
-        dense_rows = requests.repeat_interleave(WIDTH), torch.arange(WIDTH).repeat(BATCH)
-        penalties.penalize_drafts(dense.next_token_logits, *dense_rows, lens, tokens, before)
-    expected = eagle_utils.eagle_sample(chains_of(tokens, lens), batch, dense, mask)
+        padded_rows = requests.repeat_interleave(WIDTH), torch.arange(WIDTH).repeat(BATCH)
+        penalties.penalize_drafts(padded_output.next_token_logits, *padded_rows, lens, tokens, before)
+    expected = eagle_utils.eagle_sample(chains_of(tokens, lens), batch, padded_output, mask)
 
     plan = VerifyPlan.create(BATCH, WIDTH - 1, WIDTH - 1, "cpu")
     plan.verify_lens[:BATCH] = lens
@@ -107,8 +107,8 @@ def test_what_requests_add_to_logits(
     rows = VerifyRows(*(torch.zeros(BATCH * WIDTH, dtype=torch.int64) for _ in range(3)))
     step.Step(plan.qo_indptr, plan, total, total, padded=rows, recent=recent).attach(ours)
     sampling.tessera_penalties = penalties
-    padded = torch.cat([logits[verified.flatten()], torch.full((9, VOCABULARY), torch.nan)])
-    output = SimpleNamespace(next_token_logits=padded, hidden_states=None)
+    packed = torch.cat([logits[verified.flatten()], torch.full((9, VOCABULARY), torch.nan)])
+    output = SimpleNamespace(next_token_logits=packed, hidden_states=None)
     found = tilespec.sample(eagle_utils.eagle_sample, ours, batch, output, mask)
 
     assert found[1].tolist() == expected[1].tolist()

@@ -24,7 +24,7 @@ def test_rows_are_packed(device: str, size: tuple[int, int, int], padding: int) 
     lens = torch.randint(1, width + 1, (bs,), generator=rng)
     total = int(lens.sum())
     qo_indptr = torch.cat([torch.zeros(1), lens.cumsum(0), torch.full((3,), total)]).int().to(device)
-    dense = VerifyRows(*(torch.randint(1, 2**40, (3, bs * width), generator=rng).to(device).unbind()))
+    padded = VerifyRows(*(torch.randint(1, 2**40, (3, bs * width), generator=rng).to(device).unbind()))
     table = torch.randint(1, 2**31, (64, 100 + width), generator=rng, dtype=torch.int32)
     pool, starts = torch.randperm(64, generator=rng)[:bs], torch.randint(100, (bs,), generator=rng)
     locations = [
@@ -34,8 +34,8 @@ def test_rows_are_packed(device: str, size: tuple[int, int, int], padding: int) 
     source = [b * width + within for b, n in enumerate(lens.tolist()) for within in range(n)]
     for pack in (pack_verify_triton, pack_verify.reference):
         packed = VerifyRows(*torch.full((3, total + padding), POISON, device=device).unbind())
-        dense.locations.fill_(POISON)
-        pack(dense, slots, qo_indptr, packed)
-        assert dense.locations.tolist() == locations
-        for found, values in zip(packed, dense, strict=True):
+        padded.locations.fill_(POISON)
+        pack(padded, slots, qo_indptr, packed)
+        assert padded.locations.tolist() == locations
+        for found, values in zip(packed, padded, strict=True):
             assert found.tolist() == values[source].tolist() + [0] * padding

@@ -50,6 +50,6 @@ def test_what_is_not_a_number_in_a_padding_row_stays_there(device: str) -> None:
     packed = torch.tensor([[1.0], [2.0], [float("nan")]], device=device)
     qo_indptr = torch.tensor([0, 1, 2], dtype=torch.int32, device=device)
     for scatter in (scatter_verify_triton, scatter_verify.reference):
-        dense = torch.full((4, 1), float("nan"), device=device)
-        scatter(packed, qo_indptr, 2, dense, 0)
-        assert dense.flatten().tolist() == [1, 0, 2, 0]
+        padded = torch.full((4, 1), float("nan"), device=device)
+        scatter(packed, qo_indptr, 2, padded, 0)
+        assert padded.flatten().tolist() == [1, 0, 2, 0]

@@ -106,11 +106,11 @@ class World:
         laid.positions = torch.empty(REQUESTS * NODES, dtype=torch.int64)
         mask_indptr = prune_trees(candidates, laid, self.length - 1, plan, SimpleNamespace(verify_mask=None))
 
-        dense = VerifyRows.with_new_locations(nodes.flatten(), laid.positions)
+        padded = VerifyRows.with_new_locations(nodes.flatten(), laid.positions)
         nowhere = KVSlots(torch.zeros(1, NODES, dtype=torch.int32), torch.zeros_like(ROWS), torch.zeros_like(ROWS))
         lens = plan.verify_lens[:REQUESTS].long()
         packed = VerifyRows(*torch.empty(3, int(lens.sum()), dtype=torch.int64).unbind())
-        pack_verify(dense, nowhere, plan.qo_indptr, packed)
+        pack_verify(padded, nowhere, plan.qo_indptr, packed)
 
         # What attention does: a row of the mask for each packed row.
         request = ROWS.repeat_interleave(lens)
@@ -148,8 +148,8 @@ class World:
         self.accepted_of.view(-1).index_add_(
             0, plan.verify_lens[:REQUESTS] * (DEPTHS + 2) + accepted, torch.ones_like(ROWS)
         )
-        dense = torch.where(path >= 0, path + NODES * ROWS.unsqueeze(1), -1).int()
-        self.scores.observe_paths(REQUESTS, NODES - 1, ROWS, plan, dense)
+        accept_index = torch.where(path >= 0, path + NODES * ROWS.unsqueeze(1), -1).int()
+        self.scores.observe_paths(REQUESTS, NODES - 1, ROWS, plan, accept_index)
         for column in range(DEPTHS + 1):
             here = (column < accepted) & (self.length <= OUTPUT)
             self.tokens[here, self.length[here]] = sampled[here, path[here, column]]

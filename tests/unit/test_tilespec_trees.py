@@ -49,8 +49,8 @@ class Served:
             self.scores.order([first * shares, later], NODES)
             plan = self.scores.allocate(bs, NODES, requests, choice.tokens)
             right = (torch.rand(bs, generator=self.rng) < accepted) & (plan.verify_lens[:bs] > 1)
-            dense = torch.arange(bs) * (NODES + 1)
-            accept_index = torch.stack([dense, torch.where(right, dense + 1, -1)], 1).int()
+            roots = torch.arange(bs) * (NODES + 1)
+            accept_index = torch.stack([roots, torch.where(right, roots + 1, -1)], 1).int()
             self.scores.observe_paths(bs, NODES, requests, plan, accept_index)
             self.decider.on_verify(NODES)
         return choice.steps, choice.tokens

@@ -84,8 +84,8 @@ def _adjusted_logits(
     if bias is not None:
         logits.add_(bias[requests])
     if grammar_mask is not None:
-        dense_rows = requests * width + within.clamp_(max=width - 1)  # rows of padding lie behind
-        grammar_mask._replace(vocab_mask=grammar_mask.vocab_mask[dense_rows]).apply(logits)
+        padded_rows = requests * width + within.clamp_(max=width - 1)  # rows of padding lie behind
+        grammar_mask._replace(vocab_mask=grammar_mask.vocab_mask[padded_rows]).apply(logits)
     return logits
 
 

@@ -12,7 +12,7 @@ class RaggedTree(NamedTuple):
     """Outputs of `ragged_tree`, written in place. ``N``: the most nodes of a request, the root included."""
 
     node_index: torch.Tensor
-    """int64 ``[bs, N]``: the node's dense index ``request * N + node``; -1 for a node that is not kept."""
+    """int64 ``[bs, N]``: the padded index ``request * N + node``; -1 for a node that is not kept."""
     first_child: torch.Tensor
     """int64 ``[bs, N]``, -1 where there is none."""
     next_sibling: torch.Tensor

@@ -36,9 +36,9 @@ def observe_tree(
     bs, columns = scores.shape
     request = torch.arange(bs, device=scores.device)
     node = 1 + torch.arange(columns, device=scores.device)
-    dense = request.unsqueeze(1) * (columns + 1) + node
+    padded_index = request.unsqueeze(1) * (columns + 1) + node
     tested = (node < verify_lens[:bs].unsqueeze(1)) & ~(scores[:, :1] < 0)
-    succeeded = tested & (dense.unsqueeze(2) == accept_index.unsqueeze(1)).any(2)
+    succeeded = tested & (padded_index.unsqueeze(2) == accept_index.unsqueeze(1)).any(2)
     bins = bins_torch(model, scores).flatten()
     model.counts[0, 0].scatter_add_(0, bins, tested.flatten().int())
     model.counts[1, 0].scatter_add_(0, bins, succeeded.flatten().int())

@@ -1,4 +1,4 @@
-"""Pack the verified rows of dense rows ``[bs, N]``, request by request."""
+"""Pack the verified rows of padded rows ``[bs, N]``, request by request."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ class KVSlots(NamedTuple):
     requests: torch.Tensor
     """``[bs]`` int32 or int64: each request's row of the pool."""
     seq_lens: torch.Tensor
-    """``[bs]`` int32 or int64: its cached tokens; its dense rows have the slots at the positions that follow."""
+    """``[bs]`` int32 or int64: its cached tokens; its padded rows have the slots at the positions that follow."""
 
 
 @op
-def pack_verify(dense: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, packed: VerifyRows) -> None:
-    """Look up the KV slots of all dense rows, pack the first rows of each request, and pad with zeros.
+def pack_verify(padded: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, packed: VerifyRows) -> None:
+    """Look up the KV slots of all padded rows, pack the first rows of each request, and set the rest to zero.
 
-    Writes ``dense.locations`` and all of ``packed``, in place. A padding row is token 0 at position 0 in slot 0, which
+    Writes ``padded.locations`` and all of ``packed``, in place. A padding row is token 0 at position 0 in slot 0, which
     is SGLang's padding slot.
 
     One launch on a GPU, on the current stream, without a host sync; elsewhere this reference in torch: equal to the
     kernel.
 
     Args:
-        dense: ``[bs * N]`` each, contiguous.
+        padded: ``[bs * N]`` each, contiguous.
         slots: of the batch.
         qo_indptr: int32 ``[bs + 1]`` or longer, where each request begins in the packed rows. Rows from
             ``qo_indptr[bs]`` on are padding.
         packed: ``[rows]`` each, contiguous, written. ``rows`` is the size of the graph, at least ``qo_indptr[bs]``.
     """
     bs = slots.requests.shape[0]
-    within = torch.arange(dense.tokens.shape[0] // bs, device=qo_indptr.device)
+    within = torch.arange(padded.tokens.shape[0] // bs, device=qo_indptr.device)
     positions = slots.seq_lens.long().unsqueeze(1) + within
-    dense.locations.copy_(slots.req_to_token[slots.requests.long().unsqueeze(1), positions].flatten())
+    padded.locations.copy_(slots.req_to_token[slots.requests.long().unsqueeze(1), positions].flatten())
     real = (within < qo_indptr[: bs + 1].diff().unsqueeze(1)).flatten()
-    for target, values in zip(packed, dense, strict=True):
+    for target, values in zip(packed, padded, strict=True):
         verified = values[real]
         target[: len(verified)] = verified
         target[len(verified) :] = 0

@@ -1,4 +1,4 @@
-"""Scatter the packed rows of a verification back to dense rows ``[bs, N]``."""
+"""Scatter the packed rows of a verification back to padded rows ``[bs, N]``."""
 
 import torch
 
@@ -6,8 +6,8 @@ from tessera_kernels.registry import op
 
 
 @op
-def scatter_verify(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense: torch.Tensor, fill: float) -> None:
-    """Copy each request's packed rows to its first dense rows, and set the others to ``fill`` (in place).
+def scatter_verify(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, padded: torch.Tensor, fill: float) -> None:
+    """Copy each request's packed rows to its first padded rows, and set the others to ``fill`` (in place).
 
     Fill predictions with -1, which equals no token, and hidden states with 0: NaN would spread through the attention of
     the next draft although it is masked there.
@@ -19,12 +19,12 @@ def scatter_verify(packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense
         packed: ``[rows]`` or ``[rows, H]``, contiguous, any dtype.
         qo_indptr: int32 ``[bs + 1]`` or longer, where each request begins in the packed rows, at most N each.
         bs: requests.
-        dense: ``[bs * N]`` or ``[bs * N, H]``, contiguous, same dtype, written everywhere.
+        padded: ``[bs * N]`` or ``[bs * N, H]``, contiguous, same dtype, written everywhere.
         fill: the value of rows that were not verified.
     """
     begin = qo_indptr[:bs].unsqueeze(1)
-    within = torch.arange(dense.shape[0] // bs, device=packed.device)
+    within = torch.arange(padded.shape[0] // bs, device=packed.device)
     verified = (within < (qo_indptr[1 : bs + 1].unsqueeze(1) - begin)).flatten()
     source = (begin + within).flatten().where(verified, 0)
-    dense.copy_(packed[source])
-    dense[~verified] = fill
+    padded.copy_(packed[source])
+    padded[~verified] = fill

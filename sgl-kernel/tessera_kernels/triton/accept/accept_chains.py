@@ -86,10 +86,10 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     begin = tl.load(qo_indptr + request)
     length = tl.load(qo_indptr + request + 1) - begin
     depth, chunk = tl.arange(0, DEPTHS), tl.arange(0, SLOTS)
-    dense = request * WIDTH + depth
+    padded_row = request * WIDTH + depth
     tested = depth < length - 1
-    draft = tl.load(chains + dense + 1, mask=tested, other=-1)
-    cell = dense[:, None] * CHUNKS + chunk[None, :]
+    draft = tl.load(chains + padded_row + 1, mask=tested, other=-1)
+    cell = padded_row[:, None] * CHUNKS + chunk[None, :]
     known = (depth < length)[:, None] & (chunk < CHUNKS)[None, :]
     maximum = tl.load(maxima + cell, mask=known, other=_MINUS_INF)
     weight = tl.load(sums + cell, mask=known, other=0.0)
@@ -103,7 +103,7 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
         if HAS_CUTOFFS:
             own = tl.where(own < tl.load(cutoffs + begin + depth, mask=tested, other=0.0), _MINUS_INF, own)
         probability = tl.exp(own / temperature - peak) / tl.sum(weight, 1)
-        coin = tl.load(coins + dense, mask=tested, other=1.0)
+        coin = tl.load(coins + padded_row, mask=tested, other=1.0)
         proposal = proposals + (request * (WIDTH - 1) + depth).to(tl.int64) * PROPOSED
         accepts = _accepts(
             proposal, draft_ids, draft, tested, probability, coin, (threshold_single, threshold_acc), PROPOSED, MAPPED
@@ -128,8 +128,8 @@ def _accept_kernel(  # type: ignore[no-untyped-def]
     accepted = depth <= correct
     inside = depth < WIDTH
     token = tl.minimum(token, VOCABULARY - 1)  # the index of a NaN may be in the padding of the last chunk
-    tl.store(tokens_out + dense, tl.where(accepted, token, 0).to(tl.int32), mask=inside)
-    tl.store(index_out + dense, tl.where(accepted, dense, -1), mask=inside)
+    tl.store(tokens_out + padded_row, tl.where(accepted, token, 0).to(tl.int32), mask=inside)
+    tl.store(index_out + padded_row, tl.where(accepted, padded_row, -1), mask=inside)
     tl.store(lens_out + request, correct + 1)
     if BINS > 0:
         model, rates = (edges, table, offsets, counts), (decay, rate, limit)

@@ -41,7 +41,7 @@ def _order_key(bits):  # type: ignore[no-untyped-def]
 def _row_softmax(  # type: ignore[no-untyped-def]
     maxima, sums, row, CHUNKS: tl.constexpr, SLOTS: tl.constexpr
 ):
-    """A dense row's greatest logit / temperature, and its sum of ``e^(logit / temperature - greatest)``."""
+    """A padded row's greatest logit / temperature, and its sum of ``e^(logit / temperature - greatest)``."""
     chunk = tl.arange(0, SLOTS)
     maximum = tl.load(maxima + row * CHUNKS + chunk, mask=chunk < CHUNKS, other=_MINUS_INF)
     partial = tl.load(sums + row * CHUNKS + chunk, mask=chunk < CHUNKS, other=0.0)
@@ -71,7 +71,7 @@ def _candidates_kernel(  # type: ignore[no-untyped-def]
     SLOTS: tl.constexpr,
     CAPACITY: tl.constexpr,
 ):
-    """Program (r, c) appends the candidates in chunk c of dense row r to those of the row, in any order."""
+    """Program (r, c) appends the candidates in chunk c of padded row r to those of the row, in any order."""
     row, chunk = tl.program_id(0), tl.program_id(1)
     request, within = row // width, row % width
     begin = tl.load(qo_indptr + request)
@@ -167,7 +167,7 @@ def _cutoffs_kernel(  # type: ignore[no-untyped-def]
     CAPACITY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program r finds the cutoff of dense row r, among its candidates where these suffice."""
+    """Program r finds the cutoff of padded row r, among its candidates where these suffice."""
     row = tl.program_id(0)
     request, within = row // width, row % width
     begin = tl.load(qo_indptr + request)

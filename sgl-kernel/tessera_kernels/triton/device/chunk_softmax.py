@@ -62,7 +62,7 @@ def _chunks_kernel(  # type: ignore[no-untyped-def]
     SAMPLED: tl.constexpr,
     HAS_CUTOFFS: tl.constexpr,
 ):
-    """Program (r, c) reads chunk c of dense row r, and writes nothing where the request has fewer rows."""
+    """Program (r, c) reads chunk c of padded row r, and writes nothing where the request has fewer rows."""
     row, chunk = tl.program_id(0), tl.program_id(1)
     request, within = row // width, row % width
     begin = tl.load(qo_indptr + request)
@@ -92,15 +92,15 @@ def chunk_softmax(
     width: int,
     chunks: Chunks,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Reduce each chunk of each dense row. One launch.
+    """Reduce each chunk of each padded row. One launch.
 
     Args:
         logits: ``[packed rows, V]``, columns contiguous, V below 2^24.
         qo_indptr: int32, where each request's packed rows begin.
         temperatures: float32 ``[bs]``; None looks for the likeliest token.
         cutoffs: float32 ``[packed rows]``: logits below count as minus infinity; None for none.
-        rows: dense rows, ``bs * width``.
-        width: dense rows of a request.
+        rows: padded rows, ``bs * width``.
+        width: padded rows of a request.
         chunks: of the logits.
 
     Returns:

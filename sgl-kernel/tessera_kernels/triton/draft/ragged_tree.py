@@ -63,11 +63,11 @@ def _tree_kernel(  # type: ignore[no-untyped-def]
 
     live = node < verify_len
     inside = node < NODES
-    dense = request * NODES + node
-    tl.store(index + dense, tl.where(live, dense, -1), mask=inside)
-    tl.store(first_child + dense, tl.where(live & (child < none), child, -1).to(tl.int64), mask=inside)
-    tl.store(next_sibling + dense, tl.where(live & (sibling < none), sibling, -1).to(tl.int64), mask=inside)
-    tl.store(positions + dense, tl.where(live, length + steps, 0), mask=inside)
+    padded_index = request * NODES + node
+    tl.store(index + padded_index, tl.where(live, padded_index, -1), mask=inside)
+    tl.store(first_child + padded_index, tl.where(live & (child < none), child, -1).to(tl.int64), mask=inside)
+    tl.store(next_sibling + padded_index, tl.where(live & (sibling < none), sibling, -1).to(tl.int64), mask=inside)
+    tl.store(positions + padded_index, tl.where(live, length + steps, 0), mask=inside)
     prefix = length if PREFIX else length * 0
     row = tl.load(mask_indptr + request).to(tl.int64) + node * (prefix + verify_len) + prefix
     tl.store(mask + row[:, None] + node[None, :], attends, mask=live[:, None] & live[None, :])

@@ -47,11 +47,11 @@ def _observe_tree_kernel(  # type: ignore[no-untyped-def]
     score = tl.load(scores + row[:, None] * scores_stride + column[None, :], mask=tested, other=0.0)
     index, expected = acceptance(score, edges, logits, offset[:, None], BINS, LEVELS)
 
-    dense = row[:, None] * (COLUMNS + 1) + 1 + column[None, :]
-    accepted = dense < 0
+    padded_index = row[:, None] * (COLUMNS + 1) + 1 + column[None, :]
+    accepted = padded_index < 0
     for step in range(path):
         accepted_index = tl.load(accept_index + row * path + step, mask=live, other=-1)
-        accepted = accepted | (dense == accepted_index[:, None])
+        accepted = accepted | (padded_index == accepted_index[:, None])
     succeeded = tested & accepted
     tl.atomic_add(counts + index, 1, mask=tested, sem="relaxed")
     tl.atomic_add(counts + plane + index, 1, mask=succeeded, sem="relaxed")

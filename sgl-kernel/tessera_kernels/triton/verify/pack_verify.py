@@ -29,7 +29,7 @@ def _pack_kernel(  # type: ignore[no-untyped-def]
     LONGEST: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Program i packs dense rows ``i * ROWS ..``, and clears padding among packed rows ``i * ROWS ..``."""
+    """Program i packs padded rows ``i * ROWS ..``, and clears padding among packed rows ``i * ROWS ..``."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     request, within = row // WIDTH, row % WIDTH
     live = request < bs
@@ -51,12 +51,12 @@ def _pack_kernel(  # type: ignore[no-untyped-def]
     tl.store(packed_locations + row, zero, mask=padding)
 
 
-def pack_verify_triton(dense: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, packed: VerifyRows) -> None:
+def pack_verify_triton(padded: VerifyRows, slots: KVSlots, qo_indptr: torch.Tensor, packed: VerifyRows) -> None:
     """See `tessera_kernels.ops.verify.pack_verify`. One launch."""
-    bs, rows, dense_rows = slots.requests.shape[0], packed.tokens.shape[0], dense.tokens.shape[0]
+    bs, rows, padded_rows = slots.requests.shape[0], packed.tokens.shape[0], padded.tokens.shape[0]
     _pack_kernel(
-        (-(-max(rows, dense_rows) // ROWS_PER_PROGRAM), 1, 1),
-        (*dense, *slots, qo_indptr, *packed),
+        (-(-max(rows, padded_rows) // ROWS_PER_PROGRAM), 1, 1),
+        (*padded, *slots, qo_indptr, *packed),
         (bs, rows),
-        (dense_rows // bs, slots.req_to_token.shape[1], ROWS_PER_PROGRAM),
+        (padded_rows // bs, slots.req_to_token.shape[1], ROWS_PER_PROGRAM),
     )

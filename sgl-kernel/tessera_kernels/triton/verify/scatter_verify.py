@@ -15,7 +15,7 @@ ELEMENTS_PER_PROGRAM = 2048
 def _scatter_kernel(  # type: ignore[no-untyped-def]
     packed,
     qo_indptr,
-    dense,
+    padded,
     bs,
     fill,
     WIDTH: tl.constexpr,
@@ -23,7 +23,7 @@ def _scatter_kernel(  # type: ignore[no-untyped-def]
     COLUMNS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Program (i, c) writes dense rows ``i * ROWS ..`` in columns ``c * TILE ..``."""
+    """Program (i, c) writes padded rows ``i * ROWS ..`` in columns ``c * TILE ..``."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     request = row // WIDTH
@@ -37,19 +37,19 @@ def _scatter_kernel(  # type: ignore[no-untyped-def]
     target = row.to(tl.int64)[:, None] * COLUMNS + column[None, :]
     value = tl.load(packed + source, mask=verified[:, None] & inside, other=0)
     value = tl.where(verified[:, None], value, tl.full((ROWS, 1), fill, tl.float32).to(packed.dtype.element_ty))
-    tl.store(dense + target, value, mask=live[:, None] & inside)
+    tl.store(padded + target, value, mask=live[:, None] & inside)
 
 
 def scatter_verify_triton(
-    packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, dense: torch.Tensor, fill: float
+    packed: torch.Tensor, qo_indptr: torch.Tensor, bs: int, padded: torch.Tensor, fill: float
 ) -> None:
     """See `tessera_kernels.ops.verify.scatter_verify`. One launch."""
     columns = packed.shape[1:].numel()
     tile = min(power_of_2(columns), MAX_COLUMNS)
     rows = ELEMENTS_PER_PROGRAM // tile
     _scatter_kernel(
-        (-(-dense.shape[0] // rows), -(-columns // tile), 1),
-        (packed, qo_indptr, dense),
+        (-(-padded.shape[0] // rows), -(-columns // tile), 1),
+        (packed, qo_indptr, padded),
         (bs, float(fill)),
-        (dense.shape[0] // bs, rows, columns, tile),
+        (padded.shape[0] // bs, rows, columns, tile),
     )
