@@ -23,7 +23,7 @@ from tessera.client import (
     Unsupported,
     connect,
 )
-from tessera.client.check import findings
+from tessera.client.check import checks
 from tessera.client.extract import first_line
 from tessera.client.options import GenerateWithEmbeddingOptions, Prompt, SamplingOptions
 from tessera.launching.server import Server
@@ -344,7 +344,7 @@ def test_check(server: Server, local: Inference, capsys: pytest.CaptureFixture[s
     assert main(["check", server.url, "--hidden-size", "256"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line[:6] for line in lines] == ["ok    "] * 9 + ["all ch"]
-    assert all(finding.fine for finding in findings(local, 256))
+    assert all(check.fine for check in checks(local, 256))
     assert main(["check", server.url, "--hidden-size", "4096"]) == 1
     failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL")]
     assert len(failed) == 3

@@ -11,7 +11,7 @@ from tessera.cli.connection import add_api_key
 from tessera.installing import install
 
 if TYPE_CHECKING:
-    from tessera.client.check import Finding
+    from tessera.client.check import Check
 
 LOCAL = "http://127.0.0.1:30000"
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     """Print a line for each check; 0 if all are right."""
     try:
         from tessera.client import Client
-        from tessera.client.check import findings
+        from tessera.client.check import checks
     except ModuleNotFoundError as error:
         print(f"tessera check needs the client library ({error}); {install('client')}")
         return 1
@@ -48,13 +48,13 @@ def run(options: argparse.Namespace) -> int:
     wrong = 0
     begin = time.perf_counter()
     with client:
-        for finding in findings(client, options.hidden_size):
-            print(_line(finding, time.perf_counter() - begin), flush=True)
-            wrong += not finding.fine
+        for check in checks(client, options.hidden_size):
+            print(_line(check, time.perf_counter() - begin), flush=True)
+            wrong += not check.fine
             begin = time.perf_counter()
     print(f"{wrong} of the checks failed" if wrong else "all checks passed")
     return 1 if wrong else 0
 
 
-def _line(finding: Finding, seconds: float) -> str:
-    return f"{'ok  ' if finding.fine else 'FAIL'}  {finding.what:28} {1000 * seconds:7.1f} ms   {finding.figure}"
+def _line(check: Check, seconds: float) -> str:
+    return f"{'ok  ' if check.fine else 'FAIL'}  {check.what:28} {1000 * seconds:7.1f} ms   {check.figure}"

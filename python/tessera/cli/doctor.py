@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from tessera import __version__, config, cpu
 from tessera.cli import doctor_server
 from tessera.cli.connection import add_api_key
-from tessera.cli.doctor_server import FEATURES, Finding, package
+from tessera.cli.doctor_server import FEATURES, Check, package
 from tessera.installing import install
 from tessera_kernels import driver
 
@@ -34,55 +34,55 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report; 0 if all is fine."""
     if options.url is None:
-        findings = [*_versions(), *_plugin(), *_seams(), *_device(), *_switches()]
+        checks = [*_versions(), *_plugin(), *_seams(), *_device(), *_switches()]
     else:
-        findings = list(doctor_server.findings(options.url.rstrip("/"), options.api_key))
-    width = max(len(finding.subject) for finding in findings)
-    for finding in findings:
-        print(f"{'ok  ' if finding.fine else 'BAD '} {finding.subject:{width}}  {finding.detail}")
-    return 0 if all(finding.fine for finding in findings) else 1
+        checks = list(doctor_server.checks(options.url.rstrip("/"), options.api_key))
+    width = max(len(check.subject) for check in checks)
+    for check in checks:
+        print(f"{'ok  ' if check.fine else 'BAD '} {check.subject:{width}}  {check.detail}")
+    return 0 if all(check.fine for check in checks) else 1
 
 
-def _versions() -> Iterator[Finding]:
-    yield Finding(True, "tessera", f"{__version__} on Python {platform.python_version()}")
+def _versions() -> Iterator[Check]:
+    yield Check(True, "tessera", f"{__version__} on Python {platform.python_version()}")
     for name in PACKAGES:
         try:
             yield package(name, version(name))
         except PackageNotFoundError:
-            yield Finding(False, name, f"not installed; {install('engine')}")
+            yield Check(False, name, f"not installed; {install('engine')}")
 
 
-def _plugin() -> Iterator[Finding]:
+def _plugin() -> Iterator[Check]:
     found = [e for e in entry_points(group="sglang.srt.plugins") if e.value == "tessera.plugin:register"]
     detail = "SGLang will load tessera.plugin" if found else f"not registered; {install()}"
-    yield Finding(len(found) == 1, "plugin", f"registered {len(found)} times" if len(found) > 1 else detail)
+    yield Check(len(found) == 1, "plugin", f"registered {len(found)} times" if len(found) > 1 else detail)
 
 
-def _seams() -> Iterator[Finding]:
+def _seams() -> Iterator[Check]:
     from tessera_patches.core import lock
     from tessera_patches.inventory import SEAMS
 
     try:
         locked = lock.load(lock.installed_version())
     except lock.VersionUnsupported as error:
-        yield Finding(False, "seams", str(error))
+        yield Check(False, "seams", str(error))
         return
     wrong = [line for seam in SEAMS for line in lock.mismatches(seam, locked)]
     for line in wrong:
-        yield Finding(False, "seam", line)
-    yield Finding(not wrong, "seams", f"{len(SEAMS) - len(wrong)} of {len(SEAMS)} match SGLang {version('sglang')}")
+        yield Check(False, "seam", line)
+    yield Check(not wrong, "seams", f"{len(SEAMS) - len(wrong)} of {len(SEAMS)} match SGLang {version('sglang')}")
 
 
-def _device() -> Iterator[Finding]:
+def _device() -> Iterator[Check]:
     without = "no CUDA driver: " + ("CPU engine" if cpu.INSTALLED else cpu.MISSING)
-    yield Finding(True, "device", "CUDA driver found" if driver.is_present() else without)
+    yield Check(True, "device", "CUDA driver found" if driver.is_present() else without)
 
 
-def _switches() -> Iterator[Finding]:
+def _switches() -> Iterator[Check]:
     if config.disabled():
-        yield Finding(True, config.DISABLE, "set: the server will be the stock one, without Tessera's hooks")
+        yield Check(True, config.DISABLE, "set: the server will be the stock one, without Tessera's hooks")
     else:
-        yield from (Finding(True, name, f"{what}: off without {option}") for name, (what, option) in FEATURES.items())
+        yield from (Check(True, name, f"{what}: off without {option}") for name, (what, option) in FEATURES.items())
     allowed = os.environ.get("SGLANG_PLUGINS", "")
     if allowed:
-        yield Finding("tessera" in allowed.split(","), "SGLANG_PLUGINS", f"{allowed}: SGLang loads only these")
+        yield Check("tessera" in allowed.split(","), "SGLANG_PLUGINS", f"{allowed}: SGLang loads only these")

@@ -23,7 +23,7 @@ MOST_ERROR = 0.01
 BEHIND = "Give the address of the server itself, or see docs/guide/client.md, Behind a proxy"
 
 
-class Finding(NamedTuple):
+class Check(NamedTuple):
     """The answer to one question."""
 
     fine: bool
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
     figure: str
 
 
-def findings(client: Inference, hidden_size: int | None = None) -> Iterator[Finding]:
+def checks(client: Inference, hidden_size: int | None = None) -> Iterator[Check]:
     """Ask all questions; stop after the first if nothing answers.
 
     Args:
@@ -137,15 +137,15 @@ class Questions:
         return bool(np.isfinite(vectors).all()) and self._hidden_size in (None, vectors.shape[-1])
 
 
-def _ask(what: str, question: Callable[[], tuple[bool, str]], *, proxied: bool = False) -> Finding:
+def _ask(what: str, question: Callable[[], tuple[bool, str]], *, proxied: bool = False) -> Check:
     """Ask one question. Where rows are missing behind a proxy, the reason is the proxy, not an option of the server."""
     try:
         fine, figure = question()
     except HiddenStatesUnsupported as error:
-        return Finding(False, what, f"the proxy dropped the field. {BEHIND}" if proxied else str(error))
+        return Check(False, what, f"the proxy dropped the field. {BEHIND}" if proxied else str(error))
     except ClientError as error:
-        return Finding(False, what, str(error))
-    return Finding(fine, what, figure)
+        return Check(False, what, str(error))
+    return Check(fine, what, figure)
 
 
 def _or_empty(values: Floats | None) -> Floats:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.codec import Fingerprint
-from tessera.capabilities.fingerprints.counters import BUILD, BUILT, COMPARE, COMPARED
+from tessera.capabilities.fingerprints.counters import BUILD, COMPARE, FINGERPRINTS_BUILT, FINGERPRINTS_COMPARED
 from tessera.capabilities.fingerprints.verifier import Distance, distances
 from tessera.rows.reads import Points
 from tessera.telemetry import count, timed
@@ -68,7 +68,7 @@ def shared() -> Builder:
 def _build_all(jobs: Sequence[_Job]) -> list[str]:
     with timed(BUILD):
         found = [one.to_base64() for one in codec.build([points for job in jobs for points in job.points])]
-    count(BUILT, len(found))
+    count(FINGERPRINTS_BUILT, len(found))
     return found
 
 
@@ -76,7 +76,7 @@ def _verify_all(jobs: Sequence[_Job]) -> list[Distance]:
     claimed = [one for job in jobs for one in job.claimed or ()]
     with timed(COMPARE):
         found = distances(claimed, [points for job in jobs for points in job.points])
-    count(COMPARED, len(found))
+    count(FINGERPRINTS_COMPARED, len(found))
     return found
 
 

@@ -8,7 +8,7 @@ from tessera.capabilities.fingerprints import schema
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, encoded, validate_claim
 from tessera.capabilities.fingerprints.answered import append_output
 from tessera.capabilities.fingerprints.builder import shared
-from tessera.capabilities.fingerprints.counters import BUILD, BUILT, CLAIMS, COMPARE, COMPARED
+from tessera.capabilities.fingerprints.counters import BUILD, CLAIMS, COMPARE, FINGERPRINTS_BUILT, FINGERPRINTS_COMPARED
 from tessera.capabilities.fingerprints.options import (
     CLAIM_FIELD,
     FIELD,
@@ -55,7 +55,7 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     answers = dict.fromkeys((FINGERPRINTS, RESULT, NONCE_FIELD), Place.MESSAGE)
     pieces = frozenset({FINGERPRINTS})
     needs = NEEDS_ROWS_OR_FINGERPRINTS
-    counters = (BUILT, COMPARED, CLAIMS)
+    counters = (FINGERPRINTS_BUILT, FINGERPRINTS_COMPARED, CLAIMS)
     work = (BUILD, COMPARE)
 
     def refused(self, args: ServerOptions, flags: Flags, *, rows: bool) -> list[str]:

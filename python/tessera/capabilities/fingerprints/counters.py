@@ -2,8 +2,8 @@
 
 from tessera.metrics import Counter
 
-BUILT = Counter("fingerprints_built_total", "Fingerprints built.")
-COMPARED = Counter("fingerprints_compared_total", "Claimed fingerprints compared.")
+FINGERPRINTS_BUILT = Counter("fingerprints_built_total", "Fingerprints built.")
+FINGERPRINTS_COMPARED = Counter("fingerprints_compared_total", "Claimed fingerprints compared.")
 CLAIMS = Counter(
     "claims_total",
     "Claims answered by /v1/toploc/verify, by verdict.",

@@ -121,30 +121,30 @@ def gumbel(seed: int, position: int, columns: npt.NDArray[Any]) -> npt.NDArray[n
     """
     state: npt.NDArray[np.uint64] = np.zeros(len(columns), np.uint64)
     for word in (seed & 0xFFFFFFFF, seed >> 32, position):
-        state = _mixed(state, np.full(len(columns), word, np.uint64))
-    hashed = _finished(_mixed(state, np.asarray(columns).astype(np.uint64)) ^ np.uint64(16))
+        state = _mix_word(state, np.full(len(columns), word, np.uint64))
+    hashed = _finalize(_mix_word(state, np.asarray(columns).astype(np.uint64)) ^ np.uint64(16))
     with np.errstate(divide="ignore"):
         share = np.clip(-np.log(hashed.astype(np.float64) / 0xFFFFFFFF), 0, np.finfo(np.float64).max)
         noise: npt.NDArray[np.float64] = -np.log(share)
     return noise
 
 
-def _multiplied(value: npt.NDArray[np.uint64], factor: int) -> npt.NDArray[np.uint64]:
+def _multiply32(value: npt.NDArray[np.uint64], factor: int) -> npt.NDArray[np.uint64]:
     return (value * np.uint64(factor)) & np.uint64(0xFFFFFFFF)
 
 
-def _rotated(value: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
+def _rotate_left32(value: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
     return ((value << np.uint64(bits)) | (value >> np.uint64(32 - bits))) & np.uint64(0xFFFFFFFF)
 
 
-def _mixed(state: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    state = state ^ _multiplied(_rotated(_multiplied(word, 0xCC9E2D51), 15), 0x1B873593)
-    return (_multiplied(_rotated(state, 13), 5) + np.uint64(0xE6546B64)) & np.uint64(0xFFFFFFFF)
+def _mix_word(state: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    state = state ^ _multiply32(_rotate_left32(_multiply32(word, 0xCC9E2D51), 15), 0x1B873593)
+    return (_multiply32(_rotate_left32(state, 13), 5) + np.uint64(0xE6546B64)) & np.uint64(0xFFFFFFFF)
 
 
-def _finished(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    state = _multiplied(state ^ (state >> np.uint64(16)), 0x85EBCA6B)
-    state = _multiplied(state ^ (state >> np.uint64(13)), 0xC2B2AE35)
+def _finalize(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    state = _multiply32(state ^ (state >> np.uint64(16)), 0x85EBCA6B)
+    state = _multiply32(state ^ (state >> np.uint64(13)), 0xC2B2AE35)
     return state ^ (state >> np.uint64(16))
 
 
