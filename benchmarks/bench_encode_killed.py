@@ -132,7 +132,7 @@ def measured(options: argparse.Namespace, folder: Path, servers: list[Server], t
     first.kill()
     family.end(5)
     first.wait()
-    kept = len(list(output.glob("part-*.parquet")))
+    files_before = len(list(output.glob("part-*.parquet")))
     second = subprocess.run(command, check=False)
     seconds = time.monotonic() - begin
     whole = pa.concat_tables([pq.read_table(path) for path in sorted(output.glob("part-*.parquet"))])
@@ -141,7 +141,7 @@ def measured(options: argparse.Namespace, folder: Path, servers: list[Server], t
         "kind": "encode-killed",
         "documents": len(texts),
         "killed": [" ".join(worker.split()), f"server {servers[1].url}", "the command"],
-        "files_before_second_run": kept,
+        "files_before_second_run": files_before,
         "exit_of_second_run": second.returncode,
         "twice": sum(count > 1 for count in counts.values()),
         "never": sum(i not in counts for i in range(len(texts))),

@@ -75,10 +75,10 @@ def _seconds(work: Callable[[], Any], repeats: int = 30) -> float:
     pairs = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(repeats)]
     torch.cuda.synchronize()
     torch.cuda._sleep(20_000_000)  # noqa: SLF001 - the device waits some 10 ms, so that no launch is measured
-    kept = []  # until the device is done: it fills them
+    outputs = []  # until the device is done: it fills them
     for begin, end in pairs:
         begin.record()
-        kept.append(work())
+        outputs.append(work())
         end.record()
     torch.cuda.synchronize()
     return 0.001 * float(statistics.median(begin.elapsed_time(end) for begin, end in pairs))

@@ -23,8 +23,8 @@ ROUTER = 2.0
 BLOCK = 128
 """FP8 weights have a scale for each block of 128 x 128."""
 LARGEST_FP8 = 448.0
-KEPT = ("mlp.gate.", "lm_head.", "embed_tokens.", "norm.")
-"""What is not quantized."""
+NOT_QUANTIZED = ("mlp.gate.", "lm_head.", "embed_tokens.", "norm.")
+"""Parts of the names of weights that stay in bfloat16."""
 
 Sizes = dict[str, tuple[int, ...]]
 
@@ -100,7 +100,7 @@ def _drawn(name: str, size: tuple[int, ...], generator: torch.Generator) -> Tens
 
 def _stored(name: str, weight: Tensor, *, fp8: bool) -> dict[str, Tensor]:
     """By the names of a checkpoint, on the host."""
-    if not fp8 or any(part in name for part in KEPT):
+    if not fp8 or any(part in name for part in NOT_QUANTIZED):
         return {name: weight.bfloat16().cpu()}
     rows, columns = (length // BLOCK for length in weight.shape)
     blocks = weight.view(rows, BLOCK, columns, BLOCK)

@@ -66,10 +66,10 @@ def trim(library: pathlib.Path, architecture: int, drop: list[bytes]) -> tuple[b
             kept = kept or [entry for kind, arch, entry in found if kind != ELF and arch <= architecture]
             if not kept or useless(found, drop):
                 kept = [min((entry for _, _, entry in found), key=len)] if found else []
-            joined = b"".join(kept)
-            left += len(joined)
-            code[start : start + length] = joined + bytes(length - len(joined))
-            CONTAINER.pack_into(code, place, magic, version, header, len(joined))
+            content = b"".join(kept)
+            left += len(content)
+            code[start : start + length] = content + bytes(length - len(content))
+            CONTAINER.pack_into(code, place, magic, version, header, len(content))
             place = start + length
     return code, left
 

@@ -151,10 +151,10 @@ def _broken(broken: list[tuple[str, Pair]]) -> list[str]:
 
 def _ends(pairs: Mapping[str, Pair]) -> list[str]:
     """Groups that did not come to their end."""
-    cut = [
+    lines = [
         f"- {name}, {side}: {run.end}"
         for name, pair in pairs.items()
         for side, run in ((STOCK, pair.stock), (EVERYTHING, pair.everything))
         if run.end not in {"status 0", "status 1"} and not (side == STOCK and run.end == NOT_RUN)
     ]
-    return ["## Not run to the end", "", *cut, ""] if cut else []
+    return ["## Not run to the end", "", *lines, ""] if lines else []

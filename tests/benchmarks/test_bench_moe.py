@@ -197,8 +197,8 @@ def test_fp8_weights_are_the_same_ones_rounded(tmp_path: Path) -> None:
     scale = rounded[f"{weight}_scale_inv"].repeat_interleave(128, 0).repeat_interleave(128, 1)
     assert scale.shape == plain[weight].shape == (256, 128)
     torch.testing.assert_close(rounded[weight].float() * scale, plain[weight].float(), rtol=0.07, atol=1e-3)
-    kept = {name for name, tensor in rounded.items() if tensor.dtype == torch.bfloat16}
-    assert kept == {name for name in plain if "norm" in name or "mlp.gate." in name}
+    unquantized = {name for name, tensor in rounded.items() if tensor.dtype == torch.bfloat16}
+    assert unquantized == {name for name in plain if "norm" in name or "mlp.gate." in name}
 
 
 def _times(monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> list[int]:

@@ -14,7 +14,7 @@ from tessera.tilespec.penalties import Penalties, RecentTokens
 from tessera_kernels import cpu
 from tessera_kernels.ops.verify.allocate_verify import VerifyPlan
 from tessera_kernels.ops.verify.pack_verify import VerifyRows
-from tessera_testing.reference import cut
+from tessera_testing.reference import truncate
 
 BATCH, WIDTH, VOCABULARY = 60, 4, 2  # every second draft is right
 PENALTIES, BIAS, GRAMMAR = "penalties", "bias", "grammar"
@@ -47,9 +47,9 @@ def chains_of(tokens: torch.Tensor, lens: torch.Tensor) -> SimpleNamespace:
     )
 
 
-@pytest.mark.parametrize("kept", [(PENALTIES,), (BIAS,), (GRAMMAR,), (PENALTIES, BIAS, GRAMMAR), ()])
+@pytest.mark.parametrize("added_parts", [(PENALTIES,), (BIAS,), (GRAMMAR,), (PENALTIES, BIAS, GRAMMAR), ()])
 def test_what_requests_add_to_logits(
-    monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any], kept: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any], added_parts: tuple[str, ...]
 ) -> None:
     """Biases are each request's own, penalties and masks each token's, whatever part of a draft is verified; greedy."""
     eagle_utils, tilespec, step = modules
@@ -66,12 +66,12 @@ def test_what_requests_add_to_logits(
     for module in (eagle_utils, sys.modules[eagle_utils.verify_tree_greedy_func.__module__]):
         for name, value in on_cpu.items():
             monkeypatch.setattr(module, name, value, raising=False)
-    rng = torch.Generator().manual_seed(len(kept))
+    rng = torch.Generator().manual_seed(len(added_parts))
     lens = torch.randint(1, WIDTH + 1, (BATCH,), generator=rng)
     verified = torch.arange(WIDTH) < lens.unsqueeze(1)
     logits = torch.randn(BATCH * WIDTH, VOCABULARY, generator=rng)
-    bias = torch.randn(BATCH, VOCABULARY, generator=rng) if BIAS in kept else None
-    penalties = penalties_of(rng) if PENALTIES in kept else None
+    bias = torch.randn(BATCH, VOCABULARY, generator=rng) if BIAS in added_parts else None
+    penalties = penalties_of(rng) if PENALTIES in added_parts else None
     sampling = SimpleNamespace(
         is_all_greedy=True, acc_additive_penalties=None, acc_scaling_penalties=None, logit_bias=bias
     )
@@ -88,7 +88,7 @@ def test_what_requests_add_to_logits(
     )
     # Outlines' one, which is applied on a CPU too: of each token one follower at most is left out.
     left_out = torch.randint(-1, VOCABULARY, (BATCH * WIDTH, 1), generator=rng) == torch.arange(VOCABULARY)
-    mask = GrammarMask(OutlinesGrammar, left_out) if GRAMMAR in kept else None
+    mask = GrammarMask(OutlinesGrammar, left_out) if GRAMMAR in added_parts else None
     tokens = torch.randint(VOCABULARY, (BATCH, WIDTH), generator=rng)
     recent = RecentTokens(BATCH, WIDTH)
     before = recent.of(requests)
@@ -176,7 +176,7 @@ def test_sglang_gets_trees_cut_as_its_sampler_would(
     drafted = SimpleNamespace(draft_token_num=width, draft_token=torch.zeros(bs * width, dtype=torch.int64))
     tilespec.sample(accept, drafted, batch, output)
     added = logits + bias.repeat_interleave(width, 0)
-    expected = cut((added / warm.repeat_interleave(width, 0)).double().softmax(1).numpy(), *limits)
+    expected = truncate((added / warm.repeat_interleave(width, 0)).double().softmax(1).numpy(), *limits)
     np.testing.assert_allclose(seen[0].numpy(), expected, atol=1e-6)
     assert torch.equal(output.next_token_logits, added)
     assert batch.sampling_info is sampling

@@ -79,24 +79,24 @@ def test_a_sampled_token_comes_with_the_greatest_probability() -> None:
     assert sample_proposal(print, logits, temperatures)[1].shape == (3000, 1)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_likeliest_token_comes_with_its_probability(kept: bool) -> None:
+@pytest.mark.parametrize("writes_tokens", [True, False])
+def test_a_likeliest_token_comes_with_its_probability(writes_tokens: bool) -> None:
     """What ``draft_topk1_postprocess`` does, and the confidence at its depth; elsewhere that function itself."""
     logits, positions = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 3.0]]), torch.tensor([5, 9])
     tokens, confidences = torch.full((2, 4), -1), torch.zeros(2, 3)
-    given: tuple[Any, ...] = (logits, positions, tokens, 1) if kept else (logits, positions)
+    given: tuple[Any, ...] = (logits, positions, tokens, 1) if writes_tokens else (logits, positions)
     with confidence_sink.set(lambda rows: confidences[:rows, 2]):
         sure, picked = argmax_with_confidence(print, *given)
     assert picked.tolist() == [[0], [2]]
     assert positions.tolist() == [6, 10]
-    assert tokens.tolist() == ([[-1, 0, -1, -1], [-1, 2, -1, -1]] if kept else [[-1] * 4] * 2)
+    assert tokens.tolist() == ([[-1, 0, -1, -1], [-1, 2, -1, -1]] if writes_tokens else [[-1] * 4] * 2)
     expected = logits.softmax(1).amax(1)
     torch.testing.assert_close(sure.flatten(), expected)
     torch.testing.assert_close(confidences, torch.stack([torch.zeros(2), torch.zeros(2), expected], 1))
     assert argmax_with_confidence(lambda *arguments: arguments, *given) == (
         logits,
         positions,
-        *((tokens, 1) if kept else (None, 0)),
+        *((tokens, 1) if writes_tokens else (None, 0)),
     )
 
 
@@ -121,11 +121,11 @@ def test_first_tokens_come_with_their_confidence(monkeypatch: pytest.MonkeyPatch
             output = self.cuda_graph_runner_for_draft_extend.execute(batch)
             rows = slice(2) if SELECTS_ROWS else torch.tensor([0, 3])
             seen.append(output.next_token_logits[rows])
-            kept = output.hidden_states[rows]
+            states = output.hidden_states[rows]
             token = torch.argmax(seen[0], dim=-1, keepdim=True)
             assert token is seen[0].tokens
             batch_result.next_draft_input = EagleDraftInput(
-                topk_p=torch.ones(2, 1), topk_index=token, hidden_states=kept
+                topk_p=torch.ones(2, 1), topk_index=token, hidden_states=states
             )
 
     seen: list[Any] = []
@@ -155,12 +155,12 @@ def test_a_chain_is_continued_by_its_last_token(step: int) -> None:
     tokens, states, sure = torch.tensor([[7], [3]]), torch.randn(2, 4), torch.rand(2, 1)
     given: tuple[Any, ...] = (step, sure, tokens, states, torch.rand(2, 1), 1)
     with torch.compiler.set_stance("force_eager"):  # to compile it takes a minute
-        ids, carried, _, (_, kept, _) = select_top_k_tokens(*given)
+        ids, carried, _, (_, parent_tokens, _) = select_top_k_tokens(*given)
     with drafts_chain.set(True):
         found = continue_chain(select_top_k_tokens, *given)
     assert torch.equal(found[0], ids)
     assert torch.equal(found[1], carried)
-    assert torch.equal(found[3][1], kept)
+    assert torch.equal(found[3][1], parent_tokens)
     with drafts_chain.set(False), torch.compiler.set_stance("force_eager"):
         _, _, _, (scores, _, parents) = continue_chain(select_top_k_tokens, *given)
     assert scores is not None

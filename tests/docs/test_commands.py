@@ -76,7 +76,7 @@ def parsers(one: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
                 yield from parsers(below)
 
 
-def joined(text: str) -> str:
+def join_continued_lines(text: str) -> str:
     """Continued lines as one."""
     return re.sub(r"\\\n\s*", "", text)
 
@@ -84,15 +84,15 @@ def joined(text: str) -> str:
 def commands() -> Iterator[str]:
     """Commands in blocks of pages: lines of ``shell``, and those after a prompt in ``console``."""
     for block in blocks("shell"):
-        yield from (line for line in joined(block.code).splitlines() if line.strip())
+        yield from (line for line in join_continued_lines(block.code).splitlines() if line.strip())
     for block in blocks("console"):
-        yield from re.findall(r"^\$ (.+)$", joined(block.code), re.MULTILINE)
+        yield from re.findall(r"^\$ (.+)$", join_continued_lines(block.code), re.MULTILINE)
 
 
 def ours() -> Iterator[str]:
     """Our own commands, those of help texts too, without the name."""
     texts = [one.epilog or "" for one in parsers(parser())]
-    for line in [*commands(), *joined("\n".join(texts)).splitlines()]:
+    for line in [*commands(), *join_continued_lines("\n".join(texts)).splitlines()]:
         if line.strip().startswith("tessera "):
             yield line.strip().removeprefix("tessera ")
 

@@ -17,8 +17,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What ``make docs`` makes."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
-    assert built.returncode == 0, built.stdout + built.stderr
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
     return folder
 
 

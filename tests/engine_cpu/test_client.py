@@ -228,10 +228,10 @@ def test_encode(client: Inference, hf: HuggingFace) -> None:
     assert relative_error(found.numpy(), mean(hf, text)) <= FLOAT32_ERROR
     assert found.tokens == len(hf.tokenizer(text)["input_ids"])
     ids = hf.tokenizer(text)["input_ids"]
-    cut = hf.pooled(ids, [], "last", "prompt")[:32]
+    shortened = hf.pooled(ids, [], "last", "prompt")[:32]
     for given in (text, ids):
         other = client.encode(given, pooling="last", dimensions=32, normalize=True)
-        assert relative_error(other.numpy(), cut / np.linalg.norm(cut)) <= FLOAT32_ERROR
+        assert relative_error(other.numpy(), shortened / np.linalg.norm(shortened)) <= FLOAT32_ERROR
 
 
 def test_encode_batch(

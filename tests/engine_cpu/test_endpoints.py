@@ -60,25 +60,25 @@ def test_openai_sdk_token_ids_and_options(server: Server, hf: HuggingFace) -> No
     options = {"pooling": "last", "normalize": True}
     answer = client.embeddings.create(model="tiny", input=ids, dimensions=32, extra_body=options)
     for item_ids, item in zip(ids, answer.data, strict=True):
-        cut = hf.pooled(item_ids, [], "last", "prompt")[:32]
-        assert relative_error(item.embedding, cut / np.linalg.norm(cut)) <= FLOAT32_ERROR
+        shortened = hf.pooled(item_ids, [], "last", "prompt")[:32]
+        assert relative_error(item.embedding, shortened / np.linalg.norm(shortened)) <= FLOAT32_ERROR
 
 
 def test_chats_and_last_tokens(server: Server, hf: HuggingFace) -> None:
     """A chat is what the model's template makes of it; of longer prompts the last tokens count."""
     messages: Any = [{"role": "user", "content": TEXTS[0]}, {"role": "assistant", "content": TEXTS[1]}]
     ids = hf.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)
-    for body, cut in (
+    for body, tokens in (
         ({"messages": messages}, ids),
         ({"messages": messages, "truncate_prompt_tokens": 4}, ids[-4:]),
         ({"input": TEXTS[0], "truncate_prompt_tokens": 3}, hf.tokenizer(TEXTS[0])["input_ids"][-3:]),
         ({"input": [9] * 5000, "truncate_prompt_tokens": -1}, None),
     ):
         answer = httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=120).raise_for_status().json()
-        if cut is not None:
-            assert answer["usage"]["prompt_tokens"] == len(cut)
+        if tokens is not None:
+            assert answer["usage"]["prompt_tokens"] == len(tokens)
             found = answer["data"][0]["embedding"]
-            assert relative_error(found, hf.pooled(cut, [], "mean", "prompt")) <= FLOAT32_ERROR
+            assert relative_error(found, hf.pooled(tokens, [], "mean", "prompt")) <= FLOAT32_ERROR
 
 
 def test_others_are_answered(server: Server, hf: HuggingFace) -> None:

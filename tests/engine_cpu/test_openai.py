@@ -74,8 +74,8 @@ def kind_of(chunk: Any) -> str:
     return "end" if choice["finish_reason"] else ""
 
 
-def joined_choices(chunks: list[Any]) -> dict[int, Any]:
-    """All fields of each choice, whichever of its chunks and deltas they came with."""
+def merge_choices(chunks: list[Any]) -> dict[int, Any]:
+    """Merge the fields of each choice, whichever of its chunks and deltas they came with."""
     choices: dict[int, Any] = {}
     for chunk in chunks:
         for choice in chunk["choices"]:
@@ -123,7 +123,7 @@ def test_a_streams_fields_come_with_the_finish_reason(
     assert sorted(one["index"] for one in ends) == [0, 1]
     assert chunks[-1]["usage"]["completion_tokens"] == 24
     assert [kind_of(chunk) for chunk in chunks].count("usage") == 1
-    for choice in joined_choices(chunks).values():
+    for choice in merge_choices(chunks).values():
         check(choice, choice.input_ids, choice.output_ids, hf)
     create: Any = sdk.chat.completions.create if path == "chat/completions" else sdk.completions.create
     greedy = {**GREEDY, **prompt}

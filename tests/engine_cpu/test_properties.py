@@ -130,10 +130,10 @@ def check(ask: Ask, ids: Sequence[int], answer: dict[str, Any], hf: HuggingFace)
 def check_vector(options: dict[str, Any], found: Any, expected: Vector) -> None:
     """One embedding, with its options applied to the reference."""
     vector = np.frombuffer(base64.b64decode(found), "<f4") if isinstance(found, str) else np.array(found)
-    cut = expected[: options.get("dimensions")]
-    wanted = cut / np.linalg.norm(cut) if options.get("normalize") else cut
+    shortened = expected[: options.get("dimensions")]
+    wanted = shortened / np.linalg.norm(shortened) if options.get("normalize") else shortened
     assert vector.shape == wanted.shape
-    assert relative_error(vector, wanted) <= FLOAT32_ERROR * (np.linalg.norm(expected) / np.linalg.norm(cut))
+    assert relative_error(vector, wanted) <= FLOAT32_ERROR * (np.linalg.norm(expected) / np.linalg.norm(shortened))
 
 
 def selected(states: Any, rows: Vector, prompt_tokens: int) -> Vector:

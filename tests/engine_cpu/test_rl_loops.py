@@ -96,9 +96,9 @@ def call(server: Server, path: str, body: Any) -> Any:
 @contextmanager
 def announced(server: Server) -> Iterator[bool]:
     """An update by tensors or a group: versions of SGLang that have the routes take it between them alone."""
-    begun = httpx.post(f"{server.url}/begin_weight_update", json={}, timeout=60).status_code == httpx.codes.OK
-    yield begun
-    if begun:
+    supported = httpx.post(f"{server.url}/begin_weight_update", json={}, timeout=60).status_code == httpx.codes.OK
+    yield supported
+    if supported:
         call(server, "/end_weight_update", {})
 
 
@@ -303,15 +303,15 @@ def test_areal(training: Server, hf: HuggingFace, new: Model, old_claim: Any) ->
         call(training, "/update_weights_from_disk", update)
         call(training, "/continue_generation", {})
         (partial,) = sent.result()
-    kept = partial["output_ids"]
+    output_ids = partial["output_ids"]
     assert partial["meta_info"]["finish_reason"]["type"] == "abort"
-    assert len(partial["meta_info"]["output_token_logprobs"]) == len(kept) < LONG
+    assert len(partial["meta_info"]["output_token_logprobs"]) == len(output_ids) < LONG
     check_embedding(hf, prompt, partial)
-    answer = generate(training, [*prompt, *kept], 10, return_embedding={"over": "all"})
-    check_embedding(new.hf, [*prompt, *kept], answer)
+    answer = generate(training, [*prompt, *output_ids], 10, return_embedding={"over": "all"})
+    check_embedding(new.hf, [*prompt, *output_ids], answer)
     check_policy(training, new.hf, old_claim)
     call(training, "/update_weights_from_disk", {"model_path": str(TINY)})
-    meta = partial["meta_info"] | {"output_ids": kept}
+    meta = partial["meta_info"] | {"output_ids": output_ids}
     assert verdicts(training, claim_of(meta)) == ["pass"]
 
 
@@ -421,8 +421,8 @@ def test_an_update_in_which_nothing_arrives(training: Server, hf: HuggingFace) -
         return int(meta["cached_tokens"])
 
     assert [cached(), cached()] == [0, 40]
-    with announced(training) as begun:
-        if not begun:
+    with announced(training) as supported:
+        if not supported:
             pytest.skip("this SGLang has no such routes")
         assert [cached(), cached()] == [0, 40]
     assert [cached(), cached()] == [0, 40]

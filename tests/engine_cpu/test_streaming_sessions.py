@@ -87,8 +87,8 @@ def converse(strained: Server, session: str, hf: HuggingFace) -> None:
         added = prompt_of(length, number)
         answer = turn(strained, session, added)
         check(hf, conversation + added, answer)
-        kept = answer["meta_info"]["cached_tokens"]
-        assert number == 0 or kept >= len(conversation) - 1
+        cached = answer["meta_info"]["cached_tokens"]
+        assert number == 0 or cached >= len(conversation) - 1
         conversation += added + answer["output_ids"]
         metas.append(answer["meta_info"])
         generate(strained, [prompt_of(40, 100 + 10 * number + other) for other in range(3)], 3)

@@ -23,7 +23,7 @@ from tessera_testing.generate import generate
 from tessera_testing.marks import only_in_full
 from tessera_testing.pages import DOCS
 from tessera_testing.pool import ServerPool
-from tessera_testing.reference import HuggingFace, cut, relative_error
+from tessera_testing.reference import HuggingFace, relative_error, truncate
 from tessera_testing.starts import RANKS_ON_CPUS, TWO_RANKS
 from tessera_testing.tiny import TINY
 from tessera_testing.waiting import wait_until
@@ -117,8 +117,8 @@ def test_dice_do_not_change_the_tokens(dice: Server, hf: HuggingFace, request: p
         wait_until(is_aborted)
         answers.extend(coming)
     assert cut_off.result()["meta_info"]["finish_reason"]["type"] == "abort"
-    begun = cut_off.result()["output_ids"]
-    assert begun == hf.favourites([*prompts[0], *begun[:-1]])[len(prompts[0]) - 1 :]
+    output = cut_off.result()["output_ids"]
+    assert output == hf.favourites([*prompts[0], *output[:-1]])[len(prompts[0]) - 1 :]
     for prompt, answer in zip(prompts, answers, strict=True):
         output = answer["output_ids"]
         assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
@@ -164,7 +164,7 @@ def test_dice_do_not_change_what_is_sampled(dice: Server, hf: HuggingFace) -> No
     assert sampled_as(short, lambda ids: hf.probabilities(ids, 1.1, 8, 0.3)) > CHANCE
     assert sampled_as(short, lambda ids: hf.probabilities(ids, 1.1)) < CHANCE
     assert sampled_as(short, lambda ids: hf.probabilities(ids, 1.1, 8)) < CHANCE
-    assert sampled_as(short, lambda ids: cut(hf.probabilities(ids, 1.1, 8), top_p=0.3)) < CHANCE
+    assert sampled_as(short, lambda ids: truncate(hf.probabilities(ids, 1.1, 8), top_p=0.3)) < CHANCE
     for prompt, output in greedy:
         assert output == hf.favourites([*prompt, *output[:-1]])[len(prompt) - 1 :]
     for (prompt, kind, logged), answer in zip(wanted, answers, strict=True):

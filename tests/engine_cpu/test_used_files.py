@@ -36,10 +36,10 @@ def test_files_for_an_embedding(server_pool: ServerPool, tmp_path: Path) -> None
     env = {"TESSERA_TEST_FAULT": "used-files", "TESSERA_TEST_FILES": str(tmp_path)}
     server = server_pool.get(HIDDEN, env=env, spawned=True)
 
-    def used(kind: str, prompt: list[int], **asked: Any) -> set[str]:
-        generate(server, prompt, 4, **asked)
+    def used(kind: str, prompt: list[int], **options: Any) -> set[str]:
+        generate(server, prompt, 4, **options)
         switch(tmp_path, kind)
-        generate(server, prompt[::-1], 4, **asked)
+        generate(server, prompt[::-1], 4, **options)
         switch(tmp_path, f"{kind}.done")
         return {line for file in tmp_path.glob(f"[0-9]*-{kind}") for line in file.read_text().split()}
 

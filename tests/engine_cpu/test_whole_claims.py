@@ -156,9 +156,9 @@ def test_sessions(narrow: Server, fingerprinted: bool) -> None:
     assert dropped["input_ids"] == [*two["input_ids"], *second[:5]]
     offset = turn(second[:4], rid=two["id"], offset=7)
     assert offset["input_ids"] == [*two["input_ids"][:7], *second[:4]]
-    cut = turn(third, rid=two["id"])
-    assert cut["input_ids"] == [*two["input_ids"], *two["output_ids"], *third][:CUT]
-    turns = [one, two, dropped, offset, cut]
+    truncated = turn(third, rid=two["id"])
+    assert truncated["input_ids"] == [*two["input_ids"], *two["output_ids"], *third][:CUT]
+    turns = [one, two, dropped, offset, truncated]
     if fingerprinted:
         assert verdicts(narrow, *map(claim_of, turns)) == ["pass"] * 5
     else:

@@ -25,6 +25,6 @@ def test_as_sglang_does(bs: int, width: int, how: How) -> None:
     assert ours.accept_lens.tolist() == sglangs.accept_lens.tolist()
     assert ours.accept_index.tolist() == sglangs.accept_index.tolist()
     assert len(ours.accept_lens.unique()) > 1 or bs < 10  # some were right, some were not
-    kept = ours.accept_index.flatten() >= 0
-    differ = int((ours.tokens[kept] != sglangs.tokens[kept]).sum())
+    accepted = ours.accept_index.flatten() >= 0
+    differ = int((ours.tokens[accepted] != sglangs.tokens[accepted]).sum())
     assert differ <= (0 if how == "greedy" else 1 + bs / 20)

@@ -15,7 +15,7 @@ from tessera_testing.chances import sampled_as
 from tessera_testing.drafts import CODE, TREE, chain, drafting, retracting, write_reduced_head
 from tessera_testing.generate import generate
 from tessera_testing.pool import ServerPool
-from tessera_testing.reference import HuggingFace, cut
+from tessera_testing.reference import HuggingFace, truncate
 from tessera_testing.starts import SMALL, Ranks
 
 pytestmark = [
@@ -139,7 +139,7 @@ def test_dice_do_not_change_what_is_sampled(
         "cut": sampled_as(outputs[1::2], lambda ids: hf.probabilities(ids, 1.1, 8, 0.5)),
         "1.1": sampled_as(outputs[1::2], lambda ids: hf.probabilities(ids, 1.1)),
         "top-k alone": sampled_as(outputs[1::2], lambda ids: hf.probabilities(ids, 1.1, 8)),
-        "top-p of k": sampled_as(outputs[1::2], lambda ids: cut(hf.probabilities(ids, 1.1, 8), top_p=0.5)),
+        "top-p of k": sampled_as(outputs[1::2], lambda ids: truncate(hf.probabilities(ids, 1.1, 8), top_p=0.5)),
     }
     print(f"\nMEASURED sampled: p-values {chances}")  # noqa: T201 - run by hand
     assert min(chances["0.9"], chances["cut"]) > 1e-5  # once in 100,000 runs of what is right

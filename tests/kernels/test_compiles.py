@@ -213,10 +213,10 @@ def compile_accept_chains(launch: Callable[..., Any]) -> None:
         accepted = AcceptedChains.create(4, width, logits.device)
         observation = Observation(torch.empty((4, width)), longs(4), model_of(max(width - 1, 1)))
         sampled = ChainSampling(torch.empty((4, 1)), torch.empty((4, width)), torch.empty(4))
-        cut = sampled._replace(cutoffs=torch.empty(64))
-        proposed = cut._replace(proposals=torch.empty((4, width - 1, logits.shape[1])))
-        mapped = cut._replace(proposals=torch.empty((4, width - 1, 32_000)), draft_ids=ints(logits.shape[1]))
-        for sampling in (None, sampled, cut, proposed, mapped):
+        with_cutoffs = sampled._replace(cutoffs=torch.empty(64))
+        proposed = with_cutoffs._replace(proposals=torch.empty((4, width - 1, logits.shape[1])))
+        mapped = with_cutoffs._replace(proposals=torch.empty((4, width - 1, 32_000)), draft_ids=ints(logits.shape[1]))
+        for sampling in (None, sampled, with_cutoffs, proposed, mapped):
             launch(logits, ints(600), longs(4, width), sampling, accepted, None if width == 1 else observation)
 
 

@@ -127,9 +127,9 @@ def test_trees_cut_to_size(engine: Any, device: str, bs: int, padding: int, seed
     engine.attend(query, *extended.unbind(), output, keys, values, *offsets, *mask, NODES, 1.0, 1.0, SCALING)
 
     seen, steps = ancestors(parents(parent_list, selected, TOPK), STEPS)
-    cut = [seen[b, :n, :n].flatten() for b, n in enumerate(lens.tolist())]
+    masks = [seen[b, :n, :n].flatten() for b, n in enumerate(lens.tolist())]
     kv = PagedKV(keys.cpu(), values.cpu(), table.cpu(), requests[:bs].cpu(), seq_lens)
-    expected = verify_attention(query[:total].cpu(), kv, lens, torch.cat(cut), SCALING)
+    expected = verify_attention(query[:total].cpu(), kv, lens, torch.cat(masks), SCALING)
     tolerance = 1e-5 if device == "cpu" else 1e-2  # a GPU multiplies in TF32
     torch.testing.assert_close(output[:total].cpu(), expected, rtol=tolerance, atol=tolerance)
     at = verify_input.positions.view(bs, NODES).cpu()

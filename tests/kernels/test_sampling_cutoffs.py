@@ -20,8 +20,8 @@ from tessera_testing.examples import several
 SMALL = 32
 POISON = 1e30
 BOTH = {"triton": kernel.sampling_cutoffs_triton, "torch": sampling_cutoffs.reference}
-KERNELS = pytest.mark.parametrize("cut", BOTH.values(), ids=BOTH)
-Cut = Callable[..., None]
+KERNELS = pytest.mark.parametrize("compute_cutoffs", BOTH.values(), ids=BOTH)
+Operator = Callable[..., None]
 
 
 @pytest.fixture(params=[SMALL, SMALL // 8], ids=["room", "no room"])
@@ -56,7 +56,14 @@ def expected_tokens(row: list[float], temperature: float, top_k: int, top_p: flo
     seed=st.integers(0, 2**31),
 )
 def test_as_a_plain_loop_has_it(
-    cut: Cut, device: str, small: None, bs: int, width: int, vocabulary: int, dtype: torch.dtype, seed: int
+    compute_cutoffs: Operator,
+    device: str,
+    small: None,
+    bs: int,
+    width: int,
+    vocabulary: int,
+    dtype: torch.dtype,
+    seed: int,
 ) -> None:
     """The same tokens, by each request's own limits; rows of padding are left as they are."""
     rng = torch.Generator().manual_seed(seed)
@@ -78,7 +85,7 @@ def test_as_a_plain_loop_has_it(
     cutoffs = torch.full((len(logits),), POISON, device=device)
     indptr = torch.tensor([*begins, rows], dtype=torch.int32, device=device)
     limits = SamplingLimits(*(one.to(device) for one in (temperatures, top_ks, top_ps, min_ps)))
-    cut(logits.to(device, dtype), indptr, limits, width, cutoffs)
+    compute_cutoffs(logits.to(device, dtype), indptr, limits, width, cutoffs)
     assert (cutoffs[rows:] == POISON).all()
     for request, (begin, end) in enumerate(pairwise(begins)):
         limits_of_request = (
@@ -94,7 +101,7 @@ def test_as_a_plain_loop_has_it(
 
 
 @KERNELS
-def test_ties_stay_and_one_is_left(cut: Cut, device: str) -> None:
+def test_ties_stay_and_one_is_left(compute_cutoffs: Operator, device: str) -> None:
     """A greedy request in a batch that samples; several that are as likely; no limit at all."""
     vocabulary = CHUNK + 7
     logits = torch.zeros((7, vocabulary), device=device)
@@ -106,20 +113,20 @@ def test_ties_stay_and_one_is_left(cut: Cut, device: str) -> None:
     warm = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.7, 1.3], device=device)
     cutoffs = torch.full((7,), POISON, device=device)
     indptr = torch.arange(8, dtype=torch.int32, device=device)
-    cut(logits, indptr, SamplingLimits(warm, top_ks, top_ps, min_ps), 1, cutoffs)
+    compute_cutoffs(logits, indptr, SamplingLimits(warm, top_ks, top_ps, min_ps), 1, cutoffs)
     assert cutoffs.tolist()[:5] == [9.0, 9.5, 9.5, 9.5, -math.inf]
     assert [int((row >= cutoff).sum()) for row, cutoff in zip(logits, cutoffs, strict=True)][5:] == [1, 2]
 
 
 @KERNELS
-def test_logits_that_are_not_numbers(cut: Cut, device: str, small: None) -> None:
+def test_logits_that_are_not_numbers(compute_cutoffs: Operator, device: str, small: None) -> None:
     """It ends, whatever they are."""
     logits = torch.zeros((4, SMALL + 3), device=device)
     logits[0], logits[1, 3:], logits[2], logits[3, 7] = math.nan, math.nan, -math.inf, math.inf
     top_ks, half = torch.full((4,), 3, dtype=torch.int32, device=device), torch.full((4,), 0.5, device=device)
     cutoffs = torch.full((4,), POISON, device=device)
     indptr = torch.arange(5, dtype=torch.int32, device=device)
-    cut(logits, indptr, SamplingLimits(half, top_ks, half, half), 1, cutoffs)
+    compute_cutoffs(logits, indptr, SamplingLimits(half, top_ks, half, half), 1, cutoffs)
     assert (cutoffs != POISON).all()
 
 

@@ -195,10 +195,10 @@ class TestReconstruction:
         """Building a tree gives a mask; the mask alone gives back the positions and links."""
         trees = Trees(rng, *shape)
         mask = torch.ones(trees.batch * trees.nodes * trees.nodes, dtype=torch.bool)
-        built = trees.build(mask, 1)
-        found = torch.empty_like(built[0]), *torch.empty(3, trees.batch, trees.nodes, dtype=torch.int64)
+        expected = trees.build(mask, 1)
+        found = torch.empty_like(expected[0]), *torch.empty(3, trees.batch, trees.nodes, dtype=torch.int64)
         sgl_kernel.reconstruct_indices_from_tree_mask_cpu(mask, trees.seq_lens, *found, trees.batch, trees.nodes)
-        assert all(torch.equal(one, other) for one, other in zip(found, built, strict=True))
+        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
     def test_node_that_sees_only_itself_is_linked_to_nothing(self) -> None:
         """The corpus pads small trees with such nodes."""

@@ -30,7 +30,7 @@ def top(rows: torch.Tensor, k: int) -> Points:
     return Points(places.numpy(), flat[places].view(torch.int16).numpy().view(np.uint16))
 
 
-def built(rows: torch.Tensor, prompt: int, k: int) -> list[str]:
+def fingerprints(rows: torch.Tensor, prompt: int, k: int) -> list[str]:
     """Our fingerprints of a response."""
     chunks = [rows[start:end] for start, end in layout(prompt, len(rows))]
     return [one.to_base64() for one in codec.build([top(chunk, k) for chunk in chunks])]
@@ -47,7 +47,7 @@ def test_equal_to_the_library(hidden_size: int, prompt: int, generated: int, k: 
     if outliers:
         rows[:, :: hidden_size // 4] *= 64
     expected = poly.build_proofs_base64([rows[:prompt], *rows[prompt:]], 32, k)
-    assert built(rows, prompt, k) == expected
+    assert fingerprints(rows, prompt, k) == expected
 
 
 def test_the_library_accepts_ours() -> None:

@@ -34,15 +34,15 @@ def drawn(sampling: Sampling, logprobs: Any, position: int, generator: Any) -> i
     weights = np.exp(logprobs / sampling.temperature)
     weights /= weights.sum()
     order = np.argsort(-weights, kind="stable")
-    kept = weights[order].copy()
-    kept[(np.cumsum(weights[order]) - kept) > sampling.top_p] = 0
+    allowed = weights[order].copy()
+    allowed[(np.cumsum(weights[order]) - allowed) > sampling.top_p] = 0
     if sampling.top_k > 0:
-        kept[sampling.top_k :] = 0
+        allowed[sampling.top_k :] = 0
     if sampling.seed is None:
-        return int(generator.choice(order, p=kept / kept.sum()))
+        return int(generator.choice(order, p=allowed / allowed.sum()))
     with np.errstate(divide="ignore"):
         if sampling.top_p < 1 or sampling.top_k > 0:
-            return int(order[(np.log(kept) + gumbel(sampling.seed, position, np.arange(VOCABULARY))).argmax()])
+            return int(order[(np.log(allowed) + gumbel(sampling.seed, position, np.arange(VOCABULARY))).argmax()])
         return int((np.log(weights) + gumbel(sampling.seed, position, np.arange(VOCABULARY))).argmax())
 
 

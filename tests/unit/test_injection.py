@@ -137,11 +137,11 @@ def test_ids_hidden_and_shown() -> None:
     ids = plain + array("q", [1, 2])
     keyed.hide(ids)
     assert ids.tolist() == [5, injection.keys[0], 7, 6, 8, injection.keys[1], 1, 2]
-    cut = ids[:3]
+    prefix = ids[:3]
     keyed.show(ids)
-    keyed.show(cut)
+    keyed.show(prefix)
     assert ids.tolist() == [*IDS, 1, 2]
-    assert cut.tolist() == IDS[:3]
+    assert prefix.tolist() == IDS[:3]
     ids.append(3)  # no view of it is kept
     keyed.hide(array("q", [0]))
 

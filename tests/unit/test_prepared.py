@@ -22,9 +22,9 @@ SPAWNING = """
 import multiprocessing, os
 spawn = multiprocessing.get_context("spawn")
 ours, theirs = spawn.Pipe()
-os.environ["TOLD"] = "now"
-code = "import os, sys; told(('wave' in sys.modules, os.getppid(), os.getsid(0), os.environ['TOLD'])); sys.exit(3)"
-child = spawn.Process(target=exec, args=(code, {"told": theirs.send}))
+os.environ["CHANGED"] = "now"
+code = "import os, sys; send(('wave' in sys.modules, os.getppid(), os.getsid(0), os.environ['CHANGED'])); sys.exit(3)"
+child = spawn.Process(target=exec, args=(code, {"send": theirs.send}))
 child.start()
 print(ours.recv() == (True, os.getpid(), os.getpid(), "now"))
 child.join(60)
@@ -66,8 +66,8 @@ def test_how_a_program_ends(light: Interpreter, code: str, status: int, last: st
 
 def test_what_a_program_finds(light: Interpreter) -> None:
     """Arguments, environment, a session of its own whose parent is the process that asked, and what was imported."""
-    found = "sys.argv, os.environ['TOLD'], os.getsid(0) == os.getpid(), os.getppid(), 'wave' in sys.modules"
-    assert run(light, "-c", f"import os, sys; print({found})", "a", TOLD="x") == (
+    found = "sys.argv, os.environ['CHANGED'], os.getsid(0) == os.getpid(), os.getppid(), 'wave' in sys.modules"
+    assert run(light, "-c", f"import os, sys; print({found})", "a", CHANGED="x") == (
         0,
         [f"['-c', 'a'] x True {os.getpid()} True"],
     )

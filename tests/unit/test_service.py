@@ -266,10 +266,10 @@ def test_while_it_runs_only_what_is_complete_is_read() -> None:
     service.finished(Finished("a", 3, 20, 33, uses, {}, running=True))
     service.finished(Finished("a", 3, 20, 40, uses, {"fingerprints": 2}))
     service.flush()
-    begun, ended = store.put
-    assert [part.capability for part in begun.parts] == ["fingerprints"] * 2
-    assert sorted(part.capability for part in ended.parts) == ["embed", "fingerprints", "states"]
-    assert (begun.resets, ended.resets) == (True, False)
+    first, last = store.put
+    assert [part.capability for part in first.parts] == ["fingerprints"] * 2
+    assert sorted(part.capability for part in last.parts) == ["embed", "fingerprints", "states"]
+    assert (first.resets, last.resets) == (True, False)
 
 
 def test_outdated() -> None:

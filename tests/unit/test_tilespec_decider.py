@@ -146,9 +146,9 @@ def test_what_is_learnt_is_handed_on_now_and_then(monkeypatch: pytest.MonkeyPatc
     """As it was then."""
     monkeypatch.setattr("tessera.tilespec.decider.SAVE_INTERVAL", 5)  # fits: four early ones, and one
     own = scores()
-    kept: list[Calibrations] = []
+    saved: list[Calibrations] = []
     known = Calibration(DEPTHS), Calibration(DEPTHS)
-    subject = Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", save=kept.append)
+    subject = Decider(nominal(candidates(DEPTHS), REQUESTS), own, known, "cpu", save=saved.append)
     trials = []
     for _ in range(2 * FIT_INTERVAL - 1):
         own._confidence.fill_(0.9)
@@ -157,7 +157,7 @@ def test_what_is_learnt_is_handed_on_now_and_then(monkeypatch: pytest.MonkeyPatc
         subject.on_verify(DEPTHS)
         subject.choose(4, 0)
         trials.append(known[Traffic.GREEDY].trials.sum())
-    (calibrations,) = kept
+    (calibrations,) = saved
     assert 0 < calibrations[Traffic.GREEDY].trials.sum() == trials[-1]
     assert calibrations[Traffic.GREEDY] is not known[Traffic.GREEDY]
     assert calibrations[Traffic.SAMPLED].trials.sum() == 0
@@ -305,9 +305,9 @@ def test_requests_that_join_are_expected_to_be_like_others_and_not_like_the_last
     assert step(subject, own, 8, 0.95, chooser) == wave[-1]
 
 
-@pytest.mark.parametrize(("new_requests", "now", "steps", "young"), [(7, True, 4, 0.25), (8, False, 2, 0.75)])
+@pytest.mark.parametrize(("new_requests", "now", "steps", "freshness"), [(7, True, 4, 0.25), (8, False, 2, 0.75)])
 def test_the_end_of_a_wave_says_nothing_of_the_next(
-    new_requests: int, now: bool, steps: int, young: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_requests: int, now: bool, steps: int, freshness: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was counted before half of a batch was replaced arrives later, and is told apart from what follows."""
     file = tmp_path / "trace.jsonl"
@@ -330,7 +330,7 @@ def test_the_end_of_a_wave_says_nothing_of_the_next(
     subject._trace.close()
     seen = [one for record in Trace(file).records() for one in record.histograms]
     assert [one.current for one in seen] == [now, True]
-    assert [one.freshness for one in seen] == pytest.approx([1, young])
+    assert [one.freshness for one in seen] == pytest.approx([1, freshness])
     assert seen[0].histogram((2, DEPTHS, HISTOGRAM_BINS))[0, 0].sum() == steps * 16
 
 

@@ -20,17 +20,17 @@ from tessera_testing.tilespec import chain, expected_gain, histogram_of, simple_
 
 def test_what_compiled_code_would_write_elsewhere_is_refused() -> None:
     """It looks at no bounds: a place beyond an array's end would be somebody else's memory."""
-    mean, kept = np.full(3, 0.7), np.ones(3)
+    mean, ratio = np.full(3, 0.7), np.ones(3)
     for steps in ([0, 4], [0, 3, 1]):
         with pytest.raises(ValueError, match=r"steps: got \[0, .*\]; allowed: ascending, at most 3, the depths"):
-            Survivals(3, steps, mean, kept)
-    known = Survivals(3, [0, 1, 3], mean, kept)
+            Survivals(3, steps, mean, ratio)
+    known = Survivals(3, [0, 1, 3], mean, ratio)
     for wrong in (np.full(3, 1.5), np.full(3, -0.1), np.full(3, np.nan)):
         with pytest.raises(ValueError, match=r"mean acceptance: got .* allowed: 0 to 1"):
-            known.set_prior(wrong, kept)
-    for means, shares in ((mean[:2], kept), (mean, kept[:2])):
+            known.set_prior(wrong, ratio)
+    for means, ratios in ((mean[:2], ratio), (mean, ratio[:2])):
         with pytest.raises(ValueError, match=r"of 3 depths"):
-            known.set_prior(means, shares)
+            known.set_prior(means, ratios)
     for depths, drafted in ((3, 0), (3, 4), (2, 2), (4, 3)):
         with pytest.raises(ValueError, match=rf"{drafted} drafted: got a histogram of"):
             known.update(np.zeros((2, depths, HISTOGRAM_BINS), np.int32), drafted)
@@ -101,16 +101,16 @@ def waves_that_get_better(known: Survivals) -> float:
 def test_requests_that_join_are_like_others_when_they_began() -> None:
     """Not like those of a wave that is nearly over, and not like one straggler of it, whose drafts fail."""
     known = Survivals(3, [0, 3], np.full(3, 0.7), np.ones(3))
-    young, old = 3 * (0.5 * 0.7 + 0.9 * 0.3), 3 * 0.9  # of the weight three tenths are later steps
+    new, old = 3 * (0.5 * 0.7 + 0.9 * 0.3), 3 * 0.9  # of the weight three tenths are later steps
     assert waves_that_get_better(known) == pytest.approx(old, rel=1e-3)
     for _ in range(40):
         known.update(histogram_of(chain(0.1, 1.0, 1.0, bs=1), 3), 3, known.stamp(4).freshness)
         straggler = expected_gain(known, 3)[1, 0]
     assert straggler == pytest.approx(0.3 + 2.4 * (8 / 9) ** 40, rel=0.01)
     known.add_new_requests(1, 4)
-    assert expected_gain(known, 3)[1, 0] == pytest.approx(straggler + (young - straggler) / 4, rel=0.03)
+    assert expected_gain(known, 3)[1, 0] == pytest.approx(straggler + (new - straggler) / 4, rel=0.03)
     known.add_new_requests(7, 4)
-    assert expected_gain(known, 3)[1, 0] == pytest.approx(young, rel=0.03)
+    assert expected_gain(known, 3)[1, 0] == pytest.approx(new, rel=0.03)
 
 
 def test_what_arrives_late_is_of_the_batch_that_it_was_counted_in() -> None:

@@ -28,14 +28,14 @@ COSTS = CostTable(
     host_seconds=0.01,
     batch_sizes=[8],
 )
-MEAN, KEPT = np.full(3, 0.7), np.array([1.0, 0.9, 0.8])
+MEAN, ACCEPTED_RATIO = np.full(3, 0.7), np.array([1.0, 0.9, 0.8])
 
 
 def record_a_run(file: Path, steps: int) -> Policy:
     """A policy at work on random drafts, with a trace."""
     rng = np.random.default_rng(3)
-    policy = Policy(COSTS, Survivals(3, STEPS, MEAN, KEPT))
-    with TraceWriter(file, COSTS, [(MEAN, KEPT)] * 2) as writer:
+    policy = Policy(COSTS, Survivals(3, STEPS, MEAN, ACCEPTED_RATIO))
+    with TraceWriter(file, COSTS, [(MEAN, ACCEPTED_RATIO)] * 2) as writer:
         seen: list[HistogramUpdate] = []
         for step in range(steps):
             means = [MeanUpdate([0.9, 0.8, 0.7], [1.0, 1.1, 0.9])] if step == 20 else []

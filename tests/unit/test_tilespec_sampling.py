@@ -75,7 +75,7 @@ class World:
     def step(self, last: torch.Tensor, sampled: bool, score: Score) -> tuple[torch.Tensor, torch.Tensor]:
         """Draft, cut, verify: accepted tokens and one more ``[n, DEPTHS + 1]``, and how many they are."""
         drafts, confidence = self.draft(last, sampled, score)
-        plan = cut(confidence)
+        plan = allocate(confidence)
         chains = torch.cat([last.unsqueeze(1), drafts], 1)
         if self.stand_ins is not None:
             chains[::2, 1] = STAND_IN
@@ -118,7 +118,7 @@ class World:
         return chi_squared(found, law * len(tokens), known=VOCABULARY)  # how often each start came was no chance
 
 
-def cut(confidence: torch.Tensor) -> VerifyPlan:
+def allocate(confidence: torch.Tensor) -> VerifyPlan:
     """What is verified, as a server gives them: six draft tokens for ten requests, where they promise most."""
     table = torch.from_numpy(calibration.Calibration(DEPTHS).logits())
     model = AcceptanceModel.create(torch.from_numpy(calibration.bin_edges()), table, 1, "cpu")

@@ -18,8 +18,8 @@ from tiny_training.forward import Model, logits_of
 from tiny_training.loop import Plan
 from tiny_training.shapes import TARGET, Shape, config_of
 
-#: The layers of the dense model that are kept.
-KEPT_LAYERS = (0, 1, 3)
+#: The layers of the dense model that are copied.
+COPIED_LAYERS = (0, 1, 3)
 #: Weight of the load-balancing loss, which keeps every expert in use.
 BALANCE = 0.1
 
@@ -33,7 +33,7 @@ class MoeShape(Shape):
 
 
 #: 1.7 million parameters: 3.4 MiB in bfloat16, its output matrix included.
-MOE = MoeShape(hidden=TARGET.hidden, intermediate=32, layers=len(KEPT_LAYERS), heads=TARGET.heads, kv_heads=2)
+MOE = MoeShape(hidden=TARGET.hidden, intermediate=32, layers=len(COPIED_LAYERS), heads=TARGET.heads, kv_heads=2)
 
 
 def moe_config(shape: MoeShape) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def cut_from(dense: Model, shape: MoeShape) -> Model:
     model: Model = Qwen3MoeForCausalLM(Qwen3MoeConfig.from_dict(settings)).float()
     model.model.embed_tokens.weight.copy_(dense.model.embed_tokens.weight)
     model.model.norm.weight.copy_(dense.model.norm.weight)
-    for index, layer in zip(KEPT_LAYERS, model.model.layers, strict=True):
+    for index, layer in zip(COPIED_LAYERS, model.model.layers, strict=True):
         source = dense.model.layers[index]
         for name in ("input_layernorm", "post_attention_layernorm"):
             getattr(layer, name).weight.copy_(getattr(source, name).weight)

@@ -95,7 +95,7 @@ class HuggingFace:
         """Of each token of the vocabulary after each of these, ``[n, V]``, for models as in `favourites`; `cut`."""
         scores = self.logits(self.states(input_ids)) / temperature
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return cut(weights / weights.sum(axis=1, keepdims=True), top_k, top_p, min_p)
+        return truncate(weights / weights.sum(axis=1, keepdims=True), top_k, top_p, min_p)
 
     def edited(self, input_ids: Sequence[int], edit: Callable[[Any], Any]) -> Vector:
         """The same rows after an edit of the embeddings: ``edit`` gets them as ``[n, H]`` float32 and returns them."""
@@ -151,7 +151,7 @@ class HuggingFace:
         return pooled
 
 
-def cut(p: Vector, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0) -> Vector:
+def truncate(p: Vector, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0) -> Vector:
     """Rows of probabilities ``[n, V]`` of which those are left that SGLang's sampler leaves, added up to 1.
 
     The ``top_k`` likeliest, no more of them than it takes to have the share ``top_p`` of all, and none with less than

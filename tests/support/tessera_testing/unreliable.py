@@ -57,8 +57,8 @@ class Exchange:
             headers = {k: v for k, v in self._handler.headers.items() if k.lower() not in _HOP_BY_HOP}
             connection.request(self._handler.command, self._handler.path, self._body or None, headers)
             answer = connection.getresponse()
-            kept = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP}
-            return Answered(answer.status, kept, answer.read())
+            kept_headers = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP}
+            return Answered(answer.status, kept_headers, answer.read())
         finally:
             connection.close()
 
