@@ -104,7 +104,7 @@ def _case(case: Case, service: RowService, outbox: Outbox) -> dict[str, float]:
     for step in range(STEPS):
         begin = time.perf_counter()
         for request in range(case.requests):
-            service.finished(case.requested(f"key {step} {request}", request))
+            service.note_finished(case.requested(f"key {step} {request}", request))
         service.flush()
         launched = time.perf_counter()
         if torch.cuda.is_available():

@@ -18,7 +18,7 @@ import numpy as np
 
 from load import FIRST_ID, LAST_ID
 from tessera.capabilities.fingerprints.calibration import prover
-from tessera.capabilities.fingerprints.calibration.distances import accepted, thresholds
+from tessera.capabilities.fingerprints.calibration.distances import count_accepted, thresholds
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 
 PROMPTS, LONGEST = 48, 512
@@ -104,8 +104,8 @@ def _fingerprints(url: str, backend: str, folder: Path) -> dict[str, Any]:
         judged = distances[1::2]
         found[path.name.removesuffix("-claims.json")] = {
             "thresholds": {name: round(value, 5) for name, value in asdict(limits).items()},
-            "passed": accepted(judged, limits),
-            "passed_by_the_paper": accepted(judged, Thresholds()),
+            "passed": count_accepted(judged, limits),
+            "passed_by_the_paper": count_accepted(judged, Thresholds()),
             "of": len(judged),
         }
     return found

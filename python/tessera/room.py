@@ -59,7 +59,7 @@ class Lease:
         self._held: tuple[int, asyncio.Future[None]] | None = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether it holds some, or waits for it."""
         return self._held is not None
 

@@ -103,7 +103,7 @@ async def answer(outputs: Any) -> None:
     async def handle(manager: Any, handled: Any) -> None:
         assert (manager, handled) == (None, outputs)
 
-    await liveness.answered(handle, None, outputs)
+    await liveness.check_first_answers(handle, None, outputs)
 
 
 class Outputs:

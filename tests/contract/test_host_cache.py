@@ -54,7 +54,7 @@ def test_an_update_of_the_weights_forgets_all_rows(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(weights, "has_stages", lambda _: True)  # nobody else is asked
     runner = SimpleNamespace(is_draft_worker=False)
     before = runtime.generations.number
-    weights.changed(None, SimpleNamespace(get_model_runner=lambda: runner))
+    weights.forget_rows(None, SimpleNamespace(get_model_runner=lambda: runner))
     assert host.rows.isnan().all()
     assert store.rows.isnan().all()
     assert runtime.generations.number == before + 1

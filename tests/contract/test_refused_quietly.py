@@ -14,7 +14,7 @@ from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
 from tessera.carry import Live
 from tessera.errors import RequestFailed, TesseraError, TooLarge
 from tessera.http.openai import Collector
-from tessera_patches.http.openai import _collected
+from tessera_patches.http.openai import _collect
 
 LARGE = TooLarge("return_hidden_states", "up to 9 bytes", "at most 8 bytes")
 
@@ -33,7 +33,7 @@ class Serving(OpenAIServingBase):  # type: ignore[misc]  # inherited from Any
         return request, request
 
     async def _handle_non_streaming_request(self, *_: Any) -> Any:
-        return await anext(_collected(self._outputs(), self._live, Collector()))
+        return await anext(_collect(self._outputs(), self._live, Collector()))
 
     async def _outputs(self) -> AsyncIterator[Any]:
         raise self._error

@@ -7,7 +7,7 @@ import re
 
 from sglang.srt.server_args import ServerArgs
 
-from tessera_patches.http.info import REDACTED, SECRETS, redacted
+from tessera_patches.http.info import REDACTED, SECRETS, redact
 
 WITHOUT_SUFFIX = {"watermark_config", "watermark_key_b"}
 """Of SGLang 0.5.23, whose own log redacts them, too."""
@@ -23,6 +23,6 @@ def test_secrets_are_those_of_sglang() -> None:
 def test_redacted() -> None:
     """At any depth; what is not set stays, so that a client can see that there is none."""
     args = {"api_key": "a", "admin_api_key": None, "ssl_keyfile_password": "b", "port": 1}
-    shown = redacted({**args, "internal_states": [{**args, "admin_api_key": "c"}], "version": "x"})
+    shown = redact({**args, "internal_states": [{**args, "admin_api_key": "c"}], "version": "x"})
     ours = {"api_key": REDACTED, "admin_api_key": None, "ssl_keyfile_password": REDACTED, "port": 1}
     assert shown == {**ours, "internal_states": [{**ours, "admin_api_key": REDACTED}], "version": "x"}

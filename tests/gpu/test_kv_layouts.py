@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.capabilities.fingerprints.calibration.distances import accepted
+from tessera.capabilities.fingerprints.calibration.distances import count_accepted
 from tessera.capabilities.fingerprints.calibration.prover import ask, check
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.launching.server import Server
@@ -176,4 +176,4 @@ def check_fingerprints(name: str, server: Server, hf: HuggingFace, *, sampled: b
     measured = check(server.url, responses)
     worst = max(distance for one in measured for distance in one.distances)
     print(f"\nMEASURED {name}: worst fingerprint {worst}")  # noqa: T201 - what a run by hand is for
-    assert accepted(measured, Thresholds()) == 20
+    assert count_accepted(measured, Thresholds()) == 20

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from tessera.capabilities.fingerprints.calibration.distances import accepted
+from tessera.capabilities.fingerprints.calibration.distances import count_accepted
 from tessera.capabilities.fingerprints.calibration.prover import ask, check
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.launching.server import Server
@@ -149,4 +149,4 @@ def test_fingerprints_of_two_ranks(servers: tuple[Server, Server], split: Split)
         measured = check(verifier.url, ask(prover.url, 60, 100))
         worst = max(distance for response in measured for distance in response.distances)
         print(f"\nMEASURED fingerprints, {split.model.name}, of two ranks and of one: worst {worst}")  # noqa: T201
-        assert accepted(measured, Thresholds()) == 60
+        assert count_accepted(measured, Thresholds()) == 60

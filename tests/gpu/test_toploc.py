@@ -9,7 +9,7 @@ import httpx
 import pytest
 import torch
 
-from tessera.capabilities.fingerprints.calibration.distances import accepted
+from tessera.capabilities.fingerprints.calibration.distances import count_accepted
 from tessera.capabilities.fingerprints.calibration.prover import ask, check, prompts
 from tessera.capabilities.fingerprints.selection import value_count
 from tessera.capabilities.fingerprints.thresholds import Thresholds
@@ -86,7 +86,7 @@ def test_honest_responses_pass(server_pool: ServerPool, prover: tuple[str, ...])
     measured = check(server_pool.get(*COMMON, "--attention-backend", "fa3").url, responses)
     worst = max(distance for one in measured for distance in one.distances)
     print(f"\nMEASURED {' '.join(prover)}: worst fingerprint {worst}")  # noqa: T201 - what a run by hand is for
-    assert accepted(measured, Thresholds()) == count
+    assert count_accepted(measured, Thresholds()) == count
 
 
 @pytest.mark.parametrize("backend", ["fa3", "triton"])

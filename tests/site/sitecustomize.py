@@ -189,7 +189,7 @@ def _pooling() -> None:
     """Ids that begin with "span-fault" have no reads; "start-fault" and "wait-fault" break their step's read."""
     from tessera.rows import reader, service, store
 
-    reads_of, start, finished = service.RowService._wanted, reader.RowReader.start, service.RowService.finished
+    reads_of, start, finished = service.RowService._wanted, reader.RowReader.start, service.RowService.note_finished
     planned: list[str] = []
 
     class BrokenRead(reader.Read):
@@ -214,7 +214,7 @@ def _pooling() -> None:
         return BrokenRead(read._fetched) if "wait" in faults else read
 
     service.RowService._wanted = faulty_reads_of  # type: ignore[method-assign]
-    service.RowService.finished = faulty_finished  # type: ignore[method-assign]
+    service.RowService.note_finished = faulty_finished  # type: ignore[method-assign]
     reader.RowReader.start = faulty_start  # type: ignore[method-assign]
     allocate = store.RowStore.__init__
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tessera.bulk.documents import Columns, parts, read
-from tessera.bulk.folder import claimed
+from tessera.bulk.folder import claim_folder
 
 COLUMNS = Columns("id", "text")
 ABOUT = {"options": {}, "probe": [1.0, 0.0]}
@@ -79,16 +79,17 @@ def test_bad_files(tmp_path: Path) -> None:
 
 def test_the_folder_belongs_to_one_run(tmp_path: Path) -> None:
     """To one process at a time, with the same options and model; what is unfinished goes away."""
-    with claimed(tmp_path, ABOUT), pytest.raises(ValueError, match="another tessera encode"), claimed(tmp_path, ABOUT):
+    refused = pytest.raises(ValueError, match="another tessera encode")
+    with claim_folder(tmp_path, ABOUT), refused, claim_folder(tmp_path, ABOUT):
         pass
     (tmp_path / "0.x.tmp").touch()
-    with claimed(tmp_path, {**ABOUT, "probe": [1.0, 0.01]}):
+    with claim_folder(tmp_path, {**ABOUT, "probe": [1.0, 0.01]}):
         assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
     for other, message in (({"options": {"a": 1}}, "begun with options {}, not"), ({"probe": [0.0, 1.0]}, "model")):
-        with pytest.raises(ValueError, match=message), claimed(tmp_path, {**ABOUT, **other}):
+        with pytest.raises(ValueError, match=message), claim_folder(tmp_path, {**ABOUT, **other}):
             pass
     (tmp_path / "run.json").unlink()
     np.save(tmp_path / "x.parquet", np.zeros(1))
     (tmp_path / "x.parquet.npy").rename(tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match="files of something else"), claimed(tmp_path, ABOUT):
+    with pytest.raises(ValueError, match="files of something else"), claim_folder(tmp_path, ABOUT):
         pass

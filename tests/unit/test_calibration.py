@@ -12,8 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tessera.capabilities.fingerprints.calibration import cheats
-from tessera.capabilities.fingerprints.calibration.distances import Measured, accepted, rate_below, report, thresholds
-from tessera.capabilities.fingerprints.calibration.prover import Response, prompts, tampered
+from tessera.capabilities.fingerprints.calibration.distances import (
+    Measured,
+    count_accepted,
+    rate_below,
+    report,
+    thresholds,
+)
+from tessera.capabilities.fingerprints.calibration.prover import Response, prompts, tamper
 from tessera.capabilities.fingerprints.thresholds import Thresholds
 from tessera.capabilities.fingerprints.verifier import Distance
 from tessera.cli import toploc, verify
@@ -32,14 +38,14 @@ def test_thresholds_lie_above_all_honest_distances() -> None:
     """By the margin, in each of the three; exponents as a share, so that short fingerprints count in proportion."""
     found = thresholds([*HONEST, response((4, 0, 0), values=64)], margin=1.25)
     assert found == Thresholds(4 / 64 * 1.25, 1.25, 1.25)
-    assert accepted(HONEST, found) == 2
+    assert count_accepted(HONEST, found) == 2
 
 
 def test_thresholds_of_no_noise() -> None:
     """Something is left for a value that lies on the edge between two."""
     found = thresholds([response((0, 0, 0))])
     assert found == Thresholds(1 / 128 * 1.25, 1 / 128 * 1.25, 1.0)
-    assert accepted([response((0, 1 / 128, 0)), response((1, 0, 0)), response((0, 2 / 128, 0))], found) == 2
+    assert count_accepted([response((0, 1 / 128, 0)), response((1, 0, 0)), response((0, 2 / 128, 0))], found) == 2
 
 
 @pytest.mark.parametrize(("count", "warns"), [(4, True), (58, False)])
@@ -103,7 +109,7 @@ def test_rounded_weights(tmp_path: Path, precision: str, least: float, most: flo
     copy.mkdir()
     save_file(weights, model / "model.safetensors")
     (model / "config.json").write_text('{"num_hidden_layers": 3}')
-    cheats.requantized(model, copy, precision)
+    cheats.requantize(model, copy, precision)
     found = load_file(copy / "model.safetensors")
     error = (found["layer.weight"] - weights["layer.weight"]).float().norm() / weights["layer.weight"].float().norm()
     assert least < error < most
@@ -118,12 +124,12 @@ def test_rounded_weights(tmp_path: Path, precision: str, least: float, most: flo
 def test_tampering() -> None:
     """One token is another; everything else stays."""
     honest = Response([1, 2, 3, 4], [5, 6, 7], ["f"])
-    prompt, answer = tampered(honest, "changed prompt"), tampered(honest, "changed early token")
+    prompt, answer = tamper(honest, "changed prompt"), tamper(honest, "changed early token")
     assert [a != b for a, b in zip(prompt.input_ids, honest.input_ids, strict=True)] == [False, False, True, False]
     assert prompt.output_ids == honest.output_ids
     assert [a != b for a, b in zip(answer.output_ids, honest.output_ids, strict=True)] == [False, True, False]
     assert answer.fingerprints == honest.fingerprints
-    hidden = tampered(honest._replace(input_ids=list(range(20))), "hidden instruction")
+    hidden = tamper(honest._replace(input_ids=list(range(20))), "hidden instruction")
     assert hidden.input_ids == list(range(8, 20))
 
 

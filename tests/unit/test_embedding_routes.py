@@ -13,7 +13,7 @@ import pytest
 
 from tessera.capabilities.embed import routes
 from tessera.capabilities.embed.inputs import Tokenizer
-from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, chosen
+from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, options_of
 from tessera.capabilities.embed.routes import Model
 from tessera.errors import ROW_STORE_FAILED, BadRequest, EngineRefused, RequestFailed
 from tessera.fields import read
@@ -58,7 +58,7 @@ def test_the_servers_options(field: str) -> None:
     model = Model("tiny", 4, 10)
 
     def parsed(value: object) -> EmbedOptions | None:
-        return chosen(read({"return_embedding": value}, EmbedFields), model.hidden_size)
+        return options_of(read({"return_embedding": value}, EmbedFields), model.hidden_size)
 
     assert parsed(engine_request({field: "a"}, model)[1]) == EmbedOptions()
     assert parsed(engine_request({field: "a"}, model._replace(defaults=LAST))[1]) == LAST

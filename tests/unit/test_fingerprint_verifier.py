@@ -13,7 +13,7 @@ from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.codec import Bits
 from tessera.capabilities.fingerprints.selection import row_mask, value_count
 from tessera.capabilities.fingerprints.thresholds import Thresholds
-from tessera.capabilities.fingerprints.verifier import NO_MATCH, Distance, as_text, compared, distances
+from tessera.capabilities.fingerprints.verifier import NO_MATCH, Distance, as_text, compare_bits, distances
 from tessera.errors import StartRefused
 from tessera.rows.chunks import complete, count, layout
 from tessera.rows.reads import ALL_ROWS, Points
@@ -39,7 +39,7 @@ def bits(*values: float) -> Bits:
 def test_distance(claimed: list[float], own: list[float], expected: Distance) -> None:
     """Exponents and signs by equality, mantissas by difference; an even median is a mean. Each row by itself."""
     theirs, ours = bits(*claimed), bits(*own)
-    found = compared(np.stack([ours, theirs]), np.stack([ours, ours]))
+    found = compare_bits(np.stack([ours, theirs]), np.stack([ours, ours]))
     assert found == [Distance(0, 0, 0), expected]
 
 

@@ -15,7 +15,7 @@ def test_keys() -> None:
     assert [generations.key(own) for own in (None, "a")] == [None, "a"]
     seen: set[object] = {None, "a"}
     for number in (1, 2):
-        generations.changed()
+        generations.note_update()
         assert generations.number == number
         keys = {generations.key(own) for own in (None, "a")}
         assert len(keys) == 2
@@ -25,6 +25,6 @@ def test_keys() -> None:
             with pytest.raises(BadRequest, match="extra_key"):
                 PER_PROMPT["extra_key"]("extra_key", key)
         seen |= keys
-    generations.flushed()
+    generations.note_flush()
     assert [generations.key(own) for own in (None, "a")] == [None, "a"]
     assert generations.number == 2

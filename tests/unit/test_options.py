@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera import admission, carry
-from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Encoding, Pooling, chosen
+from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Encoding, Pooling, options_of
 from tessera.capabilities.registry import BY_NAME
 from tessera.capabilities.states.options import Format, StateOptions
 from tessera.capability import Server
@@ -38,7 +38,7 @@ VALID = st.builds(
 
 def embedding(value: object, hidden_size: int | None = None) -> EmbedOptions | None:
     """What ``return_embedding`` asks for."""
-    return chosen(read({"return_embedding": value}, EmbedFields), hidden_size)
+    return options_of(read({"return_embedding": value}, EmbedFields), hidden_size)
 
 
 def admit(params: Any = None, server: Server = SERVER, /, **fields: object) -> Any:

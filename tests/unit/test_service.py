@@ -140,7 +140,7 @@ def test_one_read_for_all_that_finish() -> None:
         with_states("s", positions=(1, 2)),
         finished("b", request=2, pooling=Pooling.LAST),
     ):
-        service.finished(request)
+        service.note_finished(request)
     service.flush()
     service.flush()
     assert store.put == [
@@ -166,8 +166,8 @@ def test_one_request_fails_alone(request_: Finished, code: str) -> None:
     """What are no options, and a position that is not there."""
     store = Store()
     service = store.service()
-    service.finished(request_)
-    service.finished(finished("b"))
+    service.note_finished(request_)
+    service.note_finished(finished("b"))
     service.flush()
     assert [(outcome.key, outcome.code) for outcome in store.put] == [("a", code), ("b", "")]
 
@@ -177,9 +177,9 @@ def test_store_that_fails(broken: str | None, *, fails: bool) -> None:
     """All of the step fail, but those that need no rows; the next step is tried again."""
     store = Store(fails=fails)
     service = store.service(broken)
-    service.finished(finished("a"))
-    service.finished(with_states("s"))
-    service.finished(finished("empty", output=1, over=Over.OUTPUT))
+    service.note_finished(finished("a"))
+    service.note_finished(with_states("s"))
+    service.note_finished(finished("empty", output=1, over=Over.OUTPUT))
     service.flush()
     codes = [(outcome.key, outcome.code) for outcome in store.put]
     assert codes == [("a", "row_store_failed"), ("s", "row_store_failed"), ("empty", "")]
@@ -189,7 +189,7 @@ def test_no_limit_for_binary_formats() -> None:
     """What is too many for a list is not for bytes."""
     store = Store()
     service = store.service()
-    service.finished(with_states("a", prompt=2**21 + 1, format=Format.BASE64))
+    service.note_finished(with_states("a", prompt=2**21 + 1, format=Format.BASE64))
     service.flush()
     assert store.put == [Outcome("a", (raw(2**21 + 5),))]
 
@@ -247,8 +247,8 @@ def test_fingerprints_in_one_read() -> None:
     """A request that goes on and one that ends; the outcome says how many values each fingerprint has."""
     store = Store()
     service = store.service()
-    service.finished(fingerprinted(output=33, done_reads=1, running=True))
-    service.finished(fingerprinted(output=40, done_reads=2))
+    service.note_finished(fingerprinted(output=33, done_reads=1, running=True))
+    service.note_finished(fingerprinted(output=40, done_reads=2))
     service.flush()
     first, last = store.put
     assert (first.parts, first.more, first.resets) == ((Part("fingerprints", "top", 128),), True, False)
@@ -263,8 +263,8 @@ def test_while_it_runs_only_what_is_complete_is_read() -> None:
     uses = requested(embed=EmbedOptions(), states=StateOptions(), fingerprints=FingerprintOptions())
     store = Store()
     service = store.service()
-    service.finished(Finished("a", 3, 20, 33, uses, {}, running=True))
-    service.finished(Finished("a", 3, 20, 40, uses, {"fingerprints": 2}))
+    service.note_finished(Finished("a", 3, 20, 33, uses, {}, running=True))
+    service.note_finished(Finished("a", 3, 20, 40, uses, {"fingerprints": 2}))
     service.flush()
     first, last = store.put
     assert [part.capability for part in first.parts] == ["fingerprints"] * 2
@@ -277,7 +277,7 @@ def test_outdated() -> None:
     uses = requested(embed=EmbedOptions(), token_ids=TokenIdOptions(input=True, session=True))
     store = Store()
     service = store.service()
-    service.outdated(Finished("a", 3, 10, 5, uses, prompt_ids=[7, 8]))
+    service.note_outdated(Finished("a", 3, 10, 5, uses, prompt_ids=[7, 8]))
     service.flush()
     (outcome,) = store.put
     assert (outcome.code, outcome.parts) == ("weights_changed", (Part("token_ids", "ids", [7, 8]),))
@@ -288,6 +288,6 @@ def test_a_prompt_too_long_for_a_fingerprint() -> None:
     """Its places would not fit into 32 bits."""
     store = Store()
     service = store.service()
-    service.finished(fingerprinted(prompt=2**29 + 1))
+    service.note_finished(fingerprinted(prompt=2**29 + 1))
     service.flush()
     assert [outcome.code for outcome in store.put] == ["rows_not_collected"]

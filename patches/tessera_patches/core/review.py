@@ -90,7 +90,7 @@ def unreviewed(shapes: Shapes) -> dict[str, Entry]:
     }
 
 
-def gone() -> list[str]:
+def missing_targets() -> list[str]:
     """One sentence for each thing that the installed SGLang does not have, though a seam needs it."""
     found: list[str] = []
     for path, guard in lock.guards().items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
 
 
-def unpinned(
+def allocate_unpinned(
     original: Callable[..., torch.Tensor], dims: Any, dtype: Any, device: Any, pin_memory: bool, *rest: Any, **more: Any
 ) -> torch.Tensor:
     """AROUND ``alloc_with_host_register``: memory that is not registered with CUDA, which is not here."""

@@ -157,7 +157,7 @@ def is_padded(batch: ForwardBatch) -> bool:
     return batch.global_num_tokens_for_logprob_cpu is not None
 
 
-def synchronized(scheduler: Scheduler, batch: ScheduleBatch) -> ScheduleBatch:
+def synchronize_batch(scheduler: Scheduler, batch: ScheduleBatch) -> ScheduleBatch:
     """The batch with the sizes of the other ranks' batches, where ranks have their own; waits for these ranks."""
     adapter: SchedulerDPAttnAdapter = scheduler.dp_attn_adapter
     found: ScheduleBatch = adapter.maybe_prepare_mlp_sync_batch(batch)

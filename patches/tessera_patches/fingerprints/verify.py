@@ -72,7 +72,7 @@ def _without_unrunnable(run: Run, manager: Any) -> Run:
 def _refusal_reason(claim: Claim, manager: Any) -> str:
     """Why the engine cannot run this claim; "" where it can."""
     try:
-        adapters.known(adapters.FIELD, claim.lora_path, manager.lora_ref_cache)
+        adapters.check_loaded(adapters.FIELD, claim.lora_path, manager.lora_ref_cache)
     except BadRequest as error:
         return str(error)
     if config.room is None:

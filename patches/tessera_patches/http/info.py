@@ -34,7 +34,7 @@ def add_route(app: FastAPI, stock: Callable[[], Awaitable[dict[str, Any]]]) -> N
     async def server_info() -> Response:
         if config.inbox is not None:
             config.inbox.open()  # what the schedulers said at the start may not be read yet
-        answer: Response = orjson_response({**redacted(await stock()), "tessera": ours()})
+        answer: Response = orjson_response({**redact(await stock()), "tessera": ours()})
         return answer
 
     calls.count(add_route)
@@ -85,11 +85,11 @@ def note(stats: RowStoreStats, kinds: str) -> None:
         config.metrics.record_row_store(stats, kinds)
 
 
-def redacted(value: Any) -> Any:
+def redact(value: Any) -> Any:
     """A copy without secrets. SGLang shows the administrator's key to whoever has the user's, once for each replica."""
     if isinstance(value, dict):
-        return {key: REDACTED if key in SECRETS and own else redacted(own) for key, own in value.items()}
-    return [redacted(own) for own in value] if isinstance(value, list) else value
+        return {key: REDACTED if key in SECRETS and own else redact(own) for key, own in value.items()}
+    return [redact(own) for own in value] if isinstance(value, list) else value
 
 
 def embedding_options() -> dict[str, Any]:

@@ -187,15 +187,15 @@ def _with_fields(answer: Any, collector: Collector, model: str, kind: str) -> Re
 Outputs = AsyncIterator[Any]
 
 
-def collected(original: Callable[..., Outputs], manager: Any, obj: Any, request: Any = None) -> Outputs:
+def collect_outputs(original: Callable[..., Outputs], manager: Any, obj: Any, request: Any = None) -> Outputs:
     """AROUND ``TokenizerManager.generate_request``. Requests that are not OpenAI's or did not ask pass untouched."""
     live = carry.live(getattr(obj, "sampling_params", None))
     outputs = original(manager, obj, request)
     collector = None if live is None else collectors.get(live)
-    return outputs if live is None or collector is None else _collected(outputs, live, collector)
+    return outputs if live is None or collector is None else _collect(outputs, live, collector)
 
 
-async def _collected(outputs: Outputs, live: Live, collector: Collector) -> Outputs:
+async def _collect(outputs: Outputs, live: Live, collector: Collector) -> Outputs:
     try:
         async for output in outputs:
             if isinstance(output, list):

@@ -19,19 +19,19 @@ def _as_sent(obj: Any) -> Any:
     return shown
 
 
-def exported(original: Callable[..., Any], exporter: Any, obj: Any, out_dict: Any) -> Any:
+def export_request(original: Callable[..., Any], exporter: Any, obj: Any, out_dict: Any) -> Any:
     """AROUND ``RequestMetricsExporter._format_output_data``, which writes JSON: vectors to inject are left out."""
     return original(exporter, _as_sent(obj), out_dict)
 
 
-def logged(original: Callable[..., None], logger: Any, obj: Any, *args: Any, **kwargs: Any) -> None:
+def log_request(original: Callable[..., None], logger: Any, obj: Any, *args: Any, **kwargs: Any) -> None:
     """AROUND ``RequestLogger.log_received_request`` and ``log_finished_request``."""
     shown = _as_sent(obj) if logger.log_requests else obj
     original(logger, shown, *args, **kwargs)
     obj.text = shown.text  # SGLang puts there what it decoded for its log
 
 
-def logged_openai(original: Callable[..., None], logger: Any, request: Any, /, *args: Any, **kwargs: Any) -> None:
+def log_openai_request(original: Callable[..., None], logger: Any, request: Any, /, *args: Any, **kwargs: Any) -> None:
     """AROUND ``RequestLogger.log_openai_received_request``."""
     params: dict[str, Any] = {"custom_params": getattr(request, "custom_params", None)}
     if sent.carries(params):
@@ -40,7 +40,7 @@ def logged_openai(original: Callable[..., None], logger: Any, request: Any, /, *
     original(logger, request, *args, **kwargs)
 
 
-def dumped(original: Callable[..., None], manager: Any, state: Any, out_dict: Any) -> None:
+def dump_request(original: Callable[..., None], manager: Any, state: Any, out_dict: Any) -> None:
     """AROUND ``TokenizerManager.dump_requests`` and ``record_request_for_crash_dump``: dumps are sent again."""
     shown = copy.copy(state)
     shown.obj = _as_sent(state.obj)

@@ -31,48 +31,48 @@ def add_routes(app: FastAPI, stock: Any, args: Any) -> None:
     groups: set[str] = set()
     loaders = (*_OF_TENSORS, *(args.custom_weight_loader or ()))
 
-    def files(obj: Any) -> None:
+    def check_file_format(obj: Any) -> None:
         _check_format(obj.load_format, _FORMATS, (obj.load_format or "").lower())  # as SGLang reads it
 
-    def tensors(obj: Any) -> None:
+    def check_tensor_format(obj: Any) -> None:
         _check_format(obj.load_format, loaders, obj.load_format)
 
-    def distributed(obj: Any) -> None:
+    def check_known_group(obj: Any) -> None:
         if obj.group_name not in groups:
             raise BadRequest("group_name", obj.group_name, "a group that /init_weights_update_group has made")
 
-    def made(obj: Any) -> None:
+    def add_group(obj: Any) -> None:
         groups.add(obj.group_name)
 
-    def destroyed(obj: Any) -> None:
+    def remove_group(obj: Any) -> None:
         groups.discard(obj.group_name)
 
     calls.count(add_routes)
     for endpoint, check, then in (
-        (stock.update_weights_from_disk, files, _nothing),
-        (stock.update_weights_from_tensor, tensors, _nothing),
-        (stock.update_weights_from_distributed, distributed, _nothing),
-        (stock.init_weights_update_group, _check_group, made),
-        (stock.destroy_weights_update_group, _nothing, destroyed),
+        (stock.update_weights_from_disk, check_file_format, _nothing),
+        (stock.update_weights_from_tensor, check_tensor_format, _nothing),
+        (stock.update_weights_from_distributed, check_known_group, _nothing),
+        (stock.init_weights_update_group, _check_group, add_group),
+        (stock.destroy_weights_update_group, _nothing, remove_group),
     ):
-        route = _checked(endpoint, check, then)
+        route = _with_checks(endpoint, check, then)
         app.add_api_route(
             f"/{endpoint.__name__}", route, methods=["POST"], response_model=None, include_in_schema=False
         )
 
 
-def _checked(endpoint: Callable[..., Awaitable[Any]], check: Check, then: Check) -> Callable[..., Awaitable[Any]]:
+def _with_checks(endpoint: Callable[..., Awaitable[Any]], check: Check, then: Check) -> Callable[..., Awaitable[Any]]:
     """The endpoint, with its signature and who may call it."""
 
     @wraps(endpoint)
-    async def checked(obj: Any, request: Any) -> Any:
+    async def check_and_call(obj: Any, request: Any) -> Any:
         check(obj)
         response = await endpoint(obj, request)
         if response.status_code == HTTPStatus.OK:
             then(obj)
         return response
 
-    return checked
+    return check_and_call
 
 
 def _nothing(_: Any) -> None:

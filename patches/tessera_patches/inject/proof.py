@@ -16,7 +16,7 @@ from tessera.rows.forward_notes import ForwardNotes, distance
 from tessera_patches.core.apply import start_error
 from tessera_patches.engine.model import dtype, runner_of
 from tessera_patches.inject import forward, runtime
-from tessera_patches.rows.one_prompt import noted
+from tessera_patches.rows.one_prompt import note_forward
 
 TOLERANCE = {torch.float32: 1e-4}
 """How far rows of the same embeddings may be apart; both forwards run the same kernels."""
@@ -48,7 +48,7 @@ def prove_embeddings(scheduler: Any, ids: list[int], notes: ForwardNotes) -> Non
 def _why_ignored(scheduler: Any, other: list[int], plan: Plan, rows: torch.Tensor | None) -> str:
     """How rows of ``other`` ids with the vectors of ``plan`` show that these do not reach them; empty where they do."""
     try:
-        injected = noted(scheduler, other, plan)
+        injected = note_forward(scheduler, other, plan)
     except Exception as error:  # noqa: BLE001 - whatever a model's code raises where it is given embeddings
         return f"it fails with embeddings: {error!r}"
     apart = distance(injected.rows, rows)

@@ -51,18 +51,18 @@ def warm_up(original: Callable[..., None], server_args: Any, *args: Any, **kwarg
     if resolved(server_args).skip_server_warmup:
         return
     if _unreached == set(_TOKENS):
-        _check_or_end(Runs.REQUEST)  # `answered` is one of them
+        _check_or_end(Runs.REQUEST)  # `check_first_answers` is one of them
     elif not _unreached:
         _check_or_end(Runs.WARM_UP)
 
 
-def answered(original: Callable[..., Awaitable[None]], manager: Any, outputs: Any) -> Awaitable[None]:
+def check_first_answers(original: Callable[..., Awaitable[None]], manager: Any, outputs: Any) -> Awaitable[None]:
     """AROUND ``TokenizerManager._handle_batch_output``: checks the first requests that end with tokens."""
     handled = original(manager, outputs)
-    return _check_first_answers(handled, outputs) if _unreached else handled
+    return _check_after(handled, outputs) if _unreached else handled
 
 
-async def _check_first_answers(handled: Awaitable[None], outputs: Any) -> None:
+async def _check_after(handled: Awaitable[None], outputs: Any) -> None:
     await handled
     ended = zip(outputs.finished_reasons, getattr(outputs, "completion_tokens", ()), strict=False)
     tokens = max((count for reason, count in ended if reason and reason["type"] != "abort"), default=0)

@@ -14,7 +14,7 @@ from tessera.rows.store import RowStore
 from tessera_patches.engine.model import runner_of, vocabulary
 from tessera_patches.inject.proof import prove_embeddings
 from tessera_patches.rows import host, memory, runtime
-from tessera_patches.rows.one_prompt import noted
+from tessera_patches.rows.one_prompt import note_forward
 
 TOKENS = 8
 
@@ -36,7 +36,7 @@ def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[
 def _check_forward(scheduler: Any) -> None:
     tokens = vocabulary(scheduler)
     ids = [(1 + i) * tokens // (TOKENS + 1) for i in range(TOKENS)]
-    notes = noted(scheduler, ids)
+    notes = note_forward(scheduler, ids)
     if runtime.rows is not None:
         _note_scale(runtime.rows, notes, type(runner_of(scheduler).model).__name__)
     if config.active.inject:

@@ -13,14 +13,14 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from tessera.capabilities.inject.place import Plan
 from tessera.rows.forward_notes import ForwardNotes
 from tessera_patches.core import calls
-from tessera_patches.engine.batches import synchronized
+from tessera_patches.engine.batches import synchronize_batch
 from tessera_patches.engine.cache import prefix_cache, release, request_pool, slot_allocator
 from tessera_patches.engine.model import configuration, hidden_size, runner_of
 from tessera_patches.engine.ranks import forward_through_stages
 from tessera_patches.engine.requests import extend_to
 
 
-def noted(scheduler: Any, ids: list[int], plan: Plan | None = None) -> ForwardNotes:
+def note_forward(scheduler: Any, ids: list[int], plan: Plan | None = None) -> ForwardNotes:
     """What the model's modules return for a prompt of these ids, with the vectors of ``plan`` in their places."""
     with ForwardNotes(runner_of(scheduler).model, LogitsProcessor, ids, hidden_size(scheduler)) as notes:
         _forward(scheduler, ids, plan)
@@ -50,7 +50,7 @@ def _forward(scheduler: Any, ids: list[int], plan: Plan | None) -> None:
     batch.input_ids = batch.prefill_input_ids_cpu.to(batch.device)
     # Without positions SGLang only sees that no graph can run; with one, ranks that have batches of their own pad them.
     batch.replace_embeds = torch.empty(0)
-    batch = synchronized(scheduler, batch)
+    batch = synchronize_batch(scheduler, batch)
     forward_batch = ForwardBatch.init_new(batch, runner, return_hidden_states_before_norm=False)
     forward_batch.tessera_plan = plan
     try:

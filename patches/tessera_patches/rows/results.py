@@ -24,12 +24,12 @@ def note_finished(processor: Any, req: Any) -> None:
         return
     try:
         finished = _finished(req, own)
-        if weights.outdated(req):
-            runtime.service.outdated(finished)
+        if weights.is_outdated(req):
+            runtime.service.note_outdated(finished)
         else:
-            runtime.service.finished(finished)
+            runtime.service.note_finished(finished)
     except Exception as error:  # noqa: BLE001 - it is logged there: one request's failure must not end the server
-        runtime.service.failed(_key(req, own), error)
+        runtime.service.note_failed(_key(req, own), error)
 
 
 def _finished(req: Any, own: State) -> Finished:
@@ -64,7 +64,7 @@ def tokens_to_next_read(req: Any) -> int | None:
     own = state.of(req)
     if req.finished() or own.prefilled != requests.retractions(req):
         return None
-    if weights.outdated(req):
+    if weights.is_outdated(req):
         return 0 if req.stream and not own.informed else None
     nexts = [
         capability.next_read(options, own.done.get(name, 0)) for name, (capability, options) in own.requested.items()
@@ -84,11 +84,11 @@ def _note_progress(service: RowService, req: Any) -> None:
     output_tokens = requests.output_tokens(req)
     tokens = len(requests.prompt_ids(req)), output_tokens
     running = Finished(_key(req, own), requests.row_of(req), *tokens, own.requested, dict(own.done), running=True)
-    if weights.outdated(req):
-        service.outdated(running)
+    if weights.is_outdated(req):
+        service.note_outdated(running)
         own.informed = True
         return
-    service.finished(running)
+    service.note_finished(running)
     for name, (capability, options) in own.requested.items():
         if capability.next_read(options, 0) is not None:
             own.done[name] = capability.complete(output_tokens)

@@ -43,7 +43,7 @@ def _weight_update(
         target=f"{WEIGHTS}.{function}",
         hook=Hook.AFTER,
         feature="rows",
-        handler="tessera_patches.rows.weights:changed",
+        handler="tessera_patches.rows.weights:forget_rows",
         guard=Guard.BODY,  # what its messages say about failures
         why="Rows computed with the old weights are forgotten, where any were loaded.",
         remove_when="SGLang announces weight updates to plugins.",
@@ -292,7 +292,7 @@ SEAMS = (
         target=f"{SCHEDULER}.flush_cache",
         hook=Hook.AFTER,
         feature="rows",
-        handler="tessera_patches.rows.weights:flushed",
+        handler="tessera_patches.rows.weights:note_flush",
         why="With the prefix cache empty, who reads rows shares prefixes with everybody again.",
         remove_when="SGLang divides its prefix cache by the weights.",
         called_by="/flush_cache, or an update of weights.",

@@ -24,7 +24,7 @@ _NOTHING_LOADED = (
 """How messages begin of updates that failed before a weight was touched. The bodies that have them are locked."""
 
 
-def changed(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs: Any) -> None:
+def forget_rows(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs: Any) -> None:
     """AFTER each ``WeightUpdater.update_weights_from_*``: the rows so far are forgotten, unless nothing was loaded.
 
     And after ``begin_weight_update`` and ``end_weight_update``, which say nothing: another machine may write between.
@@ -38,7 +38,7 @@ def changed(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs:
     # one before it is done with it, so stages cannot ask each other: all count each update.
     if not has_stages(runner) and not on_any(touched):
         return
-    runtime.generations.changed()
+    runtime.generations.note_update()
     if runtime.rows is not None:
         runtime.rows.invalidate()
     if runtime.host_rows is not None:
@@ -47,17 +47,17 @@ def changed(result: tuple[bool, str] | None, updater: Any, *args: Any, **kwargs:
         begin(req)
 
 
-def flushed(result: bool, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+def note_flush(result: bool, scheduler: Any, *args: Any, **kwargs: Any) -> None:
     """AFTER ``Scheduler.flush_cache``, which does nothing where requests run, or wait (since 0.5.20 unless paused)."""
     if result:
-        runtime.generations.flushed()
+        runtime.generations.note_flush()
         runtime.sessions.clear()
 
 
 def begin(req: Any) -> None:
     """Note the weights of a waiting request: the current ones for all its rows, but those of a session's earlier turns.
 
-    A stream that sent what was read with older weights cannot take it back: it stays `outdated`.
+    A stream that sent what was read with older weights cannot take it back: it stays outdated.
     """
     own: State = state.of(req)
     first = _first_generation(req)
@@ -67,7 +67,7 @@ def begin(req: Any) -> None:
         own.original_key, own.generation = cache_key(req), first
     set_cache_key(req, runtime.generations.key(own.original_key))
     is_current = first == runtime.generations.number
-    if is_current and outdated(req) and not (req.stream and any(own.done.values())):
+    if is_current and is_outdated(req) and not (req.stream and any(own.done.values())):
         own.generation = runtime.generations.number
         own.done.clear()
 
@@ -82,7 +82,7 @@ def _first_generation(req: Any) -> int:
     return runtime.sessions.setdefault(session, runtime.generations.number)
 
 
-def outdated(req: Any) -> bool:
+def is_outdated(req: Any) -> bool:
     """Whether the weights have changed since its first row was computed."""
     own = state.of(req)
     return own.generation is not None and own.generation != runtime.generations.number

@@ -16,7 +16,7 @@ ABOUT = "run.json"
 
 
 @contextmanager
-def claimed(output: Path, about: dict[str, Any]) -> Iterator[None]:
+def claim_folder(output: Path, about: dict[str, Any]) -> Iterator[None]:
     """Keep the folder while the run lasts. What a killed run left unfinished is removed.
 
     Args:

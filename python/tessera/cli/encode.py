@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from tessera.bulk import run as bulk
         from tessera.bulk.documents import Columns, parts
-        from tessera.bulk.folder import claimed
+        from tessera.bulk.folder import claim_folder
         from tessera.bulk.job import Job
         from tessera.client import ClientError
         from tessera.client.progress import Bar
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
             "rows_per_file": options.rows_per_file,
             "probe": probe.tolist(),
         }
-        with claimed(options.output, about):
+        with claim_folder(options.output, about):
             output = options.output.resolve()
             job = Job(output, columns, tuple(options.servers), options.api_key, how, options.patience, probe)
             total = sum(part.rows for part in found)

@@ -76,7 +76,7 @@ def _lock(options: argparse.Namespace) -> int:
     print(f"{lock.PATH}: {len(lock.guards())} shapes, {len(reviewed)} of them new in SGLang {version}")
     left = [path for path in new if path not in reviewed]
     shown = _show(left, shapes, version) if left else 0
-    missing = review.gone()
+    missing = review.missing_targets()
     return _fail("; ".join(missing)) if missing else shown
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tessera.capabilities.fingerprints.calibration import cheats, distances
 from tessera.capabilities.fingerprints.calibration.campaign import VERIFIER, Campaign, Prover
 from tessera.capabilities.fingerprints.calibration.distances import Measured
-from tessera.capabilities.fingerprints.calibration.prover import TAMPERED, Response, tampered
+from tessera.capabilities.fingerprints.calibration.prover import TAMPERED, Response, tamper
 from tessera.installing import install
 
 AS_VERIFIER = "as the verifier"
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
     def derived() -> dict[str, list[Response]]:
         made = campaign.made[honest[0].kind]
-        return {name: [tampered(one, name) for one in made] for name in options.cheats if name in TAMPERED}
+        return {name: [tamper(one, name) for one in made] for name in options.cheats if name in TAMPERED}
 
     measured = campaign.run([*honest, *cheating], _prover(options, VERIFIER, ""), derived)
     good = {one.kind: measured.pop(one.kind) for one in honest}
@@ -140,7 +140,7 @@ def _prover(options: argparse.Namespace, kind: str, args: str) -> Prover:
 
 def _cheat(options: argparse.Namespace, name: str) -> Prover:
     if name in cheats.PRECISIONS:
-        weights = partial(cheats.requantized, options.model_path, precision=name)
+        weights = partial(cheats.requantize, options.model_path, precision=name)
     else:
         weights = partial(cheats.without_last_layer, options.model_path)
     return _prover(options, name, "")._replace(weights=weights)

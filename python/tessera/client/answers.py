@@ -13,7 +13,7 @@ import numpy as np
 from tessera.client import errors
 from tessera.client.applied import APPLIED, check_generation, check_pooling, missing
 from tessera.client.results import Embedding, Embeddings, Floats, Generation, ServerInfo, Verdict
-from tessera.client.status import NO_ROWS, Answer, check_status, is_ours, parsed, shown, status_error
+from tessera.client.status import NO_ROWS, Answer, check_status, is_ours, parse_json, shown, status_error
 from tessera.rows.reads import ROWS_UNAVAILABLE
 
 _ROWS = frozenset({"embedding", "hidden_states", "fingerprints"})
@@ -32,7 +32,7 @@ def generations(answer: Answer, count: int, wanted: frozenset[str]) -> list[Gene
     Raises:
         ClientError: an error status, another number, or one that is not whole.
     """
-    items = parsed(answer)
+    items = parse_json(answer)
     if not isinstance(items, list) or len(items) != count:
         found = len(items) if isinstance(items, list) else type(items).__name__
         raise errors.InvalidResponse(f"{count} generations were asked for and {found} came; none of them is returned")
@@ -90,7 +90,7 @@ def chat(answer: Answer, wanted: frozenset[str], sent: Mapping[str, Any]) -> Gen
     Raises:
         ClientError: as `generation`.
     """
-    body = parsed(answer)
+    body = parse_json(answer)
     try:
         (choice,) = body["choices"]
         message, usage = choice["message"], body["usage"]
@@ -139,7 +139,7 @@ def embeddings(answer: Answer, count: int, requested: Mapping[str, Any] = _NOTHI
 
 
 def _from_json(answer: Answer, count: int, requested: Mapping[str, Any]) -> Embeddings:
-    body = parsed(answer)
+    body = parse_json(answer)
     try:
         items = sorted(body["data"], key=lambda item: int(item["index"]))
         matrix = np.stack([np.frombuffer(_bytes(item["embedding"]), "<f4") for item in items if item[APPLIED]])
@@ -160,7 +160,7 @@ def verdicts(answer: Answer, count: int) -> list[Verdict]:
     Raises:
         ClientError: an error status, another number, an unknown verdict.
     """
-    body = parsed(answer)
+    body = parse_json(answer)
     results = body.get("results") if isinstance(body, dict) else None
     if not isinstance(results, list) or len(results) != count:
         raise errors.InvalidResponse(f"{count} verdicts were asked for; the answer is {shown(body)}")
@@ -176,7 +176,7 @@ def server_info(answer: Answer) -> ServerInfo:
     Raises:
         ClientError: an error status, or not SGLang's answer.
     """
-    body = parsed(answer)
+    body = parse_json(answer)
     try:
         ours = body.get("tessera") or {}
         engine = ours.get("engine") or f"sglang {body['version']}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tessera.client import answers
-from tessera.client.candidates import grouped
+from tessera.client.candidates import group_candidates
 from tessera.client.chunks import with_list_index
 from tessera.client.errors import StatusError
 from tessera.client.extract import Extract
@@ -27,7 +27,7 @@ from tessera.client.options import (
 from tessera.client.probe import fresh_prompt
 from tessera.client.prompts import token_ids
 from tessera.client.results import Candidate, Claim, Embedding, Embeddings, Generation, ServerInfo, Verdict
-from tessera.client.status import Answer, parsed
+from tessera.client.status import Answer, parse_json
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Generating:
         return Call("/generate", self.body, self._read, self.timeout)
 
     def _read(self, answer: Answer) -> Generation:
-        return answers.generation(parsed(answer), self.wanted, self.body)
+        return answers.generation(parse_json(answer), self.wanted, self.body)
 
 
 def generate(prompt: Prompt, options: GenerateOptions, timeouts: Timeouts) -> Generating:
@@ -162,7 +162,7 @@ def candidates(
 
     def read(answer: Answer) -> list[list[Candidate]]:
         generations = answers.generations(answer, len(prompts) * n, frozenset({"token_logprobs"}))
-        return grouped(generations, n, extract)
+        return group_candidates(generations, n, extract)
 
     return Call("/generate", body, read, timeout)
 
@@ -246,7 +246,7 @@ def health_check() -> Call[None]:
     body = {"input_ids": [0], "sampling_params": sampling}
 
     def read(answer: Answer) -> None:
-        answers.generation(parsed(answer), frozenset())
+        answers.generation(parse_json(answer), frozenset())
 
     return Call("/generate", body, read, HEALTH_SECONDS, retried=False)
 

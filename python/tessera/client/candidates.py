@@ -6,7 +6,7 @@ from tessera.client.extract import Extract
 from tessera.client.results import Candidate, Generation
 
 
-def grouped(generations: Sequence[Generation], n: int, extract: Extract) -> list[list[Candidate]]:
+def group_candidates(generations: Sequence[Generation], n: int, extract: Extract) -> list[list[Candidate]]:
     """Candidates of each prompt, best first.
 
     Args:
@@ -14,10 +14,10 @@ def grouped(generations: Sequence[Generation], n: int, extract: Extract) -> list
         n: how many each prompt has.
         extract: from a generated text to the candidate in it.
     """
-    return [ranked(generations[i : i + n], extract) for i in range(0, len(generations), n)]
+    return [rank_candidates(generations[i : i + n], extract) for i in range(0, len(generations), n)]
 
 
-def ranked(generations: Sequence[Generation], extract: Extract) -> list[Candidate]:
+def rank_candidates(generations: Sequence[Generation], extract: Extract) -> list[Candidate]:
     """Candidates of one prompt: each text once, the greatest log-probability first; equal ones in order of text."""
     best: dict[str, Candidate] = {}
     for generation in generations:

@@ -18,7 +18,7 @@ IN_FLIGHT = 4
 """Requests at once: the server never waits for the next one while it is written and read here."""
 
 
-def chunked(inputs: Sequence[Prompt]) -> Iterator[slice]:
+def request_slices(inputs: Sequence[Prompt]) -> Iterator[slice]:
     """Slices of ``inputs``, in order, each for one request."""
     begin = characters = 0
     for i, text in enumerate(inputs):

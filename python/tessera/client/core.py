@@ -14,7 +14,7 @@ import httpx
 
 from tessera.client import calls, probe
 from tessera.client.calls import Call, Generating
-from tessera.client.chunks import Matrix, chunked
+from tessera.client.chunks import Matrix, request_slices
 from tessera.client.errors import ClientError, HiddenStatesUnsupported
 from tessera.client.extract import Extract, whole
 from tessera.client.http import streaming
@@ -116,7 +116,7 @@ class Core(ABC):
             call = calls.encode_batch(inputs[where], options, self._timeouts.batch, where.start)
             return where, await self._send(call)
 
-        async with aclosing(self._concurrently(send, chunked(inputs))) as parts:
+        async with aclosing(self._concurrently(send, request_slices(inputs))) as parts:
             async for where, part in parts:
                 matrix.add(where, part)
                 bar.show(matrix.done)

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from tessera.capabilities.embed import options as embed
-from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling, chosen
+from tessera.capabilities.embed.options import EmbedFields, EmbedOptions, Pooling
 from tessera.capabilities.states import options as states
-from tessera.capabilities.states.options import StateFields, StateOptions, options_of
+from tessera.capabilities.states.options import StateFields, StateOptions
 from tessera.capability import Progress
 from tessera.client.results import Embedding, Floats
 from tessera.errors import BadRequest
@@ -21,7 +21,7 @@ def embed_options(value: Any, hidden_size: int) -> EmbedOptions | None:
     Raises:
         BadRequest: it is wrong.
     """
-    return chosen(read({embed.FIELD: value}, EmbedFields), hidden_size)
+    return embed.options_of(read({embed.FIELD: value}, EmbedFields), hidden_size)
 
 
 def state_options(value: Any) -> StateOptions | None:
@@ -30,16 +30,16 @@ def state_options(value: Any) -> StateOptions | None:
     Raises:
         BadRequest: it is wrong.
     """
-    return options_of(read({states.FIELD: value}, StateFields).return_hidden_states, states.Format.LIST)
+    return states.options_of(read({states.FIELD: value}, StateFields).return_hidden_states, states.Format.LIST)
 
 
-def spanned(rows: Floats, prompt_tokens: int, over: Over) -> Floats:
+def span_rows(rows: Floats, prompt_tokens: int, over: Over) -> Floats:
     """Those of the N+M-1 rows that are meant."""
     begin, end = Progress(prompt_tokens, len(rows) - prompt_tokens + 1).span(over)
     return rows[begin:end]
 
 
-def pooled(rows: Floats, options: EmbedOptions) -> Embedding:
+def pool(rows: Floats, options: EmbedOptions) -> Embedding:
     """The vector of at least one row ``[n, H]``."""
     span = rows.astype(np.float64)
     vector = {
@@ -54,7 +54,7 @@ def pooled(rows: Floats, options: EmbedOptions) -> Embedding:
     return Embedding(vector.astype(np.float32), 1 if single else len(span))
 
 
-def selected(rows: Floats, prompt_tokens: int, options: StateOptions) -> Floats:
+def select(rows: Floats, prompt_tokens: int, options: StateOptions) -> Floats:
     """Those of the rows ``[n, H]`` that are meant.
 
     Raises:
@@ -63,7 +63,7 @@ def selected(rows: Floats, prompt_tokens: int, options: StateOptions) -> Floats:
     if options.last:
         return rows[-1:]
     if options.positions is None:
-        return spanned(rows, prompt_tokens, options.over)
+        return span_rows(rows, prompt_tokens, options.over)
     if max(options.positions) >= len(rows):
         most = max(options.positions)
         raise BadRequest(f"{states.FIELD}.positions", most, f"positions of the {len(rows)} rows, 0 to {len(rows) - 1}")

@@ -17,7 +17,7 @@ from tessera.capabilities.states.options import StateOptions
 from tessera.client.errors import Unsupported
 from tessera.client.local_decode import Decoder, Running
 from tessera.client.local_model import LocalModel
-from tessera.client.local_rows import embed_options, pooled, selected, spanned, state_options
+from tessera.client.local_rows import embed_options, pool, select, span_rows, state_options
 from tessera.client.local_sampling import LocalSampling
 from tessera.client.options import PoolingOptions
 from tessera.client.results import Floats
@@ -149,11 +149,11 @@ class LocalTransport(httpx.BaseTransport):
             return found
         (rows,) = self._model.states([[*prompt, *one.ids[:-1]]])
         if requested.states is not None:
-            states = selected(rows, len(prompt), requested.states)
+            states = select(rows, len(prompt), requested.states)
             found["hidden_states"] = {"data": _base64(states), "dtype": "float32", "shape": states.shape}
         if requested.embedding is not None:
-            span = spanned(rows, len(prompt), requested.embedding.over)
-            embedding = pooled(span, requested.embedding) if len(span) else None
+            span = span_rows(rows, len(prompt), requested.embedding.over)
+            embedding = pool(span, requested.embedding) if len(span) else None
             found["embedding"] = None if embedding is None else _base64(embedding.vector)
             found["embedding_tokens"] = 0 if embedding is None else embedding.tokens
             found["embedding_options"] = requested.embedding.applied()
@@ -165,7 +165,7 @@ class LocalTransport(httpx.BaseTransport):
         inputs = [self._model.tokens(text, f"input[{i}]") for i, text in enumerate(body["input"])]
         with self._lock:  # a long list comes in several requests at once
             parts = [self._model.states(inputs[i : i + TOGETHER]) for i in range(0, len(inputs), TOGETHER)]
-        matrix = np.stack([pooled(rows, options).vector for part in parts for rows in part])
+        matrix = np.stack([pool(rows, options).vector for part in parts for rows in part])
         headers = {
             "x-tessera-shape": ",".join(map(str, matrix.shape)),
             "x-tessera-prompt-tokens": str(sum(map(len, inputs))),

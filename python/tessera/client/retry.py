@@ -68,7 +68,7 @@ class Deadline:
         if self.left == 0.0:
             raise self.error()
 
-    def checked(self, steps: Iterable[T]) -> Iterator[T]:
+    def until_due(self, steps: Iterable[T]) -> Iterator[T]:
         """The same steps, as long as there is time."""
         for step in steps:
             self.check()

@@ -64,7 +64,7 @@ def _kind(status: int, message: str) -> tuple[type[errors.StatusError], str]:
     return errors.RequestRefused, _HINTS.get(status, "")
 
 
-def parsed(answer: Answer) -> Any:
+def parse_json(answer: Answer) -> Any:
     """The JSON of a good answer.
 
     Raises:

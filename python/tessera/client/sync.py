@@ -89,7 +89,7 @@ class _Blocking(Core):
 
     async def _lines(self, opened: httpx.Response, deadline: Deadline) -> AsyncGenerator[str]:
         with translated_errors(self.url, deadline), closing(opened):
-            for line in deadline.checked(opened.iter_lines()):
+            for line in deadline.until_due(opened.iter_lines()):
                 yield line
 
     async def _pause(self, seconds: float) -> None:
@@ -168,6 +168,6 @@ class Client:
 
 def _answer(response: httpx.Response, deadline: Deadline) -> Answer:
     content = bytearray()
-    for piece in deadline.checked(response.iter_bytes()):
+    for piece in deadline.until_due(response.iter_bytes()):
         content += piece
     return Answer(response.status_code, response.headers, content)

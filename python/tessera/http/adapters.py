@@ -16,7 +16,7 @@ Adapter = Annotated[str | None, Meta(description=MEANING, extra={"allowed": "the
 """None is the model without any, and so is an empty text on SGLang's routes."""
 
 
-def named(field: str, value: object) -> str | None:
+def parse_name(field: str, value: object) -> str | None:
     """One adapter's name; None is the model without any, and so is an empty text on SGLang's routes.
 
     Raises:
@@ -27,7 +27,7 @@ def named(field: str, value: object) -> str | None:
     raise BadRequest(field, value, "the name of a loaded adapter")
 
 
-def known(field: str, name: str | None, loaded: Collection[str]) -> str | None:
+def check_loaded(field: str, name: str | None, loaded: Collection[str]) -> str | None:
     """An adapter's name, if the server has loaded it.
 
     Raises:
@@ -52,12 +52,12 @@ def of_openai(model: object, path: object, served: str, loaded: Collection[str])
     Raises:
         BadRequest: no such adapter is loaded.
     """
-    own = known(FIELD, named(FIELD, path), loaded)
+    own = check_loaded(FIELD, parse_name(FIELD, path), loaded)
     if not isinstance(model, str) or model == served:
         return own
     if model in loaded:
         raise BadRequest(MODEL, model, f"{served}:{model} for this adapter")
-    return known(MODEL, model.partition(":")[2].strip() or None, loaded) or own
+    return check_loaded(MODEL, model.partition(":")[2].strip() or None, loaded) or own
 
 
 def check_batch(value: object, prompts: int | None) -> None:
@@ -71,7 +71,7 @@ def check_batch(value: object, prompts: int | None) -> None:
         BadRequest: it is neither one name nor a list of one for each prompt.
     """
     if not isinstance(value, list):
-        named(FIELD, value)
+        parse_name(FIELD, value)
         return
     if prompts is None or len(value) != prompts:
         given = "there is one prompt" if prompts is None else f"there are {prompts} prompts"
@@ -79,4 +79,4 @@ def check_batch(value: object, prompts: int | None) -> None:
     for i, name in enumerate(value):
         if name == "":  # SGLang looks for an adapter of that name
             raise BadRequest(f"{FIELD}[{i}]", name, "the name of a loaded adapter")
-        named(f"{FIELD}[{i}]", name)
+        parse_name(f"{FIELD}[{i}]", name)

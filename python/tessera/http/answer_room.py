@@ -32,7 +32,7 @@ class AnswerRoom:
         own = Lease(self._room, self._left(scope, receive))
 
         async def sending(message: Message) -> None:
-            if not own.held or message["type"] != "http.response.body":
+            if not own.is_held or message["type"] != "http.response.body":
                 await send(message)
                 return
             await _in_pieces(message, send)

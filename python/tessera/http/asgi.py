@@ -22,7 +22,7 @@ async def whole_body(receive: Receive) -> Message:
             return {"type": "http.request", "body": b"".join(parts), "more_body": False}
 
 
-def replayed(first: Message, receive: Receive) -> Receive:
+def replay_first(first: Message, receive: Receive) -> Receive:
     """A `Receive` that gives this message first."""
     waiting = [first]
 

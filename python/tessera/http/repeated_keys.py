@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from tessera.errors import BadRequest, Described
-from tessera.http.asgi import App, Receive, Scope, Send, replayed, whole_body
+from tessera.http.asgi import App, Receive, Scope, Send, replay_first, whole_body
 from tessera.http.body_limit import refuse
 
 _END_OF_KEY = re.compile(rb'"\s*:')
@@ -42,7 +42,7 @@ class UniqueFields:
         except BadRequest as error:
             await refuse(error, scope, send)
             return
-        await self._app(scope, replayed(message, receive), send)
+        await self._app(scope, replay_first(message, receive), send)
 
     def _check(self, body: bytes) -> None:
         found = self._field.findall(body)

@@ -10,7 +10,7 @@ import orjson
 
 from tessera.capabilities.fingerprints.options import FIELD as FINGERPRINTS_FIELD
 from tessera.errors import BadRequest
-from tessera.http.asgi import App, Receive, Scope, Send, replayed, whole_body
+from tessera.http.asgi import App, Receive, Scope, Send, replay_first, whole_body
 from tessera.http.schema import request_fields
 
 FIELDS = frozenset(request_fields("GenerateReqInput"))
@@ -48,7 +48,7 @@ class Unserved:
             return
         message = await whole_body(receive)
         self._check(message.get("body", b""))
-        await self._app(scope, replayed(message, receive), send)
+        await self._app(scope, replay_first(message, receive), send)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._fingerprints_required:

@@ -21,7 +21,7 @@ class Transport(StrEnum):
     SAFETENSORS = "application/vnd.safetensors"
 
 
-def accepted(header: str | None) -> Transport:
+def accepted_transport(header: str | None) -> Transport:
     """The transport that ``Accept`` prefers: by its ``q`` values, then by its order; JSON if it names none of them."""
     best, quality = Transport.JSON, 0.0
     for part in (header or "").split(","):

@@ -14,12 +14,12 @@ class Generations:
         self.number = 0
         self._older_prefixes = False
 
-    def changed(self) -> None:
+    def note_update(self) -> None:
         """Count a change of weights: what is cached was computed with older ones, and its rows are gone."""
         self.number += 1
         self._older_prefixes = True
 
-    def flushed(self) -> None:
+    def note_flush(self) -> None:
         """Note that the prefix cache is empty."""
         self._older_prefixes = False
 

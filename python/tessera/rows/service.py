@@ -71,7 +71,7 @@ class RowService:
         self._outcomes: list[Outcome] = []
         self._reads: dict[Kind, list[Placed]] = {}
 
-    def finished(self, request: Finished) -> None:
+    def note_finished(self, request: Finished) -> None:
         """Note a request. Its rows are read at the next `flush`, together with all others noted."""
         try:
             found = self._wanted(request)
@@ -79,7 +79,7 @@ class RowService:
             self._outcomes.append(Outcome(request.key, code=error.code, message=error.reason))
             return
         except Exception as error:  # noqa: BLE001 - the boundary to SGLang's scheduler; it is logged there
-            self.failed(request.key, error)
+            self.note_failed(request.key, error)
             return
         parts = []
         for name, read in found:
@@ -90,12 +90,12 @@ class RowService:
         again = not any(request.done.values())
         self._outcomes.append(Outcome(request.key, tuple(parts), more=request.running, resets=again))
 
-    def failed(self, key: str, error: Exception) -> None:
+    def note_failed(self, key: str, error: Exception) -> None:
         """Note that a request gets no rows, and the reason."""
         logger.error("tessera: no rows for request %s", key, exc_info=error)
         self._outcomes.append(Outcome(key, code=ROWS_NOT_COLLECTED, message=f"no rows for this request: {error}"))
 
-    def outdated(self, request: Finished) -> None:
+    def note_outdated(self, request: Finished) -> None:
         """Note that a request gets no rows, for they are not all of the same weights. Its answer stands."""
         try:
             found = [(name, read) for name, read in self._wanted(request) if isinstance(read, PromptIds)]

@@ -119,14 +119,14 @@ class CostTable:
         """The numbers of draft steps to choose from, 0 first."""
         return sorted(width - 1 for width in self.uniform)
 
-    def captured(self, bs: int) -> int:
+    def captured_size(self, bs: int) -> int:
         """The batch size after padding to a captured size; greater batches are not padded."""
         place = int(np.searchsorted(self.batch_sizes, bs))
         return self.batch_sizes[place] if place < len(self.batch_sizes) else bs
 
     def around_verify(self, bs: int) -> Array:
         """Seconds of draft, draft-extend and host for each of `steps`, ``[steps]``."""
-        size = self.captured(bs)
+        size = self.captured_size(bs)
         seconds = [self.host_seconds] * len(self.steps)
         for i, steps in enumerate(self.steps):
             if steps:
@@ -137,7 +137,7 @@ class CostTable:
 
     def verify_uniform(self, bs: int) -> Array:
         """Seconds of verifying all draft tokens for each of `steps`, without `kv_seconds`, ``[steps]``."""
-        size = self.captured(bs)
+        size = self.captured_size(bs)
         return np.array([float(self.uniform[steps + 1].at(size)) for steps in self.steps])
 
     def verify_ragged(self) -> Array:

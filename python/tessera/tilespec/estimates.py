@@ -66,7 +66,7 @@ def best(goodput: Array, ragged_advantage: float) -> tuple[int, int]:
 
 
 @compiled("UniTuple(int64, 2)(float64[:, ::1], int64[:, ::1], int64[::1], int64, float64)")
-def untimed(goodput: Array, kinds: Integers, measured: Integers, first: int, least: float) -> tuple[int, int]:
+def best_untimed(goodput: Array, kinds: Integers, measured: Integers, first: int, least: float) -> tuple[int, int]:
     """Row and column of the best option with goodput ``least`` that was timed less than ``first`` times, or -1, -1."""
     found = -1, -1
     for row, column in np.ndindex(goodput.shape):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.tilespec.costs import KNOWN_AFTER, Array, Correction, CostTable
-from tessera.tilespec.estimates import best, estimate, untimed
+from tessera.tilespec.estimates import best, best_untimed, estimate
 from tessera.tilespec.gain import Survivals, is_new_batch
 from tessera.tilespec.options import Estimates, Options, OptionTable
 
@@ -282,7 +282,7 @@ class Policy:
             return row, column, False
         present_goodput = float(goodput[row, column])
         least = TRIAL_MIN_GOODPUT * present_goodput
-        other, size = untimed(goodput, options.kinds, self.correction.measured, KNOWN_AFTER, least)
+        other, size = best_untimed(goodput, options.kinds, self.correction.measured, KNOWN_AFTER, least)
         if other < 0:
             return row, column, False
         loss = float(seconds[other, size] * max(1 - goodput[other, size] / present_goodput, 0))

@@ -80,7 +80,7 @@ IN: dict[str, dict[str, str | None]] = {
         "output": "sglang.srt.model_executor.model_runner.ModelRunnerOutput",
     },
     "rows.weights": {"recv_req": f"{_IO}.ReleaseMemoryOccupationReqInput", "updater": paths.UPDATER},
-    "rows.weights:changed": {"updater": paths.WEIGHTS},
+    "rows.weights:forget_rows": {"updater": paths.WEIGHTS},
     "rows.weights:resume": {"recv_req": f"{_IO}.ResumeMemoryOccupationReqInput"},
     "tilespec.attention.triton": {"batch": None, "drafts": paths.VERIFY_INPUT},
     "tilespec.draft.drafts": {"drafts": paths.DRAFT_INPUT, "output": paths.LOGITS_OUTPUT},

@@ -20,7 +20,7 @@ from tessera.client import (
     Unauthorized,
     answers,
 )
-from tessera.client.status import Answer, check_status, parsed
+from tessera.client.status import Answer, check_status, parse_json
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -338,4 +338,4 @@ def test_no_json() -> None:
     """A good status with something else behind it."""
     for content in (b"", b"<html>", b'{"text": "a', b"\xff", b"[" * 100_000):
         with pytest.raises(InvalidResponse, match="no JSON"):
-            parsed(answer(content))
+            parse_json(answer(content))

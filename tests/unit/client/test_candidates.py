@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.client import Generation
-from tessera.client.candidates import grouped, ranked
+from tessera.client.candidates import group_candidates, rank_candidates
 from tessera.client.extract import first_line, whole
 
 
@@ -16,7 +16,7 @@ def generation(text: str, *logprobs: float) -> Generation:
 
 def test_ranked() -> None:
     """By the sum, not the mean; of equal texts the best stays."""
-    found = ranked(
+    found = rank_candidates(
         [
             generation("b\nx", -1.0, -1.0),
             generation("a", -1.5),
@@ -33,5 +33,5 @@ def test_ranked() -> None:
 def test_grouped() -> None:
     """As many as n in a row belong to one prompt, also where all of them are dropped."""
     flat = [generation("a", -1.0), generation("b", -2.0), generation("", -1.0), generation("", -1.0)]
-    assert [[candidate.text for candidate in group] for group in grouped(flat, 2, whole)] == [["a", "b"], []]
-    assert grouped([], 2, whole) == []
+    assert [[candidate.text for candidate in group] for group in group_candidates(flat, 2, whole)] == [["a", "b"], []]
+    assert group_candidates([], 2, whole) == []

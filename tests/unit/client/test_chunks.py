@@ -29,7 +29,7 @@ from tessera.client.status import Answer
 def test_chunks_cover_all(count: int) -> None:
     """In order, none twice, none empty."""
     texts = ["a"] * count
-    parts = list(chunks.chunked(texts))
+    parts = list(chunks.request_slices(texts))
     assert [i for part in parts for i in range(count)[part]] == list(range(count))
     assert all(0 < part.stop - part.start <= chunks.CHUNK for part in parts)
 
@@ -38,7 +38,7 @@ def test_long_texts_go_in_smaller_chunks() -> None:
     """And one that is longer than a chunk goes alone."""
     size = chunks.CHUNK_CHARACTERS // 2
     texts = ["a" * size, "b" * size, "c", "d" * 3 * size, "e"]
-    assert [(part.start, part.stop) for part in chunks.chunked(texts)] == [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert [(part.start, part.stop) for part in chunks.request_slices(texts)] == [(0, 2), (2, 3), (3, 4), (4, 5)]
 
 
 @pytest.mark.parametrize(

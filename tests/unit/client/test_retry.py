@@ -74,4 +74,4 @@ def test_deadline() -> None:
     with pytest.raises(RequestTimeout, match=r"POST /generate took longer than 0 s; .*timeout="):
         over.check()
     with pytest.raises(RequestTimeout):
-        list(over.checked(itertools.count()))
+        list(over.until_due(itertools.count()))

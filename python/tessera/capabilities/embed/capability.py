@@ -10,7 +10,7 @@ import pybase64
 from tessera.capabilities.embed import flags as own_flags
 from tessera.capabilities.embed import schema
 from tessera.capabilities.embed.bodies import EmbeddingsRequest, EncodeRequest
-from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, chosen
+from tessera.capabilities.embed.options import APPLIED, FIELD, EmbedFields, EmbedOptions, Encoding, Pooling, options_of
 from tessera.capability import Answer, Capability, IncomingRequest, Place, Progress, Shape
 from tessera.errors import NO_SUCH_POSITION, BadRequest, RequestFailed
 from tessera.flags import Flags
@@ -43,7 +43,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
 
     def admit(self, fields: EmbedFields, request: IncomingRequest) -> Sequence[EmbedOptions | None]:
         """``true`` gives each option its default."""
-        options = chosen(fields, request.server.hidden_size)
+        options = options_of(fields, request.server.hidden_size)
         if options is None:
             return []
         given = request.fields[FIELD]
@@ -72,7 +72,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
         count(EMBEDDINGS, len(pooled))
         count(POOLED, sum(one.tokens for one in pooled))
         with timed(ENCODE):
-            return written(pooled, options)
+            return answer_fields(pooled, options)
 
     def without(self, options: EmbedOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """A null vector, of no rows."""
@@ -108,7 +108,7 @@ def _pool(pooling: Pooling, start: int, end: int) -> Pool:
     return Pool(start, end, largest=pooling is Pooling.MAX)
 
 
-def written(pooled: Sequence[Pooled], options: EmbedOptions) -> dict[str, Any]:
+def answer_fields(pooled: Sequence[Pooled], options: EmbedOptions) -> dict[str, Any]:
     """The fields ``embedding``, ``embedding_tokens`` and ``embedding_options`` of ``meta_info``.
 
     Args:

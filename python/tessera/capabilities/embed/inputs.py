@@ -120,7 +120,7 @@ def chat_of(messages: Sequence[ChatMessage], tokenizer: Tokenizer | None, *, gen
         raise BadRequest(MESSAGES, given, f"what the chat template takes: {error}") from error
 
 
-def truncated(prompts: Prompts, most: int | None, tokenizer: Tokenizer | None) -> Prompts:
+def truncate(prompts: Prompts, most: int | None, tokenizer: Tokenizer | None) -> Prompts:
     """The last tokens of each prompt.
 
     Raises:

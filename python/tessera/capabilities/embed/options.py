@@ -82,7 +82,7 @@ class EmbedFields(msgspec.Struct, frozen=True):
     ] = None
 
 
-def chosen(fields: EmbedFields, hidden_size: int | None, where: str = f"{FIELD}.") -> EmbedOptions | None:
+def options_of(fields: EmbedFields, hidden_size: int | None, where: str = f"{FIELD}.") -> EmbedOptions | None:
     """The options that a request's field asks for; None where it asks for nothing, and defaults where it is true.
 
     Args:

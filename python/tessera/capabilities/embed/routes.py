@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from tessera.capabilities.embed import inputs
 from tessera.capabilities.embed.bodies import EmbeddingsRequest, EncodeRequest
 from tessera.capabilities.embed.inputs import Limits, Prompts, Tokenizer
-from tessera.capabilities.embed.options import APPLIED, EmbedFields, EmbedOptions, Encoding, chosen
+from tessera.capabilities.embed.options import APPLIED, EmbedFields, EmbedOptions, Encoding, options_of
 from tessera.errors import BadRequest, TesseraError
 from tessera.fields import as_integer, read
 from tessera.http import adapters
 from tessera.http.body import Streamed, read_object, strings
 from tessera.http.error_body import error_body, note_items
-from tessera.http.vectors import Body, Transport, accepted, binary
+from tessera.http.vectors import Body, Transport, accepted_transport, binary
 
 OPTIONS = ("dimensions", "pooling", "normalize")
 """Options that have a server default."""
@@ -76,7 +76,7 @@ async def openai(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
         BadRequest: a field is wrong.
     """
     body = await _read(request, EmbeddingsRequest)
-    transport = accepted(request.headers.get("accept"))
+    transport = accepted_transport(request.headers.get("accept"))
     options = _options(body, transport, model)
     adapter = adapters.of_openai(body.model, body.lora_path, model.name, model.adapters)
     call = _Call(embed, options, adapter, _truncation(body, model), model.tokenizer)
@@ -110,9 +110,9 @@ async def encode(request: Incoming, embed: Embed, model: Model) -> dict[str, Any
     body = await _read(request, EncodeRequest)
     if body.hidden_size is not None and body.hidden_size != model.hidden_size:
         raise BadRequest("hidden_size", body.hidden_size, f"{model.hidden_size}, this model's")
-    transport = accepted(request.headers.get("accept"))
+    transport = accepted_transport(request.headers.get("accept"))
     options = _options(body, transport, model)
-    adapter = adapters.known(adapters.FIELD, body.lora_path or None, model.adapters)
+    adapter = adapters.check_loaded(adapters.FIELD, body.lora_path or None, model.adapters)
     call = _Call(embed, options, adapter, _truncation(body, model), model.tokenizer)
     if _nulls(body, transport):
         results = await call.each("text", inputs.texts_of("text", body.text))
@@ -140,7 +140,7 @@ class _Call(NamedTuple):
     async def run(self, prompts: Prompts) -> list[dict[str, Any]]:
         """The ``meta_info`` of each prompt's answer."""
         lora = {} if self.adapter is None else {adapters.FIELD: self.adapter}
-        return await self.embed(inputs.truncated(prompts, self.most, self.tokenizer) | lora, self.options)
+        return await self.embed(inputs.truncate(prompts, self.most, self.tokenizer) | lora, self.options)
 
     async def each(self, field: str, prompts: Sequence[Prompts | BadRequest]) -> list[dict[str, Any]]:
         """The ``meta_info`` of each prompt, run by itself: ``{"error": ...}`` if it fails."""
@@ -218,5 +218,5 @@ def _options(body: EmbeddingsRequest | EncodeRequest, transport: Transport, mode
     own = {name: value for name in OPTIONS if (value := getattr(body, name)) is not None}
     encoding = body.encoding_format if transport is Transport.JSON else None
     options = replace(model.defaults, **own, encoding_format=encoding or Encoding.FLOAT, spans=body.spans)
-    chosen(EmbedFields(options), model.hidden_size, where="")
+    options_of(EmbedFields(options), model.hidden_size, where="")
     return dict(msgspec.json.decode(msgspec.json.encode(options)))  # with lists, as a client has them

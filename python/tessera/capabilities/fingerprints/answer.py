@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Sequence
 
 from tessera.capabilities.fingerprints import codec, verifier
-from tessera.capabilities.fingerprints.builder import shared
+from tessera.capabilities.fingerprints.builder import shared_builder
 from tessera.capabilities.fingerprints.codec import Fingerprint
 from tessera.capabilities.fingerprints.options import CLAIM_FIELD, FingerprintOptions
 from tessera.errors import BadFingerprint, Described
@@ -15,7 +15,7 @@ FINGERPRINTS = "toploc_verification_fingerprints"
 RESULT = "toploc_verification_fingerprint_validation_result"
 
 
-async def encoded(pending: Sequence[Awaitable[list[str]]]) -> list[str]:
+async def collect_fingerprints(pending: Sequence[Awaitable[list[str]]]) -> list[str]:
     """``toploc_verification_fingerprints`` of what was begun, in order."""
     return [text for part in pending for text in await part]
 
@@ -44,7 +44,7 @@ async def validate_claim(claim: str | tuple[str, ...], points: Sequence[Points],
         raise BadFingerprint(
             CLAIM_FIELD, Described(_lengths(read)), f"fingerprints of {_wanted(own[-len(read) :])} values"
         )
-    measured = [await shared().verify(read, one) for one in fitting]
+    measured = [await shared_builder().verify(read, one) for one in fitting]
     nearest = min(measured, key=lambda found: sum(one.exp_mismatches for one in found))
     return verifier.as_text(nearest, one=isinstance(claim, str))
 

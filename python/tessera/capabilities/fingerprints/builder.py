@@ -60,7 +60,7 @@ class Builder:
 
 
 @cache
-def shared() -> Builder:
+def shared_builder() -> Builder:
     """The `Builder` of this process."""
     return Builder()
 

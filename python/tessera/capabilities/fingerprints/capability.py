@@ -5,9 +5,9 @@ from typing import Any
 
 from tessera.capabilities.fingerprints import flags as own_flags
 from tessera.capabilities.fingerprints import schema
-from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, encoded, validate_claim
+from tessera.capabilities.fingerprints.answer import FINGERPRINTS, RESULT, collect_fingerprints, validate_claim
 from tessera.capabilities.fingerprints.answered import append_output
-from tessera.capabilities.fingerprints.builder import shared
+from tessera.capabilities.fingerprints.builder import shared_builder
 from tessera.capabilities.fingerprints.counters import BUILD, CLAIMS, COMPARE, FINGERPRINTS_BUILT, FINGERPRINTS_COMPARED
 from tessera.capabilities.fingerprints.options import (
     CLAIM_FIELD,
@@ -109,18 +109,18 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
 
     def arrived(self, options: FingerprintOptions, values: Sequence[Value]) -> Sequence[Any]:
         """Have a thread build them while the request goes on. Awaiting the result gives the fingerprints."""
-        return [shared().build(values)] if values and options.claim is None else values  # type: ignore[arg-type]
+        return [shared_builder().build(values)] if values and options.claim is None else values  # type: ignore[arg-type]
 
     async def respond(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """The fingerprints that no chunk had before, or the verdict."""
         if options.claim is not None:
             return {RESULT: await validate_claim(options.claim, values, options)}
         nonce = {} if options.nonce is None else {NONCE_FIELD: options.nonce}
-        return {FINGERPRINTS: await encoded(values)} | nonce
+        return {FINGERPRINTS: await collect_fingerprints(values)} | nonce
 
     async def chunk(self, options: FingerprintOptions, values: Sequence[Any]) -> dict[str, Any]:
         """The fingerprints of the rows that this chunk of a stream completes."""
-        return {FINGERPRINTS: await encoded(values)} if values else {}
+        return {FINGERPRINTS: await collect_fingerprints(values)} if values else {}
 
     def without(self, options: FingerprintOptions, values: Sequence[Any], answer: Answer) -> dict[str, Any]:
         """Null, for fingerprints or for the result of a claim."""

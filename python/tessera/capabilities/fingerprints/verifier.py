@@ -40,11 +40,11 @@ def distances(fingerprints: Sequence[Fingerprint], own: Sequence[Points]) -> lis
     for k in {len(one.places) for one in own}:
         chosen = [i for i, one in enumerate(own) if len(one.places) == k]
         claimed = values_at([fingerprints[i] for i in chosen], np.stack([own[i].places for i in chosen]))
-        found |= zip(chosen, compared(claimed, np.stack([own[i].bits for i in chosen])), strict=True)
+        found |= zip(chosen, compare_bits(claimed, np.stack([own[i].bits for i in chosen])), strict=True)
     return [found[i] for i in range(len(own))]
 
 
-def compared(claimed: Bits, own: Bits) -> list[Distance]:
+def compare_bits(claimed: Bits, own: Bits) -> list[Distance]:
     """Compare the bits of values at the same places, ``[n, k]`` each, row by row."""
     k = own.shape[1]
     zeros = ((claimed | own) & MAGNITUDE) == 0

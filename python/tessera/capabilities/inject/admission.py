@@ -35,7 +35,7 @@ class Budget:
             raise TooLarge(field, Described(f"{self._used} bytes of vectors"), allowed)
 
 
-def decoded(
+def decode_overrides(
     given: Override | tuple[OfPrompt, ...] | None, model: Model, field: str = FIELD
 ) -> Overrides | PerPrompt | None:
     """Decode ``input_embed_overrides``: an object, a list of them, or for several prompts a list of such values.
@@ -56,7 +56,7 @@ def decoded(
     return PerPrompt(_of_prompt(f"{field}[{i}]", own, model, budget) for i, own in enumerate(given))
 
 
-def placed(prompts: Prompts, sampling_params: Any, model: Model, live: Live | None) -> tuple[Prompts, Any]:
+def place_vectors(prompts: Prompts, sampling_params: Any, model: Model, live: Live | None) -> tuple[Prompts, Any]:
     """Prompts without matrices, and sampling parameters that say what each prompt injects.
 
     Matrices become overrides of every position of a prompt of filler tokens.

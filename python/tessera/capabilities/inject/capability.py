@@ -69,7 +69,7 @@ class Inject(Capability[InjectFields, str]):
         if model is None or not model.enabled:
             return []
         with timed(DECODE):
-            found = admission.decoded(fields.input_embed_overrides, model, f"{request.where}{FIELD}")
+            found = admission.decode_overrides(fields.input_embed_overrides, model, f"{request.where}{FIELD}")
         if found is not None:
             request.live.state[NAME] = Pending(found)
         matrices = fields.input_embeds is not None or fields.input_embeds_b64 is not None
@@ -92,7 +92,7 @@ class Inject(Capability[InjectFields, str]):
         matrices = prompts.input_embeds is not None or prompts.input_embeds_b64 is not None
         try:
             with timed(DECODE) if matrices else nullcontext():
-                prompts, params = admission.placed(prompts, params, model, live)
+                prompts, params = admission.place_vectors(prompts, params, model, live)
             admission.check_copies(prompts, params, model)
         except BadRequest as error:
             carry.note_error(params, error)  # an OpenAI route makes a 500 of what is raised here

@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.uint8]
 
 
-def concatenated(vectors: Sequence[torch.Tensor], *, pin_memory: bool = False) -> torch.Tensor:
+def concatenate(vectors: Sequence[torch.Tensor], *, pin_memory: bool = False) -> torch.Tensor:
     """All rows in one new tensor, of their dtype, or of float32 where they have several.
 
     By NumPy: torch would wake all its threads for some KiB.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tessera.capabilities.inject.injection import ADD, MATCHED, Injection, concatenated
+from tessera.capabilities.inject.injection import ADD, MATCHED, Injection, concatenate
 
 
 class Plan(NamedTuple):
@@ -54,7 +54,7 @@ def plan(pieces: Sequence[Piece], device: torch.device | str) -> Plan | None:
     kinds = np.concatenate(flags)
     return Plan(
         _to_device(torch.from_numpy(np.concatenate(positions)), device),
-        concatenated(vectors, pin_memory=torch.device(device).type == "cuda").to(device, non_blocking=True),
+        concatenate(vectors, pin_memory=torch.device(device).type == "cuda").to(device, non_blocking=True),
         _to_device(torch.from_numpy(kinds), device) if kinds.any() else None,
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tessera.capabilities.inject.decoded import Decoded
-from tessera.capabilities.inject.injection import ADD, MATCHED, Injection, Ints, concatenated
+from tessera.capabilities.inject.injection import ADD, MATCHED, Injection, Ints, concatenate
 from tessera.capabilities.inject.keys import keys_of
 from tessera.capabilities.inject.options import Token
 from tessera.errors import BadRequest, Described
@@ -40,7 +40,7 @@ def resolve(
     flags = np.concatenate([np.full(len(o.vectors), ADD * o.add | MATCHED * o.matched, np.uint8) for o in overrides])
     flags = flags[order]
     each = [override.vectors.contiguous() for override in overrides]
-    vectors = _reordered(concatenated(each) if len(each) > 1 else each[0], order)
+    vectors = _reordered(concatenate(each) if len(each) > 1 else each[0], order)
     return Injection(positions, keys_of(ids[positions].tolist(), flags, vectors), flags, vectors)
 
 

@@ -45,7 +45,7 @@ def _rounded(weight: torch.Tensor, levels: int) -> torch.Tensor:
 PRECISIONS: dict[str, Change] = {"int8": int8, "fp8": fp8, "int4": int4}
 
 
-def requantized(model: Path, copy: Path, precision: str) -> None:
+def requantize(model: Path, copy: Path, precision: str) -> None:
     """Write a copy whose weight matrices are rounded, and stored in their old dtype; embeddings and norms stay.
 
     Args:

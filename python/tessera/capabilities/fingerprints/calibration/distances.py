@@ -39,7 +39,7 @@ def thresholds(honest: Sequence[Measured], margin: float = MARGIN) -> Thresholds
     )
 
 
-def accepted(responses: Sequence[Measured], limits: Thresholds) -> int:
+def count_accepted(responses: Sequence[Measured], limits: Thresholds) -> int:
     """How many responses pass: those all of whose fingerprints do."""
     return sum(not limits.why_failed(one.distances, one.values) for one in responses)
 
@@ -89,14 +89,14 @@ def report(
     return {
         "topk": topk,
         "thresholds": found.for_values(topk),
-        "false_reject_rate_below": rate_below(len(judged) - accepted(judged, found), len(judged)),
+        "false_reject_rate_below": rate_below(len(judged) - count_accepted(judged, found), len(judged)),
         "honest": {name: _row(responses, found) for name, responses in rest.items()},
         "cheats": {name: _cheats_row(responses, found) for name, responses in cheats.items()},
     }
 
 
 def _cheats_row(responses: Sequence[Measured], limits: Thresholds) -> dict[str, object]:
-    bound = rate_below(accepted(responses, limits), len(responses))
+    bound = rate_below(count_accepted(responses, limits), len(responses))
     return _row(responses, limits) | {"false_accept_rate_below": bound}
 
 
@@ -104,8 +104,8 @@ def _row(responses: Sequence[Measured], limits: Thresholds) -> dict[str, object]
     every = [distance for one in responses for distance in one.distances]
     return {
         "responses": len(responses),
-        "passed": accepted(responses, limits),
-        "passed_by_default": accepted(responses, Thresholds()),
+        "passed": count_accepted(responses, limits),
+        "passed_by_default": count_accepted(responses, Thresholds()),
         "largest": Distance(*map(max, zip(*every, strict=True)))._asdict(),
         "mean": {
             name: sum(column) / len(every)

@@ -24,7 +24,7 @@ _SECONDS = 600.0
 """Time limit of a request: 64 responses are made at once, by the slowest options."""
 _HIDDEN_TOKENS = 8
 TAMPERED = ("hidden instruction", "changed prompt", "changed early token")
-"""Ways of `tampered`."""
+"""Ways of `tamper`."""
 
 
 class Response(NamedTuple):
@@ -65,7 +65,7 @@ def _ask(client: Client, text: str, tokens: int) -> Response:
     return Response(list(made.input_ids or ()), list(made.output_ids), list(made.fingerprints or ()))
 
 
-def tampered(response: Response, how: str) -> Response:
+def tamper(response: Response, how: str) -> Response:
     """The response as claimed by somebody who changed it.
 
     "hidden instruction": the prompt began with tokens that the claim leaves out. "changed prompt", "changed early
