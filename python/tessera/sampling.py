@@ -33,7 +33,11 @@ Check = Callable[[str, Any], object]
 
 
 def texts(field: str, value: object) -> list[str]:
-    """A text, or a list of texts."""
+    """Check a text or a list of texts; returns a list.
+
+    Raises:
+        BadRequest: it is something else, or a text has halves of surrogate pairs.
+    """
     if not isinstance(value, str | list):
         raise BadRequest(field, value, "a text, or a list of texts")
     if isinstance(value, str):

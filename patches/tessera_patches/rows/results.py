@@ -98,7 +98,7 @@ def read_rows(streamer: Any, *args: Any, **kwargs: Any) -> None:
     """BEFORE ``SchedulerOutputStreamer.stream_output``: the step's last act, before the next forward is launched.
 
     What a stream waits for is read once it is complete. Others wait until many are: when requests that began together
-    end together, only their last fingerprints are left to be built.
+    end together, only their last reads are left.
     """
     service, due = runtime.service, runtime.due
     if service is None or due is None:

@@ -20,7 +20,7 @@ class DraftShape(NamedTuple):
 
     @property
     def trees(self) -> bool:
-        """Whether drafts are trees."""
+        """Whether several drafted tokens may follow one, so that a request's drafts branch; else they are one chain."""
         return self.topk > 1
 
     @property

@@ -38,7 +38,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class EmbeddingsRequest(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of ``/v1/embeddings``."""
+    """Texts, token ids or a chat, and how to embed them: OpenAI's fields and our own."""
 
     input: Annotated[Any, Meta(description="what to embed: texts, or token ids")] = None
     messages: Annotated[
@@ -54,7 +54,7 @@ class EmbeddingsRequest(_Options, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class EncodeRequest(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of ``/encode``."""
+    """One text or several, and how to embed them."""
 
     text: Annotated[Any, Meta(description="what to embed")]
     hidden_size: Annotated[Any, Meta(description="checked against the model's")] = None

@@ -75,7 +75,7 @@ def _applied(options: EmbedOptions) -> dict[str, Any]:
 
 
 class EmbedFields(msgspec.Struct, frozen=True):
-    """The field of a request."""
+    """How a request asks for an embedding."""
 
     return_embedding: Annotated[
         bool | EmbedOptions | None, Meta(description="return an embedding of the request's tokens; true: the defaults")

@@ -23,7 +23,7 @@ _NOT_BESIDE = "return_hidden_states"
 
 
 class RowHashFields(msgspec.Struct, frozen=True):
-    """The field of a request."""
+    """How a request asks for hashes of its hidden states."""
 
     return_row_hashes: Annotated[
         bool | None,

@@ -42,7 +42,7 @@ _Value = bool | Literal["last"] | Selected | None
 
 
 class StateFields(msgspec.Struct, frozen=True):
-    """The fields of a request."""
+    """How a request asks for hidden states: of which tokens, and in which format they are sent."""
 
     return_hidden_states: Annotated[
         _Value | tuple[_Value, ...],

@@ -12,7 +12,7 @@ from tessera.rows.reads import PromptIds, Read
 
 
 class TokenIdFields(msgspec.Struct, frozen=True):
-    """The fields of a request."""
+    """How a request asks for the token ids of its prompt and of its output."""
 
     return_input_ids: Annotated[bool | None, Meta(description="return the prompt's token ids")] = None
     return_output_ids: Annotated[bool | None, Meta(description="return the generated token ids")] = None

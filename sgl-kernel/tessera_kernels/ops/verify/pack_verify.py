@@ -13,7 +13,7 @@ class VerifyRows(NamedTuple):
     """Inputs of the target's forward for each row; all of one length."""
 
     tokens: torch.Tensor
-    """int64."""
+    """int64, token id."""
     positions: torch.Tensor
     """int64, position in the sequence."""
     locations: torch.Tensor

@@ -21,8 +21,8 @@ TILE = 4096
 """Values that a program reads at once."""
 WARPS = 8
 _INFINITY_BITS = tl.constexpr(0x7F800000)
-ROWS_PER_SEGMENT = 8
-"""At least."""
+MIN_ROWS_PER_SEGMENT = 8
+"""A program reads a segment. The last one of a chunk may be shorter."""
 MAX_SEGMENTS = 512
 """Of a chunk, which limits what its last program merges; longer chunks have longer segments."""
 
@@ -184,7 +184,7 @@ def top_rows_triton(
     """See `tessera_kernels.ops.rows.top_rows`. One launch and no copies."""
     table, before, longest = [], 0, 0
     for request, start, end, mask, values in chunks:
-        step = max(ROWS_PER_SEGMENT, -(-(end - start) // MAX_SEGMENTS))
+        step = max(MIN_ROWS_PER_SEGMENT, -(-(end - start) // MAX_SEGMENTS))
         segments = -(-(end - start) // step)
         table.append((request, start, end - start, mask, values, step, before))
         before, longest = before + segments, max(longest, segments)
