@@ -20,7 +20,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -35,6 +35,8 @@ FIRST_ID, LAST_ID = 5, 1000
 TRIES = 5
 KEPT_BYTES = 2**20
 """Larger answers are counted and not kept."""
+Clock = Callable[[], float]
+"""Seconds since some moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def run(
     request_seconds: float = 0.0,
     prompts: Iterator[list[int]] | None = None,
     calls: Iterator[Call] | None = None,
+    clock: Clock = time.perf_counter,
 ) -> Measured:
     """Send one load to a server.
 
@@ -118,9 +121,10 @@ def run(
             begins after twice.
         prompts: token ids of the prompts to send instead of random ones; it never ends.
         calls: what to send instead of /generate with prompts; it never ends.
+        clock: says when the window begins and ends, and how long requests take.
     """
     calls = calls or _generate(load, prompts or random_prompts(load, seed))
-    return asyncio.run(_run(url, load, extra, calls, request_seconds))
+    return asyncio.run(_run(url, load, extra, calls, request_seconds, clock))
 
 
 def typical_latency(
@@ -135,7 +139,7 @@ def typical_latency(
     What the server holds afterwards is kept from Python's garbage collector.
     """
     calls = calls or _generate(load, prompts or random_prompts(load, 0))
-    answers = asyncio.run(_answers(url, load, extra, calls, until=time.perf_counter()))
+    answers = asyncio.run(_answers(url, load, extra, calls, until=time.perf_counter(), clock=time.perf_counter))
     freeze([url])
     return percentile([answer.end - answer.begin for answer in answers], 0.5)
 
@@ -196,38 +200,52 @@ def sampling(tokens: int) -> dict[str, Any]:
     return {"max_new_tokens": tokens, "temperature": 0.0, "ignore_eos": True}
 
 
-async def _run(url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], request_seconds: float) -> Measured:
+async def _run(
+    url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], request_seconds: float, clock: Clock
+) -> Measured:
     before = processor_time()
     if load.in_waves:
-        answers = await _answers(url, load, extra, calls, until=time.perf_counter() + load.seconds)
+        answers = await _answers(url, load, extra, calls, until=clock() + load.seconds, clock=clock)
         begin, end = min(answer.begin for answer in answers), max(answer.end for answer in answers)
     else:
-        begin = time.perf_counter() + 2 * request_seconds
+        begin = clock() + 2 * request_seconds
         end = begin + load.seconds
-        answers = await _answers(url, load, extra, calls, until=end, stagger=request_seconds)
+        answers = await _answers(url, load, extra, calls, until=end, clock=clock, stagger=request_seconds)
     return _summary(load, begin, end, answers, stolen_since(before))
 
 
 async def _answers(
-    url: str, load: Load, extra: dict[str, Any], calls: Iterator[Call], until: float, stagger: float = 0.0
+    url: str,
+    load: Load,
+    extra: dict[str, Any],
+    calls: Iterator[Call],
+    until: float,
+    clock: Clock,
+    stagger: float = 0.0,
 ) -> list[Answer]:
     """In waves, or of clients that start one after the other over ``stagger`` seconds; at least one of each client."""
     timeout = aiohttp.ClientTimeout(total=600)
     async with aiohttp.ClientSession(url, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
         if load.in_waves:
-            return await _waves(session, load.clients, extra, calls, until)
-        clients = (_client(session, extra, calls, stagger * i / load.clients, until) for i in range(load.clients))
+            return await _waves(session, load.clients, extra, calls, until, clock)
+        delays = (stagger * i / load.clients for i in range(load.clients))
+        clients = (_client(session, extra, calls, delay, until, clock) for delay in delays)
         return [answer for group in await asyncio.gather(*clients) for answer in group]
 
 
 async def _waves(
-    session: aiohttp.ClientSession, clients: int, extra: dict[str, Any], calls: Iterator[Call], until: float
+    session: aiohttp.ClientSession,
+    clients: int,
+    extra: dict[str, Any],
+    calls: Iterator[Call],
+    until: float,
+    clock: Clock,
 ) -> list[Answer]:
     """At least one wave, and more until then. What the next one sends is made while the server works."""
     answers: list[Answer] = []
     sends = [prepared(next(calls), extra) for _ in range(clients)]
-    while not answers or time.perf_counter() < until:
-        tasks = [asyncio.create_task(ask(session, *send)) for send in sends]
+    while not answers or clock() < until:
+        tasks = [asyncio.create_task(ask(session, *send, clock=clock)) for send in sends]
         await asyncio.sleep(0.05)  # until all are sent
         sends = [prepared(next(calls), extra) for _ in range(clients)]
         answers += await asyncio.gather(*tasks)
@@ -235,13 +253,18 @@ async def _waves(
 
 
 async def _client(
-    session: aiohttp.ClientSession, extra: dict[str, Any], calls: Iterator[Call], delay: float, until: float
+    session: aiohttp.ClientSession,
+    extra: dict[str, Any],
+    calls: Iterator[Call],
+    delay: float,
+    until: float,
+    clock: Clock,
 ) -> list[Answer]:
     """One client: at least one request, and more until then."""
     await asyncio.sleep(delay)
     answers: list[Answer] = []
-    while not answers or time.perf_counter() < until:
-        answers.append(await ask(session, *prepared(next(calls), extra)))
+    while not answers or clock() < until:
+        answers.append(await ask(session, *prepared(next(calls), extra), clock=clock))
     return answers
 
 
@@ -255,11 +278,17 @@ def prepared(call: Call, extra: dict[str, Any]) -> Send:
     return call.path, content, {"content-type": "application/json", **call.headers}
 
 
-async def ask(session: aiohttp.ClientSession, path: str, content: bytes, headers: dict[str, str]) -> Answer:
+async def ask(
+    session: aiohttp.ClientSession,
+    path: str,
+    content: bytes,
+    headers: dict[str, str],
+    clock: Clock = time.perf_counter,
+) -> Answer:
     """Send it and read the answer to its end."""
-    begin = time.perf_counter()
+    begin = clock()
     raw, status = await _sent(session, path, content, headers)
-    return Answer(begin, time.perf_counter(), len(raw), raw if len(raw) <= KEPT_BYTES else b"", status)
+    return Answer(begin, clock(), len(raw), raw if len(raw) <= KEPT_BYTES else b"", status)
 
 
 async def _sent(session: aiohttp.ClientSession, url: str, content: bytes, headers: dict[str, str]) -> tuple[bytes, int]:

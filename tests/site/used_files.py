@@ -33,7 +33,7 @@ def count_files() -> None:
 
     def follow() -> None:
         now = ""
-        while True:
+        while True:  # until the process ends: the thread is a daemon, and the test stops its server
             time.sleep(_POLL_SECONDS)
             label = _read(folder / "label")
             if label == now:

@@ -3,17 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 from collections.abc import MutableMapping
 from typing import Any
 
 import orjson
 import pytest
 
-from tessera.http.asgi import Message, Receive, Send
+from tessera.flags import Flags
+from tessera.http.asgi import App, Message, Receive, Send
 from tessera.http.body_limit import BodyLimit
-from tessera.limits import DRAIN_BYTES
+from tessera.limits import DRAIN_BYTES, DRAIN_SECONDS
 
 SCOPE = {"type": "http", "method": "POST", "path": "/", "headers": []}
+SECONDS = Flags().body_max_seconds
+
+
+class Jumping(selectors.DefaultSelector):
+    """Where an event loop would sleep until its next timer, the time jumps there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready; a loop without a timer would wait for ever."""
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "nothing is left that could happen"
+            self.now += timeout
+        return ready
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """Its time is that of its selector, not of the machine."""
+
+    def __init__(self) -> None:
+        self._jumping = Jumping()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """Seconds since it began."""
+        return self._jumping.now
+
+
+def limited(app: App, most: dict[str, tuple[int, str]], scope: Any, receive: Receive, send: Send) -> float:
+    """One request to an app behind the limit: how many seconds it took."""
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(BodyLimit(app, most, SECONDS)(scope, receive, send))
+        return runner.get_loop().time()
 
 
 class Echo:
@@ -44,6 +82,7 @@ class Posted:
         status: of the answer.
         body: of the answer.
         calls: how often the app was called.
+        seconds: how long it took.
         unread: pieces that nobody has taken.
         whole: whether the answer's last message came.
     """
@@ -54,15 +93,12 @@ class Posted:
         self._waiting = pieces
         headers = [] if announced is None else [(b"content-length", announced.encode())]
         scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
-        asyncio.run(self._answer(scope))
+        self.seconds = limited(self.app, {"/generate": (10, "--option")}, scope, self._receive, self._send)
         self.status = self.sent[0]["status"]
         self.body = b"".join(message["body"] for message in self.sent[1:])
         self.calls = self.app.calls
         self.unread = len(self._waiting)
         self.whole = [message.get("more_body", False) for message in self.sent[1:]][-1] is False
-
-    async def _answer(self, scope: MutableMapping[str, Any]) -> None:
-        await BodyLimit(self.app, {"/generate": (10, "--option")}, 0.05)(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
         piece = self._waiting.pop(0)
@@ -72,11 +108,6 @@ class Posted:
 
     async def _send(self, message: Message) -> None:
         self.sent.append(message)
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tessera.http.body_limit.DRAIN_SECONDS", 0.05)
 
 
 def test_within() -> None:
@@ -100,6 +131,13 @@ def test_not_all_of_it_is_read() -> None:
     assert (answer.status, answer.unread, answer.whole) == (413, 2, True)
 
 
+def test_a_rest_that_does_not_come() -> None:
+    """Whoever announces more and sends nothing is left, too; the answer came before."""
+    answer = Posted([b"12345", None], announced="11")
+    assert (answer.status, answer.whole) == (413, True)
+    assert answer.seconds == pytest.approx(DRAIN_SECONDS)
+
+
 @pytest.mark.parametrize("announced", [None, "5", "many"])
 def test_longer_than_announced(announced: str | None) -> None:
     """The app's own answer to a client that left is not what the client sees."""
@@ -113,6 +151,7 @@ def test_a_body_that_does_not_come(path: str) -> None:
     """The time is limited on every route."""
     answer = Posted([b"123", None, None], path=path)
     assert (answer.status, answer.calls, answer.whole) == (408, 1, True)
+    assert answer.seconds == pytest.approx(SECONDS)
     error = orjson.loads(answer.body)["error"]
     assert (error["code"], error["param"]) == ("too_slow", "body")
     assert "--body-max-seconds" in error["message"]
@@ -124,7 +163,7 @@ def test_a_client_that_waits_for_its_answer() -> None:
     async def slow(_: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         await receive()
         gone = asyncio.ensure_future(receive())
-        await asyncio.wait([gone], timeout=0.2)
+        await asyncio.wait([gone], timeout=10 * SECONDS)
         await send({"type": "http.response.start", "status": 204 if gone.done() else 200, "headers": []})
         gone.cancel()
 
@@ -139,7 +178,7 @@ def test_a_client_that_waits_for_its_answer() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(BodyLimit(slow, {}, 0.05)(SCOPE, receive, send))
+    assert limited(slow, {}, SCOPE, receive, send) == pytest.approx(10 * SECONDS)
     assert [message.get("status") for message in sent] == [200]
 
 
@@ -156,18 +195,18 @@ def test_an_app_that_fails_because_its_client_left() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    async def go(first: Message) -> None:
+    def go(first: Message) -> None:
         waiting = [first, {"type": "http.disconnect"}]
 
         async def receive() -> Message:
             return waiting.pop(0)
 
-        await BodyLimit(failing, {"/": (1, "")}, 9)(SCOPE, receive, send)
+        limited(failing, {"/": (1, "")}, SCOPE, receive, send)
 
-    asyncio.run(go({"type": "http.request", "body": b"12", "more_body": False}))
+    go({"type": "http.request", "body": b"12", "more_body": False})
     assert sent[0]["status"] == 413
     with pytest.raises(RuntimeError, match="the client left"):
-        asyncio.run(go({"type": "http.request", "body": b"1", "more_body": False}))
+        go({"type": "http.request", "body": b"1", "more_body": False})
 
 
 def test_other_routes() -> None:
