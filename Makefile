@@ -45,7 +45,7 @@ demo: venv ## start a real server, send real requests, show what comes back
 
 test: test-first test-kernels test-rest ## lint, then the tests that need no GPU: pairs of options
 test-all: MARKS := $(ALL)
-test-all: test ## the same with every combination: before each landing that changes what servers do
+test-all: test ## the same with every combination, and further suites: before each landing that changes what servers do
 
 # Twenty minutes at most: contract, embeddings, states, fingerprints, injection, speculation, TileSpec, and what compares
 # with the library toploc, which loads beside torch 2.11 alone.

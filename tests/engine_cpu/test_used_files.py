@@ -29,7 +29,6 @@ LEAST = 3
 """Processes: HTTP, scheduler, detokenizer."""
 
 
-@pytest.mark.full
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="needs sys.monitoring")
 def test_files_for_an_embedding(server_pool: ServerPool, tmp_path: Path) -> None:
     """Those of all processes, on a server that has answered both kinds of requests before."""

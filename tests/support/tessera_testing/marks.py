@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def only_in_full(*values: str) -> list[ParameterSet]:
-    """Values of a parameter that `make test` leaves out: it has each pair with another parameter's elsewhere."""
+    """Values of a parameter in `make test-all` only. Of combinations, `make test` has each pair in some test."""
     return [pytest.param(value, marks=pytest.mark.full, id=value) for value in values]
 
 
