@@ -82,8 +82,6 @@ BY_TYPE = {
     *("sampling_logprobs_mode", "return_flat_raw_output_top_logprobs", "data_parallel_rank", "cache_salt"),
 }
 """Pydantic's check of these is enough: no list of them is per prompt, and no step computes with them."""
-REFUSED = ("watermark", "kv_hints", "token_indices_to_pool")
-"""Fields that later versions of SGLang have, and that take no value where a feature is on: not yet tested."""
 KNOWN = frozenset({*PER_PROMPT, *SINGLE, *MEDIA, *INTERNAL, *BY_NAME, *ADMITTED, *BY_TYPE})
 """Fields that a request may have; another one is refused."""
 

@@ -15,7 +15,7 @@ from tessera_patches.core.seam import Seam
 from tessera_patches.http import invalid, offline
 from tessera_patches.inject.request import refuse_images
 from tessera_patches.inventory import SEAMS
-from tessera_testing.news import COMPUTED
+from tessera_testing.news import COMPUTED, REFUSED
 
 
 def test_sampling_parameters() -> None:
@@ -25,8 +25,9 @@ def test_sampling_parameters() -> None:
 
 
 def test_fields() -> None:
-    """Each is checked by us, or on purpose by its type alone."""
-    assert set(io_struct.GenerateReqInput.__dataclass_fields__) <= {*request_fields.KNOWN, *request_fields.REFUSED}
+    """Each is checked by us, on purpose by its type alone, or refused."""
+    assert set(io_struct.GenerateReqInput.__dataclass_fields__) <= {*request_fields.KNOWN, *REFUSED}
+    assert not request_fields.KNOWN & REFUSED
 
 
 def test_a_field_that_nobody_classified_is_refused() -> None:

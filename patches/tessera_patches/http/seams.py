@@ -1,10 +1,9 @@
 """HTTP: what a request may say, our routes and errors, and logs, records and dumps of requests."""
 
-from tessera_patches.core.places import CHAT, MANAGERS, REQUEST, TOKENIZER
+from tessera_patches.core.places import CHAT, HTTP_SERVER, MANAGERS, REQUEST, TOKENIZER
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing"
-SERVER = "sglang.srt.entrypoints.http_server"
 PROTOCOL = "sglang.srt.entrypoints.openai.protocol"
 EXPORTER = "sglang.srt.observability.request_metrics_exporter"
 LOGGER = "sglang.srt.utils.request_logger.RequestLogger"
@@ -13,8 +12,8 @@ SERVING = "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase"
 
 _RAISING = (
     f"{CHAT}._process_messages",
-    f"{SERVER}.parse_function_call_request",
-    f"{SERVER}.separate_reasoning_request",
+    f"{HTTP_SERVER}.parse_function_call_request",
+    f"{HTTP_SERVER}.separate_reasoning_request",
 )
 """What raises for a client's mistakes alone, beside `generate_request`; `tessera_patches.http.invalid` names them."""
 
@@ -44,14 +43,14 @@ def _on_app(
         called_by: which servers have it, where that is not all of the feature.
     """
     return Seam(
-        target=f"{SERVER}.app",
+        target=f"{HTTP_SERVER}.app",
         hook=Hook.OBJECT,
         phase=Phase.MAIN,
         feature=feature,
         handler=f"tessera_patches.http.{handler}",
         why=why,
         remove_when=remove_when or "SGLang lets plugins register routes and error handlers.",
-        relied=(*(f"{SERVER}.{route}" for route in routes), *relied),
+        relied=(*(f"{HTTP_SERVER}.{route}" for route in routes), *relied),
         runs=Runs.ON_DEMAND if called_by else Runs.HTTP,
         called_by=called_by,
     )
@@ -124,7 +123,7 @@ SEAMS = (
         why="SGLang's schema of bodies has return_hidden_states as a boolean only; ours was checked before.",
         remove_when="SGLang lets plugins add fields to its schema.",
         called_by="/generate.",
-        callers=(f"{SERVER}.generate_request",),
+        callers=(f"{HTTP_SERVER}.generate_request",),
         versions=">=0.5.22",
         differs="Earlier bodies have no schema.",
     ),
@@ -155,7 +154,7 @@ SEAMS = (
         for name in ("generate", "async_generate")
     ),
     Seam(
-        target=f"{SERVER}.set_global_state",
+        target=f"{HTTP_SERVER}.set_global_state",
         hook=Hook.BEFORE,
         phase=Phase.MAIN,
         feature="",
@@ -163,7 +162,7 @@ SEAMS = (
         guard=Guard.PARAMETERS,
         why="Adds our routes, and answers our errors as JSON with status and code.",
         remove_when="SGLang lets plugins register routes and error handlers.",
-        callers=(f"{SERVER}._setup_and_run_http_server",),
+        callers=(f"{HTTP_SERVER}._setup_and_run_http_server",),
         runs=Runs.HTTP,
     ),
     Seam(
@@ -289,7 +288,7 @@ SEAMS = (
         remove_when="SGLang gives embeddings of models that generate.",
     ),
     Seam(
-        target=f"{SERVER}.app",
+        target=f"{HTTP_SERVER}.app",
         hook=Hook.METHOD,
         phase=Phase.MAIN,
         feature="rows, inject",
@@ -299,7 +298,7 @@ SEAMS = (
         called_by="/openapi.json.",
     ),
     Seam(
-        target=f"{SERVER}.app",
+        target=f"{HTTP_SERVER}.app",
         hook=Hook.METHOD,
         phase=Phase.MAIN,
         feature="",
@@ -310,7 +309,7 @@ SEAMS = (
         runs_with="playground",
     ),
     Seam(
-        target=f"{SERVER}.app",
+        target=f"{HTTP_SERVER}.app",
         hook=Hook.METHOD,
         phase=Phase.MAIN,
         feature="",

@@ -10,6 +10,8 @@ from packaging.requirements import Requirement
 
 COMPUTED = {"stop_strs", "stop_regex_strs", "stop_str_max_len", "stop_regex_max_len", "is_normalized"}
 """Fields of the sampling parameters that SGLang fills itself."""
+REFUSED = {"watermark", "kv_hints", "token_indices_to_pool"}
+"""Fields of a request that some versions of SGLang have, and that are refused: not yet tested. No check names them."""
 
 
 class News(NamedTuple):
@@ -58,7 +60,7 @@ def news() -> News:
 
     changed, gone, fit = _shapes()
     options = getattr(ServerArgs, "__struct_fields__", None) or ServerArgs.__dataclass_fields__
-    fields = {*GenerateReqInput.__dataclass_fields__} - {*request_fields.KNOWN, *request_fields.REFUSED}
+    fields = {*GenerateReqInput.__dataclass_fields__} - {*request_fields.KNOWN, *REFUSED}
     parameters = {*SamplingParams.__struct_fields__} - {*sampling.NAMES, *sampling.LATER, *COMPUTED}
     unknown = default_deny.lists().unknown(options, default_deny.FEATURES)
     tried = to_try(metadata.version("sglang"))

@@ -132,7 +132,7 @@ def decisions(news: News) -> list[str]:
         "changed functions to read": news.changed,
         "gone, or no longer reached: adapt a hook": news.gone,
         "options to classify in launch/options.toml": news.options,
-        "fields of requests to classify in request_fields.py": news.fields,
+        "fields of requests to classify in request_fields.py, or to list in news.py (refused)": news.fields,
         "sampling parameters to bound in sampling.py": news.parameters,
         "refused for its version, in refusals.py and support.py: try each, or leave it": news.refused,
         "allowed for its version, and refused with others: try each": news.allowed,
