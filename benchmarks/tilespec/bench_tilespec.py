@@ -4,6 +4,8 @@
     python -m tilespec.bench_tilespec run  --prompts /tmp/prompts.json --out /tmp/eagle-a.jsonl --limit 500
     python -m tilespec.bench_tilespec down
 
+Servers without speculation and with fixed numbers are stock SGLang (`TESSERA_DISABLE=1`).
+
 `up` leaves the servers running, so that `run` may be called again: it takes up where --out ends, and stops before
 --limit seconds have passed. `--only clients=64 kind=hard` narrows it. Four servers of 8B shape fit on one H200, eight
 with `--share-weights` (131 of 139 GiB); they are spread over the GPUs of CUDA_VISIBLE_DEVICES, and each value of it has
@@ -33,7 +35,7 @@ from tessera.launching.server import Server, ServerStartError
 from tilespec import forced, plugins, profile_gate, progress, shared_weights, thread_profile, without
 from tilespec.decode import Decoded, Decoding, Place, decode, send
 from tilespec.prompts import Prompts, read_prompts
-from tilespec.settings import ALGORITHMS, NAMES, measured_at, server_arguments
+from tilespec.settings import ALGORITHMS, NAMES, measured_at, server_arguments, server_environment
 
 DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
 STATE = Path(f"/tmp/tilespec-bench-{'-'.join(DEVICES)}.json")  # noqa: S108 - on a machine of our own
@@ -219,6 +221,7 @@ def _done(path: Path) -> set[Cell]:
 
 def _server(place: int, name: str, options: argparse.Namespace) -> Server:
     env = plugins.on_path(options.logs.resolve() / "plugins")
+    env |= server_environment(name, gpu=gpu_present())
     env |= progress.noting(_beside_logs(name, "progress", options))
     if options.measure_thread:
         env |= forced.forcing(_beside_logs(name, "forced", options))

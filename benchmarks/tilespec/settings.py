@@ -70,3 +70,13 @@ def server_arguments(setting: str, algorithm: str, models: Path, *, gpu: bool) -
         *(("--tile-spec",) if tile else ()),
         *(("--tile-spec-no-rejection-sampling",) if tile and how != REJECTING else ()),
     )
+
+
+def server_environment(setting: str, *, gpu: bool) -> dict[str, str]:
+    """What a server needs in its environment: those without speculation and with fixed numbers are stock SGLang.
+
+    Those with rejection sampling keep Tessera's plugin, with no feature on. Without a GPU all do: it has what SGLang's
+    CPU engine lacks.
+    """
+    is_stock = setting == "none" or setting in STATIC
+    return {"TESSERA_DISABLE": "1"} if gpu and is_stock else {}

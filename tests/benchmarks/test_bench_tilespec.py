@@ -24,7 +24,7 @@ from tilespec.bench_tilespec import _cells, waves
 from tilespec.decode import Decoding, Place, decode
 from tilespec.forced import Forced, Orders, force, forcing
 from tilespec.progress import PROGRESS, ROW, noting
-from tilespec.settings import measured_at
+from tilespec.settings import NAMES, measured_at, server_environment
 
 RIVALS = ["none", "k1", "k2", "k3", "k5", "k7"]
 CLIENTS = [64, 128, 32, 16, 8, 1, 4]
@@ -111,6 +111,12 @@ def test_rejection_sampling_is_for_tokens_that_are_sampled() -> None:
     for temperature in (0.0, 0.8):
         assert measured_at(temperature, ["none", "tile-rejecting"]) == ["none", "tile-rejecting"]
         assert measured_at(temperature, ["none", "tile"]) == ["none", "tile"]
+
+
+def test_what_tilespec_is_compared_with_is_stock_sglang() -> None:
+    """Without Tessera; where there is no GPU, no server starts without it."""
+    assert [name for name in NAMES if server_environment(name, gpu=True) == {"TESSERA_DISABLE": "1"}] == RIVALS
+    assert not any(server_environment(name, gpu=False) for name in NAMES)
 
 
 def test_settings_take_turns_under_each_load() -> None:
