@@ -52,14 +52,14 @@ def admit(
         BadRequest: a value is not allowed, or not on this server.
     """
     listed = isinstance(sampling_params, list)
-    params = [carry.checked(own) for own in carry.each(sampling_params)]
+    params = [carry.check_params(own) for own in carry.each(sampling_params)]
     for own in params:
         carry.take(own)
     for name in LISTED if listed else ():
         _check_count(name, fields.get(name), len(params))
     live = Live()
     request = IncomingRequest(params, listed, of, live, tail, either_end, where, fields)
-    found = {capability.name: capability.admitted(request) for capability in CAPABILITIES}
+    found = {capability.name: capability.options_of(request) for capability in CAPABILITIES}
     found = {name: options for name, options in found.items() if options}
     if not found and not any_always(of):
         return sampling_params, live

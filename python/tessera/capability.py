@@ -224,7 +224,7 @@ class Capability(Generic[F, O]):
         found: O = msgspec.json.decode(wire, type=self.options)
         return found
 
-    def admitted(self, request: IncomingRequest) -> Sequence[O | None]:
+    def options_of(self, request: IncomingRequest) -> Sequence[O | None]:
         """Check its fields of a request.
 
         Returns:
@@ -257,7 +257,7 @@ class Capability(Generic[F, O]):
                 raise BadRequest(name, value, self.needs)
 
     def admit(self, fields: F, request: IncomingRequest) -> Sequence[O | None]:
-        """`admitted`, with fields whose values are each allowed."""
+        """`options_of`, with fields whose values are each allowed."""
         raise NotImplementedError
 
     def check_body(self, body: Mapping[str, Any]) -> None:

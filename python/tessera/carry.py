@@ -110,7 +110,7 @@ def put(params: SamplingParams, live: Live, wires: Mapping[str, str], **marks: i
     return {**params, "custom_params": {**custom, KEY: own}}
 
 
-def checked(params: object) -> SamplingParams:
+def check_params(params: object) -> SamplingParams:
     """The sampling parameters of one prompt, which may be none.
 
     Raises:
@@ -152,7 +152,7 @@ def uses(sampling_params: object, name: str) -> bool:
     return any(name in take(own).wires for own in each(sampling_params))
 
 
-def changed(params: SamplingParams, name: str, wire: str) -> SamplingParams:
+def with_wire(params: SamplingParams, name: str, wire: str) -> SamplingParams:
     """The sampling parameters of one prompt that carries something, with another text for one capability."""
     custom = params["custom_params"]
     return {**params, "custom_params": {**custom, KEY: {**custom[KEY], name: wire}}}

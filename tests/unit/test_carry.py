@@ -30,7 +30,7 @@ def test_put_again_adds() -> None:
     live = Live()
     put = carry.put(carry.put({}, live, {"embed": "{}"}), live, {"inject": ""}, **{TAIL: None})
     assert carry.take(put) == (live.token, {"embed": "{}", "inject": ""}, None, 0)
-    assert carry.take(carry.changed(put, "inject", "x")).wires == {"embed": "{}", "inject": "x"}
+    assert carry.take(carry.with_wire(put, "inject", "x")).wires == {"embed": "{}", "inject": "x"}
     assert carry.take(carry.without_capability(put, "inject")).wires == {"embed": "{}"}
     assert [carry.uses(put, name) for name in ("embed", "inject", "states")] == [True, True, False]
     assert carry.uses([{}, put], "embed")
@@ -70,5 +70,5 @@ def test_live_is_found_as_long_as_it_is_held() -> None:
 def test_parameters_that_are_none(params: object) -> None:
     """Nothing can be put there."""
     with pytest.raises(BadRequest, match="sampling_params"):
-        carry.checked(params)
-    assert carry.checked(None) == {}
+        carry.check_params(params)
+    assert carry.check_params(None) == {}

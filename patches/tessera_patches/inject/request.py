@@ -40,7 +40,7 @@ def resolve_positions(
     count(PROMPTS)
     count(VECTORS, overrides.injected)
     plain = obj.sampling_params
-    obj.sampling_params = carry.changed(plain, NAME, injection.to_wire())
+    obj.sampling_params = carry.with_wire(plain, NAME, injection.to_wire())
     try:
         return original(manager, obj, input_text, input_ids, *args, **kwargs)
     finally:

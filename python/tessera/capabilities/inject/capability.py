@@ -56,12 +56,12 @@ class Inject(Capability[InjectFields, str]):
             if body.get(name) is not None:
                 raise BadRequest(name, body[name], f"nothing on this route: use {FIELD} here, or /generate")
 
-    def admitted(self, request: IncomingRequest) -> Sequence[str | None]:
+    def options_of(self, request: IncomingRequest) -> Sequence[str | None]:
         """Whatever their values are, the fields are refused on a server without injection."""
         if config.injection is not None:
             for field in (FIELD, BASE64_FIELD):
                 admission.check_enabled(f"{request.where}{field}", request.fields.get(field), config.injection)
-        return super().admitted(request)
+        return super().options_of(request)
 
     def admit(self, fields: InjectFields, request: IncomingRequest) -> Sequence[str | None]:
         """Decode vectors; where they go is known later."""

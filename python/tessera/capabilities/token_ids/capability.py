@@ -51,7 +51,7 @@ class TokenIds(Capability[TokenIdFields, TokenIdOptions]):
         if request.session_params is None:
             return params
         changed = [
-            own if wire is None else carry.changed(own, self.name, self.to_wire(_in_session(self.from_wire(wire))))
+            own if wire is None else carry.with_wire(own, self.name, self.to_wire(_in_session(self.from_wire(wire))))
             for own, wire in zip(each, wires, strict=True)
         ]
         return changed if isinstance(params, list) else changed[0]
