@@ -79,10 +79,6 @@ if hasattr(ServerArgs, "resolve_once"):  # since 0.5.20
             lambda: None if is_placeholder else overrides.model_config_of(args),
         )
 
-    def is_resolved(args: ServerArgs) -> bool:
-        """Whether SGLang has resolved them, or begun to."""
-        return "_resolution_finished" in vars(args)
-
     def override(args: ServerArgs, **fields: Any) -> None:
         """Change what options are resolved to, before anything is started with them."""
         overrides.declare_resolution(args, "tessera", **fields)
@@ -98,13 +94,17 @@ else:
 
         return Resolved(args, backends, lambda: getattr(args, "model_config", None))
 
-    def is_resolved(args: ServerArgs) -> bool:
-        """Whether SGLang has resolved them, or begun to."""
-        return "_resolved_overrides" in vars(args)
-
     def override(args: ServerArgs, **fields: Any) -> None:
         """Change what options are resolved to, before anything is started with them."""
         args.override("tessera", **fields)
+
+
+def is_resolved(args: ServerArgs) -> bool:
+    """Whether SGLang has resolved them, or begun to.
+
+    Since 0.5.20 another field says so.
+    """
+    return ("_resolution_finished" if hasattr(ServerArgs, "resolve_once") else "_resolved_overrides") in vars(args)
 
 
 def own_options() -> Resolved:
