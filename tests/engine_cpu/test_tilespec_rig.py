@@ -19,6 +19,7 @@ from tilespec import bench_tilespec, time_launches
 from tilespec.decode import Decoding, Place
 from tilespec.pad_target import write_wide_head, write_wide_model
 from tilespec.prompts import Prompts
+from tilespec.trace_steps import WAVES
 from tilespec.tracing import trace
 from tilespec.widen import Widening, widened_table
 
@@ -84,7 +85,7 @@ def test_a_widened_pair_serves_the_same_tokens(
 
         _launches(monkeypatch, tmp_path)
 
-        wave = Decoding(clients=2, tokens=64, temperature=0.0, waves=1)
+        wave = Decoding(clients=2, tokens=64, temperature=0.0, waves=WAVES)
         place = Place(url, tmp_path / "k2.progress")
         written = trace(place, wave, prompts.draw("mixed", "trace"), tmp_path / "traces", 0.1, ("CPU",))
         with gzip.open(written) as stream:
