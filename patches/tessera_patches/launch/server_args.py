@@ -154,7 +154,7 @@ def _refused(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]
     lines = rows.refused(args) + _refused_environment() if settings.rows else []
     for capability in CAPABILITIES:
         lines += capability.refused(args, flags, rows=settings.rows)
-        lines += _set(capability.environment, capability.switch) if getattr(settings, capability.name, False) else []
+        lines += _set(capability.environment, capability.switch) if capability.name in on else []
     lines += _refused_defaults(args) if settings.guarded else []
     if flags.rows_on_host and not settings.rows:
         lines.append("--rows-on-host needs --enable-return-hidden-states or --toploc-verification: add one")
