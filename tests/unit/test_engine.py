@@ -80,7 +80,6 @@ MAKERS = {"SimpleNamespace", "TemporaryFields"}
 READERS = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 """Functions that take the name of an attribute."""
 COMPUTED = {
-    "apply:handler": "of a module of ours",
     "engine.options:Resolved": "whatever its view of options has",
     "engine.options:changed": "options, as their class declares them",
     "engine.options:later_parameters": "whether this SGLang has it is the question",
