@@ -21,7 +21,7 @@ TRIALS = (
     "benchmarks/results/current/2026-11-30-cpu/refused-0.5.23.jsonl",
     "benchmarks/results/current/2026-11-30-h200/refused-beside-state-0.5.23.jsonl",
 )
-"""What `benchmarks/refused_options.py` found; what a later one says of a feature replaces what an earlier one says."""
+"""What `benchmarks/refused_options.py` found. A later line replaces an earlier one; of the same model, what it says."""
 CHECKPOINTS = "benchmarks/results/current/2026-11-30-cpu/state-checkpoints.jsonl"
 """Rows after a cached prefix whose state was rounded."""
 EARLIER = "benchmarks/results/current/2026-11-30-cpu/refused-0.5.17.jsonl"
@@ -121,8 +121,10 @@ def trials() -> dict[str, dict[str, str]]:
     lines = (json.loads(line) for file in TRIALS for line in (ROOT / file).read_text().splitlines())
     found: dict[str, dict[str, str]] = {}
     for line in lines:
-        if name := line.get("option"):
-            found.setdefault(RENAMED.get(name, name), {}).update(line)
+        if option := line.get("option"):
+            name = RENAMED.get(option, option)
+            before = found.get(name, {})
+            found[name] = before | line if before.get("model") == line["model"] else line
     return found
 
 
