@@ -69,6 +69,23 @@ class Shape(NamedTuple):
     options: tuple[str, ...] = ()
 
 
+DEEPSEEK = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "first_k_dense_replace": 1,
+    "max_position_embeddings": 163840,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 40.0,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096,
+    },
+}
+DEEPSEEK_MORE = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
+FP8_BLOCKS = {"activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 STATES = ("--max-mamba-cache-size", "256", "--max-running-requests", "64")
 SHAPES = {
     "qwen3-8b": Shape(
@@ -99,25 +116,13 @@ SHAPES = {
         "gpt_oss", {"architectures": ["GptOssForCausalLM"], "num_hidden_layers": 24, "num_local_experts": 32}
     ),
     # Of 61 layers 3, of which two are mixtures, of bfloat16 and not FP8: 50 GB.
-    "deepseek-v3": Shape(
+    "deepseek-v3": Shape("deepseek_v3", {**DEEPSEEK, "num_hidden_layers": 3}, DEEPSEEK_MORE),
+    # Of FP8, as published, 5 layers, of which four are mixtures, with kernels that need no compiler: 50 GB.
+    "deepseek-v3-fp8": Shape(
         "deepseek_v3",
-        {
-            "architectures": ["DeepseekV3ForCausalLM"],
-            "num_hidden_layers": 3,
-            "first_k_dense_replace": 1,
-            "max_position_embeddings": 163840,
-            "rope_parameters": {
-                "rope_type": "yarn",
-                "rope_theta": 1e4,
-                "factor": 40.0,
-                "beta_fast": 32,
-                "beta_slow": 1,
-                "mscale": 1.0,
-                "mscale_all_dim": 1.0,
-                "original_max_position_embeddings": 4096,
-            },
-        },
-        {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+        {**DEEPSEEK, "num_hidden_layers": 5},
+        DEEPSEEK_MORE | {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", **FP8_BLOCKS}},
+        ("--moe-runner-backend", "triton", "--fp8-gemm-backend", "triton"),
     ),
     # Of 48 layers 8: 28 GB. Both servers have as many states.
     "qwen3-next": Shape(

@@ -45,7 +45,6 @@ class Group(NamedTuple):
     Attributes:
         name: what it does.
         options: its options.
-        conditions: those of `tessera.config.CONDITIONS` that hold for it.
         model: an architecture of `tessera_testing.architectures`, or one of the tiny models.
         env: its environment.
         needs: the feature that this SGLang may lack.
@@ -53,7 +52,6 @@ class Group(NamedTuple):
 
     name: str
     options: tuple[str, ...]
-    conditions: tuple[str, ...] = ()
     model: str | Path = TINY
     env: dict[str, str] = {}  # noqa: RUF012 - of a tuple
     needs: str = ""
@@ -64,22 +62,18 @@ GROUPS = (
     Group(
         "chains of a draft model",
         (HIDDEN, INJECTION, SIZED, *drafting("STANDALONE", chain(3))),
-        ("standalone_chains", "cpu_chains", "draft_models"),
     ),
     Group(
         "trees of a draft model",
         (HIDDEN, SIZED, *drafting("STANDALONE", TREE)),
-        ("standalone_trees", "cpu_trees", "draft_models", "row_trees"),
     ),
     Group(
         "sampled chains of EAGLE",
         (SIZED, *drafting("EAGLE", chain(3))),
-        ("eagle_chains", "sampled_drafts", "draft_models"),
     ),
     Group(
         "trees of EAGLE",
         (HIDDEN, SIZED, *drafting("EAGLE", TREE), "--tessera-ui", "--crash-dump-folder", "{home}"),
-        ("eagle_trees", "cpu_trees", "draft_models", "row_trees", "playground", "crash_dumps"),
     ),
     Group("latents", (HIDDEN,), model="DeepSeek-V3"),
     Group("windows", (HIDDEN,), model="Mellum"),
@@ -112,16 +106,16 @@ class Tried(NamedTuple):
         return server
 
     def needed(self) -> list[Seam]:
-        """The seams that it must reach; it is started to see what is on."""
+        """The seams that it must reach; it is started to see which."""
         with self.start() as server:
             generate(server, [1, 2, 3, 4], 3)
-            on = httpx.get(f"{server.url}/server_info", timeout=60).json()["tessera"]["on"]
-        conditions = self.group.conditions
-        if gpu_present():
-            conditions = tuple(name.replace("cpu_chains", "cuda_chains") for name in conditions)
-        wanted = {*on, *conditions}
-        found = (seam for phase in Phase for seam in inventory.seams(phase, on))
-        return [seam for seam in found if seam.runs is not Runs.ON_DEMAND and seam.must_run(wanted)]
+            ours = httpx.get(f"{server.url}/server_info", timeout=60).json()["tessera"]
+        found = (seam for phase in Phase for seam in inventory.seams(phase, ours["on"]))
+        return [seam for seam in found if seam.name in ours["calls"]["counts"] or self.warms_up(seam)]
+
+    def warms_up(self, seam: Seam) -> bool:
+        """Whether SGLang's own first request must come to it, which ``/server_info`` does not say."""
+        return seam.runs is Runs.WARM_UP and (not seam.runs_with or "--crash-dump-folder" in self.group.options)
 
     def end_of(self, seam: Seam) -> str:
         """With which line it ends without a seam."""

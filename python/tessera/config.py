@@ -23,7 +23,7 @@ DISABLE = "TESSERA_DISABLE"
 """Environment variable: 1 gives the stock server, without our hooks."""
 
 ON = "tessera"
-"""The key of a scheduler's features in what it sends to the main process once it is ready."""
+"""The key of a scheduler's features and conditions in what it sends to the main process once it is ready."""
 FEATURES = (
     *("rows", "inject", "speculative_rows", "speculative_stops"),
     *("cpu_speculation", "cpu_experts", "cpu_latents", "cpu_windows", "cpu_host_cache", "cpu_kernels"),
@@ -32,11 +32,13 @@ FEATURES = (
 """What can be on, each a field of `Settings`."""
 CONDITIONS = (
     *("eagle_chains", "eagle_trees", "standalone_chains", "standalone_trees"),
-    *("cpu_chains", "cpu_trees", "cuda_chains", "sampled_drafts", "draft_models", "row_trees"),
-    *("crash_dumps", "playground"),
+    *("cpu_chains", "cpu_trees", "cuda_drafts", "cuda_chains", "cuda_trees"),
+    *("sampled_drafts", "draft_models", "row_trees", "crash_dumps", "playground"),
+    *("ragged_graphs", "ragged_triton", "triton_extends", "last_mlps", "last_queries", "plain_logits"),
 )
 """What else decides which functions of SGLang's are called: drafts that ``--tile-spec`` sizes by algorithm, shape and
-device; those that are sampled; draft models on the CPU engine; rows of trees; dumps of requests; ``--tessera-ui``."""
+device; those that are sampled; draft models on the CPU engine; rows of trees; dumps of requests; ``--tessera-ui``.
+The last line's are not decided by options: a scheduler finds them out (`found`), of its models and their attention."""
 
 
 @dataclass(slots=True)
@@ -134,6 +136,7 @@ def conditions_of(args: ServerOptions, flags: Flags) -> tuple[str, ...]:
     found = {
         f"{algorithm}_{shape}": flags.tile_spec,
         f"{args.device}_{shape}": flags.tile_spec and several and not sampled,
+        f"{args.device}_drafts": flags.tile_spec,
         "sampled_drafts": sampled,
         "draft_models": cpu.speculates(args) and draft_model,
         "row_trees": rows and trees and draft_model and not args.enable_multi_layer_eagle,
@@ -165,7 +168,7 @@ flags = Flags()
 active = Settings()
 """The settings in force in this process."""
 conditions: tuple[str, ...] = ()
-"""In the main process, those of `CONDITIONS` that hold."""
+"""Those of `CONDITIONS` that hold; in a scheduler those that it has found out."""
 results: str | None = None
 """In a scheduler, the address to which rows are sent."""
 injection: Model | None = None
@@ -201,11 +204,17 @@ def switch_on(settings: Settings, options: Flags, calls: str) -> SchedulerSettin
     return SchedulerSettings(flags, tuple(active.features()), inbox.address if inbox else None, calls)
 
 
+def found(condition: str) -> None:
+    """Note, in a scheduler, that one of `CONDITIONS` holds; it tells the main process once it is ready."""
+    global conditions  # noqa: PLW0603
+    conditions = (*conditions, condition)
+
+
 def apply(decided: SchedulerSettings) -> None:
     """Put in force, in a scheduler, what the main process decided."""
-    global active, flags, results  # noqa: PLW0603 - one scheduler a process
+    global active, flags, results, conditions  # noqa: PLW0603 - one scheduler a process
     active = Settings(**{name: name in decided.features for name in FEATURES})
-    flags, results = decided.flags, decided.results
+    flags, results, conditions = decided.flags, decided.results, ()
 
 
 def disabled() -> bool:

@@ -97,6 +97,10 @@ def _stock_penalizer(module: ModuleType) -> None:
     module.TokenPenalizer = BatchedFrequencyPenalizer  # type: ignore[attr-defined]
 
 
+def _no_graphs(module: ModuleType) -> None:
+    module.RaggedGraphs = lambda *_: None  # type: ignore[attr-defined]
+
+
 def _captured_by_sglang(module: ModuleType) -> None:
     del module.AdaptiveDraftWorker._capture_cuda_graphs
 
@@ -115,6 +119,7 @@ _OTHERS: dict[str, Break] = {
     "ForwardNotes": _no_head,
     **{f"{name}{shape}Worker": _stock_workers for name in ("Eagle", "Standalone") for shape in ("Chain", "Tree")},
     **{f"{name}{shape}Drafts": _stock_drafts for name in ("Eagle", "Standalone") for shape in ("Chain", "Tree")},
+    "RaggedGraphs": _no_graphs,
     "TokenPenalizer": _stock_penalizer,
     "AdaptiveDraftWorker": _captured_by_sglang,
     "with_draft_tokens": _one_width,

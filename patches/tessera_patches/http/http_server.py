@@ -56,10 +56,12 @@ def set_sizes(manager: Any, started: Any, *_: Any) -> None:
     """BEFORE ``Engine._set_startup_time``: every scheduler is ready, and whoever launched them has nothing yet."""
     args = options(manager)
     with liveness.end_on_error():
-        liveness.check_ready()
         infos = started.scheduler_infos
+        reported = [one.pop(config.ON, []) for one in infos]
+        config.conditions += tuple(name for name in config.CONDITIONS if any(name in one for one in reported))
+        liveness.check_ready()
         if not schedules_apart(args):  # of several, SGLang's controller passes on what it knows alone
-            _check_schedulers([one.pop(config.ON, None) for one in infos])
+            _check_schedulers(reported)
         if args.tokenizer_worker_num > 1:  # not a TokenizerManager: others serve, without our hooks
             return
         config.active.hidden_size = hidden_size(manager)
@@ -87,10 +89,10 @@ def _metrics(model: str) -> Metrics:
     )
 
 
-def _check_schedulers(reported: list[list[str] | None]) -> None:
+def _check_schedulers(reported: list[list[str]]) -> None:
     """Whoever starts schedulers without SGLang's own function, in Ray actors for example, may load no plugin there."""
     wanted = config.active.features()
-    if wanted and any(on != wanted for on in reported):
+    if any(set(wanted) - set(on) for on in reported):
         raise StartRefused(
             f"{', '.join(wanted)}: a scheduler runs without our hooks; load_plugins() was not called there"
         )

@@ -30,7 +30,7 @@ def announce(original: Callable[[Any], dict[str, Any]], scheduler: Any) -> dict[
     memory.send_first_stats(scheduler)
     if config.active.rows or config.active.inject:
         _check_forward(scheduler)
-    return original(scheduler) | {config.ON: config.active.features()}
+    return original(scheduler) | {config.ON: [*config.active.features(), *config.conditions]}
 
 
 def _check_forward(scheduler: Any) -> None:

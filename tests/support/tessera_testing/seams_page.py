@@ -14,7 +14,9 @@ from tessera_testing.pages import table
 from tessera_testing.version_reach import READS, differing_themselves, reached
 
 _RESULTS = Path(__file__).parents[3] / "benchmarks/results/current"
-_ON_CPU, _ON_GPU = "2026-11-30-cpu", "2026-11-30-h200"
+_ON_CPU, _LATER, _ON_GPU = "2026-11-30-cpu", "2026-12-01-cpu", "2026-12-01-h200"
+_NEED_GPU = {"cuda_drafts", "cuda_chains", "cuda_trees", "ragged_graphs", "ragged_triton", "triton_extends"}
+"""Of `tessera.config.CONDITIONS`."""
 _TESTS = {
     "launch.flags:accept_keywords": "engine_cpu/test_offline_engine.py",
     "launch.flags": "faults/test_unreached.py",
@@ -157,7 +159,8 @@ def _lost_file(version: str, folder: str = _ON_CPU) -> Path:
 
 def lost_alone(version: str) -> dict[str, str]:
     """How the server ended in which SGLang did not come to a seam, by its name: `benchmarks/unreached_seams.py`."""
-    files = [file for file in (_lost_file(version), _lost_file(version, _ON_GPU)) if file.exists()]
+    folders = (_ON_CPU, _LATER, _ON_GPU)
+    files = [file for folder in folders if (file := _lost_file(version, folder)).exists()]
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {line["seam"]: line["ended"] for line in lines if "seam" in line}
 
@@ -170,7 +173,7 @@ def must_be_reached(version: str) -> list[Seam]:
 def untried_without_gpu(version: str) -> list[Seam]:
     """Those of them that the CPU engine does not reach, and that no GPU has tried."""
     tried = lost_alone(version)
-    return [seam for seam in must_be_reached(version) if seam.runs_with == "cuda_chains" and seam.name not in tried]
+    return [seam for seam in must_be_reached(version) if seam.runs_with in _NEED_GPU and seam.name not in tried]
 
 
 def is_named(seam: Seam, ended: str) -> bool:
@@ -199,7 +202,9 @@ def _lost() -> str:
 
 `benchmarks/unreached_seams.py` starts a server for each entry that must be reached, in which SGLang does not come to
 this one, and sends a request. How each ended is in `benchmarks/results/current/{_ON_CPU}`, in
-{" and ".join(f"`unreached-{version}.jsonl`" for version in tried_alone())}; one that needs a GPU in `{_ON_GPU}`:
+{" and ".join(f"`unreached-{version}.jsonl`" for version in tried_alone())}; later ones in `{
+        _LATER
+    }`, those that need a GPU in `{_ON_GPU}`:
 
 {
         table(

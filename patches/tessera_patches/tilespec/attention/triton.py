@@ -10,6 +10,7 @@ import msgspec
 import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
+from tessera import config
 from tessera_patches.core.changes import change_class
 from tessera_patches.engine.attention import (
     fill_slots,
@@ -64,4 +65,5 @@ def can_be_ragged(backend: Any) -> bool:
 def make_ragged(backend: Any) -> None:
     """Make a backend a `RaggedTriton` (in place), if it can be. No other graphs may use it."""
     if can_be_ragged(backend):
+        config.found("ragged_triton")
         change_class(make_ragged, backend, RaggedTriton)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from sglang.srt.models.llama import LlamaAttention
 
+from tessera import config
 from tessera_patches.core.changes import replace_method
 from tessera_patches.core.scoped import ScopedValue
 from tessera_patches.engine.batches import speculative_input
@@ -52,8 +53,10 @@ def compute_last_rows_only(model: Any, on_logits: Callable[[Any], Any] = lambda 
     selected = ScopedValue[_LastRows]()
     mlp = _last_mlp(model)
     if mlp is not None:
+        config.found("last_mlps")
         replace_method(by, mlp, "forward", _on_selected_rows(mlp.forward, selected), "LlamaMLP.forward")
     if attends_in_one_layer(model):
+        config.found("last_queries")
         projection = model.model.layers[0].self_attn.o_proj
         replace_method(
             by, projection, "forward", _zero_filled(projection.forward, selected), "RowParallelLinear.forward"

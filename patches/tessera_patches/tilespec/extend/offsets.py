@@ -7,6 +7,7 @@ import torch
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
+from tessera import config
 from tessera_kernels.ops.draft.extend_offsets import ExtendOffsets, extend_offsets
 from tessera_patches.core.changes import change_class
 from tessera_patches.engine.attention import (
@@ -82,4 +83,5 @@ def fuse_extend(backend: Any, model: Any) -> None:
     if not is_plain_triton(backend) or not is_on_cuda(backend) or translates_slots(backend):
         return
     once = not spreads_context(backend) and not attends_to_latents(backend) and attends_in_one_layer(model)
+    config.found("triton_extends")
     change_class(fuse_extend, backend, LastQueryTriton if once else FusedExtendTriton)

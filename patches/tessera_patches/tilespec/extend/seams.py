@@ -14,7 +14,7 @@ def _forward(
     relied: tuple[str, ...],
     *writes: str,
     differs: str = "",
-    called_by: str = "",
+    runs_with: str = "",
 ) -> Seam:
     return Seam(
         target=f"{target}.forward",
@@ -27,8 +27,8 @@ def _forward(
         relied=relied,
         writes=writes,
         differs=differs,
-        runs=Runs.ON_DEMAND if called_by else Runs.START,
-        called_by=called_by,
+        runs=Runs.START,
+        runs_with=runs_with,
     )
 
 
@@ -49,14 +49,14 @@ SEAMS = (
         "That of the draft model's last layer, or of another model's with the same parts: of last accepted rows alone.",
         (),
         (f"{_LLAMA}.LlamaDecoderLayer.forward", f"{_LLAMA}_eagle3.LlamaDecoderLayer.forward"),
-        called_by="Draft models with such a layer.",
+        runs_with="last_mlps",
     ),
     _forward(
         "sglang.srt.layers.linear.RowParallelLinear",
         "Attention's last product in a draft model of one layer: zeros for rows that attention computed nothing for.",
         (),
         (f"{_LLAMA}.LlamaAttention",),
-        called_by="Draft models of one layer.",
+        runs_with="last_queries",
     ),
     Seam(
         target=TRITON,
@@ -65,7 +65,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.extend.offsets:fuse_extend",
         why="Offsets of draft-extends from one kernel instead of ten, and one query for each request.",
         remove_when=_REMOVE,
-        called_by="A GPU, with Triton's attention.",
+        runs=Runs.START,
+        runs_with="triton_extends",
         callers=("sglang.srt.layers.attention.attention_registry.create_triton_backend",),
         relied=(f"{WORKERS}.EagleDraftWorker.init_attention_backend",),
         differs="What fills offsets in takes other arguments, and decoding needs other fields.",

@@ -11,6 +11,7 @@ from typing import Any
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.speculative.ragged_verify import RaggedVerifyLayout, build_capture_verify_lens
 
+from tessera import config
 from tessera.tilespec.candidates import DraftShape
 from tessera.tilespec.tiers import tiers
 from tessera_patches.core import calls
@@ -102,6 +103,7 @@ def capture(model_runner: Any, shape: DraftShape) -> RaggedGraphs | None:
         what = "whole trees or none" if shape.trees else "chains of one length, which it chooses"
         logger.warning("tessera: %s: --tile-spec verifies %s", reason, what)
         return None
+    config.found("ragged_graphs")
     backend = new_backend(model_runner)
     make_ragged(backend)
     return RaggedGraphs(model_runner, backend, shape)

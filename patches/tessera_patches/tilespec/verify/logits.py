@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from sglang.srt.layers.logits_processor import should_apply_lm_head_quant_method
 
+from tessera import config
 from tessera_patches.core.changes import replace_method
 from tessera_patches.engine.model import changes_logits, logits_width
 
@@ -28,6 +29,7 @@ def keep_logits_in_16_bits(model: Any, wanted: Callable[[Any], bool]) -> None:
     processor = getattr(model, "logits_processor", None)
     if processor is None or changes_logits(processor):
         return
+    config.found("plain_logits")
     original = processor._get_logits
 
     @functools.wraps(original)

@@ -69,7 +69,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.verify.graphs:RaggedGraphs",
         why="Graphs of verifications whose requests have different numbers of tokens.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
-        called_by="A GPU, with attention that has such graphs.",
+        runs=Runs.START,
+        runs_with="ragged_graphs",
         relied=(
             f"{SPECULATIVE}.ragged_verify.build_capture_verify_lens",
             f"{SPECULATIVE}.ragged_verify.RaggedVerifyLayout",
@@ -88,7 +89,8 @@ SEAMS = (
             guard=Guard.FIELD,
             why="While such a verification runs: those graphs, with attention of their own, instead of the target's.",
             remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
-            called_by="A GPU, with attention that has such graphs.",
+            runs=Runs.START,
+            runs_with="ragged_graphs",
             callers=(f"{RUNNER}._forward_raw",),
         )
         for field in ("decode_cuda_graph_runner", "attn_backend")
@@ -101,7 +103,8 @@ SEAMS = (
         guard=Guard.FIELD,
         why="While attention for those graphs is made, as SGLang does for its own: to make it sets this.",
         remove_when="SGLang verifies chains of different lengths for EAGLE, as it does for DSpark.",
-        called_by="A GPU, with attention that has such graphs.",
+        runs=Runs.START,
+        runs_with="ragged_graphs",
     ),
     Seam(
         target=f"{LOGITS}._get_logits",
@@ -110,7 +113,8 @@ SEAMS = (
         handler="tessera_patches.tilespec.verify.logits:keep_logits_in_16_bits",
         why="The target's and the draft's logits that our kernels alone read stay in the type of the weights.",
         remove_when="SGLang lets its callers say that they take logits in 16 bits.",
-        called_by="Models in 16 bits.",
+        runs=Runs.START,
+        runs_with="plain_logits",
         callers=(f"{LOGITS}.forward",),
         relied=(
             "sglang.srt.layers.logits_processor.LogitsMetadata.from_forward_batch",
