@@ -138,6 +138,7 @@ PREFILL = ("--disaggregation-transfer-backend", "fake")
 EXPERTS = (*TWO_RANKS, "--ep-size", "2", "--moe-a2a-backend")
 FA3 = ("--attention-backend", "fa3")
 CP = (*TWO_RANKS, "--attn-cp-size", "2", *FA3)
+TRITON_DRAFTS = ("--speculative-draft-attention-backend", "triton")
 STAGES_AND_DRAFTS = {"SGLANG_ENABLE_PP_SPEC": "1"}
 TRIALS = [
     Trial("--hicache-storage-backend", (*HOST_CACHE, "--hicache-storage-backend", "file"), ALL),
@@ -165,6 +166,15 @@ TRIALS = [
     Trial("--dcp-size above 1", (*TWO_RANKS, "--dcp-size", "2", *FA3), ("tilespec",), gpus=2),
     Trial("--attn-cp-size", CP, ALL, "Qwen3", 2),
     Trial("--enable-prefill-cp", (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag"), ALL, "Qwen3", 2),
+    # With FlashAttention 3 alone, SGLang 0.5.17 has no graphs of draft-extends.
+    Trial("--attn-cp-size, triton drafts", (*CP, *TRITON_DRAFTS), ("tilespec",), "Qwen3", 2),
+    Trial(
+        "--enable-prefill-cp, triton drafts",
+        (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag", *TRITON_DRAFTS),
+        ("tilespec",),
+        "Qwen3",
+        2,
+    ),
     Trial(
         "--enable-prefill-cp with --speculative-algorithm",
         (*CP, "--enable-prefill-cp", "--cp-strategy", "zigzag", *EAGLE),
