@@ -98,7 +98,7 @@ def _stock_penalizer(module: ModuleType) -> None:
 
 
 def _no_graphs(module: ModuleType) -> None:
-    module.RaggedGraphs.__new__ = lambda *_: None  # type: ignore[method-assign]
+    module.RaggedGraphs.__new__ = lambda *_: None
 
 
 def _captured_by_sglang(module: ModuleType) -> None:
