@@ -12,9 +12,8 @@ from tessera.server_options import ServerOptions
 from tessera.versions import within
 
 BEFORE_0_5_23 = "<0.5.23"
-"""For what was tried with 0.5.23, and serves. With 0.5.17 it was not tried (`UNTESTED`), or failed; nobody tried other
-versions. This says with which version something was tried, and nothing of SGLang's features."""
-UNTESTED = "not yet tested"
+"""For what was tried with 0.5.17, and failed, and serves with 0.5.23; nobody tried other versions. This says with which
+version something was tried, and nothing of SGLang's features."""
 NOT_SERVED = "not tested: SGLang alone did not serve with it where it was tried"
 VIRTUAL_SLOTS = "KV slots are virtual and move"
 """What became of the options with these reasons: docs/measurements/refusals.md."""
@@ -51,12 +50,6 @@ UNCHECKED = (
     Refusal("--grpc-port", "requests come in where our checks are not"),
 )
 """Of every feature, by what SGLang makes of its options: ``--grpc-mode`` and ``SGLANG_GRPC_PORT`` come to these too."""
-UNTESTED_BESIDE_STATE = (
-    Refusal("--enable-hierarchical-cache", UNTESTED, versions=BEFORE_0_5_23),
-    Refusal("--speculative-algorithm", UNTESTED, versions=BEFORE_0_5_23),
-    Refusal("--enable-linear-replayssm", UNTESTED, versions=BEFORE_0_5_23),
-)
-"""For models with Mamba or linear-attention state: rows and injection were tried together with each of these."""
 
 
 def field_of(option: str) -> str:
@@ -82,6 +75,23 @@ def above_one(name: str) -> Callable[[ServerOptions], bool]:
 def set_later(name: str) -> Callable[[ServerOptions], bool]:
     """The field ``name``, which not all supported versions of SGLang have, is there and not empty."""
     return lambda args: bool(getattr(args, name, None))
+
+
+def _buffers_states(args: ServerOptions) -> bool:
+    return not args.disable_radix_cache and str(args.mamba_radix_cache_strategy).startswith("extra_buffer")
+
+
+WRONG_BESIDE_STATE = (
+    Refusal(
+        "--mamba-radix-cache-strategy extra_buffer",
+        "SGLang's own states after a cached prefix are wrong; take no_buffer and --disable-overlap-schedule",
+        _buffers_states,
+        BEFORE_0_5_23,
+    ),
+    Refusal("--speculative-algorithm", "some vectors are wrong", versions=BEFORE_0_5_23),
+    Refusal("--enable-linear-replayssm", "some vectors are wrong", versions=BEFORE_0_5_23),
+)
+"""For models with Mamba or linear-attention state: rows and injection were tried together with each of these."""
 
 
 def lines(refusals: Sequence[Refusal], args: ServerOptions, feature: str) -> list[str]:

@@ -20,7 +20,7 @@ import torch
 from tessera.capabilities.fingerprints.answer import FINGERPRINTS
 from tessera.launching.command import gpu_present
 from tessera.launching.server import Server
-from tessera_testing.architectures import ARCHITECTURES, make
+from tessera_testing.architectures import ARCHITECTURES, OLD, make
 from tessera_testing.canary import canaries, fly_exactly
 from tessera_testing.claims import verdicts
 from tessera_testing.drafts import retracting
@@ -142,7 +142,8 @@ def options_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
     )
     if not architecture.keeps_state:
         return options, {}
-    return (*options, *STATES, *(() if gpu_present() else STATES_ON_A_CPU)), {} if gpu_present() else FLOAT32_STATES
+    kept = () if gpu_present() and not OLD else STATES_ON_A_CPU
+    return (*options, *STATES, *kept), {} if gpu_present() else FLOAT32_STATES
 
 
 def test_rows_vectors_and_fingerprints(model: Model, table: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ DEFAULTS: dict[str, Any] = {
     "disaggregation_mode": "null",
     "pp_size": 1,
     "dcp_size": 1,
-    "attn_cp_size": 1,
     "hicache_storage_backend": None,
     "enable_multi_layer_eagle": False,
     "speculative_algorithm": None,
@@ -25,7 +24,6 @@ DEFAULTS: dict[str, Any] = {
     "grpc_port": None,
     "encoder_only": False,
     "enable_dp_attention": False,
-    "enable_prefill_cp": False,
     "enable_two_batch_overlap": False,
     "enable_pdmux": False,
     "is_embedding": False,
@@ -100,12 +98,19 @@ STATE = {
 def test_each_is_refused_beside_a_state(feature: str, refusal: Refusal) -> None:
     """Nothing is where each has its default."""
     table, refused_with = STATE[feature]
-    off = dict.fromkeys((field_of(one.option) for one in table), None)
+    off = dict.fromkeys((*(field_of(one.option) for one in table), "disable_radix_cache"), None)
     name, _, value = refusal.option.partition(" ")
-    on = value or (2 if name == "--pp-size" else "EAGLE3")
+    on = value or "EAGLE3"
     assert refused_with(server_options(**off)) == []
     (line,) = refused_with(server_options(**off | {field_of(name): on}))
     assert line.startswith(f"{refusal.option} cannot be combined with {feature} where ")
+
+
+def test_states_that_no_prefix_comes_back_to() -> None:
+    """Where SGLang keeps no prefixes, how it would keep their states does not matter."""
+    given = {field_of(one.option): None for one in BESIDE_STATE} | {"mamba_radix_cache_strategy": "extra_buffer"}
+    assert len(refused_beside_state(server_options(**given, disable_radix_cache=False))) == 1
+    assert refused_beside_state(server_options(**given, disable_radix_cache=True)) == []
 
 
 INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_config": None, "enable_watermark": False}
@@ -120,7 +125,8 @@ def test_what_later_versions_serve_is_not_refused_there(refusal: Refusal, monkey
     name, _, beside = refusal.option.partition(" ")
     on = {field_of(name): OTHERS[INJECTION.get(field_of(name), False)]}
     algorithm = beside.removeprefix("with --speculative-algorithm") or "NGRAM"
-    given = server_options(**INJECTION | on | ({"speculative_algorithm": algorithm} if beside else {}))
+    states = {"mamba_radix_cache_strategy": beside, "disable_radix_cache": False}
+    given = server_options(**INJECTION | on | ({"speculative_algorithm": algorithm} if beside else {}) | states)
     assert refusal.applies_to(given)
     assert refusal.reason.endswith(" (SGLang <0.5.23; 0.5.23 has it)")
     monkeypatch.setattr(tables, "version", lambda _: "0.5.23")

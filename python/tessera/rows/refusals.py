@@ -4,9 +4,8 @@ from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
     UNCHECKED,
-    UNTESTED,
-    UNTESTED_BESIDE_STATE,
     VIRTUAL_SLOTS,
+    WRONG_BESIDE_STATE,
     Refusal,
     above_one,
     lines,
@@ -37,7 +36,7 @@ REFUSALS = (
     Refusal("--encoder-only", "such a server generates nothing"),
     Refusal(
         "--pp-size with --speculative-algorithm",
-        UNTESTED,
+        NOT_SERVED,
         lambda args: above_one("pp_size")(args) and bool(args.speculative_algorithm),
         BEFORE_0_5_23,
     ),
@@ -47,8 +46,6 @@ REFUSALS = (
         lambda args: spreads_attention(args) and bool(args.speculative_algorithm),
     ),
     Refusal("--dcp-size", _RANKS, above_one("dcp_size")),
-    Refusal("--attn-cp-size", UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
-    Refusal("--enable-prefill-cp", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--enable-two-batch-overlap", "a forward's rows come in two halves"),
     Refusal("--enable-pdmux", "a forward is split by layers"),
     Refusal(
@@ -64,8 +61,7 @@ REFUSALS = (
 )
 
 BESIDE_STATE = (
-    *UNTESTED_BESIDE_STATE,
-    Refusal("--pp-size", NOT_SERVED, above_one("pp_size")),
+    *WRONG_BESIDE_STATE,
     Refusal("--enable-linear-replayssm-spec", "rows are further from the model's than without it"),
     Refusal("--enable-int8-mamba-checkpoint", _ROUNDED),
     Refusal("--enable-mamba-cache-stochastic-rounding", _ROUNDED),

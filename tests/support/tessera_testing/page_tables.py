@@ -119,8 +119,7 @@ def _versions() -> str:
 
 
 _VERSIONS = """\
-These combinations are refused with some versions alone; others are [refused](refusals.md) with every version. "Not yet
-tested" is about the versions in whose column "refused" stands."""
+These combinations are refused with some versions alone; others are [refused](refusals.md) with every version."""
 
 
 def _refused_versions(versions: list[str]) -> str:

@@ -34,6 +34,7 @@ class Ranks(NamedTuple):
 
 
 STATES_ON_A_CPU = ("--mamba-radix-cache-strategy", "no_buffer", "--disable-overlap-schedule")
-"""For models with a state beside their KV: the only way in which SGLang keeps states without a GPU."""
+"""For models with a state beside their KV. Without a GPU, SGLang keeps states in no other way; 0.5.17 keeps wrong ones
+otherwise."""
 FLOAT32_STATES = {"SGLANG_MAMBA_CONV_DTYPE": "float32"}
 """Environment: SGLang keeps the states of convolutions in bfloat16 otherwise."""

@@ -20,12 +20,19 @@ TRIALS = (
     "benchmarks/results/current/2026-11-30-h200/refused-0.5.23.jsonl",
     "benchmarks/results/current/2026-11-30-cpu/refused-0.5.23.jsonl",
     "benchmarks/results/current/2026-11-30-h200/refused-beside-state-0.5.23.jsonl",
+    "benchmarks/results/current/2026-12-01-cpu/refused-0.5.23.jsonl",
 )
 """What `benchmarks/refused_options.py` found. A later line replaces an earlier one; of the same model, what it says."""
 CHECKPOINTS = "benchmarks/results/current/2026-11-30-cpu/state-checkpoints.jsonl"
 """Rows after a cached prefix whose state was rounded."""
-EARLIER = "benchmarks/results/current/2026-11-30-cpu/refused-0.5.17.jsonl"
-"""What is refused with SGLang 0.5.17 alone, and what was."""
+EARLIER = (
+    "benchmarks/results/current/2026-12-01-h200/refused-0.5.17.jsonl",
+    "benchmarks/results/current/2026-12-01-cpu/refused-0.5.17.jsonl",
+    "benchmarks/results/current/2026-11-30-cpu/refused-0.5.17.jsonl",
+)
+"""The same with SGLang 0.5.17, for what is refused there alone, and what was. Here an earlier line counts."""
+STATES = "benchmarks/results/current/2026-12-01-h200/state-prefixes-0.5.17.jsonl"
+"""Log-probabilities and rows of 0.5.17 by how it keeps states."""
 SERVED = (
     "--boundary-reduction",
     "--enable-paged-experts",
@@ -37,7 +44,7 @@ SERVED = (
     "--swa-prefix-tails",
 )
 _DRAFTS_BESIDE_STATE = tuple(f"--speculative-algorithm {name}" for name in ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM"))
-SERVED_BESIDE_STATE = (*_DRAFTS_BESIDE_STATE, "--enable-dp-attention", "--enable-streaming-session")
+SERVED_BESIDE_STATE = (*_DRAFTS_BESIDE_STATE, "--enable-dp-attention", "--enable-streaming-session", "--pp-size")
 """Once refused."""
 MODELS = {
     "rows": ("models whose layers all have windows",),
@@ -69,19 +76,21 @@ Why [options are refused](../reference/refusals.md), by experiment: `benchmarks/
 with each, then Tessera with its refusals switched off, sends 60 requests (where 98 vectors were compared, with a second
 turn of each), and compares their vectors with transformers. Tiny models; H200 ([one](../../{0}),
 [two](../../{2}), [three](../../{4})), a few without a GPU, in float32
-([1](../../{1}), [2](../../{3})).
+([1](../../{1}), [2](../../{3}), [3](../../{5})).
 
 "SGLang alone does not start" is about this host and these models: nothing could be tried. What is exact and refused is
 refused for what such requests do not show, or with older versions of SGLang. "Nothing" is the same without any option:
-some vectors of some models differ from transformers' by more than the limit. Beside state the limit is 0.99.
+some vectors of some models differ from transformers' by more than the limit. Beside state the limit is 0.99, and
+`--pp-size` is without a GPU: with one, SGLang alone does not start (IndexError).
 
-Three were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `--hicache-storage-backend`, whose rows
+Some were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `--hicache-storage-backend`, whose rows
 are wrong; with injected vectors they come back with their own log-probabilities. Prefill-decode disaggregation: NIXL
 over TCP, two servers without a GPU, behind SGLang's router. With `--enable-int8-mamba-checkpoint`, the first row after
-a cached prefix of 128 tokens is off by 1.2e-3 to 1.2e-2 ([sixteen prompts](../../{5})); without it, by at most 8.6e-6.
+a cached prefix of 128 tokens is off by 1.2e-3 to 1.2e-2 ([sixteen prompts](../../{6})); without it, by at most 8.6e-6.
 
-With [SGLang 0.5.17](../../{6}), injection with `SGLANG_EXPERIMENTAL_CPP_RADIX_TREE` ends the server;
-`--nnodes 2` is exact with every feature.
+With SGLang 0.5.17 on a GPU, what follows a cached prefix is wrong where a model has linear attention: SGLang's own
+[log-probabilities](../../{7}) are off by up to 3.4 after 4 of 60 prompts, with `no_buffer` or without the prefix cache
+by 0.19, where all rows are right.
 """
 
 
@@ -108,7 +117,23 @@ def page() -> str:
         ("Any feature", ["nothing with windows", *always, *SERVED], "rows", ""),
     ]
     tables = (_table(title, options, tried, feature, more) for title, options, feature, more in parts)
-    return "\n".join([_INTRODUCTION.format(*TRIALS, CHECKPOINTS, EARLIER), *tables])
+    return "\n".join([_INTRODUCTION.format(*TRIALS, CHECKPOINTS, STATES), *tables, _of_earlier()])
+
+
+def _of_earlier() -> str:
+    """What was tried with 0.5.17, where it serves by itself or never would; and what came of each feature."""
+    lines = [json.loads(line) for file in reversed(EARLIER) for line in (ROOT / file).read_text().splitlines()]
+    tried = {line["option"]: line for line in lines if "option" in line}
+    rows_of = []
+    for option in sorted(tried):
+        cells = [_outcome(tried, option, feature) for feature in ("rows", "inject", "tilespec")]
+        if not re.search("NVIDIA|ninja|needs SGLang", cells[0]):
+            name = option.removesuffix(_BESIDE)
+            others = ("" if cell.startswith("SGLang alone") else cell for cell in cells[1:])
+            rows_of.append((f"`{name}`{option[len(name) :]}", cells[0], *others))
+    files = ", ".join(f"[{number}](../../{file})" for number, file in enumerate(EARLIER, 1))
+    head = ("option", "embeddings, fingerprints", "injection", "TileSpec")
+    return f"## SGLang 0.5.17\n\nThe first file is of a GPU: {files}.\n\n{table(head, *rows_of)}"
 
 
 def _beside_state(refusals: Iterable[Refusal]) -> list[str]:
@@ -149,5 +174,6 @@ def _outcome(tried: Mapping[str, Mapping[str, str]], option: str, feature: str) 
         stock = drafting or tried[name].get("stock")
         if said := tried[name].get(feature) or (stock and f"SGLang alone {stock}"):
             said = re.sub("not ready in time; .*", "not ready in time", said)
+            said = re.sub(r"tessera: timing graphs: .*?\]", "", said)  # a progress bar
             return textwrap.shorten(said.replace("`", ""), 160, placeholder=" …")
     return "not tried"

@@ -4,14 +4,12 @@ from tessera.refusal import (
     BEFORE_0_5_23,
     NOT_SERVED,
     UNCHECKED,
-    UNTESTED,
-    UNTESTED_BESIDE_STATE,
     VIRTUAL_SLOTS,
+    WRONG_BESIDE_STATE,
     Refusal,
     above_one,
     lines,
     set_later,
-    spreads_attention,
 )
 from tessera.server_options import ServerOptions
 
@@ -26,8 +24,6 @@ REFUSALS = (
     Refusal("--enable-two-batch-overlap", NOT_SERVED),
     Refusal("--enable-attn-tp-input-scattered", "each rank would add the whole embeddings to those of the others"),
     Refusal("--dcp-size", "the rows of one request are spread over ranks", above_one("dcp_size")),
-    Refusal("--attn-cp-size", UNTESTED, above_one("attn_cp_size"), BEFORE_0_5_23),
-    Refusal("--enable-prefill-cp", UNTESTED, versions=BEFORE_0_5_23),
     Refusal("--moe-a2a-backend", NOT_SERVED, lambda args: args.moe_a2a_backend != "none"),
     Refusal("--disaggregation-mode", _HOST, lambda args: args.disaggregation_mode != "null"),
     Refusal("--hicache-storage-backend", _NARROW, versions=BEFORE_0_5_23),
@@ -47,11 +43,7 @@ REFUSALS = (
     ),
 )
 
-BESIDE_STATE = (
-    *UNTESTED_BESIDE_STATE,
-    Refusal("--enable-streaming-session", UNTESTED, versions=BEFORE_0_5_23),
-    Refusal("--enable-dp-attention", UNTESTED, spreads_attention, BEFORE_0_5_23),
-)
+BESIDE_STATE = WRONG_BESIDE_STATE
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
 
