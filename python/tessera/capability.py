@@ -28,7 +28,6 @@ from tessera.flags import Flags
 from tessera.metrics import Counter
 from tessera.refusal import Refusal
 from tessera.rows.reads import Over, Read, Value
-from tessera.server_options import ServerOptions
 
 F = TypeVar("F", bound=msgspec.Struct)
 """The fields of a request."""
@@ -172,6 +171,7 @@ class Capability(Generic[F, O]):
         work: what it times in the main process.
         switch: our option that turns it on; "" where rows are enough.
         refusals: SGLang's options that it cannot be combined with, where it has a switch.
+        beside_state: the same where a model has Mamba or linear-attention state.
         environment: likewise variables of SGLang's, with the reason.
     """
 
@@ -191,6 +191,7 @@ class Capability(Generic[F, O]):
     work: ClassVar[tuple[str, ...]] = ()
     switch: ClassVar[str] = ""
     refusals: ClassVar[tuple[Refusal, ...]] = ()
+    beside_state: ClassVar[tuple[Refusal, ...]] = ()
     environment: ClassVar[Mapping[str, str]] = {}
 
     def field_names(self) -> tuple[str, ...]:
@@ -201,12 +202,8 @@ class Capability(Generic[F, O]):
         """Whether every request of this server uses it that does not say otherwise."""
         return False
 
-    def refused(self, args: ServerOptions, flags: Flags, *, rows: bool) -> list[str]:
-        """One sentence for each option that it cannot have; ``rows``: whether the server keeps rows."""
-        return []
-
-    def refused_beside_state(self, args: ServerOptions, flags: Flags) -> list[str]:
-        """The same, of what a model with Mamba or linear-attention state alone cannot have."""
+    def refused(self, flags: Flags, *, rows: bool) -> list[str]:
+        """One sentence for each of its own options that cannot be; ``rows``: whether the server keeps rows."""
         return []
 
     def declared(self) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:

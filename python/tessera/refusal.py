@@ -81,6 +81,8 @@ def _buffers_states(args: ServerOptions) -> bool:
     return not args.disable_radix_cache and str(args.mamba_radix_cache_strategy).startswith("extra_buffer")
 
 
+BESIDE = " where a model has Mamba or linear-attention state"
+"""What is added to the name of an option for the refusals of such models."""
 WRONG_BESIDE_STATE = (
     Refusal(
         "--mamba-radix-cache-strategy extra_buffer",

@@ -8,8 +8,8 @@ import pytest
 
 from tessera import refusal as tables
 from tessera.capabilities.inject import refusals as injection
-from tessera.refusal import Refusal, field_of
-from tessera.rows.refusals import BESIDE_STATE, REFUSALS, refused, refused_beside_state, refused_model
+from tessera.refusal import Refusal, field_of, lines
+from tessera.rows.refusals import BESIDE_STATE, REFUSALS, SWITCH, refused_model
 from tessera_testing.server_options import server_options
 
 DEFAULTS: dict[str, Any] = {
@@ -49,28 +49,28 @@ def args(**changed: Any) -> Any:
 
 def test_defaults_are_fine() -> None:
     """A plain server starts."""
-    assert refused(args()) == []
+    assert lines(REFUSALS, args(), SWITCH) == []
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_each_is_refused_by_its_name(name: str) -> None:
     """One option changed, one line that names it as the command line does."""
-    (line,) = refused(args(**{name: SET[name]} | BESIDE.get(name, {})))
+    (line,) = lines(REFUSALS, args(**{name: SET[name]} | BESIDE.get(name, {})), SWITCH)
     assert line.startswith(f"--{name.replace('_', '-')} ")
     assert " cannot be combined with --enable-return-hidden-states: " in line
 
 
 def test_what_an_option_comes_to_counts() -> None:
     """Newer versions of SGLang turn --enable-dp-attention itself off, and keep how many ranks share a batch."""
-    (line,) = refused(args(attn_dp_size=2, speculative_algorithm="EAGLE"))
+    (line,) = lines(REFUSALS, args(attn_dp_size=2, speculative_algorithm="EAGLE"), SWITCH)
     assert line.startswith("--enable-dp-attention with --speculative-algorithm cannot be combined with ")
-    assert refused(args(attn_dp_size=1, speculative_algorithm="EAGLE")) == []
+    assert lines(REFUSALS, args(attn_dp_size=1, speculative_algorithm="EAGLE"), SWITCH) == []
 
 
 @pytest.mark.parametrize("algorithm", ["EAGLE", "EAGLE3", "STANDALONE", "NGRAM"])
 def test_drafts_that_are_fine(algorithm: str) -> None:
     """Rows of accepted drafts only."""
-    assert refused(args(speculative_algorithm=algorithm)) == []
+    assert lines(REFUSALS, args(speculative_algorithm=algorithm), SWITCH) == []
 
 
 def test_the_test_knows_every_refusal() -> None:
@@ -87,30 +87,28 @@ def test_models(kind: str) -> None:
 
 
 STATE = {
-    "--enable-return-hidden-states": (BESIDE_STATE, refused_beside_state),
-    "--enable-injection": (injection.BESIDE_STATE, injection.refused_beside_state),
+    SWITCH: BESIDE_STATE,
+    injection.SWITCH: injection.BESIDE_STATE,
 }
 
 
-@pytest.mark.parametrize(
-    ("feature", "refusal"), [(feature, one) for feature, (table, _) in STATE.items() for one in table]
-)
+@pytest.mark.parametrize(("feature", "refusal"), [(feature, one) for feature, table in STATE.items() for one in table])
 def test_each_is_refused_beside_a_state(feature: str, refusal: Refusal) -> None:
     """Nothing is where each has its default."""
-    table, refused_with = STATE[feature]
+    table = STATE[feature]
     off = dict.fromkeys((*(field_of(one.option) for one in table), "disable_radix_cache"), None)
     name, _, value = refusal.option.partition(" ")
     on = value or "EAGLE3"
-    assert refused_with(server_options(**off)) == []
-    (line,) = refused_with(server_options(**off | {field_of(name): on}))
-    assert line.startswith(f"{refusal.option} cannot be combined with {feature} where ")
+    assert lines(table, server_options(**off), feature) == []
+    (line,) = lines(table, server_options(**off | {field_of(name): on}), feature)
+    assert line.startswith(f"{refusal.option} cannot be combined with {feature}: ")
 
 
 def test_states_that_no_prefix_comes_back_to() -> None:
     """Where SGLang keeps no prefixes, how it would keep their states does not matter."""
     given = {field_of(one.option): None for one in BESIDE_STATE} | {"mamba_radix_cache_strategy": "extra_buffer"}
-    assert len(refused_beside_state(server_options(**given, disable_radix_cache=False))) == 1
-    assert refused_beside_state(server_options(**given, disable_radix_cache=True)) == []
+    assert len(lines(BESIDE_STATE, server_options(**given, disable_radix_cache=False), SWITCH)) == 1
+    assert lines(BESIDE_STATE, server_options(**given, disable_radix_cache=True), SWITCH) == []
 
 
 INJECTION = DEFAULTS | {"enable_attn_tp_input_scattered": False, "kv_events_config": None, "enable_watermark": False}
@@ -139,6 +137,6 @@ def test_each_is_refused_with_injection(refusal: Any) -> None:
     name = field_of(refusal.option)
     value = refusal.option.partition(" ")[2]
     changed = {name: value or OTHERS[INJECTION[name]]}
-    assert injection.refused(server_options(**INJECTION)) == []
-    (line,) = injection.refused(server_options(**INJECTION | changed))
+    assert lines(injection.REFUSALS, server_options(**INJECTION), injection.SWITCH) == []
+    (line,) = lines(injection.REFUSALS, server_options(**INJECTION | changed), injection.SWITCH)
     assert line.startswith(f"{refusal.option} cannot be combined with --enable-injection: ")

@@ -6,16 +6,17 @@ are made, and switched on when a server is started with them.
 
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from multiprocessing import current_process
 from typing import Any
 
-from tessera import config, cpu, sampling
+from tessera import config, cpu, refusal, sampling
 from tessera.capabilities.registry import CAPABILITIES
 from tessera.config import Settings
 from tessera.errors import BadRequest, StartRefused
 from tessera.flags import Flags, name_of
+from tessera.refusal import Refusal
 from tessera.rows import refusals as rows
 from tessera.server_options import ServerOptions
 from tessera.tilespec import refusals as tilespec
@@ -57,7 +58,7 @@ def refuse_unsupported(args: Any) -> None:
     with apply.exit_on_error():
         settings = Settings.from_server_args(found, flags)
         lines = _refused(found, flags, settings) + default_deny.refused(args, settings)
-        lines = lines or _refused_model(found, flags, settings)
+        lines = lines or _refused_model(found, settings)
     if lines:
         raise SystemExit("\n".join(map(apply.refusal_line, lines)))
 
@@ -151,10 +152,12 @@ def _refused(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]
     lines = support.refused(on, lock.installed_version(), lock.supported_versions())
     if lines:
         return lines
-    lines = rows.refused(args) + _refused_environment() if settings.rows else []
+    lines = refusal.lines(rows.REFUSALS, args, rows.SWITCH) + _refused_environment() if settings.rows else []
     for capability in CAPABILITIES:
-        lines += capability.refused(args, flags, rows=settings.rows)
-        lines += _set(capability.environment, capability.switch) if capability.name in on else []
+        lines += capability.refused(flags, rows=settings.rows)
+        if capability.name in on:
+            lines += refusal.lines(capability.refusals, args, capability.switch)
+            lines += _set(capability.environment, capability.switch)
     lines += _refused_defaults(args) if settings.guarded else []
     if flags.rows_on_host and not settings.rows:
         lines.append("--rows-on-host needs --enable-return-hidden-states or --toploc-verification: add one")
@@ -173,7 +176,7 @@ def _refused_defaults(args: ServerOptions) -> list[str]:
     return []
 
 
-def _refused_model(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]:
+def _refused_model(args: ServerOptions, settings: Settings) -> list[str]:
     """By what the target's configuration says, which SGLang has read by now; its weights may take minutes."""
     model = args.model
     if model is None:
@@ -186,8 +189,9 @@ def _refused_model(args: ServerOptions, flags: Flags, settings: Settings) -> lis
     ]
     lines = [line for line in found if line is not None]
     if model.keeps_state:
-        lines += rows.refused_beside_state(args) if settings.rows else []
-        lines += [line for one in CAPABILITIES for line in one.refused_beside_state(args, flags)]
+        tables: list[tuple[Sequence[Refusal], str]] = [(rows.BESIDE_STATE, rows.SWITCH)] if settings.rows else []
+        tables += [(one.beside_state, one.switch) for one in CAPABILITIES if one.name in settings.features()]
+        lines += [line for table, on in tables for line in refusal.lines(table, args, on + refusal.BESIDE)]
     return lines
 
 

@@ -8,12 +8,11 @@ from tessera.refusal import (
     WRONG_BESIDE_STATE,
     Refusal,
     above_one,
-    lines,
     set_later,
     spreads_attention,
 )
-from tessera.server_options import ServerOptions
 
+SWITCH = "--enable-return-hidden-states"
 _STORAGE = "KV that comes back from storage comes without its hidden states"
 _PREFILL = "the KV of a prompt is computed in another server, and its hidden states stay there"
 _RANKS = "the rows of one request are spread over ranks"
@@ -69,11 +68,6 @@ BESIDE_STATE = (
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
 
-def refused(args: ServerOptions) -> list[str]:
-    """One sentence for each option in ``args`` that rows do not support."""
-    return lines(REFUSALS, args, "--enable-return-hidden-states")
-
-
 def refused_model(*, no_full_pool: bool, is_encoder_decoder: bool) -> str | None:
     """Why a model's KV cache cannot carry rows, or None."""
     reasons = {
@@ -82,10 +76,5 @@ def refused_model(*, no_full_pool: bool, is_encoder_decoder: bool) -> str | None
     }
     for reason, applies in reasons.items():
         if applies:
-            return f"--enable-return-hidden-states does not support this model yet: it has {reason}"
+            return f"{SWITCH} does not support this model yet: it has {reason}"
     return None
-
-
-def refused_beside_state(args: ServerOptions) -> list[str]:
-    """One sentence for each option in ``args`` that rows do not support for a model with a state beside its KV."""
-    return lines(BESIDE_STATE, args, "--enable-return-hidden-states where a model has Mamba or linear-attention state")

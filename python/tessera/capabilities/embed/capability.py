@@ -17,7 +17,6 @@ from tessera.flags import Flags
 from tessera.limits import LISTED_VALUE_BYTES
 from tessera.metrics import Counter
 from tessera.rows.reads import Over, Pool, Pooled, Read, Vector
-from tessera.server_options import ServerOptions
 from tessera.telemetry import count, timed
 
 EMBEDDINGS = Counter("embeddings_total", "Embeddings answered.")
@@ -37,7 +36,7 @@ class Embed(Capability[EmbedFields, EmbedOptions]):
     counters = (EMBEDDINGS, POOLED)
     work = (ENCODE,)
 
-    def refused(self, args: ServerOptions, flags: Flags, *, rows: bool) -> list[str]:
+    def refused(self, flags: Flags, *, rows: bool) -> list[str]:
         """Its own options, on a server without rows."""
         return own_flags.refused(flags, rows=rows)
 

@@ -38,7 +38,6 @@ from tessera.limits import MAX_FINGERPRINTS, MAX_PLACES
 from tessera.rows.chunks import CHUNK_ROWS, complete, count
 from tessera.rows.reads import Read, Top, Value
 from tessera.schema_parts import operation
-from tessera.server_options import ServerOptions
 
 _VALUE_BYTES = 8
 """One value of a fingerprint: its place and bits, in base64."""
@@ -58,7 +57,7 @@ class Fingerprints(Capability[FingerprintFields, FingerprintOptions]):
     counters = (FINGERPRINTS_BUILT, FINGERPRINTS_COMPARED, CLAIMS)
     work = (BUILD, COMPARE)
 
-    def refused(self, args: ServerOptions, flags: Flags, *, rows: bool) -> list[str]:
+    def refused(self, flags: Flags, *, rows: bool) -> list[str]:
         """Its own options, on a server without rows."""
         return own_flags.refused(flags, rows=rows)
 

@@ -12,10 +12,8 @@ from tessera.capabilities.inject.options import FIELD, InjectFields
 from tessera.capabilities.inject.pending import INJECTED, NAME, Pending, Prompts, overrides_of
 from tessera.capability import Answer, Capability, IncomingRequest, Place
 from tessera.errors import BadRequest
-from tessera.flags import Flags
 from tessera.metrics import Counter
 from tessera.schema_parts import integer
-from tessera.server_options import ServerOptions
 from tessera.telemetry import timed
 
 PROMPTS = Counter("injected_prompts_total", "Prompts with injected vectors.")
@@ -36,13 +34,8 @@ class Inject(Capability[InjectFields, str]):
     work = (DECODE,)
     switch = own_refusals.SWITCH
     refusals = own_refusals.REFUSALS
+    beside_state = own_refusals.BESIDE_STATE
     environment = own_refusals.ENVIRONMENT
-
-    def refused(self, args: ServerOptions, flags: Flags, *, rows: bool) -> list[str]:
-        return own_refusals.refused(args) if flags.needs_injection else []
-
-    def refused_beside_state(self, args: ServerOptions, flags: Flags) -> list[str]:
-        return own_refusals.refused_beside_state(args) if flags.needs_injection else []
 
     def to_wire(self, options: str) -> str:
         return options

@@ -8,10 +8,8 @@ from tessera.refusal import (
     WRONG_BESIDE_STATE,
     Refusal,
     above_one,
-    lines,
     set_later,
 )
-from tessera.server_options import ServerOptions
 
 SWITCH = "--enable-injection"
 _HOST = "KV that leaves the server's memory is known outside by token ids alone"
@@ -53,16 +51,6 @@ ENVIRONMENT = {
     "SGLANG_RUST_SERVER": "its requests do not pass our checks",
 }
 """SGLang's variables, likewise, if they are set to something but 0."""
-
-
-def refused(args: ServerOptions) -> list[str]:
-    """One sentence for each option in ``args`` that injection does not support."""
-    return lines(REFUSALS, args, SWITCH)
-
-
-def refused_beside_state(args: ServerOptions) -> list[str]:
-    """One sentence for each option in ``args`` that injection does not support for a model with such a state."""
-    return lines(BESIDE_STATE, args, f"{SWITCH} where a model has Mamba or linear-attention state")
 
 
 def embeddings_ignored(name: str, why: str) -> str:
