@@ -59,22 +59,10 @@ class Group(NamedTuple):
 
 GROUPS = (
     Group("rows and injection", (HIDDEN, INJECTION)),
-    Group(
-        "chains of a draft model",
-        (HIDDEN, INJECTION, SIZED, *drafting("STANDALONE", chain(3))),
-    ),
-    Group(
-        "trees of a draft model",
-        (HIDDEN, SIZED, *drafting("STANDALONE", TREE)),
-    ),
-    Group(
-        "sampled chains of EAGLE",
-        (SIZED, *drafting("EAGLE", chain(3))),
-    ),
-    Group(
-        "trees of EAGLE",
-        (HIDDEN, SIZED, *drafting("EAGLE", TREE), "--tessera-ui", "--crash-dump-folder", "{home}"),
-    ),
+    Group("chains of a draft model", (HIDDEN, INJECTION, SIZED, *drafting("STANDALONE", chain(3)))),
+    Group("trees of a draft model", (HIDDEN, SIZED, *drafting("STANDALONE", TREE))),
+    Group("sampled chains of EAGLE", (SIZED, *drafting("EAGLE", chain(3)))),
+    Group("trees of EAGLE", (HIDDEN, SIZED, *drafting("EAGLE", TREE), "--tessera-ui", "--crash-dump-folder", "{home}")),
     Group("latents", (HIDDEN,), model="DeepSeek-V3"),
     Group("windows", (HIDDEN,), model="Mellum"),
     Group("experts on two ranks", (HIDDEN, *TWO_RANKS, "--ep-size", "2"), model=TINY_MOE, env=RANKS_ON_CPUS),
