@@ -41,8 +41,8 @@ class Refusal(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why, with which versions of SGLang, and which has it."""
-        return f"{self.why} (SGLang {self.versions}; {self.versions[1:]} has it)" if self.versions else self.why
+        """Why, with which versions of SGLang, and which serves it."""
+        return f"{self.why} (SGLang {self.versions}; {self.versions[1:]} serves it)" if self.versions else self.why
 
 
 UNCHECKED = (

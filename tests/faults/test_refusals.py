@@ -74,9 +74,8 @@ class UnsupportedModel(NamedTuple):
 
 
 STATE = "Mamba or linear-attention state"
-STATE_NOT = (
-    f"cannot be combined with {HIDDEN} where a model has {STATE}: not yet tested (SGLang <0.5.23; 0.5.23 has it)"
-)
+WRONG = "some vectors are wrong (SGLang <0.5.23; 0.5.23 serves it)"
+STATE_NOT = f"cannot be combined with {HIDDEN} where a model has {STATE}: {WRONG}"
 SIZED = () if absent("tilespec") else ("--tile-spec", *drafting("STANDALONE", chain(3)))
 NO_BUFFER = "--mamba-scheduler-strategy" if installed() == "0.5.17" else "--mamba-radix-cache-strategy"
 MODELS = {

@@ -126,7 +126,7 @@ def test_what_later_versions_serve_is_not_refused_there(refusal: Refusal, monkey
     states = {"mamba_radix_cache_strategy": beside, "disable_radix_cache": False}
     given = server_options(**INJECTION | on | ({"speculative_algorithm": algorithm} if beside else {}) | states)
     assert refusal.applies_to(given)
-    assert refusal.reason.endswith(" (SGLang <0.5.23; 0.5.23 has it)")
+    assert refusal.reason.endswith(" (SGLang <0.5.23; 0.5.23 serves it)")
     monkeypatch.setattr(tables, "version", lambda _: "0.5.23")
     assert not refusal.applies_to(given)
 
