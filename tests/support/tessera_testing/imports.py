@@ -18,7 +18,7 @@ def modules() -> dict[str, Path]:
     """Every module of ours by its name; a package is its ``__init__.py``."""
     found = {}
     for package, folder in PACKAGES.items():
-        for path in folder.rglob("*.py"):
+        for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             found[".".join((package, *parts)).removesuffix(".__init__")] = path
     return found
