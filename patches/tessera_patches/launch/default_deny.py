@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FILE = Path(__file__).with_name("options.toml")
 _SWITCHED = [capability for capability in CAPABILITIES if capability.switch]
 FEATURES = {
-    "rows": "--enable-return-hidden-states",
+    "rows": rows.SWITCH,
     **{capability.name: capability.switch for capability in _SWITCHED},
     "tilespec": "--tile-spec",
 }

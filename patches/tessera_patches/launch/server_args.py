@@ -196,7 +196,7 @@ def _refused_model(args: ServerOptions, settings: Settings) -> list[str]:
 
 
 def _refused_environment() -> list[str]:
-    return _set({"SGLANG_RUST_SERVER": "it drops our results"}, "--enable-return-hidden-states")
+    return _set({"SGLANG_RUST_SERVER": "it drops our results"}, rows.SWITCH)
 
 
 def _set(variables: Mapping[str, str], feature: str) -> list[str]:

@@ -201,10 +201,8 @@ def _lost() -> str:
 ## Lost alone
 
 `benchmarks/unreached_seams.py` starts a server for each entry that must be reached, in which SGLang does not come to
-this one, and sends a request. How each ended is in `unreached-VERSION.jsonl` of `benchmarks/results/current/{
-        _ON_CPU
-    }` and
-`{_LATER}`, of those that need a GPU in `{_ON_GPU}`:
+this one, and sends a request. How each ended is in `unreached-VERSION.jsonl` of `benchmarks/results/current`,
+`{_ON_CPU}` and `{_LATER}`, of those that need a GPU in `{_ON_GPU}`:
 
 {
         table(
