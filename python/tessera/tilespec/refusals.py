@@ -2,7 +2,6 @@
 
 from tessera.flags import Flags
 from tessera.refusal import (
-    BEFORE_0_5_23,
     NOT_SERVED,
     UNCHECKED,
     VIRTUAL_SLOTS,
@@ -17,7 +16,6 @@ from tessera.server_options import ServerOptions
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
 """Drafts that come one token at a time from a model, each with a probability. NGRAM's have none, and its worker has no
 stage at which their number could be chosen."""
-_NO_GRAPHS = "SGLang has no CUDA graphs of draft-extends with FlashAttention 3, which it needs"
 _RANKS = "ranks have batches of their own"
 _WITHOUT_DRAFTS = "SGLang captures them without a draft model alone"
 _GENERATES_NOTHING = "such a server generates nothing"
@@ -45,8 +43,6 @@ REFUSALS = (
     Refusal("--enable-deterministic-inference", "what is verified depends on the load"),
     Refusal("--enable-multi-layer-eagle", "its worker cannot change the number of steps"),
     Refusal("--pp-size above 1", "of several stages only the last one drafts", above_one("pp_size")),
-    Refusal("--attn-cp-size above 1", _NO_GRAPHS, above_one("attn_cp_size"), BEFORE_0_5_23),
-    Refusal("--enable-prefill-cp", _NO_GRAPHS, versions=BEFORE_0_5_23),
     Refusal("--dcp-size above 1", NOT_SERVED, above_one("dcp_size")),
     Refusal("--moe-a2a-backend", NOT_SERVED, lambda args: args.moe_a2a_backend != "none"),
     Refusal(
