@@ -5,8 +5,9 @@ some have fewer layers, so that two fit. Before the loads, embeddings are checke
 they have while the server is idle, and no other's. Loads are mixed traffic as in `bench_steady.py`, or waves of equal
 requests as in `bench_embeddings.py`: batches of waves are the same on both servers, and their ratios spread by 1 %, not
 by 10. One JSON line for each start and load: our throughput with an embedding on every request, relative to the stock
-server's without, median and standard error of the rounds, both servers' tokens per second, and the row store's bytes
-over the KV cache's.
+server's without, median and standard error of the rounds, both servers' tokens per second, what each says itself of the
+batches in which all clients decode (kernels that are chosen at a start move the first, and not the second), and the row
+store's bytes over the KV cache's.
 
   python benchmarks/bench_shapes.py qwen3-8b gemma-3-12b --out shapes.jsonl --loads 64-2048/64-192/32 256/128/32
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import re
 import shlex
 import shutil
 import signal
@@ -234,7 +236,16 @@ def measure(name: str, number: int, options: argparse.Namespace, out: TextIO) ->
         with (FOLDER / "turn").open("w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             for load in options.loads:
-                show({"shape": name, "start": number} | ratios(urls, load, options), out)
+                said = {case: len(server.log) for case, server in servers.items()}
+                found = {"shape": name, "start": number} | ratios(urls, load, options)
+                rates = {case: decode_rate(server.log[said[case] :], load.clients) for case, server in servers.items()}
+                show(found | {"decode_batch_tokens_per_second": rates}, out)
+
+
+def decode_rate(log: str, clients: int) -> float | None:
+    """Median of the tokens per second that a server logs of decode batches with all clients; None without any."""
+    said = re.findall(rf"Decode batch, #running-req: {clients},.*gen throughput \(token/s\): ([0-9.]+)", log)
+    return statistics.median(map(float, said)) if said else None
 
 
 def ratios(urls: dict[str, str], load: Mix | Load, options: argparse.Namespace) -> dict[str, Any]:

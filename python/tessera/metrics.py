@@ -86,7 +86,7 @@ class Metrics:
         answers = histogram("request_seconds", "Time to answer a request to a Tessera route.", "route")
         self._timed = {name: works.labels(model, name) for name in (AWAIT_ROWS, *work)}
         self._timed |= {name: answers.labels(model, name) for name in routes}
-        self._bytes = gauge("row_store_bytes", "Size of the row store.", "dp_rank")
+        self._bytes = gauge("row_store_bytes", "Size of the row store beside the KV cache.", "dp_rank")
         self._slots = gauge("row_store_slots", "Rows that the row store can hold.", "dp_rank")
         self._used = gauge(
             "row_store_used_slots", "Rows whose KV slot is taken, by a request or by the prefix cache.", "dp_rank"

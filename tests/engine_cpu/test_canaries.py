@@ -13,6 +13,7 @@ from tessera_testing.reference import HuggingFace, relative_error
 from tessera_testing.waiting import wait_until
 
 FLOAT32_ERROR = 1e-5
+ROW_BYTES = 256 * 4
 
 
 @pytest.mark.parametrize(
@@ -69,3 +70,5 @@ def test_canaries_beside_aborts(server: Server, hf: HuggingFace) -> None:
 def test_rows_lie_in_the_hosts_memory(strained: Server) -> None:
     """As ``--rows-on-host`` asks; on a GPU it reads and writes them there."""
     assert "the KV cache's bytes), in the host's memory" in strained.log
+    (store,) = httpx.get(f"{strained.url}/server_info", timeout=60).json()["tessera"]["row_stores"]
+    assert (store["bytes"], store["host_bytes"]) == (0, store["slots"] * ROW_BYTES)

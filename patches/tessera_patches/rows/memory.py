@@ -99,7 +99,8 @@ def _stats_of(store: RowStore, runner: Any) -> Callable[[float], RowStoreStats]:
 
     def stats(read_seconds: float) -> RowStoreStats:
         used, slots = cache.used_slots(runner)
-        on_host = 0 if runtime.host_rows is None else runtime.host_rows.nbytes
-        return RowStoreStats(read_seconds, store.nbytes, slots, used, ranks.replica(runner), kv_bytes, on_host)
+        beside_kv, on_host = (0, store.nbytes) if store.on_host else (store.nbytes, 0)
+        on_host += 0 if runtime.host_rows is None else runtime.host_rows.nbytes
+        return RowStoreStats(read_seconds, beside_kv, slots, used, ranks.replica(runner), kv_bytes, on_host)
 
     return stats

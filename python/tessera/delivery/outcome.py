@@ -66,7 +66,7 @@ class RowStoreStats(NamedTuple):
 
     Attributes:
         read_seconds: how long pooling and gathering took in this step.
-        store_bytes: size of the store.
+        store_bytes: size of the store beside the KV cache; 0 with ``--rows-on-host``.
         slots: how many rows it can hold.
         used_slots: how many KV slots are taken, by requests or by the prefix cache.
         replica: of ``--dp-size``, which has a store for each.

@@ -42,6 +42,7 @@ class RowStore:
             self.rows = host_memory.seen_by(device, host_memory.allocate(slots, hidden_size, dtype))
         else:
             self.rows = torch.full((slots, hidden_size), float("nan"), dtype=dtype, device=device)
+        self.on_host = on_host
         self.broken: str | None = None
         self.factor: float | None = None
         self._released = False
