@@ -84,7 +84,8 @@ be 0, for all servers of the feature or with what is named there; a server in wh
 depends on requests, the model or the device, and the test that is named asks for such; the start relies on what the
 lock file says of callers, which call the function or hand it on. `Engine.generate` and `Engine.async_generate` have
 none in SGLang, for users call them; Python calls `__post_init__`. Counts are a server's: of several schedulers one is
-enough. A call that torch compiles is not counted, and whether SGLang reads a value cannot be seen.
+enough, for they run the same code with the same options. A call that torch compiles is not counted, and whether SGLang
+reads a value cannot be seen.
 
 A handler also sets fields of objects that SGLang hands to it, or rewrites what they hold. Those are named under "guard"
 ("sets"), and the lock file has what else sets them.
@@ -232,7 +233,8 @@ def _differences() -> str:
             len(kinds[0]),
         ),
         (
-            "are the same, and call a function of the adapter (`engine/`) that does something else",
+            "are the same, and call a function of the adapter (`engine/`, where versions may differ) that does something "
+            "else",
             len(kinds[1]),
         ),
         ("do the same in all, and their target has another name in some", len(kinds[2])),
