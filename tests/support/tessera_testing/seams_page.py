@@ -233,8 +233,7 @@ def _differences() -> str:
             len(kinds[0]),
         ),
         (
-            "are the same, and call a function of the adapter (`engine/`, where versions may differ) that does something "
-            "else",
+            "are the same, and call a function of the adapter (`engine/`, made to differ) that does something else",
             len(kinds[1]),
         ),
         ("do the same in all, and their target has another name in some", len(kinds[2])),
