@@ -45,11 +45,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--logs", type=Path, help="folder for the log of each server that ended")
     options = parser.parse_args()
-    begin, report = time.monotonic(), Report()
+    begin, origin, report = time.monotonic(), provenance(), Report()
     while report.bodies < options.bodies and len(report.ended) < MOST_ENDS:
         _serve(options, report)
     run = {"server": options.server, "seed": options.seed, "bodies": report.bodies, "ended": len(report.ended)}
-    records = [{**provenance(), **run, "seconds": round(time.monotonic() - begin)}, *report.lines()]
+    records = [{**origin, **run, "seconds": round(time.monotonic() - begin)}, *report.lines()]
     if options.out is not None:
         options.out.write_text("".join(json.dumps(record) + "\n" for record in records))
     write_report(records, report)

@@ -1,4 +1,4 @@
-"""Results files: the first line says where they come from (command, versions, GPU, date), each line is JSON."""
+"""Results files: the first line says where they come from (command, commit, versions, GPU, date), each line is JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ import torch
 
 
 def provenance() -> dict[str, Any]:
-    """What is needed to rerun a measurement."""
+    """What is needed to rerun a measurement.
+
+    Raises:
+        RuntimeError: the commit is not known.
+    """
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
     return {
         "command": " ".join(sys.argv),
@@ -39,8 +43,16 @@ def show(record: dict[str, Any], out: TextIO) -> None:
     note(record, sys.stdout)
 
 
-def _commit() -> str | None:
+def _commit() -> str:
     """Of the checkout, with "-dirty" where files differ from it; TESSERA_COMMIT on a machine without its history."""
+    commit = _described() or os.environ.get("TESSERA_COMMIT")
+    if not commit:
+        msg = "results name the commit they were measured at: without git's history, TESSERA_COMMIT has to say it"
+        raise RuntimeError(msg)
+    return commit
+
+
+def _described() -> str | None:
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=10", "--match="],  # noqa: S607 - whichever git there is
@@ -50,7 +62,7 @@ def _commit() -> str | None:
             check=True,
         )
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("TESSERA_COMMIT")
+        return None
     return found.stdout.strip()
 
 

@@ -191,13 +191,14 @@ def main() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     soak = Soak(free_port(), options.at_once, options.seed)
+    origin = provenance()
     begin = time.perf_counter()
     _run(soak, options)
     page = report(soak.tally, time.perf_counter() - begin)
     print(page)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(f"<!-- {json.dumps(provenance())} -->\n\n{page}\n")
+        options.out.write_text(f"<!-- {json.dumps(origin)} -->\n\n{page}\n")
     return 1 if soak.tally.wrong else 0
 
 
