@@ -23,6 +23,8 @@ ROUNDING = {torch.bfloat16: 2**-6, torch.float32: 2**-18}
 """How far one may be from that of its row, in parts of the row's largest logit. SGLang rounds each logit to bfloat16,
 by 2^-8 of it at most: the token's own, and the others, whose sum moves no further than the largest. Twice that, as a
 GPU may sum a logit in two parts and round both. In float32 it is the sums that are rounded."""
+OF_ITSELF = 2**-21
+"""The same in parts of the largest log-probability, which is a float32 itself: it counts where logits are small."""
 
 
 class OwnLogprobs:
@@ -92,7 +94,8 @@ class OwnLogprobs:
 
     def _allowed(self, rows: Vector) -> Vector:
         """How far the log-probabilities after each of these rows may be off."""
-        allowed: Vector = self._rounding * self._scale * np.abs(rows @ self._head.T).max(1)
+        largest, own = np.abs(rows @ self._head.T).max(1), np.abs(self._logprobs(rows, self._head)).max(1)
+        allowed: Vector = self._rounding * self._scale * largest + OF_ITSELF * own
         return allowed
 
     def _from_reference(self, reported: Vector, expected: Vector) -> float:
