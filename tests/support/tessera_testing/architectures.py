@@ -95,7 +95,7 @@ class Architecture(NamedTuple):
             transformers' is only reported.
         computed_as: what transformers' configuration must say instead to compute what SGLang does, if that is known;
             rows are then compared with these, too.
-        logprobs_on_a_gpu: whether rows there are compared with SGLang's own log-probabilities as well.
+        logprobs_on_a_gpu: whether they are judged so there alone: in bfloat16, a router may choose another expert.
         error: relative error of rows that is allowed: 1e-5, or SGLang's own.
         remark: why it has one of its own.
         absent: why it is not tried without a GPU; "" if it is.
