@@ -175,6 +175,7 @@ def when() -> dict[str, Any]:
     return {"device": device, **{key: run[key] for key in ("commit", "date", "versions")}}
 
 
+@pytest.mark.timeout(900)  # it may start the stock server, for minutes on a GPU
 def test_rows_vectors_and_fingerprints(model: Model, make_server: MakeServer, table: dict[str, Any]) -> None:
     """Rows are the reference's, however they were computed; fingerprints are the library's and tell prompts apart."""
     prompt, places, vectors = prompt_of(LENGTH, seed=50), [20, 21, 40], vectors_of(3, 1)
