@@ -32,8 +32,8 @@ class OwnLogprobs:
 
     Attributes:
         worst: how far one was from that of its row, at most.
-        deviation: how far one was from that of the reference's row, at most.
-        stock: the same of the stock server's.
+        stock: how far one of the stock server was from ours, at most.
+        deviation: how far one of the stock server was from that of the reference's row, at most.
     """
 
     def __init__(self, reference: Path, dtype: torch.dtype) -> None:
@@ -43,28 +43,26 @@ class OwnLogprobs:
         self._exact, self._head = head.double().numpy(), head.to(dtype).double().numpy()
         self._rounding = ROUNDING[dtype]
         self._known: dict[tuple[int, ...], list[float]] = {}
-        self.worst = self.deviation = self.stock = 0.0
+        self.worst = self.stock = self.deviation = 0.0
 
     @staticmethod
     def fields(start: int) -> dict[str, Any]:
         """What a request asks for. SGLang computes the prompt from ``start`` on, and takes no more from its cache."""
         return {"return_logprob": True, "logprob_start_len": start, "token_ids_logprob": TOKENS}
 
-    def check(self, what: str, ids: Sequence[int], answer: Any, expected: Vector, alone: int) -> None:
+    def check(self, what: str, ids: Sequence[int], answer: Any, alone: int) -> None:
         """Every row gives what the server reported when it computed it.
 
         Args:
             what: for the message.
             ids: the prompt's, and those of generated tokens that have a row.
             answer: to a request with `fields`.
-            expected: the reference's rows.
             alone: so many rows depend on ids alone, and may be cached.
         """
         reported, rows = self._reported(ids, answer["meta_info"], alone), rows_of(answer).astype(np.float64)
         allowed = self._allowed(rows)
         off = np.abs(self._logprobs(rows, self._head) - reported).max(1)
         self.worst = max(self.worst, float(off.max()))
-        self.deviation = max(self.deviation, self._from_reference(reported, expected))
         wrong = np.flatnonzero(off > allowed).tolist()
         assert wrong == [], f"{what}: log-probabilities are off by {off.max():.1e} from those of these rows: {wrong}"
         others = np.abs(self._logprobs(np.roll(rows, 1, 0), self._head) - reported).max(1)
@@ -83,13 +81,14 @@ class OwnLogprobs:
         off = np.abs(reported - by_stock).max(1)
         wrong = np.flatnonzero(off > self._allowed(rows_of(ours).astype(np.float64))).tolist()
         assert wrong == [], f"the stock server's log-probabilities are others by {off.max():.1e}: {wrong}"
-        self.stock = self._from_reference(by_stock, expected)
+        self.stock = float(off.max())
+        self.deviation = float(np.abs(self._logprobs(expected, self._exact) - by_stock).max())
 
     def remark(self) -> str:
         """What the table says of them."""
         return (
-            f"stock SGLang's own log-probabilities are off from transformers' by {self.stock:.1g}, ours by "
-            f"{self.deviation:.1g}, and are those of the rows within {self.worst:.0e}"
+            f"stock SGLang's log-probabilities are off from transformers' by {self.deviation:.1g}, from ours by "
+            f"{self.stock:.0e}; ours are those of the rows within {self.worst:.0e}"
         )
 
     def _allowed(self, rows: Vector) -> Vector:
@@ -97,9 +96,6 @@ class OwnLogprobs:
         largest, own = np.abs(rows @ self._head.T).max(1), np.abs(self._logprobs(rows, self._head)).max(1)
         allowed: Vector = self._rounding * self._scale * largest + OF_ITSELF * own
         return allowed
-
-    def _from_reference(self, reported: Vector, expected: Vector) -> float:
-        return float(np.abs(self._logprobs(expected, self._exact) - reported).max())
 
     def _logprobs(self, rows: Vector, head: Vector) -> Vector:
         scores = rows @ head.T * self._scale
