@@ -69,7 +69,7 @@ class OwnLogprobs:
         assert np.median((others / allowed)[1:]) > 1, f"{what}: log-probabilities do not tell rows apart"
 
     def check_stock(self, ids: Sequence[int], ours: Any, stock: Any, expected: Vector) -> None:
-        """The stock server reports the same of one prompt, and is as far from the reference.
+        """The stock server reports the same of one prompt; how far it is from the reference is noted.
 
         Args:
             ids: the prompt's, computed anew by both servers alike.
