@@ -50,6 +50,7 @@ LOG = """\
 # One NVIDIA H200, 12:38 to 12:46 UTC, commit 34f766d, SGLang 0.5.23 with its own stack
 awq.log:MEASURED awq: 286 answers, 229 of them with a cached prefix, least cosine 0.999999, of means 0.999999
 awq.log:1 passed, 2 warnings in 146.41s (0:02:26)
+fp8-weights.log:1 failed, 2 warnings in 139.78s (0:02:19)
 Qwen3-Next.log:errors 0.034 to 0.044
 # second lease, 1bc88db, two H200
 -- chain: exit 124, 335 s; 2 passed, 10 deselected in 327.17s (0:05:27)
@@ -76,6 +77,7 @@ def test_what_a_log_of_suites_says(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     first, second = ("0.5.23", "one", "34f766d"), ("0.5.23", "two", "1bc88db")
     assert found == [
         ("awq", *first, "1 passed", "286 answers, least cosine 0.999999"),
+        ("fp8-weights", *first, "1 failed", ""),
         ("chain", *second, "2 passed, cut off", "329 answers, least cosine 0.99991, 300 drafts accepted"),
         ("dp-attention", *second, "1 failed", ""),
         ("Falcon-H1", *second, "passed", ""),
