@@ -229,7 +229,7 @@ suites() {
   for name in stages dp-attention; do
     TWO=$((${#gpus[@]} - 1)) suite "$name" "tests/gpu/test_deployments.py::test_canaries_and_fingerprints[$name]"
   done
-  for architecture in Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H" Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2; do
+  for architecture in Qwen3-Next Qwen3.5 Falcon-H1 "Granite 4 H" Qwen2-MoE GPT-OSS "Llama 4" DeepSeek-V2 "Gemma 2" "Gemma 3" Cohere2 Mellum; do
     name=${architecture// /-}
     suite "$name" --models-table "$logs/$name.json" \
       "tests/engine_cpu/test_models.py::test_rows_vectors_and_fingerprints[$architecture]"

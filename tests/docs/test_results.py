@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from provenance import provenance
+from tessera_testing import models_page, suite_runs
 from tessera_testing.pages import DOCS, ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "current"
@@ -121,3 +122,49 @@ def test_results_begin_with_their_commit(monkeypatch: pytest.MonkeyPatch, tmp_pa
             monkeypatch.setenv("TESSERA_COMMIT", nothing)
         with pytest.raises(RuntimeError, match="TESSERA_COMMIT"):
             provenance()
+
+
+LOG = """\
+# One NVIDIA H200, 12:38 to 12:46 UTC, commit 34f766d, SGLang 0.5.23 with its own stack
+awq.log:MEASURED awq: 286 answers, 229 of them with a cached prefix, least cosine 0.999999, of means 0.999999
+awq.log:1 passed, 2 warnings in 146.41s (0:02:26)
+fp8-weights.log:1 failed, 2 warnings in 139.78s (0:02:19)
+Qwen3-Next.log:errors 0.034 to 0.044
+# second lease, 1bc88db, two H200
+-- chain: exit 124, 335 s; 2 passed, 10 deselected in 327.17s (0:05:27)
+MEASURED eagle: 329 answers, least cosine 0.99991
+MEASURED eagle: 300 drafts accepted, worst shortfall 0.05
+-- dp-attention: exit 1, 67 s; 1 failed in 61.13s (0:01:01)
+-- Falcon-H1: exit 0, 242 s;
+-- observe_acceptance: the failure is a limit of time
+## SGLang 0.5.23 and 0.5.17, one H200, 5eff549
+-- 0.5.17 fa3-eagle: 1 passed in 144 s; 309 drafts accepted
+-- fa3-tree: 1 passed in 144 s
+"""
+
+
+def test_what_a_log_of_suites_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run with where it comes from; none whose version of SGLang is not recorded."""
+    (tmp_path / "2026-11-28-h200").mkdir()
+    (tmp_path / "2026-11-28-h200" / "tests.txt").write_text(LOG)
+    monkeypatch.setattr(suite_runs, "LOGS", tmp_path)
+    found = [
+        (run.suite, run.sglang, run.gpus, run.commit, run.outcome(), ", ".join(run.measured()))
+        for run in suite_runs.runs()
+    ]
+    first, second = ("0.5.23", "one", "34f766d"), ("0.5.23", "two", "1bc88db")
+    assert found == [
+        ("awq", *first, "1 passed", "286 answers, least cosine 0.999999"),
+        ("fp8-weights", *first, "1 failed", ""),
+        ("chain", *second, "2 passed, cut off", "329 answers, least cosine 0.99991, 300 drafts accepted"),
+        ("dp-attention", *second, "1 failed", ""),
+        ("Falcon-H1", *second, "passed", ""),
+        ("fa3-eagle", "0.5.17", "one", "5eff549", "1 passed", "309 drafts accepted"),
+    ]
+    assert {(run.date, run.gpu) for run in suite_runs.runs()} == {("2026-11-28", "H200")}
+
+
+@pytest.mark.parametrize("cell", models_page.CELLS, ids=lambda cell: cell.suite)
+def test_each_cell_of_the_page_has_run(cell: models_page.Cell) -> None:
+    """A suite that was renamed, or a log that is gone, would leave a cell without a line."""
+    assert suite_runs.latest(cell.suite)

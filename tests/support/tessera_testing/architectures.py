@@ -91,7 +91,11 @@ class Architecture(NamedTuple):
         keeps_state: whether a request has a state beside its KV, and prefixes are matched where one is kept.
         options: of its server on a GPU.
         judged_by_logprobs: whether SGLang computes it otherwise than transformers: its rows are then judged by
-            SGLang's own log-probabilities, and how far both are from transformers' is only reported.
+            SGLang's own log-probabilities, with which the stock server's must agree; how far all are from
+            transformers' is only reported.
+        computed_as: what transformers' configuration must say instead to compute what SGLang does, if that is known;
+            rows are then compared with these, too.
+        logprobs_on_a_gpu: whether they are judged so there alone: in bfloat16, a router may choose another expert.
         error: relative error of rows that is allowed: 1e-5, or SGLang's own.
         remark: why it has one of its own.
         absent: why it is not tried without a GPU; "" if it is.
@@ -107,6 +111,8 @@ class Architecture(NamedTuple):
     keeps_state: bool = False
     options: tuple[str, ...] = ()
     judged_by_logprobs: bool = False
+    computed_as: dict[str, Any] = {}  # noqa: RUF012 - never written to
+    logprobs_on_a_gpu: bool = False
     error: float = 1e-5
     remark: str = ""
     absent: str = ""
@@ -120,11 +126,15 @@ ARCHITECTURES = {
     "Qwen3": Architecture("qwen3", _HEADS),
     "Gemma 2": Architecture(
         "gemma2",
-        {**_HEADS, "query_pre_attn_scalar": 64, "sliding_window": 512},
+        {**_HEADS, "query_pre_attn_scalar": 64, "sliding_window": 24},
         {"hidden_act": "gelu_pytorch_tanh"},
         given=16,
     ),
-    "Gemma 3": Architecture("gemma3_text", {**_HEADS, **_WINDOWS, "query_pre_attn_scalar": 64}),
+    "Gemma 3": Architecture(
+        "gemma3_text",
+        {**_HEADS, **_WINDOWS, "query_pre_attn_scalar": 64, "tie_word_embeddings": True},
+        logprobs_on_a_gpu=True,
+    ),
     "Phi-3": Architecture("phi3", {}),
     "GLM-4": Architecture("glm4", {**_HEADS, "partial_rotary_factor": 0.5}),
     "OLMo2": Architecture("olmo2", {}),
@@ -190,11 +200,16 @@ ARCHITECTURES = {
     ),
     "Cohere2": Architecture(
         "cohere2",
-        {**_HEADS, **_WINDOWS, "sliding_window": 512, "tie_word_embeddings": True},
-        remark="inside its window: SGLang's is one token wider",
+        {**_HEADS, **_WINDOWS, "tie_word_embeddings": True},
+        judged_by_logprobs=True,
+        computed_as={"sliding_window": 25},
+        remark="to transformers with a window of 25 tokens, where SGLang was given 24",
     ),
     "Mellum": Architecture(
-        "mellum", {**_WINDOWS, **_MOE, "head_dim": 64, "rope_parameters": _TWO_ROPES}, windows_apart=True
+        "mellum",
+        {**_WINDOWS, **_MOE, "head_dim": 64, "rope_parameters": _TWO_ROPES},
+        windows_apart=True,
+        logprobs_on_a_gpu=True,
     ),
     "Qwen3-Next": Architecture(
         "qwen3_next",
@@ -259,6 +274,19 @@ ARCHITECTURES = {
     ),
 }
 
+WITH_ADAPTERS = ("Llama", "Qwen3-MoE")
+"""Those that are tried with LoRA adapters too: one dense model, one mixture of experts."""
+
+
+def with_adapter(name: str) -> str:
+    """What one of `WITH_ADAPTERS` is called then."""
+    return f"{name}, LoRA"
+
+
+def on_a_gpu(name: str) -> str:
+    """What the line of one that was tried on a GPU is called in docs/reference/models.json."""
+    return f"{name}, GPU"
+
 
 def made(folder: Path, kind: str, /, **fields: Any) -> Path:
     """A model of random weights, with the tiny model's tokenizer."""
@@ -283,7 +311,12 @@ def make(folder: Path, name: str) -> tuple[Path, Path]:
         (reference / file).write_text(json.dumps(content))
     if not architecture.served:
         return reference, reference
-    served = shutil.copytree(reference, folder / "served")
-    config = json.loads((served / "config.json").read_text())
-    (served / "config.json").write_text(json.dumps(config | architecture.served))
-    return served, reference
+    return configured(reference, folder / "served", architecture.served), reference
+
+
+def configured(model: Path, folder: Path, fields: dict[str, Any]) -> Path:
+    """The same weights in another folder, with other fields in their configuration."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | fields))
+    return folder

@@ -25,14 +25,12 @@ from tessera.tilespec import refusals as tilespec
 from tessera_patches import inventory, support
 from tessera_patches.core import lock
 from tessera_patches.launch import default_deny
-from tessera_testing import refused_versions, seams_page, trials_page
-from tessera_testing.architectures import ARCHITECTURES
+from tessera_testing import models_page, refused_versions, seams_page, trials_page
 from tessera_testing.pages import DOCS, GENERATED, PAGES, ROOT, table
 
 OPENAPI = DOCS / "reference" / "openapi.json"
 SEAMS = DOCS / "reference" / "seams.md"
 TRIED = DOCS / "measurements" / "refusals.md"
-MODELS = DOCS / "reference" / "models.json"
 TRAINED = DOCS / "reference" / "trained.json"
 RUNNERS = DOCS / "reference" / "moe_runners.toml"
 SNIPPET = "snippet "
@@ -56,27 +54,6 @@ def _refused_always() -> str:
     """Options that are refused with any feature."""
     found = ((f"`--{name.replace('_', '-')}`", why) for name, why in default_deny.lists().refused.items())
     return table(("option", "why"), *found)
-
-
-def _architectures() -> str:
-    """One line for each that `tests/engine_cpu/test_models.py` has tried."""
-    head = ("architecture", "rows: largest relative error", "injection: the same", "SGLang", "date")
-    tried = json.loads(MODELS.read_text())
-    return table(head, *(_architecture(name, tried.get(name)) for name in ARCHITECTURES))
-
-
-def _architecture(name: str, found: dict[str, Any] | None) -> tuple[str, ...]:
-    if found is None:
-        return name, f"not tried: {ARCHITECTURES[name].absent}", "", "", ""
-    rows = max(error for what, error in found["errors"].items() if what != "injection")
-    injected = f"{found['errors']['injection']:.0e}" if "injection" in found["errors"] else "not tried"
-    return (
-        name,
-        f"{rows:.0e}" + (f": {found['remark']}" if found["remark"] else ""),
-        injected,
-        found["sglang"],
-        found["date"],
-    )
 
 
 def _trained() -> str:
@@ -313,7 +290,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "versions": _versions,
     "limits": _limits,
     "errors": _errors,
-    "architectures": _architectures,
+    "architectures": models_page.architectures,
+    "cells": models_page.cells,
     "trained": _trained,
     "runners": _runners,
     "runners measured": _runners_measured,
