@@ -30,7 +30,7 @@ def admit(
     sampling_params: Any,
     of: Server,
     *,
-    tail: int = 0,
+    tail: int | None = 0,
     either_end: bool = False,
     where: str = "",
 ) -> tuple[Any, Live]:
@@ -40,7 +40,8 @@ def admit(
         fields: all of its fields, as they came.
         sampling_params: SGLang's: one object, one for each prompt, or none.
         of: what it is asked of.
-        tail: how many of the prompt's last tokens are an answer that is verified.
+        tail: how many of the prompt's last tokens are an answer that is verified; None where no one knows, and the
+            request is not run.
         either_end: whether its prover may have fed back one token less.
         where: what stands before the names of fields in messages.
 

@@ -75,7 +75,7 @@ class IncomingRequest:
         listed: whether they came as a list.
         server: what it is asked of.
         live: what the main process keeps of it.
-        tail: as `tessera.carry.Carried.tail`; for a request that verifies.
+        tail: as `tessera.carry.Carried.tail`; for a request that verifies. None where no one knows: it is not run.
         either_end: whether its prover may have fed back one token less.
         where: what stands before the names of its fields in messages.
         fields: all fields of the request, as they came.
@@ -85,7 +85,7 @@ class IncomingRequest:
     listed: bool
     server: Server
     live: Live
-    tail: int = 0
+    tail: int | None = 0
     either_end: bool = False
     where: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)

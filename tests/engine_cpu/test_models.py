@@ -35,7 +35,7 @@ from tessera_testing.drafts import retracting
 from tessera_testing.endpoints import flush_cache
 from tessera_testing.generate import generate
 from tessera_testing.injected import ask, override, prompt_of, replaced, rows_of, vectors_of
-from tessera_testing.librarys import build_proofs_base64
+from tessera_testing.librarys import proofs
 from tessera_testing.own_logprobs import OwnLogprobs
 from tessera_testing.pool import MakeServer, ServerPool
 from tessera_testing.reference import HuggingFace, relative_error
@@ -209,8 +209,8 @@ def test_rows_vectors_and_fingerprints(model: Model, make_server: MakeServer, ta
     ids = [*prompt, *answer["output_ids"][:-1]]
     rows = model.exact.edited(ids, model.edit()) if model.agrees else rows_of(answer)
     expected = torch.from_numpy(rows).bfloat16()
-    theirs = {**claim, "fingerprints": build_proofs_base64([expected[:LENGTH], *expected[LENGTH:]], 32, 128)}
-    other = {**theirs, "fingerprints": build_proofs_base64([expected[:LENGTH] / 4, *expected[LENGTH:] / 4], 32, 128)}
+    theirs = {**claim, "fingerprints": proofs(expected, LENGTH)}
+    other = {**theirs, "fingerprints": proofs(expected / 4, LENGTH)}
     assert verdicts(model.server, theirs, other) == ["pass", "fail"]
 
 

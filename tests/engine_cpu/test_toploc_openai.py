@@ -89,34 +89,106 @@ def test_chat_by_ids(fingerprinting: Server) -> None:
 
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+THOUGHT = {"type": "thinking", "thinking": "2+2"}
+TOOL = {"type": "function", "function": {"name": "push", "parameters": {"type": "object", "properties": {}}}}
+HIDDEN: dict[str, tuple[list[Any], str]] = {
+    "text and calls": (
+        [*MESSAGES, {"role": "assistant", "content": "I call f", "tool_calls": [CALL]}],
+        "an answer with tool calls",
+    ),
+    "calls": ([*MESSAGES, {"role": "assistant", "tool_calls": [CALL]}], "an answer with tool calls"),
+    "reasoning": (
+        [*MESSAGES, {"role": "assistant", "content": "4", "reasoning_content": "2+2"}],
+        "an answer without its reasoning",
+    ),
+    "thoughts": ([*MESSAGES, {"role": "assistant", "content": [THOUGHT]}], "an answer without its reasoning"),
+    "parts": (
+        [*MESSAGES, {"role": "assistant", "content": [{"type": "text", "text": "4"}]}],
+        "an answer that is not one text",
+    ),
+    "image": ([{"role": "user", "content": [IMAGE]}, {"role": "assistant", "content": "a cat"}], "an image"),
+}
+"""Messages that do not say which tokens were run, and what is said of them."""
 
 
-@pytest.mark.parametrize(
-    ("messages", "problem"),
-    [
-        ([*MESSAGES, {"role": "assistant", "content": "I call f", "tool_calls": [CALL]}], "an answer with tool calls"),
-        ([*MESSAGES, {"role": "assistant", "tool_calls": [CALL]}], "an answer with tool calls"),
-        ([*MESSAGES, {"role": "assistant", "content": "4", "reasoning_content": "2+2"}], "without its reasoning"),
-        ([*MESSAGES, {"role": "assistant", "content": [{"type": "text", "text": "4"}]}], "an answer without a text"),
-        ([{"role": "user", "content": [IMAGE]}, {"role": "assistant", "content": "a cat"}], "an image"),
-    ],
-    ids=["text and calls", "calls", "reasoning", "parts", "image"],
-)
-def test_messages_that_do_not_say_which_tokens(fingerprinting: Server, messages: Any, problem: str) -> None:
-    """Are refused: an honest answer would fail."""
-    body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: ["AAAA"]}
-    answer = post(fingerprinting, "/v1/chat/completions", body)
-    assert answer.status_code == 400
-    message = answer.json()["error"]["message"]
-    assert problem in message
-    assert "give input_ids and output_ids" in message
+@pytest.mark.parametrize("what", HIDDEN)
+def test_messages_that_do_not_say_which_tokens(fingerprinting: Server, what: str) -> None:
+    """Are unverifiable, with the reason: an honest answer would fail. In a stream too; what is malformed is a 400."""
+    messages, reason = HIDDEN[what]
+    fingerprints = answer_to(fingerprinting, MESSAGES)["message"][FINGERPRINTS]
+    body = {"model": "tiny", "messages": messages, "max_tokens": 0, CLAIM: fingerprints}
+    (choice,) = post(fingerprinting, "/v1/chat/completions", body).raise_for_status().json()["choices"]
+    (streamed,) = choices_of(fingerprinting, "/v1/chat/completions", body)
+    assert choice["message"] == streamed["delta"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("length", "")
+    result = json.loads(choice["message"][RESULT])
+    assert result["verdict"] == "unverifiable"
+    assert result["reason"].startswith(reason)
+    malformed: list[dict[str, Any]] = [{CLAIM: ["AAAA"]}, {"max_tokens": 4}, {"n": 2}, {"toploc_nonce": ""}]
+    for change in malformed:
+        assert post(fingerprinting, "/v1/chat/completions", body | change).status_code == 400, change
+
+
+def claim_with(messages: list[Any], answer: Any, **changes: Any) -> Any:
+    """What ``/v1/toploc/verify`` takes: a chat with its answer."""
+    message = {"role": "assistant", "content": answer["message"]["content"]}
+    return {"messages": [*messages, message], "fingerprints": answer["message"][FINGERPRINTS], **changes}
+
+
+def test_claims_with_messages(fingerprinting: Server) -> None:
+    """In one request: honest ones are verified beside one whose tokens are not known, and others' are detected."""
+    plain, tooled = answer_to(fingerprinting, MESSAGES), answer_to(fingerprinting, MESSAGES, tools=[TOOL])
+    honest = claim_with(MESSAGES, plain)
+    claims = [
+        {**honest, "messages": HIDDEN["text and calls"][0]},
+        honest,
+        claim_with(MESSAGES, tooled, tools=[TOOL]),
+        {**honest, "messages": HIDDEN["image"][0]},
+        claim_with([{"role": "user", "content": "import os, sys\nclass Queue:"}], plain),
+        {**honest, "fingerprints": honest["fingerprints"][:1]},
+    ]
+    results = post(fingerprinting, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()["results"]
+    unverifiable, passed, failed = "unverifiable", "pass", "fail"
+    expected = [unverifiable, passed, passed, unverifiable, failed, unverifiable]
+    assert [result["verdict"] for result in results] == expected, results
+    reasons = [result["reason"] for result in results if result["verdict"] == unverifiable]
+    for reason, begins in zip(reasons, ("an answer with tool calls", "an image", "the last message has"), strict=True):
+        assert reason.startswith(begins)
+    assert verdicts(fingerprinting, *claims) == expected  # with its cached prefixes
+
+
+def test_a_claim_of_messages_alone(fingerprinting: Server) -> None:
+    """That end with no answer: the prompt's fingerprint."""
+    (prompts,) = answer_to(fingerprinting, MESSAGES, max_tokens=1)["message"][FINGERPRINTS]
+    assert verdicts(fingerprinting, {"messages": MESSAGES, "fingerprints": [prompts]}) == ["pass"]
+
+
+def test_malformed_claims_with_messages(fingerprinting: Server) -> None:
+    """Each is a 400 that names its field."""
+    honest = claim_with(MESSAGES, answer_to(fingerprinting, MESSAGES))
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"messages": []}, "claims[1].messages"),
+        ({"messages": "x"}, "claims[1].messages"),
+        ({"messages": [{"role": "nobody", "content": "x"}]}, "claims[1].messages.0"),
+        ({"messages": [{"role": "user", "content": 5}]}, "claims[1].messages.0"),
+        ({"tools": [{"type": "function"}]}, "claims[1].tools.0"),
+        ({"tools": 5}, "claims[1].tools"),
+        ({"chat_template_kwargs": 5}, "claims[1].chat_template_kwargs"),
+        ({"input_ids": [1]}, "claims[1].input_ids"),
+        ({"x": 1}, "claims[1].x"),
+    ]
+    for change, field in refused:
+        answer = post(fingerprinting, "/v1/toploc/verify", {"claims": [honest, honest | change]})
+        assert answer.status_code == 400, change
+        assert answer.json()["error"]["param"].startswith(field), answer.text
+        assert len(answer.text) < 1000
+    assert verdicts(fingerprinting, honest) == ["pass"]
 
 
 def test_an_answer_that_read_tools_is_verified(fingerprinting: Server) -> None:
     """With the same tools, as they are a part of the prompt."""
-    tool = {"type": "function", "function": {"name": "push", "parameters": {"type": "object", "properties": {}}}}
-    message = answer_to(fingerprinting, MESSAGES, tools=[tool])["message"]
-    every = validate_chat(fingerprinting, MESSAGES, message["content"], message[FINGERPRINTS], tools=[tool])
+    message = answer_to(fingerprinting, MESSAGES, tools=[TOOL])["message"]
+    every = validate_chat(fingerprinting, MESSAGES, message["content"], message[FINGERPRINTS], tools=[TOOL])
     assert [one["exp_mismatches"] <= 8 for one in every] == [True] * len(message[FINGERPRINTS])
 
 

@@ -19,7 +19,7 @@ from tessera_testing import trained
 from tessera_testing.claims import claim_of, generate_with_fingerprints, post
 from tessera_testing.generate import generate
 from tessera_testing.injected import ask, override, replaced, rows_of
-from tessera_testing.librarys import build_proofs_base64
+from tessera_testing.librarys import proofs
 from tessera_testing.pool import ServerPool
 from tessera_testing.reference import HuggingFace, cosine, relative_error
 
@@ -115,8 +115,7 @@ def test_fingerprints(server: Server, real: HuggingFace, name: str, table: dict[
     claims = [honest]
     for quantize in OTHERS.values():
         states = torch.from_numpy(_quantized(name, quantize).states(fed)).bfloat16()
-        proofs = build_proofs_base64([states[: len(prompt)], *states[len(prompt) :]], 32, 128)
-        claims.append({**honest, "fingerprints": proofs})
+        claims.append({**honest, "fingerprints": proofs(states, len(prompt))})
     results = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()["results"]
     for whose, result in zip(("honest", *OTHERS), results, strict=True):
         table[f"fingerprints, {whose} (SGLang {version('sglang')})"] = result["verdict"]

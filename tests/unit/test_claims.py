@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
-from tessera import config
+from tessera import carry, config
 from tessera.capabilities.fingerprints import claims
-from tessera.capabilities.fingerprints.options import ToplocVerifyRequest
+from tessera.capabilities.fingerprints.options import FingerprintOptions, ToplocVerifyRequest
 from tessera.errors import BadRequest
 from tessera.fields import read
 from tessera.limits import MAX_SAMPLED_TOKENS
@@ -31,13 +33,15 @@ class Body:
         yield self._content
 
 
-def verify(*values: Any) -> Any:
-    """With an engine that can verify nothing."""
+def verify(*values: Any, chat: claims.Chat | claims.Unverifiable | None = None) -> Any:
+    """With an engine that can verify nothing, and a tokenizer that knows one chat."""
 
     async def prefill(found: list[claims.Claim]) -> list[dict[str, Any] | claims.Unverifiable]:
         return [claims.Unverifiable("no engine")] * len(found)
 
-    return asyncio.run(claims.verify(Body(*values), prefill, 256, 1024))
+    return asyncio.run(
+        claims.verify(Body(*values), prefill, lambda *_: chat or claims.Unverifiable("no chat"), 256, 1024)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +102,57 @@ def test_a_bad_token_id_is_named(ids: list[Any], place: int) -> None:
     with pytest.raises(BadRequest) as refusal:
         verify({**CLAIM, "input_ids": ids})
     assert refusal.value.field == f"claims[0].input_ids[{place}]"
+
+
+FINGERPRINT = base64.b64encode(b"\xff\xd9" + bytes(256)).decode()
+CHAT = {"messages": [{"role": "user", "content": "x"}], "fingerprints": [FINGERPRINT] * 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        *(({name: value}, name) for name, value in CLAIM.items()),
+        ({"input_embed_overrides": []}, "input_embed_overrides"),
+        ({"fingerprints": None}, "fingerprints"),
+        ({"fingerprints": FINGERPRINT}, "fingerprints"),
+        ({"fingerprints": [FINGERPRINT, "AAAA"]}, "fingerprints[1]"),
+        ({"nonce": ""}, "nonce"),
+        ({"messages": None, "input_ids": [1], "output_ids": [], "tools": []}, "tools"),
+        ({"messages": None, "input_ids": [1], "output_ids": [], "chat_template_kwargs": {}}, "chat_template_kwargs"),
+        ({"messages": None}, "input_ids"),
+    ],
+)
+def test_a_malformed_claim_with_messages_is_refused(change: dict[str, Any], field: str) -> None:
+    """By its field, whether its tokens are known or not."""
+    for chat in (claims.Unverifiable("an image"), claims.Chat([1, 2, 3, 4], 3)):
+        with pytest.raises(BadRequest) as refusal:
+            verify(CLAIM, CHAT | change, chat=chat)
+        assert refusal.value.field == f"claims[1].{field}"
+
+
+def test_a_claim_whose_tokens_are_not_known() -> None:
+    """It has the reason, in its place; its neighbours are run."""
+    results = verify(CLAIM, CHAT, CLAIM, chat=claims.Unverifiable("an image"))["results"]
+    assert [one["verdict"] for one in results] == ["unverifiable"] * 3
+    assert [one["reason"] for one in results] == ["no engine", "an image", "no engine"]
+
+
+@pytest.mark.parametrize(("answer", "fits"), [(0, False), (1, True), (2, True), (33, True), (34, False)])
+def test_a_text_that_is_tokenized_otherwise(answer: int, fits: bool) -> None:
+    """Of so many tokens, the last of which may have been fed back, two fingerprints can be; else no verdict."""
+    chat = claims.Chat([1] * (4 + answer), answer)
+    (result,) = verify(CHAT, chat=chat)["results"]
+    assert result["verdict"] == "unverifiable"
+    expected = "no engine" if fits else f"the last message has {answer} tokens, whose fingerprints are others"
+    assert result["reason"].startswith(expected)
+
+
+def test_what_a_claim_with_messages_carries() -> None:
+    """Its tokens whole: the prover may have fed back the last one or not."""
+    (requested,) = read({"claims": [{**CHAT, "nonce": "n", "lora_path": "a"}]}, ToplocVerifyRequest).claims
+    claim = claims.read_chat("c", requested, 256, lambda *_: claims.Chat([1, 2, 3, 4], 3))
+    assert isinstance(claim, claims.Claim)
+    assert (claim.tokens, claim.prompt_tokens, claim.values, claim.lora_path) == ([1, 2, 3, 4], 1, [128, 128], "a")
+    carried = carry.take(claim.params)
+    options = msgspec.json.decode(carried.wires["fingerprints"], type=FingerprintOptions)
+    assert (carried.tail, options.tail, options.either_end, options.nonce) == (3, 3, True, "n")

@@ -65,10 +65,14 @@ async def _no_engine(_: list[claims.Claim]) -> list[dict[str, object] | claims.U
     return []
 
 
+def _no_tokenizer(*_: object) -> claims.Unverifiable:
+    return claims.Unverifiable("no tokenizer")
+
+
 TOO_MANY = {"return_hidden_states": {"positions": [0] * (limits.MAX_POSITIONS + 1)}}
 
 EXCEEDED: dict[str, Callable[[], object]] = {
-    "MAX_CLAIMS": lambda: asyncio.run(claims.verify(Claims(), _no_engine, 8, 32)),
+    "MAX_CLAIMS": lambda: asyncio.run(claims.verify(Claims(), _no_engine, _no_tokenizer, 8, 32)),
     "MAX_FINGERPRINTS": lambda: fingerprint_options.parse_claim("f", ["x"] * 32_769, 128, limits.MAX_FINGERPRINTS),
     "MAX_INPUTS": lambda: body.strings("input", ["x"] * (limits.MAX_INPUTS + 1)),
     "MAX_NONCE_CHARACTERS": lambda: read({"toploc_nonce": "x" * 129}, fingerprint_options.FingerprintFields),

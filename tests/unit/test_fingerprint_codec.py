@@ -15,25 +15,11 @@ from hypothesis import strategies as st
 from tessera.capabilities.fingerprints import codec
 from tessera.capabilities.fingerprints.field import PRIME, _balanced, _positive, evaluate, interpolate
 from tessera.errors import BadFingerprint
-from tessera.rows.chunks import layout
 from tessera.rows.reads import Points
-from tessera_testing.librarys import WHY_SKIPPED
+from tessera_testing.librarys import WHY_SKIPPED, encoded, largest
 
 ndd: Any = pytest.importorskip("toploc.C.csrc.ndd", reason=WHY_SKIPPED, exc_type=ImportError)
 poly: Any = pytest.importorskip("toploc.poly", reason=WHY_SKIPPED, exc_type=ImportError)
-
-
-def top(rows: torch.Tensor, k: int) -> Points:
-    """The values of largest magnitude, as the library finds them."""
-    flat = rows.reshape(-1)
-    places = flat.abs().topk(k).indices
-    return Points(places.numpy(), flat[places].view(torch.int16).numpy().view(np.uint16))
-
-
-def fingerprints(rows: torch.Tensor, prompt: int, k: int) -> list[str]:
-    """Our fingerprints of a response."""
-    chunks = [rows[start:end] for start, end in layout(prompt, len(rows))]
-    return [one.to_base64() for one in codec.build([top(chunk, k) for chunk in chunks])]
 
 
 @pytest.mark.parametrize(
@@ -47,13 +33,13 @@ def test_equal_to_the_library(hidden_size: int, prompt: int, generated: int, k: 
     if outliers:
         rows[:, :: hidden_size // 4] *= 64
     expected = poly.build_proofs_base64([rows[:prompt], *rows[prompt:]], 32, k)
-    assert fingerprints(rows, prompt, k) == expected
+    assert encoded(rows, prompt, k) == expected
 
 
 def test_the_library_accepts_ours() -> None:
     """Its C++ path reads the bytes and finds no difference."""
     rows = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0)).bfloat16()
-    ours = codec.build([top(chunk, 128) for chunk in rows.split(32)])
+    ours = codec.build([largest(chunk, 128) for chunk in rows.split(32)])
     content = [base64.b64decode(one.to_base64()) for one in ours]
     found = poly.verify_proofs_bytes(rows, content, decode_batching_size=32, topk=128, skip_prefill=True)
     assert [(one.exp_mismatches, one.mant_err_mean) for one in found] == [(0, 0), (0, 0)]
@@ -112,12 +98,12 @@ def test_places_that_no_modulus_makes_distinct() -> None:
         codec.build([Points(np.array([1, 1]), np.array([1, 1], np.uint16))])
 
 
-def encoded(*numbers: int) -> str:
+def packed(*numbers: int) -> str:
     """A fingerprint of these 16-bit numbers."""
     return base64.b64encode(b"".join(number.to_bytes(2, "big") for number in numbers)).decode()
 
 
-GOOD = encoded(65_497, 1, 2, 3, 65_496)
+GOOD = packed(65_497, 1, 2, 3, 65_496)
 BAD: list[tuple[Any, str]] = [
     ("/9k=", "2 bytes for each value"),
     ("", "2 bytes for each value"),
@@ -134,9 +120,9 @@ BAD: list[tuple[Any, str]] = [
     (base64.b64encode(b"\xff\xd9\0\0\0").decode(), "2 bytes for each value"),
     ("/9kAAR==", "2 bytes for each value"),
     (poly.ProofPoly.null(128).to_base64(), "a modulus above 32768"),
-    (encoded(32_768, 1), "a modulus above 32768"),
-    (encoded(65_498, 1), "at most 65497"),
-    (encoded(65_497, 65_497), "coefficients below 65497"),
+    (packed(32_768, 1), "a modulus above 32768"),
+    (packed(65_498, 1), "at most 65497"),
+    (packed(65_497, 65_497), "coefficients below 65497"),
 ]
 
 
@@ -156,7 +142,7 @@ def test_bad(text: Any, allowed: str) -> None:
     assert len(str(refused.value)) < 500
 
 
-WIDE = [encoded(65_497, *range(i, i + 128)) for i in range(3)]
+WIDE = [packed(65_497, *range(i, i + 128)) for i in range(3)]
 """Without padding, as most are."""
 
 

@@ -1,6 +1,6 @@
 """Verification: a claim is run whole."""
 
-from tessera_patches.core.places import TOKENIZER, WORKER
+from tessera_patches.core.places import CHAT, TOKENIZER, WORKER
 from tessera_patches.core.seam import Hook, Phase, Runs, Seam
 
 SEAMS = (
@@ -22,8 +22,9 @@ SEAMS = (
         phase=Phase.MAIN,
         feature="rows",
         handler="tessera_patches.fingerprints.verify:add_routes",
-        why="Adds /v1/toploc/verify; SGLang has no such route.",
+        why="Adds /v1/toploc/verify; SGLang has no such route. Its own function writes the chats that are claimed.",
         remove_when="SGLang lets plugins register routes and error handlers.",
+        relied=(f"{CHAT}._convert_to_internal_request", f"{CHAT}._append_assistant_prefix_to_prompt_ids"),
         runs=Runs.HTTP,
     ),
 )

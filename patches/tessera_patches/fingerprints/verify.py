@@ -1,6 +1,7 @@
 """``/v1/toploc/verify``: each claim is a request of the engine: they are batched, and one that fails fails alone."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -18,6 +19,7 @@ from tessera.rows.reads import ROWS_UNAVAILABLE
 from tessera.telemetry import timed
 from tessera_patches.core import calls
 from tessera_patches.engine.model import hidden_size, vocabulary
+from tessera_patches.fingerprints.claimed_chats import tokens_of
 
 
 def add_routes(app: FastAPI, manager: Any) -> None:
@@ -26,7 +28,8 @@ def add_routes(app: FastAPI, manager: Any) -> None:
     async def verify(request: Request) -> Response:
         run = _without_unrunnable(_run(manager, request), manager)
         with timed("/v1/toploc/verify"):
-            answer = await claims.verify(request, run, hidden_size(manager), vocabulary(manager))
+            tokenize = partial(tokens_of, serving=request.app.state.openai_serving_chat)
+            answer = await claims.verify(request, run, tokenize, hidden_size(manager), vocabulary(manager))
         response: Response = orjson_response(answer)
         return response
 

@@ -13,14 +13,16 @@ from sglang.srt.utils.json_response import orjson_response
 
 from tessera import admission, carry, config
 from tessera.capabilities import registry
+from tessera.capabilities.fingerprints.answer import without_result
 from tessera.carry import Live
-from tessera.errors import BadRequest, TesseraError
+from tessera.errors import TesseraError
 from tessera.fields import text
 from tessera.http.adapters import check_batch
-from tessera.http.openai import Collector, collectors, put_on_choices, with_fields
+from tessera.http.openai import Collector, collectors, put_on_choices, unrun_chat, unrun_events, with_fields
 from tessera.prompts import check_prompts
 from tessera.request_fields import one_each
 from tessera_patches.core import calls
+from tessera_patches.fingerprints.claimed_chats import continue_answer, why_unverifiable
 
 
 class _Checked(BaseModel):
@@ -70,7 +72,10 @@ def add_routes(app: FastAPI, validate_json_request: Callable[..., Any]) -> None:
         by_messages = request.input_ids is None
         _check_adapters(request, None)
         if by_messages and any(capability.verifies(fields) for capability in registry.CAPABILITIES):
-            tail = _claimed_answer(request, serving)
+            if reason := why_unverifiable(request.messages, serving):
+                _admit(request, fields, tokens, None)
+                return _not_run(request, without_result(reason))
+            tail = continue_answer(request, serving)
         kind = "chat.completion.chunk"
         return await _handle(serving, request, raw_request, fields, tokens, kind, tail, either_end=by_messages)
 
@@ -103,38 +108,6 @@ def _fields(request: Any) -> dict[str, Any]:
     return {name: getattr(request, name) for name in _OURS}
 
 
-def _claimed_answer(request: Any, serving: Any) -> int:
-    """Let SGLang append the last message's text to the prompt, as it was generated; returns its number of tokens.
-
-    Raises:
-        BadRequest: the messages do not say which tokens the model read and generated.
-    """
-    answer = next((last for last in request.messages[-1:] if last.role == "assistant"), None)
-    unknown = _unknown_tokens(request.messages, answer, serving)
-    if unknown is not None:
-        raise BadRequest("messages", unknown, "texts alone; unverifiable by messages: give input_ids and output_ids")
-    if answer is None:
-        return 0
-    request.continue_final_message = True
-    tokenizer = serving.tokenizer_manager.tokenizer
-    ids: list[int] = tokenizer.encode(answer.content)
-    return len(ids) - (ids[:1] == [tokenizer.bos_token_id])
-
-
-def _unknown_tokens(messages: Any, answer: Any, serving: Any) -> str | None:
-    """What hides which tokens were read, or generated for the ``answer``; None if nothing does."""
-    contents = [message.content for message in messages if isinstance(message.content, list)]
-    if any(part.type != "text" for content in contents for part in content):
-        return "an image, audio or video"
-    if answer is None:
-        return None
-    if answer.tool_calls:
-        return "an answer with tool calls"
-    if answer.reasoning_content or serving.reasoning_parser:
-        return "an answer without its reasoning"
-    return None if isinstance(answer.content, str) else "an answer without a text"
-
-
 def _check_cache_keys(request: Any) -> None:
     """SGLang's classes take lists of these, and its handlers answer them with a 500."""
     for name in ("extra_key", "cache_salt"):
@@ -153,13 +126,8 @@ async def _handle(
     *,
     either_end: bool = False,
 ) -> Any:
-    if config.active.guarded:
-        _check_cache_keys(request)
-    params = {"custom_params": request.custom_params, "max_new_tokens": max_new_tokens, "n": request.n or 1}
-    for name in registry.LISTED if config.active.rows else ():
-        one_each(name, fields[name], None)
+    params, live = _admit(request, fields, max_new_tokens, tail, either_end=either_end)
     server = admission.server()
-    params, live = admission.admit(fields, params, server, tail=tail, either_end=either_end)
     if carry.take(params) is carry.NOTHING and registry.any_always(server):
         # Else SGLang's request would be admitted as one that is silent.
         params = carry.put(params, live, {})
@@ -173,6 +141,27 @@ async def _handle(
     if live.error is not None:
         raise live.error
     return _with_fields(answer, collector, request.model, kind)
+
+
+def _admit(
+    request: Any, fields: dict[str, Any], max_new_tokens: int | None, tail: int | None, *, either_end: bool = False
+) -> tuple[Any, Live]:
+    if config.active.guarded:
+        _check_cache_keys(request)
+    params = {"custom_params": request.custom_params, "max_new_tokens": max_new_tokens, "n": request.n or 1}
+    for name in registry.LISTED if config.active.rows else ():
+        one_each(name, fields[name], None)
+    return admission.admit(fields, params, admission.server(), tail=tail, either_end=either_end)
+
+
+def _not_run(request: Any, fields: dict[str, Any]) -> Response:
+    """The answer to a chat that is not run, with our fields."""
+    if request.stream:
+        usage = request.stream_options is not None and request.stream_options.include_usage
+        events = unrun_events(fields, request.model, usage=usage)
+        return StreamingResponse(iter(events), media_type="text/event-stream")
+    answer: Response = orjson_response(unrun_chat(fields, request.model))
+    return answer
 
 
 def _with_fields(answer: Any, collector: Collector, model: str, kind: str) -> Response | Any:

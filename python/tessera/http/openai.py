@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
+from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -27,6 +28,9 @@ _NOT_GENERATED: dict[str, Any] = {
 _MARKED: dict[str, Any] = {"provider_specific_fields": {}}
 """In the delta of a chunk that has our fields and no text: litellm drops such a chunk without this key."""
 _DATA = "data: "
+_EMPTY_MESSAGE = {"role": "assistant", "content": "", "reasoning_content": None, "tool_calls": None}
+_END = {"logprobs": None, "finish_reason": "length", "matched_stop": None}
+_NO_USAGE = {"prompt_tokens": 0, "total_tokens": 0, "completion_tokens": 0}
 
 
 class Collector:
@@ -80,6 +84,32 @@ def put_on_choices(response: dict[str, Any], collector: Collector) -> dict[str, 
     for choice in response["choices"]:
         _put(choice, collector.pop(choice["index"]), "message")
     return response
+
+
+def unrun_chat(fields: dict[str, Any], model: str) -> dict[str, Any]:
+    """The answer to a chat that is not run: an empty message, with our fields.
+
+    Args:
+        fields: by name.
+        model: its name, as the client gave it.
+    """
+    choice: dict[str, Any] = {"index": 0, "message": dict(_EMPTY_MESSAGE), **_END}
+    _put(choice, fields, "message")
+    return _unrun("chat.completion", model, [choice]) | {"usage": _NO_USAGE}
+
+
+def unrun_events(fields: dict[str, Any], model: str, *, usage: bool) -> list[str]:
+    """`unrun_chat` as a stream; ``usage``: with a chunk for it, as the client asked."""
+    choice: dict[str, Any] = {"index": 0, "delta": dict(_EMPTY_MESSAGE), **_END}
+    _put(choice, fields, "delta")
+    chunks = [_unrun("chat.completion.chunk", model, [choice])]
+    if usage:
+        chunks.append({**chunks[0], "choices": [], "usage": _NO_USAGE})
+    return [*map(_event, chunks), f"{_DATA}[DONE]\n\n"]
+
+
+def _unrun(kind: str, model: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"id": uuid4().hex, "object": kind, "created": int(time.time()), "model": model, "choices": choices}
 
 
 def _put(choice: dict[str, Any], fields: dict[str, Any], message: str) -> None:

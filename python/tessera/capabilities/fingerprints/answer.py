@@ -1,5 +1,6 @@
 """From the values of largest magnitude, as they come from the scheduler, to the fields of the answer."""
 
+import json
 from collections.abc import Awaitable, Sequence
 
 from tessera.capabilities.fingerprints import codec, verifier
@@ -13,6 +14,8 @@ from tessera.rows.reads import Points
 
 FINGERPRINTS = "toploc_verification_fingerprints"
 RESULT = "toploc_verification_fingerprint_validation_result"
+UNVERIFIABLE = "unverifiable"
+"""The verdict of a claim that cannot be run."""
 
 
 async def collect_fingerprints(pending: Sequence[Awaitable[list[str]]]) -> list[str]:
@@ -47,6 +50,11 @@ async def validate_claim(claim: str | tuple[str, ...], points: Sequence[Points],
     measured = [await shared_builder().verify(read, one) for one in fitting]
     nearest = min(measured, key=lambda found: sum(one.exp_mismatches for one in found))
     return verifier.as_text(nearest, one=isinstance(claim, str))
+
+
+def without_result(reason: str) -> dict[str, str]:
+    """The field of the answer to a claim that cannot be run, with the reason."""
+    return {RESULT: json.dumps({"verdict": UNVERIFIABLE, "reason": reason})}
 
 
 def _without_last_row(own: Sequence[Points], shorter: Points, tail: int) -> Sequence[Points]:

@@ -162,9 +162,10 @@ def _claim(value: object, request: IncomingRequest, options: FingerprintOptions)
             CLAIM_FIELD, Described("a request that generates"), "max_new_tokens 0 and n 1: a prefill verifies"
         )
     each = parse_claim(CLAIM_FIELD, value, options.topk, MAX_FINGERPRINTS)
-    check_count(CLAIM_FIELD, value, request.tail, either_end=request.either_end)
+    if request.tail is not None:
+        check_count(CLAIM_FIELD, value, request.tail, either_end=request.either_end)
     claim = tuple(each) if isinstance(value, list) else each[0]
-    return FingerprintOptions(options.nonce, options.topk, claim, request.tail, request.either_end)
+    return FingerprintOptions(options.nonce, options.topk, claim, request.tail or 0, request.either_end)
 
 
 def check_count(name: str, claim: object, tail: int, *, either_end: bool = False) -> None:

@@ -12,15 +12,18 @@ import orjson
 
 from tessera import admission, carry, config, telemetry
 from tessera.capabilities.fingerprints import codec
-from tessera.capabilities.fingerprints.answer import RESULT
+from tessera.capabilities.fingerprints.answer import RESULT, UNVERIFIABLE
 from tessera.capabilities.fingerprints.counters import CLAIMS
 from tessera.capabilities.fingerprints.options import (
     FIELD,
     HASH_DIGITS,
     NAME,
+    WITH_MESSAGES,
+    WITHOUT_MESSAGES,
     FingerprintOptions,
     ToplocClaim,
     ToplocVerifyRequest,
+    parse_claim,
 )
 from tessera.capabilities.fingerprints.sampling import Sampling, places
 from tessera.capabilities.fingerprints.selection import row_mask, value_count
@@ -32,7 +35,7 @@ from tessera.carry import Live, SamplingParams
 from tessera.errors import BadFingerprint, BadRequest, Described
 from tessera.fields import read
 from tessera.http.body import Streamed, read_object, token_ids
-from tessera.limits import MAX_SAMPLED_TOKENS
+from tessera.limits import MAX_FINGERPRINTS, MAX_SAMPLED_TOKENS
 from tessera.rows.chunks import count, layout
 
 
@@ -54,6 +57,24 @@ class Response(NamedTuple):
             if theirs.lower() != ours:
                 return f"row_hashes: the rows differ in chunk {i}"
         return ""
+
+
+class Chat(NamedTuple):
+    """What the messages of a claim stand for.
+
+    Attributes:
+        tokens: prompt and response.
+        answer_tokens: how many of them are the response.
+    """
+
+    tokens: list[int]
+    answer_tokens: int
+
+
+class Unverifiable(NamedTuple):
+    """Why there is no result."""
+
+    reason: str
 
 
 class Claim(NamedTuple):
@@ -86,22 +107,19 @@ class Claim(NamedTuple):
         return judged if self.response is None else len(self.response.output_ids)
 
 
-class Unverifiable(NamedTuple):
-    """Why there is no result."""
-
-    reason: str
-
-
 Run = Callable[[list[Claim]], Awaitable[list[dict[str, Any] | Unverifiable]]]
 """From claims to the ``meta_info`` of the answer to each, in their order."""
+Tokenize = Callable[[str, ToplocClaim], Chat | Unverifiable]
+"""From a claim with messages to its tokens, given its place in the request; raises `BadRequest`."""
 
 
-async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int) -> dict[str, Any]:
+async def verify(request: Streamed, run: Run, tokenize: Tokenize, hidden_size: int, vocabulary: int) -> dict[str, Any]:
     """Answer ``/v1/toploc/verify``.
 
     Args:
         request: its body is a `ToplocVerifyRequest`.
         run: runs them.
+        tokenize: gives the tokens of those that have messages.
         hidden_size: H.
         vocabulary: how many token ids the model has.
 
@@ -109,7 +127,13 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
         BadRequest: a field is wrong; its name says which.
     """
     given = read(await read_object(request, ToplocVerifyRequest.__struct_fields__), ToplocVerifyRequest)
-    claims = [read_claim(f"claims[{i}]", own, hidden_size, vocabulary) for i, own in enumerate(given.claims)]
+    read_claims = [
+        read_claim(f"claims[{i}]", own, hidden_size, vocabulary)
+        if own.messages is None
+        else read_chat(f"claims[{i}]", own, hidden_size, tokenize)
+        for i, own in enumerate(given.claims)
+    ]
+    claims = [claim for claim in read_claims if isinstance(claim, Claim)]
     slow = sum(claim.slow_tokens for claim in claims)
     if slow > MAX_SAMPLED_TOKENS:
         raise BadRequest(
@@ -117,9 +141,11 @@ async def verify(request: Streamed, run: Run, hidden_size: int, vocabulary: int)
         )
     metas = await run(claims)
     limits = config.thresholds.for_values(config.flags.toploc_verification_topk)
-    results = [_result(claim, meta, limits) for claim, meta in zip(claims, metas, strict=True)]
+    verified = [_result(claim, meta, limits) for claim, meta in zip(claims, metas, strict=True)]
     if any(claim.sampling is not None for claim in claims):  # seconds, for long responses: not on the event loop
-        await asyncio.to_thread(_judge_sampling, claims, metas, results)
+        await asyncio.to_thread(_judge_sampling, claims, metas, verified)
+    left = iter(verified)
+    results = [_without_result(one, limits) if isinstance(one, Unverifiable) else next(left) for one in read_claims]
     for result in results:
         telemetry.count(CLAIMS, value=result["verdict"])
     return {"results": results}
@@ -137,6 +163,9 @@ def read_claim(name: str, given: ToplocClaim, hidden_size: int, vocabulary: int)
     Raises:
         BadRequest: a field is wrong; its name says which.
     """
+    for field in WITH_MESSAGES[1:]:
+        if getattr(given, field) is not None:
+            raise BadRequest(f"{name}.{field}", getattr(given, field), "only with messages")
     prompt = token_ids(f"{name}.input_ids", given.input_ids, vocabulary)
     output = token_ids(f"{name}.output_ids", given.output_ids, vocabulary, least=0)
     generated = output[:-1]
@@ -154,13 +183,51 @@ def read_claim(name: str, given: ToplocClaim, hidden_size: int, vocabulary: int)
     return Claim(prompt + generated, params, values, len(prompt), live, given.sampling, lora_path=adapter)
 
 
-def _with_claim(name: str, given: ToplocClaim, claim: tuple[str, ...], tail: int) -> tuple[SamplingParams, Live]:
+def read_chat(name: str, given: ToplocClaim, hidden_size: int, tokenize: Tokenize) -> Claim | Unverifiable:
+    """Check a claim that has messages.
+
+    Args:
+        name: its place in the request, for the message.
+        given: what came.
+        hidden_size: H.
+        tokenize: gives its tokens.
+
+    Raises:
+        BadRequest: a field is wrong; its name says which.
+    """
+    for field in WITHOUT_MESSAGES:
+        if getattr(given, field) is not None:
+            raise BadRequest(f"{name}.{field}", getattr(given, field), "none beside messages")
+    if not isinstance(given.fingerprints, list):
+        raise BadFingerprint(f"{name}.fingerprints", given.fingerprints, "a list: of the prompt, then 32 tokens each")
+    topk = config.flags.toploc_verification_topk
+    fingerprints = tuple(parse_claim(f"{name}.fingerprints", given.fingerprints, topk, MAX_FINGERPRINTS))
+    chat = tokenize(name, given)
+    if isinstance(chat, Unverifiable):
+        return chat
+    tail = chat.answer_tokens
+    prompt = len(chat.tokens) - tail
+    values = [len(one.coefficients) for one in codec.parse_all(f"{name}.fingerprints", fingerprints, topk)]
+    # A text does not say whether its last token was fed back: `FingerprintOptions.either_end`.
+    possible = [expected_values(prompt, rows, given.nonce, hidden_size, topk) for rows in {tail, max(tail - 1, 0)}]
+    if values not in possible:
+        return Unverifiable(
+            f"the last message has {tail} tokens, whose fingerprints are others in number or length; "
+            "give input_ids and output_ids"
+        )
+    params, live = _with_claim(name, given, fingerprints, tail, either_end=True)
+    return Claim(chat.tokens, params, values, prompt, live, lora_path=given.lora_path or None)
+
+
+def _with_claim(
+    name: str, given: ToplocClaim, claim: tuple[str, ...], tail: int, *, either_end: bool = False
+) -> tuple[SamplingParams, Live]:
     """What carries a claim that is checked: to admit each of a thousand fields again takes half of a verification."""
     params: SamplingParams = {"max_new_tokens": 0}
     live = Live()
     if given.input_embed_overrides is not None:
         params, live = _admitted(name, given, {}, params)
-    options = FingerprintOptions(given.nonce, config.flags.toploc_verification_topk, claim, tail)
+    options = FingerprintOptions(given.nonce, config.flags.toploc_verification_topk, claim, tail, either_end)
     wire = msgspec.json.encode(options).decode()
     return carry.put(params, live, {NAME: wire}, **{carry.TAIL: tail}), live
 
@@ -214,7 +281,7 @@ def _checked(name: str, fingerprints: Any, values: list[int]) -> tuple[str, ...]
 
 def _result(claim: Claim, meta: dict[str, Any] | Unverifiable, limits: dict[str, float]) -> dict[str, Any]:
     if isinstance(meta, Unverifiable):
-        return {"verdict": "unverifiable", "reason": meta.reason, "statistics": [], "thresholds": limits}
+        return _without_result(meta, limits)
     found = [] if claim.response is not None else [Distance(**one) for one in orjson.loads(meta[RESULT])]
     reason = config.thresholds.why_failed(found, claim.values)
     if claim.response is not None:
@@ -222,6 +289,10 @@ def _result(claim: Claim, meta: dict[str, Any] | Unverifiable, limits: dict[str,
     verdict = "fail" if reason else "pass"
     statistics = [one._asdict() for one in found]
     return {"verdict": verdict, "reason": reason, "statistics": statistics, "thresholds": limits}
+
+
+def _without_result(why: Unverifiable, limits: dict[str, float]) -> dict[str, Any]:
+    return {"verdict": UNVERIFIABLE, "reason": why.reason, "statistics": [], "thresholds": limits}
 
 
 def _judge_sampling(claims: list[Claim], metas: list[dict[str, Any] | Unverifiable], results: list[Any]) -> None:

@@ -28,6 +28,7 @@ _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_FINGERPRINTS}
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _NULL = {"type": "null"}
+_OBJECT = {"type": "object"}
 HASH_DIGITS = 64
 _HASH = {**_TEXT, "minLength": HASH_DIGITS, "maxLength": HASH_DIGITS}
 _, _INJECT = msgspec.json.schema_components([InjectFields], ref_template="#/components/schemas/Tessera{name}")
@@ -61,8 +62,8 @@ class FingerprintFields(msgspec.Struct, frozen=True):
 class ToplocClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One response to verify."""
 
-    input_ids: Annotated[Any, Meta(description="token ids of the prompt", extra_json_schema=_IDS)]
-    output_ids: Annotated[Any, Meta(description="token ids of the response", extra_json_schema=_IDS)]
+    input_ids: Annotated[Any, Meta(description="token ids of the prompt", extra_json_schema=or_null(_IDS))] = None
+    output_ids: Annotated[Any, Meta(description="token ids of the response", extra_json_schema=or_null(_IDS))] = None
     fingerprints: Annotated[
         Any, Meta(description="of prompt and response, in their order", extra_json_schema=or_null(_TEXTS))
     ] = None
@@ -82,6 +83,27 @@ class ToplocClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     lora_path: Adapter = None
     input_embed_overrides: Annotated[Any, Meta(extra_json_schema=_OVERRIDES)] = None
+    messages: Annotated[
+        Any,
+        Meta(
+            description="in place of input_ids and output_ids: a chat whose last message is the response",
+            extra_json_schema=or_null({"type": "array", "items": _OBJECT, "minItems": 1}),
+        ),
+    ] = None
+    tools: Annotated[
+        Any,
+        Meta(
+            description="those that the chat was asked for with; only with messages",
+            extra_json_schema=or_null({"type": "array", "items": _OBJECT}),
+        ),
+    ] = None
+    chat_template_kwargs: Annotated[Any, Meta(description="likewise", extra_json_schema=or_null(_OBJECT))] = None
+
+
+WITH_MESSAGES = ("messages", "tools", "chat_template_kwargs")
+"""Fields of a claim that is a chat."""
+WITHOUT_MESSAGES = ("input_ids", "output_ids", "sampling", "row_hashes", "input_embed_overrides")
+"""Fields of a claim that need its exact tokens."""
 
 
 class ToplocVerifyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
