@@ -88,6 +88,9 @@ class Trial:
         gpus: how many it needs.
         env: environment of both servers.
         temperature: of the canaries.
+        restarts: whether ours is asked twice, by two servers after each other that share a folder of stored KV; what
+            the second one answers counts.
+        states: whether it is told how many numbers ``return_hidden_states`` has for a token, of both servers.
     """
 
     option: str
@@ -97,6 +100,8 @@ class Trial:
     gpus: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
     temperature: float = 0
+    restarts: bool = False
+    states: bool = False
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -140,8 +145,16 @@ FA3 = ("--attention-backend", "fa3")
 CP = (*TWO_RANKS, "--attn-cp-size", "2", *FA3)
 TRITON_DRAFTS = ("--speculative-draft-attention-backend", "triton")
 STAGES_AND_DRAFTS = {"SGLANG_ENABLE_PP_SPEC": "1"}
+STORAGE = (
+    *(*HOST_CACHE, "--enable-metrics", "--hicache-storage-backend", "file"),
+    # Prompts of the canaries are shorter than what SGLang would look for, and it would not wait for it.
+    *("--hicache-storage-backend-extra-config", '{"prefetch_threshold": 1}'),
+    *("--hicache-storage-prefetch-policy", "wait_complete"),
+)
 TRIALS = [
-    Trial("--hicache-storage-backend", (*HOST_CACHE, "--hicache-storage-backend", "file"), ALL),
+    Trial("--hicache-storage-backend", STORAGE, BOTH, restarts=True),
+    Trial("--enable-hierarchical-cache", (*HOST_CACHE, "--enable-metrics"), BOTH),
+    Trial("--detokenizer-worker-num", ("--detokenizer-worker-num", "2")),
     Trial("--kv-events-config", ("--kv-events-config", '{"publisher": "zmq", "endpoint": "tcp://*:{port}"}'), ALL),
     Trial("--enable-lmcache", None, BOTH),
     Trial("--enable-flexkv", None, BOTH),
@@ -160,7 +173,7 @@ TRIALS = [
     Trial("--pp-size above 1", ("--pp-size", "2"), ("tilespec",), "Qwen3", 2, STAGES_AND_DRAFTS),
     Trial("--enable-dp-attention with --speculative-algorithm", (*DP, *EAGLE), model="experts", gpus=2),
     Trial("--enable-dp-attention with --speculative-algorithm, fa3", (*DP, *EAGLE, *FA3), model="experts", gpus=2),
-    Trial("--enable-dp-attention", DP, ("tilespec",), "experts", 2),
+    Trial("--enable-dp-attention", DP, ALL, "experts", 2),
     Trial("--enable-hierarchical-cache with --speculative-algorithm", (*HOST_CACHE, *EAGLE), BOTH),
     Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), BOTH, gpus=2),
     Trial("--dcp-size above 1", (*TWO_RANKS, "--dcp-size", "2", *FA3), ("tilespec",), gpus=2),
@@ -190,6 +203,7 @@ TRIALS = [
         Trial(f"--speculative-algorithm {name}", ("--speculative-algorithm", name))
         for name in ("DFLASH", "DSPARK", "UNO")
     ),
+    Trial("--speculative-algorithm NGRAM", NGRAM, ("inject",)),
     Trial("--enable-multi-layer-eagle", ("--enable-multi-layer-eagle", *EAGLE), ALL),
     Trial("--is-embedding", None, ALL),
     Trial("--enable-unified-memory", None, BOTH, "Qwen3.5"),
@@ -252,6 +266,7 @@ TRIALS = [
         "--enable-return-aux-hidden-states",
         ("--enable-return-aux-hidden-states", "--speculative-algorithm", "EAGLE3"),
         BOTH,
+        states=True,
     ),
     Trial(
         "--enable-return-aux-hidden-states drafts",
@@ -402,20 +417,38 @@ def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float, temper
     if problems or wrong:
         cached = sum(verdict.cached > 0 for verdict in verdicts)
         example = f"; {problems[0][:160]}" if problems else f"; cosine {min(wrong):.6f}"
-        return f"{len(wrong)} of {requested} vectors wrong, {len(problems)} missing ({cached} prompts cached){example}"
+        counts = f"{len(wrong)} of {requested} vectors wrong, {len(problems)} missing ({cached} prompts cached)"
+        return f"{counts}{from_host(server)}{example}"
     if feature == "rows":
         prove_and_verify(server, code_and_noise(hf.tokenizer, seed=5))
     least_cosine = min(verdict.cosine for verdict in verdicts)
     return f"exact: {requested} vectors, least cosine {least_cosine:.6f}{from_host(server)}"
 
 
+_COUNTED = {
+    "sglang:load_back_tokens_total": "tokens from the host's memory",
+    "sglang:prefetched_tokens_total": "tokens from storage",
+}
+
+
 def from_host(server: Server) -> str:
-    """How much came back from the host's memory, where the server says it."""
+    """How much came back from the host's memory and from storage, where the server says it."""
     with suppress(httpx.HTTPStatusError):  # without --enable-metrics there is no such route
-        for sample in metrics(server):
-            if sample.name == "sglang:load_back_tokens_total":
-                return f"; {sample.value:.0f} tokens from the host's memory"
+        found = {sample.name: sample.value for sample in metrics(server)}
+        return "".join(f"; {found[name]:.0f} {what}" for name, what in _COUNTED.items() if found.get(name))
     return ""
+
+
+def state_size(server: Server) -> str:
+    """How many numbers ``return_hidden_states`` has for a token, of all layers that it is of."""
+    body = {"input_ids": list(range(8, 40)), "sampling_params": {"max_new_tokens": 2}, "return_hidden_states": True}
+    answer = httpx.post(f"{server.url}/generate", json=body, timeout=_ANSWER_SECONDS)
+    if answer.status_code != 200:
+        return f"{answer.status_code}: {answer.text[:200]}"
+    states = answer.json()["meta_info"]["hidden_states"]
+    while isinstance(states[0], list):
+        states = states[0]
+    return f"{len(states)} numbers a token"
 
 
 def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -> dict[str, Any]:
@@ -437,10 +470,20 @@ def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -
             given = (*options, *FEATURES[feature], *more)
             started = Start(folder, given, env | permitted, logs / f"{number}-{feature}.log", seconds)
             least = COSINE.get(trial.model, 0.999) if gpu_present() else 0.99999
-            line[feature] = attempt(
-                started, partial(ask_ours, hf=hf, feature=feature, least=least, temperature=trial.temperature)
-            )
+            ask = partial(ask_ours, hf=hf, feature=feature, least=least, temperature=trial.temperature)
+            line |= twice(started, ask, feature) if trial.restarts else {feature: attempt(started, ask)}
+            if trial.states:
+                line[f"{feature} states"] = attempt(started, state_size)
+    if trial.states:
+        line["stock states"] = attempt(Start(folder, options, env, logs / f"{number}-states.log", seconds), state_size)
     return line
+
+
+def twice(start: Start, ask: Callable[[Server], str], feature: str) -> dict[str, str]:
+    """What came of a server that stores KV in an empty folder, and of another one that finds it there."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = start._replace(env={**start.env, "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR": folder})
+        return {f"{feature} before the restart": attempt(start, ask), feature: attempt(start, ask)}
 
 
 def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str, str]]:

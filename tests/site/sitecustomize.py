@@ -74,9 +74,22 @@ def _unclassified() -> None:
 
 def _permit() -> None:
     """No option or model is refused by its name: what happens then is looked at (benchmarks/refused_options.py)."""
-    from tessera import refusal
+    from tessera import config, refusal
+    from tessera_patches import support
+    from tessera_patches.core import lock
     from tessera_patches.launch import default_deny, server_args
 
+    # What this SGLang lacks of ours stays off: its hooks are not there, so an option of that name is SGLang's own.
+    lacking, derive = support.absent(lock.installed_version()), config.Settings.from_server_args
+
+    def without_lacking(args: Any, flags: Any) -> config.Settings:
+        settings = derive(args, flags)
+        for name in lacking:
+            setattr(settings, name, False)
+        return settings
+
+    config.Settings.from_server_args = without_lacking  # type: ignore[method-assign]
+    support.refused = lambda *_: []
     refusal.Refusal.applies_to = lambda *_: False  # type: ignore[method-assign]
     default_deny.refused = lambda *_: []
     server_args._refused_model = lambda *_: []
