@@ -495,6 +495,8 @@ def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str
         if trial.model in COSINE:  # snapshots of states need a GPU; else SGLang rounds them to bfloat16
             options, env = (*options, *STATES_ON_A_CPU), env | FLOAT32_STATES
         ranks = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS
+        if "--enable-dp-attention" in options:
+            env["TESSERA_TEST_FAULT"] = "pad-plain-attention"
         return options, env | (ranks if trial.gpus > 1 else {})
     options, all_of_them = (*GPU, *options), ",".join(map(str, range(torch.cuda.device_count())))
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", all_of_them).split(",")
@@ -559,12 +561,12 @@ def main() -> None:
     """All trials, several side by side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("refused.jsonl"))
-    parser.add_argument("--only", nargs="+", help="parts of names")
+    parser.add_argument("--only", nargs="+", help="parts of names; $ is the end of one")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--start-seconds", type=float, default=300)
     options = parser.parse_args()
     torch.set_num_threads(2)
-    chosen = [trial for trial in TRIALS if not options.only or any(part in trial.option for part in options.only)]
+    chosen = [trial for trial in TRIALS if not options.only or any(part in f"{trial.option}$" for part in options.only)]
     logs = options.out.parent / "refused-logs"
     logs.mkdir(parents=True, exist_ok=True)
     with (

@@ -361,17 +361,20 @@ def _unpinned() -> None:
 
 def _pad_plain_attention() -> None:
     """SGLang's CPU engine pads batches to those of other ranks; only its AMX attention says with what lengths."""
-    from tessera.rows import store
+    import multiprocessing
 
-    allocate = store.RowStore.__init__
+    from sglang.srt.plugins.hook_registry import HookRegistry
 
-    def allocate_and_pad(self: store.RowStore, *args: Any, **kwargs: Any) -> None:
-        from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+    apply = HookRegistry.apply_hooks
 
-        TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
-        allocate(self, *args, **kwargs)
+    def apply_and_pad() -> None:
+        apply()
+        if multiprocessing.parent_process() is not None:  # a scheduler, say
+            from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
-    store.RowStore.__init__ = allocate_and_pad  # type: ignore[method-assign]
+            TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
+
+    HookRegistry.apply_hooks = apply_and_pad
 
 
 _FAULTS = {
