@@ -38,6 +38,8 @@ from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import prove_and_verify
 from tessera_testing.drafts import chain, code_and_noise, drafting
 from tessera_testing.endpoints import metrics
+from tessera_testing.prepared.interpreter import Interpreter
+from tessera_testing.prepared.server import ForkedServer
 from tessera_testing.reference import HuggingFace
 from tessera_testing.starts import (
     FLOAT32_STATES,
@@ -451,9 +453,25 @@ def state_size(server: Server) -> str:
     return f"{len(states)} numbers a token"
 
 
-def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -> dict[str, Any]:
+class Place(NamedTuple):
+    """What all trials have in common.
+
+    Attributes:
+        models: folders and references.
+        logs: the folder of the servers' logs.
+        seconds: how long a start may take.
+        make: makes a server.
+    """
+
+    models: Models
+    logs: Path
+    seconds: float
+    make: Callable[..., Server]
+
+
+def run(trial: Trial, number: int, place: Place) -> dict[str, Any]:
     """The stock server, and ours with each feature; with TileSpec, both draft."""
-    folder, hf = models.get(trial.model)
+    folder, hf = place.models.get(trial.model)
     options, env = environment_of(trial, number)
     options = tuple(option.replace("{model}", str(folder)) for option in options)
     line: dict[str, Any] = {"option": trial.option, "options": trial.tried, "model": trial.model}
@@ -463,19 +481,19 @@ def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -
         stock = f"stock{' with drafts' if more else ''}"
         if stock not in line:
             off = {"TESSERA_DISABLE": "1"} if gpu_present() else {}  # without a GPU it does not start without us
-            started = Start(folder, (*options, *more), env | off, logs / f"{number}-{stock}.log", seconds)
+            started = Start(folder, (*options, *more), env | off, f"{number}-{stock}", place)
             line[stock] = attempt(started, ask_stock)
         if line[stock] == SERVES:
             permitted = {"TESSERA_TEST_FAULT": f"{env['TESSERA_TEST_FAULT']} permit"}
             given = (*options, *FEATURES[feature], *more)
-            started = Start(folder, given, env | permitted, logs / f"{number}-{feature}.log", seconds)
+            started = Start(folder, given, env | permitted, f"{number}-{feature}", place)
             least = COSINE.get(trial.model, 0.999) if gpu_present() else 0.99999
             ask = partial(ask_ours, hf=hf, feature=feature, least=least, temperature=trial.temperature)
             line |= twice(started, ask, feature) if trial.restarts else {feature: attempt(started, ask)}
             if trial.states:
                 line[f"{feature} states"] = attempt(started, state_size)
     if trial.states:
-        line["stock states"] = attempt(Start(folder, options, env, logs / f"{number}-states.log", seconds), state_size)
+        line["stock states"] = attempt(Start(folder, options, env, f"{number}-states", place), state_size)
     return line
 
 
@@ -489,8 +507,7 @@ def twice(start: Start, ask: Callable[[Server], str], feature: str) -> dict[str,
 def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options and environment of both servers of a trial."""
     options = tuple(option.replace("{port}", str(28000 + number)) for option in trial.tried)
-    path = f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    env = {"PYTHONPATH": path, "TESSERA_TEST_FAULT": "", **trial.env}
+    env = {"TESSERA_TEST_FAULT": "", **trial.env}
     if not gpu_present():
         if trial.model in COSINE:  # snapshots of states need a GPU; else SGLang rounds them to bfloat16
             options, env = (*options, *STATES_ON_A_CPU), env | FLOAT32_STATES
@@ -515,8 +532,13 @@ class Start(NamedTuple):
     folder: Path
     options: tuple[str, ...]
     env: Mapping[str, str]
-    log: Path
-    seconds: float
+    name: str
+    place: Place
+
+    @property
+    def log(self) -> Path:
+        """The file of its log."""
+        return self.place.logs / f"{self.name}.log"
 
 
 @contextmanager
@@ -546,7 +568,9 @@ def other_node(start: Start) -> Iterator[None]:
 def attempt(start: Start, ask: Callable[[Server], str]) -> str:
     """Start, ask, stop: what came of it."""
     try:
-        server = Server(start.folder, *start.options, env=start.env, log_path=start.log, start_seconds=start.seconds)
+        server = start.place.make(
+            start.folder, *start.options, env=start.env, log_path=start.log, start_seconds=start.place.seconds
+        )
         with other_node(start), server:
             try:
                 return ask(server)
@@ -562,23 +586,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("refused.jsonl"))
     parser.add_argument("--only", nargs="+", help="parts of names; $ is the end of one")
+    parser.add_argument("--features", nargs="+", choices=FEATURES, default=list(FEATURES))
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--start-seconds", type=float, default=300)
     options = parser.parse_args()
     torch.set_num_threads(2)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
     chosen = [trial for trial in TRIALS if not options.only or any(part in f"{trial.option}$" for part in options.only)]
+    chosen = [replace(trial, features=tuple(one for one in trial.features if one in options.features)) for trial in chosen]
     logs = options.out.parent / "refused-logs"
     logs.mkdir(parents=True, exist_ok=True)
     with (
         options.out.open("a") as out,
         tempfile.TemporaryDirectory() as home,
+        Interpreter() as interpreter,
         ThreadPoolExecutor(options.at_once) as pool,
     ):
         print(json.dumps(provenance()), file=out, flush=True)
-        models = Models(Path(home))
+        # Without a GPU, forks of a process that has imported SGLang, which takes a minute of two cores.
+        make = Server if gpu_present() else partial(ForkedServer, interpreter)
+        place = Place(Models(Path(home)), logs, options.start_seconds, make)
 
         def run_one(numbered_trial: tuple[int, Trial]) -> None:
-            line = run(numbered_trial[1], numbered_trial[0], models, logs, options.start_seconds)
+            line = run(numbered_trial[1], numbered_trial[0], place)
             print(json.dumps(line), file=out, flush=True)
             print({key: value for key, value in line.items() if key not in {"options", "model"}}, flush=True)
 

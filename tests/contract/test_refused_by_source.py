@@ -40,6 +40,7 @@ def test_slots_of_an_encoder_have_no_tokens() -> None:
         multimodal_inputs=SimpleNamespace(num_image_tokens=picture),
         prefix_len=0,
         prefix_indices=[],
+        logprob_start_len=0,
         extend_len=picture + prompt,
         extend_range=SimpleNamespace(length=picture + prompt),
     )
