@@ -593,7 +593,9 @@ def main() -> None:
     torch.set_num_threads(2)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
     chosen = [trial for trial in TRIALS if not options.only or any(part in f"{trial.option}$" for part in options.only)]
-    chosen = [replace(trial, features=tuple(one for one in trial.features if one in options.features)) for trial in chosen]
+    chosen = [
+        replace(trial, features=tuple(one for one in trial.features if one in options.features)) for trial in chosen
+    ]
     logs = options.out.parent / "refused-logs"
     logs.mkdir(parents=True, exist_ok=True)
     with (

@@ -15,8 +15,12 @@ from tessera_testing.trials_page import PROOFS, Cell, sections, trials
 
 def test_each_refusal_has_its_proof() -> None:
     """Something came of it that nobody wants, SGLang alone does not serve it, or a test says why it is refused."""
-    unproven = [f"{title}: {cell.option}: {cell.text}" for title, cells in sections().items() for cell in cells
-                if not cell.is_proven]
+    unproven = [
+        f"{title}: {cell.option}: {cell.text}"
+        for title, cells in sections().items()
+        for cell in cells
+        if not cell.is_proven
+    ]
     assert unproven == []
 
 
@@ -74,5 +78,8 @@ def test_rows_of_replayed_states_are_further_off() -> None:
         return float(re.search(r"least cosine ([\d.]+)", line["rows"])[1])  # type: ignore[index]
 
     lines = [json.loads(line) for line in (ROOT / trials_page.TRIALS[2]).read_text().splitlines()]
-    alone, replayed = least("--speculative-algorithm beside state"), least("--enable-linear-replayssm-spec beside state")
+    alone, replayed = (
+        least("--speculative-algorithm beside state"),
+        least("--enable-linear-replayssm-spec beside state"),
+    )
     assert (1 - replayed) / (1 - alone) > 4

@@ -152,7 +152,8 @@ def _refused(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]
     lines = support.refused(on, lock.installed_version(), lock.supported_versions())
     if lines:
         return lines
-    lines = refusal.lines(rows.REFUSALS, args, rows.SWITCH) + _set(rows.ENVIRONMENT, rows.SWITCH) if settings.rows else []
+    if settings.rows:
+        lines = refusal.lines(rows.REFUSALS, args, rows.SWITCH) + _set(rows.ENVIRONMENT, rows.SWITCH)
     for capability in CAPABILITIES:
         lines += capability.refused(flags, rows=settings.rows)
         if capability.name in on:

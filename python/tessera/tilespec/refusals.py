@@ -78,9 +78,7 @@ ENVIRONMENT = (
         versions=BEFORE_0_5_23,
     ),
     Refusal("SGLANG_SIMULATE_ACC_LEN", "--tile-spec accepts tokens itself, and simulates nothing"),
-    Refusal(
-        "SGLANG_ENABLE_METADATA_GLUE_GRAPH", "it replays the offsets of another verification of as many requests"
-    ),
+    Refusal("SGLANG_ENABLE_METADATA_GLUE_GRAPH", "it replays the offsets of another verification of as many requests"),
 )
 """SGLang's own switches, by the name of the variable."""
 

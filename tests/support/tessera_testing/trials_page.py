@@ -69,7 +69,10 @@ PROOFS = {
     ("rows", "--enable-linear-replayssm-spec beside state"): (
         "tests/docs/test_refusals_page.py::test_rows_of_replayed_states_are_further_off"
     ),
-    ("rows", "--enable-mamba-cache-stochastic-rounding beside state"): f"{_CONTRACT}::test_states_are_rounded_by_chance",
+    (
+        "rows",
+        "--enable-mamba-cache-stochastic-rounding beside state",
+    ): f"{_CONTRACT}::test_states_are_rounded_by_chance",
     ("rows", "models with an encoder"): f"{_CONTRACT}::test_slots_of_an_encoder_have_no_tokens",
     ("inject", "SGLANG_ENABLE_REQUEST_DECOMPRESSION"): f"{_CONTRACT}::test_a_compressed_body_grows_without_a_limit",
     ("tilespec", "--speculative-adaptive"): f"{_CONTRACT}::test_sglangs_own_sizing_is_not_asked",
@@ -107,18 +110,19 @@ _INTRODUCTION = """\
 Why [options are refused](../reference/refusals.md), by experiment: `benchmarks/refused_options.py` starts SGLang 0.5.23
 with each, then Tessera with its refusals switched off, sends 60 requests (where 98 vectors were compared, with a second
 turn of each), and compares their vectors with transformers. Tiny models; H200 ([one](../../{0}),
-[two](../../{2}), [three](../../{4})), a few without a GPU, in float32
-([1](../../{1}), [2](../../{3}), [3](../../{5})).
+[two](../../{2}), [three](../../{4})) and without a GPU, in float32
+([1](../../{1}), [2](../../{3}), [3](../../{5})). What came of an option without a GPU is shown where it was tried there
+alone, or something else came of it.
 
-"SGLang alone does not start" is about this host and these models: nothing could be tried. What is exact and refused is
-refused for what such requests do not show, or with older versions of SGLang. "Nothing" is the same without any option:
-some vectors of some models differ from transformers' by more than the limit. Beside state the limit is 0.99, and
-`--pp-size` is without a GPU: with one, SGLang alone does not start (IndexError).
+"SGLang alone does not start" is about this host and these models: nothing could be tried. Where all vectors are right,
+or none could be compared, "Why" names what shows the reason. What SGLang 0.5.17 alone refuses was tried with it.
+"Nothing" is the same without any option: some vectors of some models differ from transformers' by more than the limit.
+Beside state the limit is 0.99.
 
-Some were tried by hand as well. Of a prompt of 300 tokens, 299 come back by `--hicache-storage-backend`, whose rows
-are wrong; with injected vectors they come back with their own log-probabilities. Prefill-decode disaggregation: NIXL
-over TCP, two servers without a GPU, behind SGLang's router. With `--enable-int8-mamba-checkpoint`, the first row after
-a cached prefix of 128 tokens is off by 1.2e-3 to 1.2e-2 ([sixteen prompts](../../{6})); without it, by at most 8.6e-6.
+With `--hicache-storage-backend` a second server gets the prompts of a first one, whose KV it finds in storage.
+Prefill-decode disaggregation was tried by hand, too: NIXL over TCP, two servers without a GPU, behind SGLang's router.
+With `--enable-int8-mamba-checkpoint`, the first row after a cached prefix of 128 tokens is off by 1.2e-3 to 1.2e-2
+([sixteen prompts](../../{6})); without it, by at most 8.6e-6.
 
 With SGLang 0.5.17 on a GPU, what follows a cached prefix is wrong where a model has linear attention: SGLang's own
 [log-probabilities](../../{7}) are off by up to 3.4 after 4 of 60 prompts, with `no_buffer` or without the prefix cache
@@ -275,10 +279,10 @@ def trials(files: tuple[str, ...]) -> Tried:
         on_gpu = False
         for line in map(json.loads, (ROOT / file).read_text().splitlines()):
             if option := line.get("option"):
-                line = {key: said for key, said in line.items() if "needs SGLang" not in said}  # which is no trial
                 name = RENAMED.get(option, option)
                 before = found[on_gpu].get(name, {})
-                found[on_gpu][name] = before | line if before.get("model") == line["model"] else line
+                own = {key: said for key, said in line.items() if "needs SGLang" not in said}  # which is no trial
+                found[on_gpu][name] = before | own if before.get("model") == line["model"] else own
             else:
                 on_gpu = line.get("gpu") not in (None, "none")
     return found
