@@ -30,9 +30,11 @@ import httpx
 import torch
 
 from provenance import provenance
+from tessera import versions
 from tessera.launching.command import command, environment, gpu_present
 from tessera.launching.ports import port_of, reserve_port
 from tessera.launching.server import Server, ServerStartError
+from tessera_patches import support
 from tessera_testing.architectures import ARCHITECTURES, made, make
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import prove_and_verify
@@ -73,6 +75,8 @@ SERVES = "serves"
 STATES = ("--max-mamba-cache-size", "128", "--max-running-requests", "16")
 COSINE = {"Qwen3-Next": 0.99, "Qwen3.5": 0.99}
 """The least that is right on a GPU, in bfloat16; of other models 0.999. Without a GPU all is float32: 0.99999."""
+_CPU_HOST = "host-cache-on-cpu"
+"""A fault of the tests, by which SGLang alone keeps prefixes in the host's memory without a GPU."""
 _ANSWER_SECONDS = 60.0
 _LOG_LINES = 400
 _NOISE = re.compile(r"^(\[[^]]*\]\s*)+")
@@ -484,7 +488,10 @@ def run(trial: Trial, number: int, place: Place) -> dict[str, Any]:
             started = Start(folder, (*options, *more), env | off, f"{number}-{stock}", place)
             line[stock] = attempt(started, ask_stock)
         if line[stock] == SERVES:
-            permitted = {"TESSERA_TEST_FAULT": f"{env['TESSERA_TEST_FAULT']} permit"}
+            faults = env["TESSERA_TEST_FAULT"].split()
+            if has_host_rows():
+                faults = [fault for fault in faults if fault != _CPU_HOST]  # our own is on
+            permitted = {"TESSERA_TEST_FAULT": " ".join((*faults, "permit"))}
             given = (*options, *FEATURES[feature], *more)
             started = Start(folder, given, env | permitted, f"{number}-{feature}", place)
             least = COSINE.get(trial.model, 0.999) if gpu_present() else 0.99999
@@ -495,6 +502,11 @@ def run(trial: Trial, number: int, place: Place) -> dict[str, Any]:
     if trial.states:
         line["stock states"] = attempt(Start(folder, options, env, f"{number}-states", place), state_size)
     return line
+
+
+def has_host_rows() -> bool:
+    """Whether our part of the host's memory is, with this SGLang."""
+    return "cpu_host_cache" not in support.absent(versions.installed() or support.DEFAULT)
 
 
 def twice(start: Start, ask: Callable[[Server], str], feature: str) -> dict[str, str]:
@@ -514,6 +526,8 @@ def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str
         ranks = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS
         if "--enable-dp-attention" in options:
             env["TESSERA_TEST_FAULT"] = "pad-plain-attention"
+        if "--enable-hierarchical-cache" in options:
+            env["TESSERA_TEST_FAULT"] = _CPU_HOST
         return options, env | (ranks if trial.gpus > 1 else {})
     options, all_of_them = (*GPU, *options), ",".join(map(str, range(torch.cuda.device_count())))
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", all_of_them).split(",")

@@ -361,24 +361,62 @@ def _unpinned() -> None:
 
 def _pad_plain_attention() -> None:
     """SGLang's CPU engine pads batches to those of other ranks; only its AMX attention says with what lengths."""
+
+    def pad() -> None:
+        from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+
+        TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
+
+    _in_children(pad)
+
+
+def _host_cache_on_cpu() -> None:
+    """SGLang's host part of a hierarchical cache without a GPU, in servers where `tessera_patches.cpu` is not on."""
+
+    def copy_without_gpu() -> None:
+        import torch
+        from sglang.srt.mem_cache import memory_pool_host
+        from sglang.srt.mem_cache.pool_host import base, common, mha
+
+        def load(host: Any, pool: Any, there: Any, here: Any, layer: int, *_: Any, **__: Any) -> None:
+            pool.k_buffer[layer][here] = host.k_data_refs[layer][there]
+            pool.v_buffer[layer][here] = host.v_data_refs[layer][there]
+
+        def back_up(host: Any, pool: Any, there: Any, here: Any, *_: Any, **__: Any) -> None:
+            for layer in range(host.layer_num):
+                host.k_data_refs[layer][there] = pool.k_buffer[layer][here]
+                host.v_data_refs[layer][there] = pool.v_buffer[layer][here]
+
+        for module in (base, mha, memory_pool_host):  # which 0.5.17 has copies in
+            module.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0
+        common.ALLOC_MEMORY_FUNCS["cpu"] = lambda dims, dtype, device, *_, **__: torch.empty(
+            dims, dtype=dtype, device=device
+        )
+        mha.MHATokenToKVPoolHost.load_to_device_per_layer = load
+        mha.MHATokenToKVPoolHost.backup_from_device_all_layer = back_up
+
+    _in_children(copy_without_gpu)
+
+
+def _in_children(change: Any) -> None:
+    """Do something in each process of a server but the first, once its plugins are loaded."""
     import multiprocessing
 
     from sglang.srt.plugins.hook_registry import HookRegistry
 
     apply = HookRegistry.apply_hooks
 
-    def apply_and_pad() -> None:
+    def apply_and_change() -> None:
         apply()
-        if multiprocessing.parent_process() is not None:  # a scheduler, say
-            from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+        if multiprocessing.parent_process() is not None:
+            change()
 
-            TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
-
-    HookRegistry.apply_hooks = apply_and_pad
+    HookRegistry.apply_hooks = apply_and_change
 
 
 _FAULTS = {
     "pad-plain-attention": _pad_plain_attention,
+    "host-cache-on-cpu": _host_cache_on_cpu,
     "awq-in-triton": _awq_in_triton,
     "unpinned": _unpinned,
     "costs": _costs,

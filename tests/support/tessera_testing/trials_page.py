@@ -174,6 +174,7 @@ def sections() -> dict[str, list[Cell]]:
     beside = [_cell(name + _BESIDE, "rows", served=True) for name in ("nothing", *SERVED_BESIDE_STATE)]
     injected = [_cell(name + _BESIDE, "inject", served=True) for name in ("nothing", *_DRAFTS)]
     experts = [_cell("nothing with experts", "inject", served=True)]
+    lacking = dict.fromkeys(support.OPTIONS[name].partition(" ")[0] for name in support.VERSIONS)
     always = [f"--{name.replace('_', '-')}" for name in default_deny.lists().refused]
     return {
         "Embeddings, hidden states, fingerprints": _refused("rows", rows.REFUSALS),
@@ -188,6 +189,9 @@ def sections() -> dict[str, list[Cell]]:
             *windows,
             *_cells((Refusal(name, "") for name in always), "rows"),
             *(_cell(name, "rows", served=True) for name in SERVED),
+        ],
+        f"What SGLang {support.OTHER} does not have of ours": [
+            _cell(name, "rows", versions=f"<{support.DEFAULT}") for name in lacking
         ],
     }
 
