@@ -79,6 +79,7 @@ _CPU_HOST = "host-cache-on-cpu"
 """A fault of the tests, by which SGLang alone keeps prefixes in the host's memory without a GPU."""
 _ANSWER_SECONDS = 60.0
 _LOG_LINES = 400
+_READY = "The server is fired up and ready to roll"
 _NOISE = re.compile(r"^(\[[^]]*\]\s*)+")
 
 
@@ -377,6 +378,8 @@ def why(error: ServerStartError) -> str:
         or lines[-1:]
         or ["nothing"]
     )
+    if error.exit_code is None and any(_READY in line for line in lines):
+        return "it is ready, and answers no HTTP"
     limit = "" if error.exit_code is not None else "not ready in time; "
     return limit + said[0][:300]
 
