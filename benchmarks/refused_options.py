@@ -530,7 +530,7 @@ def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str
         if "--enable-dp-attention" in options:
             env["TESSERA_TEST_FAULT"] = "pad-plain-attention"
         if "--enable-hierarchical-cache" in options:
-            env["TESSERA_TEST_FAULT"] = _CPU_HOST
+            env["TESSERA_TEST_FAULT"] = f"{_CPU_HOST} unpinned"
         return options, env | (ranks if trial.gpus > 1 else {})
     options, all_of_them = (*GPU, *options), ",".join(map(str, range(torch.cuda.device_count())))
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", all_of_them).split(",")

@@ -121,7 +121,7 @@ def test_sglangs_own_sizing_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> Non
         return SimpleNamespace(steps=3)
 
     monkeypatch.setattr(EAGLEWorkerV2, "__init__", make)
-    stock: Any = EAGLEWorkerV2()  # type: ignore[call-arg]
+    stock: Any = EAGLEWorkerV2()
     stock.activate_step_by_batch(8)
     ours: Any = EagleChainWorker()
     ours.decide_by(SimpleNamespace(choose=choose))
@@ -155,7 +155,7 @@ def test_offsets_of_a_verification_are_its_own() -> None:
     keys, offsets = set(), []
     for lens in ([1, 3], [2, 2]):
         layout = RaggedVerifyLayout.from_verify_lens(verify_lens_cpu=lens, device="cpu", grid=[4])
-        keys.add(DecodeCudaGraphRunner._glue_key(runner, len(lens), "TARGET_VERIFY", None))  # type: ignore[arg-type]
+        keys.add(DecodeCudaGraphRunner._glue_key(runner, len(lens), "TARGET_VERIFY", None))
         offsets.append(layout.padded_to_bucket(padded_bs=2).qo_indptr_device)
     first, second = offsets
     assert len(keys) == 1

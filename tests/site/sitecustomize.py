@@ -365,7 +365,8 @@ def _pad_plain_attention() -> None:
     def pad() -> None:
         from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
-        TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
+        for name in ("get_cpu_graph_seq_len_fill_value", "get_cuda_graph_seq_len_fill_value"):  # which 0.5.17 calls
+            setattr(TorchNativeAttnBackend, name, lambda _: 1)
 
     _in_children(pad)
 
