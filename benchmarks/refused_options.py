@@ -97,7 +97,6 @@ class Trial:
         temperature: of the canaries.
         restarts: whether ours is asked twice, by two servers after each other that share a folder of stored KV; what
             the second one answers counts.
-        states: whether it is told how many numbers ``return_hidden_states`` has for a token, of both servers.
     """
 
     option: str
@@ -108,7 +107,6 @@ class Trial:
     env: Mapping[str, str] = field(default_factory=dict)
     temperature: float = 0
     restarts: bool = False
-    states: bool = False
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -219,7 +217,14 @@ TRIALS = [
     Trial("--prefill-only-disable-kv-cache"),
     *(
         Trial(f"--moe-a2a-backend {name}", (*EXPERTS, name), ALL, "experts", 2)
-        for name in ("mooncake", "nixl", "megamoe", "deepep_v2", "flashinfer_megamoe")
+        for name in ("mooncake", "nixl", "megamoe", "flashinfer_megamoe")
+    ),
+    Trial(
+        "--moe-a2a-backend deepep_v2",
+        (*EXPERTS, "deepep_v2", "--chunked-prefill-size", "128", "--max-prefill-tokens", "128"),
+        ALL,
+        "experts",
+        2,
     ),
     Trial(
         "--moe-a2a-backend deepep",
@@ -273,7 +278,6 @@ TRIALS = [
         "--enable-return-aux-hidden-states",
         ("--enable-return-aux-hidden-states", "--speculative-algorithm", "EAGLE3"),
         BOTH,
-        states=True,
     ),
     Trial(
         "--enable-return-aux-hidden-states drafts",
@@ -448,18 +452,6 @@ def from_host(server: Server) -> str:
     return ""
 
 
-def state_size(server: Server) -> str:
-    """How many numbers ``return_hidden_states`` has for a token, of all layers that it is of."""
-    body = {"input_ids": list(range(8, 40)), "sampling_params": {"max_new_tokens": 2}, "return_hidden_states": True}
-    answer = httpx.post(f"{server.url}/generate", json=body, timeout=_ANSWER_SECONDS)
-    if answer.status_code != 200:
-        return f"{answer.status_code}: {answer.text[:200]}"
-    states = answer.json()["meta_info"]["hidden_states"]
-    while isinstance(states[0], list):
-        states = states[0]
-    return f"{len(states)} numbers a token"
-
-
 class Place(NamedTuple):
     """What all trials have in common.
 
@@ -500,10 +492,6 @@ def run(trial: Trial, number: int, place: Place) -> dict[str, Any]:
             least = COSINE.get(trial.model, 0.999) if gpu_present() else 0.99999
             ask = partial(ask_ours, hf=hf, feature=feature, least=least, temperature=trial.temperature)
             line |= twice(started, ask, feature) if trial.restarts else {feature: attempt(started, ask)}
-            if trial.states:
-                line[f"{feature} states"] = attempt(started, state_size)
-    if trial.states:
-        line["stock states"] = attempt(Start(folder, options, env, f"{number}-states", place), state_size)
     return line
 
 

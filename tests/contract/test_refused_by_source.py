@@ -55,6 +55,26 @@ def test_slots_of_an_encoder_have_no_tokens() -> None:
     assert batch.out_cache_loc.tolist() == slots[picture:].tolist()
 
 
+@pytest.mark.skipif(is_installed("<0.5.18"), reason="it has no such option")
+def test_states_of_other_layers_take_the_place_of_the_last_ones() -> None:
+    """What an option captures of inner layers is what SGLang returns as hidden states, and it is as wide as all."""
+    from sglang.srt.layers.logits_processor import LogitsProcessor
+    from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
+
+    last, inner = torch.full((5, 4), 9.0), [torch.full((5, 4), float(layer)) for layer in range(3)]
+    full = SimpleNamespace(capture_hidden_mode=CaptureHiddenMode.FULL)
+    nothing: Any = SimpleNamespace()
+    found = LogitsProcessor._get_hidden_states_to_store(nothing, last, None, inner, last, None, None, None, full)
+    assert torch.equal(found, torch.cat(inner, dim=-1))
+
+
+def test_a_grpc_server_has_none_of_the_apps_middleware() -> None:
+    """Our limits of bodies are the app's; SGLang's native gRPC server is another one, in the same process."""
+    start = ast.unparse(source.find("sglang.srt.entrypoints.http_server._start_native_grpc_server_for_runtime"))
+    assert "start_server(" in start
+    assert "app" not in {node.id for node in ast.walk(ast.parse(start)) if isinstance(node, ast.Name)}
+
+
 def test_states_are_rounded_by_chance() -> None:
     """Each update of a state has a seed of its own: the same request has other rows each time."""
     from sglang.kernels.ops.mamba.triton_ops.ssu_dispatch import FlashInferSSUBackend

@@ -65,6 +65,10 @@ VARIABLES = {
 """What is refused of the environment."""
 _CONTRACT = "tests/contract/test_refused_by_source.py"
 PROOFS = {
+    ("", "--grpc-port"): f"{_CONTRACT}::test_a_grpc_server_has_none_of_the_apps_middleware",
+    ("", "--enable-return-aux-hidden-states"): (
+        f"{_CONTRACT}::test_states_of_other_layers_take_the_place_of_the_last_ones"
+    ),
     ("rows", "--enable-int8-mamba-checkpoint beside state"): CHECKPOINTS,
     ("rows", "--enable-linear-replayssm-spec beside state"): (
         "tests/docs/test_refusals_page.py::test_rows_of_replayed_states_are_further_off"
@@ -86,7 +90,7 @@ PROOFS = {
     ("tilespec", "SGLANG_ENABLE_OVERLAP_PLAN_STREAM"): f"{_CONTRACT}::test_a_verification_is_prepared_after_its_draft",
 }
 """Where requests show nothing wrong, or none could be sent: the test, or the file of results, that shows why an option
-is refused, by feature and option."""
+is refused, by feature ("" is each) and option."""
 BELONGS = {
     "--grpc-mode": "--smg-grpc-mode",
     "--unified-cache-external-linker-": "--enable-unified-cache-external-linker",
@@ -221,7 +225,7 @@ def _values(option: str, more: str) -> list[str]:
 def _cell(option: str, feature: str, *, served: bool = False, versions: str = "") -> Cell:
     if whose := next((other for start, other in BELONGS.items() if option.startswith(start)), ""):
         return Cell(option, {"": f"see `{whose}`"}, True, "")
-    proof = PROOFS.get((feature, option), "")
+    proof = PROOFS.get((feature, option)) or PROOFS.get(("", option), "")
     found = {} if versions else _outcomes(trials(TRIALS), option, feature)
     if found:
         return Cell(option, found, served, proof)
@@ -240,7 +244,7 @@ def _outcomes(tried: Tried, option: str, feature: str) -> dict[str, str]:
 
 
 def _is_exact(said: str) -> bool:
-    return said.startswith("exact") and "of SGLang alone" not in said
+    return said.startswith("exact")
 
 
 def _kind(said: str) -> str:
@@ -304,8 +308,6 @@ def _outcome(tried: Mapping[str, Mapping[str, str]], option: str, feature: str) 
         if said := line.get(feature) or (stock and stock != "serves" and f"SGLang alone {stock}"):
             said = re.sub("not ready in time; .*", "not ready in time", said)
             said = re.sub(r"tessera: timing graphs: .*?\]", "", said)  # a progress bar
-            if sizes := line.get(f"{feature} states"):
-                said += f"; return_hidden_states: {sizes}, of SGLang alone {line['stock states']}"
             return textwrap.shorten(said.replace("`", ""), _LONGEST, placeholder=" …")
     return ""
 
