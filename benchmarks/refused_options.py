@@ -382,7 +382,7 @@ def why(error: ServerStartError) -> str:
         or lines[-1:]
         or ["nothing"]
     )
-    if error.exit_code is None and any(_READY in line for line in lines):
+    if error.exit_code is None and any(_READY in line for line in lines) and not any("GET /" in line for line in lines):
         return "it is ready, and answers no HTTP"
     limit = "" if error.exit_code is not None else "not ready in time; "
     return limit + said[0][:300]

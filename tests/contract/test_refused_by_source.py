@@ -7,7 +7,7 @@ import asyncio
 from array import array
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import sglang
@@ -30,6 +30,18 @@ def readers(name: str) -> set[str]:
     return {str(path.relative_to(_ROOT)) for path in files if f".{name}" in path.read_text()}
 
 
+class Range(NamedTuple):
+    """What 0.5.17 has of a request's tokens in a forward."""
+
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """How many they are."""
+        return self.end - self.start
+
+
 def test_slots_of_an_encoder_have_no_tokens() -> None:
     """An encoder's input has the first slots of a request, which no forward of the decoder writes rows to."""
     from sglang.srt.managers.schedule_batch import ScheduleBatch
@@ -42,7 +54,7 @@ def test_slots_of_an_encoder_have_no_tokens() -> None:
         prefix_indices=[],
         logprob_start_len=0,
         extend_len=picture + prompt,
-        extend_range=SimpleNamespace(length=picture + prompt),
+        extend_range=Range(0, picture + prompt),
     )
     batch: Any = object.__new__(ScheduleBatch)
     batch.device, batch.reqs, batch.forward_mode = "cpu", [request], ForwardMode.EXTEND
