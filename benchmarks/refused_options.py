@@ -516,7 +516,7 @@ def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str
             options, env = (*options, *STATES_ON_A_CPU), env | FLOAT32_STATES
         ranks = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS
         if "--enable-dp-attention" in options:
-            env["TESSERA_TEST_FAULT"] = "pad-plain-attention"
+            env["TESSERA_TEST_FAULT"] = "pad-plain-attention unpinned"
         if "--enable-hierarchical-cache" in options:
             env["TESSERA_TEST_FAULT"] = f"{_CPU_HOST} unpinned"
         return options, env | (ranks if trial.gpus > 1 else {})

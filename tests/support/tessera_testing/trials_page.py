@@ -238,7 +238,8 @@ def _outcomes(tried: Tried, option: str, feature: str) -> dict[str, str]:
     """What came of it on a GPU, and without one where it was tried there alone, or something else came of it."""
     gpu, cpu = (_outcome(tried[on_gpu], option, feature) for on_gpu in (True, False))
     found = {"": gpu} if gpu else {}
-    if cpu and (not gpu or (_kind(cpu) != _kind(gpu) and not cpu.startswith("SGLang alone"))):
+    tells = not cpu.startswith("SGLang alone") or "it is ready" in cpu  # no more of what is not here
+    if cpu and (not gpu or (_kind(cpu) != _kind(gpu) and tells)):
         found["without a GPU"] = cpu
     return found
 
@@ -248,7 +249,8 @@ def _is_exact(said: str) -> bool:
 
 
 def _kind(said: str) -> str:
-    return re.split(r"[:;\d]", said, maxsplit=1)[0]
+    """What an outcome begins with, whatever the numbers are."""
+    return "it is ready" if "it is ready" in said else re.split(r"[:;\d]", said, maxsplit=1)[0]
 
 
 def _table(cells: Iterable[Cell]) -> str:
