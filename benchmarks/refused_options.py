@@ -30,14 +30,18 @@ import httpx
 import torch
 
 from provenance import provenance
+from tessera import versions
 from tessera.launching.command import command, environment, gpu_present
 from tessera.launching.ports import port_of, reserve_port
 from tessera.launching.server import Server, ServerStartError
+from tessera_patches import support
 from tessera_testing.architectures import ARCHITECTURES, made, make
 from tessera_testing.canary import canaries, fly, judge
 from tessera_testing.claims import prove_and_verify
 from tessera_testing.drafts import chain, code_and_noise, drafting
 from tessera_testing.endpoints import metrics
+from tessera_testing.prepared.interpreter import Interpreter
+from tessera_testing.prepared.server import ForkedServer
 from tessera_testing.reference import HuggingFace
 from tessera_testing.starts import (
     FLOAT32_STATES,
@@ -71,8 +75,11 @@ SERVES = "serves"
 STATES = ("--max-mamba-cache-size", "128", "--max-running-requests", "16")
 COSINE = {"Qwen3-Next": 0.99, "Qwen3.5": 0.99}
 """The least that is right on a GPU, in bfloat16; of other models 0.999. Without a GPU all is float32: 0.99999."""
+_CPU_HOST = "host-cache-on-cpu"
+"""A fault of the tests, by which SGLang alone keeps prefixes in the host's memory without a GPU."""
 _ANSWER_SECONDS = 60.0
 _LOG_LINES = 400
+_READY = "The server is fired up and ready to roll"
 _NOISE = re.compile(r"^(\[[^]]*\]\s*)+")
 
 
@@ -88,6 +95,8 @@ class Trial:
         gpus: how many it needs.
         env: environment of both servers.
         temperature: of the canaries.
+        restarts: whether ours is asked twice, by two servers after each other that share a folder of stored KV; what
+            the second one answers counts.
     """
 
     option: str
@@ -97,6 +106,7 @@ class Trial:
     gpus: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
     temperature: float = 0
+    restarts: bool = False
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -140,8 +150,16 @@ FA3 = ("--attention-backend", "fa3")
 CP = (*TWO_RANKS, "--attn-cp-size", "2", *FA3)
 TRITON_DRAFTS = ("--speculative-draft-attention-backend", "triton")
 STAGES_AND_DRAFTS = {"SGLANG_ENABLE_PP_SPEC": "1"}
+STORAGE = (
+    *(*HOST_CACHE, "--enable-metrics", "--hicache-storage-backend", "file"),
+    # Prompts of the canaries are shorter than what SGLang would look for, and it would not wait for it.
+    *("--hicache-storage-backend-extra-config", '{"prefetch_threshold": 1}'),
+    *("--hicache-storage-prefetch-policy", "wait_complete"),
+)
 TRIALS = [
-    Trial("--hicache-storage-backend", (*HOST_CACHE, "--hicache-storage-backend", "file"), ALL),
+    Trial("--hicache-storage-backend", STORAGE, BOTH, restarts=True),
+    Trial("--enable-hierarchical-cache", (*HOST_CACHE, "--enable-metrics"), BOTH),
+    Trial("--detokenizer-worker-num", ("--detokenizer-worker-num", "2")),
     Trial("--kv-events-config", ("--kv-events-config", '{"publisher": "zmq", "endpoint": "tcp://*:{port}"}'), ALL),
     Trial("--enable-lmcache", None, BOTH),
     Trial("--enable-flexkv", None, BOTH),
@@ -160,7 +178,7 @@ TRIALS = [
     Trial("--pp-size above 1", ("--pp-size", "2"), ("tilespec",), "Qwen3", 2, STAGES_AND_DRAFTS),
     Trial("--enable-dp-attention with --speculative-algorithm", (*DP, *EAGLE), model="experts", gpus=2),
     Trial("--enable-dp-attention with --speculative-algorithm, fa3", (*DP, *EAGLE, *FA3), model="experts", gpus=2),
-    Trial("--enable-dp-attention", DP, ("tilespec",), "experts", 2),
+    Trial("--enable-dp-attention", DP, ALL, "experts", 2),
     Trial("--enable-hierarchical-cache with --speculative-algorithm", (*HOST_CACHE, *EAGLE), BOTH),
     Trial("--dcp-size", (*TWO_RANKS, "--dcp-size", "2"), BOTH, gpus=2),
     Trial("--dcp-size above 1", (*TWO_RANKS, "--dcp-size", "2", *FA3), ("tilespec",), gpus=2),
@@ -190,6 +208,7 @@ TRIALS = [
         Trial(f"--speculative-algorithm {name}", ("--speculative-algorithm", name))
         for name in ("DFLASH", "DSPARK", "UNO")
     ),
+    Trial("--speculative-algorithm NGRAM", NGRAM, ("inject",)),
     Trial("--enable-multi-layer-eagle", ("--enable-multi-layer-eagle", *EAGLE), ALL),
     Trial("--is-embedding", None, ALL),
     Trial("--enable-unified-memory", None, BOTH, "Qwen3.5"),
@@ -198,7 +217,14 @@ TRIALS = [
     Trial("--prefill-only-disable-kv-cache"),
     *(
         Trial(f"--moe-a2a-backend {name}", (*EXPERTS, name), ALL, "experts", 2)
-        for name in ("mooncake", "nixl", "megamoe", "deepep_v2", "flashinfer_megamoe")
+        for name in ("mooncake", "nixl", "megamoe", "flashinfer_megamoe")
+    ),
+    Trial(
+        "--moe-a2a-backend deepep_v2",
+        (*EXPERTS, "deepep_v2", "--chunked-prefill-size", "128", "--max-prefill-tokens", "128"),
+        ALL,
+        "experts",
+        2,
     ),
     Trial(
         "--moe-a2a-backend deepep",
@@ -356,6 +382,8 @@ def why(error: ServerStartError) -> str:
         or lines[-1:]
         or ["nothing"]
     )
+    if error.exit_code is None and any(_READY in line for line in lines) and not any("GET /" in line for line in lines):
+        return "it is ready, and answers no HTTP"
     limit = "" if error.exit_code is not None else "not ready in time; "
     return limit + said[0][:300]
 
@@ -402,25 +430,47 @@ def ask_ours(server: Server, hf: HuggingFace, feature: str, least: float, temper
     if problems or wrong:
         cached = sum(verdict.cached > 0 for verdict in verdicts)
         example = f"; {problems[0][:160]}" if problems else f"; cosine {min(wrong):.6f}"
-        return f"{len(wrong)} of {requested} vectors wrong, {len(problems)} missing ({cached} prompts cached){example}"
+        counts = f"{len(wrong)} of {requested} vectors wrong, {len(problems)} missing ({cached} prompts cached)"
+        return f"{counts}{from_host(server)}{example}"
     if feature == "rows":
         prove_and_verify(server, code_and_noise(hf.tokenizer, seed=5))
     least_cosine = min(verdict.cosine for verdict in verdicts)
     return f"exact: {requested} vectors, least cosine {least_cosine:.6f}{from_host(server)}"
 
 
+_COUNTED = {
+    "sglang:load_back_tokens_total": "tokens from the host's memory",
+    "sglang:prefetched_tokens_total": "tokens from storage",
+}
+
+
 def from_host(server: Server) -> str:
-    """How much came back from the host's memory, where the server says it."""
+    """How much came back from the host's memory and from storage, where the server says it."""
     with suppress(httpx.HTTPStatusError):  # without --enable-metrics there is no such route
-        for sample in metrics(server):
-            if sample.name == "sglang:load_back_tokens_total":
-                return f"; {sample.value:.0f} tokens from the host's memory"
+        found = {sample.name: sample.value for sample in metrics(server)}
+        return "".join(f"; {found[name]:.0f} {what}" for name, what in _COUNTED.items() if found.get(name))
     return ""
 
 
-def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -> dict[str, Any]:
+class Place(NamedTuple):
+    """What all trials have in common.
+
+    Attributes:
+        models: folders and references.
+        logs: the folder of the servers' logs.
+        seconds: how long a start may take.
+        make: makes a server.
+    """
+
+    models: Models
+    logs: Path
+    seconds: float
+    make: Callable[..., Server]
+
+
+def run(trial: Trial, number: int, place: Place) -> dict[str, Any]:
     """The stock server, and ours with each feature; with TileSpec, both draft."""
-    folder, hf = models.get(trial.model)
+    folder, hf = place.models.get(trial.model)
     options, env = environment_of(trial, number)
     options = tuple(option.replace("{model}", str(folder)) for option in options)
     line: dict[str, Any] = {"option": trial.option, "options": trial.tried, "model": trial.model}
@@ -430,28 +480,45 @@ def run(trial: Trial, number: int, models: Models, logs: Path, seconds: float) -
         stock = f"stock{' with drafts' if more else ''}"
         if stock not in line:
             off = {"TESSERA_DISABLE": "1"} if gpu_present() else {}  # without a GPU it does not start without us
-            started = Start(folder, (*options, *more), env | off, logs / f"{number}-{stock}.log", seconds)
+            started = Start(folder, (*options, *more), env | off, f"{number}-{stock}", place)
             line[stock] = attempt(started, ask_stock)
         if line[stock] == SERVES:
-            permitted = {"TESSERA_TEST_FAULT": f"{env['TESSERA_TEST_FAULT']} permit"}
+            faults = env["TESSERA_TEST_FAULT"].split()
+            if has_host_rows():
+                faults = [fault for fault in faults if fault != _CPU_HOST]  # our own is on
+            permitted = {"TESSERA_TEST_FAULT": " ".join((*faults, "permit"))}
             given = (*options, *FEATURES[feature], *more)
-            started = Start(folder, given, env | permitted, logs / f"{number}-{feature}.log", seconds)
+            started = Start(folder, given, env | permitted, f"{number}-{feature}", place)
             least = COSINE.get(trial.model, 0.999) if gpu_present() else 0.99999
-            line[feature] = attempt(
-                started, partial(ask_ours, hf=hf, feature=feature, least=least, temperature=trial.temperature)
-            )
+            ask = partial(ask_ours, hf=hf, feature=feature, least=least, temperature=trial.temperature)
+            line |= twice(started, ask, feature) if trial.restarts else {feature: attempt(started, ask)}
     return line
+
+
+def has_host_rows() -> bool:
+    """Whether our part of the host's memory is, with this SGLang."""
+    return "cpu_host_cache" not in support.absent(versions.installed() or support.DEFAULT)
+
+
+def twice(start: Start, ask: Callable[[Server], str], feature: str) -> dict[str, str]:
+    """What came of a server that stores KV in an empty folder, and of another one that finds it there."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = start._replace(env={**start.env, "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR": folder})
+        return {f"{feature} before the restart": attempt(start, ask), feature: attempt(start, ask)}
 
 
 def environment_of(trial: Trial, number: int) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options and environment of both servers of a trial."""
     options = tuple(option.replace("{port}", str(28000 + number)) for option in trial.tried)
-    path = f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    env = {"PYTHONPATH": path, "TESSERA_TEST_FAULT": "", **trial.env}
+    env = {"TESSERA_TEST_FAULT": "", **trial.env}
     if not gpu_present():
         if trial.model in COSINE:  # snapshots of states need a GPU; else SGLang rounds them to bfloat16
             options, env = (*options, *STATES_ON_A_CPU), env | FLOAT32_STATES
         ranks = RANKS_ON_CPUS if "--tp-size" in options else STAGES_ON_CPUS
+        if "--enable-dp-attention" in options:
+            env["TESSERA_TEST_FAULT"] = "pad-plain-attention unpinned"
+        if "--enable-hierarchical-cache" in options:
+            env["TESSERA_TEST_FAULT"] = f"{_CPU_HOST} unpinned"
         return options, env | (ranks if trial.gpus > 1 else {})
     options, all_of_them = (*GPU, *options), ",".join(map(str, range(torch.cuda.device_count())))
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", all_of_them).split(",")
@@ -470,8 +537,13 @@ class Start(NamedTuple):
     folder: Path
     options: tuple[str, ...]
     env: Mapping[str, str]
-    log: Path
-    seconds: float
+    name: str
+    place: Place
+
+    @property
+    def log(self) -> Path:
+        """The file of its log."""
+        return self.place.logs / f"{self.name}.log"
 
 
 @contextmanager
@@ -501,7 +573,9 @@ def other_node(start: Start) -> Iterator[None]:
 def attempt(start: Start, ask: Callable[[Server], str]) -> str:
     """Start, ask, stop: what came of it."""
     try:
-        server = Server(start.folder, *start.options, env=start.env, log_path=start.log, start_seconds=start.seconds)
+        server = start.place.make(
+            start.folder, *start.options, env=start.env, log_path=start.log, start_seconds=start.place.seconds
+        )
         with other_node(start), server:
             try:
                 return ask(server)
@@ -516,24 +590,32 @@ def main() -> None:
     """All trials, several side by side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("refused.jsonl"))
-    parser.add_argument("--only", nargs="+", help="parts of names")
+    parser.add_argument("--only", nargs="+", help="parts of names; $ is the end of one")
+    parser.add_argument("--features", nargs="+", choices=FEATURES, default=list(FEATURES))
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--start-seconds", type=float, default=300)
     options = parser.parse_args()
     torch.set_num_threads(2)
-    chosen = [trial for trial in TRIALS if not options.only or any(part in trial.option for part in options.only)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
+    chosen = [trial for trial in TRIALS if not options.only or any(part in f"{trial.option}$" for part in options.only)]
+    chosen = [
+        replace(trial, features=tuple(one for one in trial.features if one in options.features)) for trial in chosen
+    ]
     logs = options.out.parent / "refused-logs"
     logs.mkdir(parents=True, exist_ok=True)
     with (
         options.out.open("a") as out,
         tempfile.TemporaryDirectory() as home,
+        Interpreter() as interpreter,
         ThreadPoolExecutor(options.at_once) as pool,
     ):
         print(json.dumps(provenance()), file=out, flush=True)
-        models = Models(Path(home))
+        # Without a GPU, forks of a process that has imported SGLang, which takes a minute of two cores.
+        make = Server if gpu_present() else partial(ForkedServer, interpreter)
+        place = Place(Models(Path(home)), logs, options.start_seconds, make)
 
         def run_one(numbered_trial: tuple[int, Trial]) -> None:
-            line = run(numbered_trial[1], numbered_trial[0], models, logs, options.start_seconds)
+            line = run(numbered_trial[1], numbered_trial[0], place)
             print(json.dumps(line), file=out, flush=True)
             print({key: value for key, value in line.items() if key not in {"options", "model"}}, flush=True)
 

@@ -172,7 +172,7 @@ class Capability(Generic[F, O]):
         switch: our option that turns it on; "" where rows are enough.
         refusals: SGLang's options that it cannot be combined with, where it has a switch.
         beside_state: the same where a model has Mamba or linear-attention state.
-        environment: likewise variables of SGLang's, with the reason.
+        environment: likewise variables of SGLang's.
     """
 
     name: ClassVar[str]
@@ -192,7 +192,7 @@ class Capability(Generic[F, O]):
     switch: ClassVar[str] = ""
     refusals: ClassVar[tuple[Refusal, ...]] = ()
     beside_state: ClassVar[tuple[Refusal, ...]] = ()
-    environment: ClassVar[Mapping[str, str]] = {}
+    environment: ClassVar[tuple[Refusal, ...]] = ()
 
     def field_names(self) -> tuple[str, ...]:
         """As clients write them, in the order of `fields`."""

@@ -23,7 +23,7 @@ class Refusal(NamedTuple):
     """An option that a feature cannot be combined with.
 
     Attributes:
-        option: as it is written on the command line.
+        option: as it is written on the command line; or a variable of SGLang's.
         why: the reason, as the end of a sentence; `reason` has the versions, too.
         applies: whether SGLang's options have it; by default, where its field has a value that is not empty.
         versions: of SGLang that are refused, all before one, ``<0.5.23``; "" is all.
@@ -34,10 +34,15 @@ class Refusal(NamedTuple):
     applies: Callable[[ServerOptions], bool] | None = None
     versions: str = ""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is of the installed SGLang."""
+        return within(version("sglang"), self.versions)
+
     def applies_to(self, args: ServerOptions) -> bool:
         """Whether ``args`` have the option, with the installed SGLang."""
         given = getattr(args, field_of(self.option)) if self.applies is None else self.applies(args)
-        return bool(given) and within(version("sglang"), self.versions)
+        return bool(given) and self.counts
 
     @property
     def reason(self) -> str:

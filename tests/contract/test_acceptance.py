@@ -47,16 +47,8 @@ def chains_of(tokens: torch.Tensor, lens: torch.Tensor) -> SimpleNamespace:
     )
 
 
-@pytest.mark.parametrize("added_parts", [(PENALTIES,), (BIAS,), (GRAMMAR,), (PENALTIES, BIAS, GRAMMAR), ()])
-def test_what_requests_add_to_logits(
-    monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any], added_parts: tuple[str, ...]
-) -> None:
-    """Biases are each request's own, penalties and masks each token's, whatever part of a draft is verified; greedy."""
-    eagle_utils, tilespec, step = modules
-    from sglang.srt.constrained.base_grammar_backend import GrammarMask
-    from sglang.srt.constrained.outlines_backend import OutlinesGrammar
-
-    # Another test of this process may have imported SGLang before it was told of the CPU.
+def accept_on_cpu(monkeypatch: pytest.MonkeyPatch, eagle_utils: Any) -> None:
+    """Another test of this process may have imported SGLang before it was told of the CPU."""
     on_cpu = {
         "_is_cuda": False,
         "_is_cpu": True,
@@ -66,26 +58,27 @@ def test_what_requests_add_to_logits(
     for module in (eagle_utils, sys.modules[eagle_utils.verify_tree_greedy_func.__module__]):
         for name, value in on_cpu.items():
             monkeypatch.setattr(module, name, value, raising=False)
+
+
+@pytest.mark.parametrize("added_parts", [(PENALTIES,), (BIAS,), (GRAMMAR,), (PENALTIES, BIAS, GRAMMAR), ()])
+def test_what_requests_add_to_logits(
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any], added_parts: tuple[str, ...]
+) -> None:
+    """Biases are each request's own, penalties and masks each token's, whatever part of a draft is verified; greedy."""
+    eagle_utils, tilespec, step = modules
+    from sglang.srt.constrained.base_grammar_backend import GrammarMask
+    from sglang.srt.constrained.outlines_backend import OutlinesGrammar
+
+    accept_on_cpu(monkeypatch, eagle_utils)
     rng = torch.Generator().manual_seed(len(added_parts))
     lens = torch.randint(1, WIDTH + 1, (BATCH,), generator=rng)
     verified = torch.arange(WIDTH) < lens.unsqueeze(1)
     logits = torch.randn(BATCH * WIDTH, VOCABULARY, generator=rng)
     bias = torch.randn(BATCH, VOCABULARY, generator=rng) if BIAS in added_parts else None
     penalties = penalties_of(rng) if PENALTIES in added_parts else None
-    sampling = SimpleNamespace(
-        is_all_greedy=True, acc_additive_penalties=None, acc_scaling_penalties=None, logit_bias=bias
-    )
     requests = torch.arange(BATCH)
-    mode = SimpleNamespace(is_idle=lambda: False)
-    batch = SimpleNamespace(
-        device="cpu",
-        forward_mode=mode,
-        seq_lens=lens,
-        req_pool_indices=requests,
-        sampling_info=sampling,
-        return_logprob=False,
-        input_ids=None,
-    )
+    batch = greedy_batch(lens, bias)
+    sampling = batch.sampling_info
     # Outlines' one, which is applied on a CPU too: of each token one follower at most is left out.
     left_out = torch.randint(-1, VOCABULARY, (BATCH * WIDTH, 1), generator=rng) == torch.arange(VOCABULARY)
     mask = GrammarMask(OutlinesGrammar, left_out) if GRAMMAR in added_parts else None
@@ -117,6 +110,56 @@ def test_what_requests_add_to_logits(
     places = found[2].flatten()
     places = places[places >= 0].long()
     assert found[0][places].tolist() == expected[0][places].tolist()
+
+
+def greedy_batch(lens: torch.Tensor, bias: torch.Tensor | None = None) -> SimpleNamespace:
+    """SGLang's batch of greedy requests, as far as it is read."""
+    sampling = SimpleNamespace(
+        is_all_greedy=True, acc_additive_penalties=None, acc_scaling_penalties=None, logit_bias=bias
+    )
+    return SimpleNamespace(
+        device="cpu",
+        forward_mode=SimpleNamespace(is_idle=lambda: False),
+        seq_lens=lens,
+        req_pool_indices=torch.arange(BATCH),
+        sampling_info=sampling,
+        return_logprob=False,
+        input_ids=None,
+    )
+
+
+def test_an_acceptance_that_sglang_simulates_is_real(
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[Any, Any, Any]
+) -> None:
+    """With SGLANG_SIMULATE_ACC_LEN, SGLang accepts as many drafts of each request; ours does not come there."""
+    eagle_utils, tilespec, step = modules
+    from sglang.srt.speculative import spec_utils
+
+    accept_on_cpu(monkeypatch, eagle_utils)
+    rng = torch.Generator().manual_seed(1)
+    logits = torch.randn(BATCH * WIDTH, VOCABULARY, generator=rng)
+    tokens = torch.randint(VOCABULARY, (BATCH, WIDTH), generator=rng)
+    lens = torch.full((BATCH,), WIDTH)
+    batch = greedy_batch(lens)
+
+    def output() -> SimpleNamespace:
+        return SimpleNamespace(next_token_logits=logits.clone(), hidden_states=None)
+
+    real = eagle_utils.eagle_sample(chains_of(tokens, lens), batch, output(), None)
+    monkeypatch.setattr(spec_utils, "SIMULATE_ACC_LEN", 2)
+    simulated = eagle_utils.eagle_sample(chains_of(tokens, lens), batch, output(), None)
+    assert len(set(simulated[1].tolist())) == 1 < len(set(real[1].tolist()))
+
+    ours = chains_of(tokens, lens)
+    offsets = torch.arange(0, BATCH * WIDTH + 1, WIDTH, dtype=torch.int32)
+    step.Step(offsets, recent=RecentTokens(BATCH, WIDTH)).attach(ours)
+    batch.sampling_info.tessera_penalties = None
+
+    def never(*_: Any, **__: Any) -> None:
+        pytest.fail("SGLang's acceptance was called")
+
+    found = tilespec.sample(never, ours, batch, output(), None)
+    assert found[1].tolist() == real[1].tolist()
 
 
 def penalties_of(rng: torch.Generator) -> Penalties:

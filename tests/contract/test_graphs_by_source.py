@@ -83,4 +83,4 @@ def test_what_is_read_after_another_graph_is_copied() -> None:
 def test_switches_that_are_refused_are_sglangs() -> None:
     """By their names; one is of later versions alone."""
     later = {"SGLANG_ENABLE_METADATA_GLUE_GRAPH"} if within(str(installed()), "<0.5.18") else set()
-    assert {name for name in ENVIRONMENT if not hasattr(envs, name)} == later
+    assert {one.option for one in ENVIRONMENT if not hasattr(envs, one.option)} == later

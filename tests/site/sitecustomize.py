@@ -74,9 +74,22 @@ def _unclassified() -> None:
 
 def _permit() -> None:
     """No option or model is refused by its name: what happens then is looked at (benchmarks/refused_options.py)."""
-    from tessera import refusal
+    from tessera import config, refusal
+    from tessera_patches import support
+    from tessera_patches.core import lock
     from tessera_patches.launch import default_deny, server_args
 
+    # What this SGLang lacks of ours stays off: its hooks are not there, so an option of that name is SGLang's own.
+    lacking, derive = support.absent(lock.installed_version()), config.Settings.from_server_args
+
+    def without_lacking(args: Any, flags: Any) -> config.Settings:
+        settings = derive(args, flags)
+        for name in lacking:
+            setattr(settings, name, False)
+        return settings
+
+    config.Settings.from_server_args = without_lacking  # type: ignore[method-assign]
+    support.refused = lambda *_: []
     refusal.Refusal.applies_to = lambda *_: False  # type: ignore[method-assign]
     default_deny.refused = lambda *_: []
     server_args._refused_model = lambda *_: []
@@ -348,21 +361,63 @@ def _unpinned() -> None:
 
 def _pad_plain_attention() -> None:
     """SGLang's CPU engine pads batches to those of other ranks; only its AMX attention says with what lengths."""
-    from tessera.rows import store
 
-    allocate = store.RowStore.__init__
-
-    def allocate_and_pad(self: store.RowStore, *args: Any, **kwargs: Any) -> None:
+    def pad() -> None:
         from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
-        TorchNativeAttnBackend.get_cpu_graph_seq_len_fill_value = lambda _: 1
-        allocate(self, *args, **kwargs)
+        for name in ("get_cpu_graph_seq_len_fill_value", "get_cuda_graph_seq_len_fill_value"):  # which 0.5.17 calls
+            setattr(TorchNativeAttnBackend, name, lambda _: 1)
 
-    store.RowStore.__init__ = allocate_and_pad  # type: ignore[method-assign]
+    _in_children(pad)
+
+
+def _host_cache_on_cpu() -> None:
+    """SGLang's host part of a hierarchical cache without a GPU, in servers where `tessera_patches.cpu` is not on."""
+
+    def copy_without_gpu() -> None:
+        import torch
+        from sglang.srt.mem_cache import memory_pool_host
+        from sglang.srt.mem_cache.pool_host import base, common, mha
+
+        def load(host: Any, pool: Any, there: Any, here: Any, layer: int, *_: Any, **__: Any) -> None:
+            pool.k_buffer[layer][here] = host.k_data_refs[layer][there]
+            pool.v_buffer[layer][here] = host.v_data_refs[layer][there]
+
+        def back_up(host: Any, pool: Any, there: Any, here: Any, *_: Any, **__: Any) -> None:
+            for layer in range(host.layer_num):
+                host.k_data_refs[layer][there] = pool.k_buffer[layer][here]
+                host.v_data_refs[layer][there] = pool.v_buffer[layer][here]
+
+        for module in (base, mha, memory_pool_host):  # which 0.5.17 has copies in
+            module.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0
+        common.ALLOC_MEMORY_FUNCS["cpu"] = lambda dims, dtype, device, *_, **__: torch.empty(
+            dims, dtype=dtype, device=device
+        )
+        mha.MHATokenToKVPoolHost.load_to_device_per_layer = load
+        mha.MHATokenToKVPoolHost.backup_from_device_all_layer = back_up
+
+    _in_children(copy_without_gpu)
+
+
+def _in_children(change: Any) -> None:
+    """Do something in each process of a server but the first, once its plugins are loaded."""
+    import multiprocessing
+
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    apply = HookRegistry.apply_hooks
+
+    def apply_and_change() -> None:
+        apply()
+        if multiprocessing.parent_process() is not None:
+            change()
+
+    HookRegistry.apply_hooks = apply_and_change
 
 
 _FAULTS = {
     "pad-plain-attention": _pad_plain_attention,
+    "host-cache-on-cpu": _host_cache_on_cpu,
     "awq-in-triton": _awq_in_triton,
     "unpinned": _unpinned,
     "costs": _costs,

@@ -6,7 +6,7 @@ are made, and switched on when a server is started with them.
 
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from multiprocessing import current_process
 from typing import Any
@@ -152,7 +152,8 @@ def _refused(args: ServerOptions, flags: Flags, settings: Settings) -> list[str]
     lines = support.refused(on, lock.installed_version(), lock.supported_versions())
     if lines:
         return lines
-    lines = refusal.lines(rows.REFUSALS, args, rows.SWITCH) + _refused_environment() if settings.rows else []
+    if settings.rows:
+        lines = refusal.lines(rows.REFUSALS, args, rows.SWITCH) + _set(rows.ENVIRONMENT, rows.SWITCH)
     for capability in CAPABILITIES:
         lines += capability.refused(flags, rows=settings.rows)
         if capability.name in on:
@@ -195,16 +196,12 @@ def _refused_model(args: ServerOptions, settings: Settings) -> list[str]:
     return lines
 
 
-def _refused_environment() -> list[str]:
-    return _set({"SGLANG_RUST_SERVER": "it drops our results"}, rows.SWITCH)
-
-
-def _set(variables: Mapping[str, str], feature: str) -> list[str]:
-    """One sentence for each of SGLang's variables, with the reason, that is set to something but 0."""
+def _set(variables: Sequence[Refusal], feature: str) -> list[str]:
+    """One sentence for each of SGLang's variables that is set to something but 0."""
     from sglang.srt.environ import envs
 
     return [
-        f"{name} cannot be combined with {feature}: {why}"
-        for name, why in variables.items()
-        if hasattr(envs, name) and (getattr(envs, name).get() or 0) not in (0, -1)
+        f"{one.option} cannot be combined with {feature}: {one.reason}"
+        for one in variables
+        if one.counts and hasattr(envs, one.option) and (getattr(envs, one.option).get() or 0) not in (0, -1)
     ]

@@ -63,9 +63,12 @@ BESIDE_STATE = (
     *WRONG_BESIDE_STATE,
     Refusal("--enable-linear-replayssm-spec", "rows are further from the model's than without it"),
     Refusal("--enable-int8-mamba-checkpoint", _ROUNDED),
-    Refusal("--enable-mamba-cache-stochastic-rounding", _ROUNDED),
+    Refusal("--enable-mamba-cache-stochastic-rounding", "states are rounded by chance, each time in another way"),
 )
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
+
+ENVIRONMENT = (Refusal("SGLANG_RUST_SERVER", "it drops our results"),)
+"""SGLang's variables, likewise, if they are set to something but 0."""
 
 
 def refused_model(*, no_full_pool: bool, is_encoder_decoder: bool) -> str | None:

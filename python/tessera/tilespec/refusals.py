@@ -2,6 +2,7 @@
 
 from tessera.flags import Flags
 from tessera.refusal import (
+    BEFORE_0_5_23,
     NOT_SERVED,
     UNCHECKED,
     VIRTUAL_SLOTS,
@@ -70,11 +71,15 @@ REFUSALS = (
     ),
 )
 
-ENVIRONMENT = {
-    "SGLANG_ENABLE_OVERLAP_PLAN_STREAM": "it prepares a verification before its draft is known",
-    "SGLANG_SIMULATE_ACC_LEN": "--tile-spec accepts tokens itself, and simulates nothing",
-    "SGLANG_ENABLE_METADATA_GLUE_GRAPH": "it replays the offsets of another verification of as many requests",
-}
+ENVIRONMENT = (
+    Refusal(
+        "SGLANG_ENABLE_OVERLAP_PLAN_STREAM",
+        "it prepares a verification before its draft is known",
+        versions=BEFORE_0_5_23,
+    ),
+    Refusal("SGLANG_SIMULATE_ACC_LEN", "--tile-spec accepts tokens itself, and simulates nothing"),
+    Refusal("SGLANG_ENABLE_METADATA_GLUE_GRAPH", "it replays the offsets of another verification of as many requests"),
+)
 """SGLang's own switches, by the name of the variable."""
 
 

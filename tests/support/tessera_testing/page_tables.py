@@ -281,11 +281,11 @@ def _range(schema: Mapping[str, Any], of: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "refusals": _refused(rows.REFUSALS),
+    "refusals": _refused((*rows.REFUSALS, *rows.ENVIRONMENT)),
     "states": _refused(rows.BESIDE_STATE),
-    "injection": _refused(injection.REFUSALS),
+    "injection": _refused((*injection.REFUSALS, *injection.ENVIRONMENT)),
     "injection beside state": _refused(injection.BESIDE_STATE),
-    "tilespec": _refused(tilespec.REFUSALS),
+    "tilespec": _refused((*tilespec.REFUSALS, *tilespec.ENVIRONMENT)),
     "any": _refused_always,
     "versions": _versions,
     "limits": _limits,

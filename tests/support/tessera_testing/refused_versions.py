@@ -17,9 +17,12 @@ _ROWS, _INJECTION = "`--enable-return-hidden-states`", "`--enable-injection`"
 FEATURES = {
     "tessera.rows.refusals.REFUSALS": _ROWS,
     "tessera.rows.refusals.BESIDE_STATE": _ROWS + _STATE,
+    "tessera.rows.refusals.ENVIRONMENT": _ROWS,
     "tessera.capabilities.inject.refusals.REFUSALS": _INJECTION,
     "tessera.capabilities.inject.refusals.BESIDE_STATE": _INJECTION + _STATE,
+    "tessera.capabilities.inject.refusals.ENVIRONMENT": _INJECTION,
     "tessera.tilespec.refusals.REFUSALS": "`--tile-spec`",
+    "tessera.tilespec.refusals.ENVIRONMENT": "`--tile-spec`",
 }
 """By table, what its options cannot be combined with."""
 

@@ -45,11 +45,11 @@ BESIDE_STATE = WRONG_BESIDE_STATE
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
 
-ENVIRONMENT = {
-    "SGLANG_EXPERIMENTAL_CPP_RADIX_TREE": "its ids have 32 bits, our keys 63",
-    "SGLANG_ENABLE_REQUEST_DECOMPRESSION": "what a compressed body grows to has no limit",
-    "SGLANG_RUST_SERVER": "its requests do not pass our checks",
-}
+ENVIRONMENT = (
+    Refusal("SGLANG_EXPERIMENTAL_CPP_RADIX_TREE", "its ids have 32 bits, our keys 63"),
+    Refusal("SGLANG_ENABLE_REQUEST_DECOMPRESSION", "what a compressed body grows to has no limit"),
+    Refusal("SGLANG_RUST_SERVER", "its requests do not pass our checks"),
+)
 """SGLang's variables, likewise, if they are set to something but 0."""
 
 
