@@ -33,6 +33,11 @@ def _most_nodes(args: ServerOptions) -> int:
     return topk + (steps - 1) * topk * topk
 
 
+def _drafts_with_fa3(args: ServerOptions) -> bool:
+    """The draft has the attention of prefills, where it has none of its own."""
+    return (args.speculative_draft_attention_backend or args.attention_backends[0]) == "fa3"
+
+
 REFUSALS = (
     *UNCHECKED,
     Refusal(
@@ -43,6 +48,12 @@ REFUSALS = (
     Refusal("--speculative-adaptive", "--tile-spec takes its place"),
     Refusal("--enable-deterministic-inference", "what is verified depends on the load"),
     Refusal("--enable-multi-layer-eagle", "its worker cannot change the number of steps"),
+    Refusal(
+        "--speculative-draft-attention-backend fa3",
+        "SGLang has no CUDA graphs of its draft-extends: take --speculative-draft-attention-backend triton",
+        _drafts_with_fa3,
+        BEFORE_0_5_23,
+    ),
     Refusal("--pp-size above 1", "of several stages only the last one drafts", above_one("pp_size")),
     Refusal("--dcp-size above 1", NOT_SERVED, above_one("dcp_size")),
     Refusal("--moe-a2a-backend", NOT_SERVED, lambda args: args.moe_a2a_backend != "none"),

@@ -79,6 +79,7 @@ PROOFS = {
     ): f"{_CONTRACT}::test_states_are_rounded_by_chance",
     ("rows", "models with an encoder"): f"{_CONTRACT}::test_slots_of_an_encoder_have_no_tokens",
     ("inject", "SGLANG_ENABLE_REQUEST_DECOMPRESSION"): f"{_CONTRACT}::test_a_compressed_body_grows_without_a_limit",
+    ("tilespec", "--speculative-draft-attention-backend fa3"): EARLIER[-1],
     ("tilespec", "--speculative-adaptive"): f"{_CONTRACT}::test_sglangs_own_sizing_is_not_asked",
     ("tilespec", "--speculative-use-block-verification"): (
         f"{_CONTRACT}::test_block_verification_is_read_where_tilespec_does_not_come"
