@@ -22,7 +22,7 @@ LATER = {"set_later", "later_parameters", "later", "LATER", "_LATER"}
 """What names options and parameters of some versions alone: each line that mentions one counts."""
 READ = re.compile(
     r"'(token_indices_to_pool|use_fp32_lm_head_output|serve_generate_request)'"
-    r"|hasattr\((envs|SamplingParams), name\)|getattr\(args, name, None\)"
+    r"|hasattr\((envs, one\.option|SamplingParams, name)\)|getattr\(args, name, None\)"
 )
 """What is looked for because some versions lack it, whoever has it: a field, a function, a variable, an option."""
 OTHERS = {

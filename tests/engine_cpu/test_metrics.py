@@ -105,9 +105,10 @@ def test_series(strained: Server) -> None:
     }
     assert all(0 < grown[name.replace("_count", "_sum")] < 60 for name in changed if "_count" in name)
     slots = after["tessera:row_store_slots"]
-    assert after["tessera:row_store_bytes"] == (slots + 1) * 256 * np.float32().itemsize
+    assert after["tessera:row_store_bytes"] == 0  # --rows-on-host
+    assert after["tessera:row_store_host_bytes"] == (slots + 1) * 256 * np.float32().itemsize
     assert 50 <= after["tessera:row_store_used_slots"] <= slots
-    assert after["tessera:kv_cache_bytes"] == 4 * after["tessera:row_store_bytes"]
+    assert after["tessera:kv_cache_bytes"] == 4 * after["tessera:row_store_host_bytes"]
 
 
 def test_versions_and_options(strained: Server) -> None:
@@ -133,7 +134,9 @@ def test_doctor(strained: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert ran[2] == ran[4]
     assert re.search(r"ok   [1-9]\d* calls +sglang\.srt\.model_executor\.model_runner\.ModelRunner\.forward\n", said)
     assert re.search(r"ok   [1-9]\d* calls +sglang\..*, on demand\n", said)
-    assert re.search(r"ok   row store +8\.0 MiB, 8192 slots, 25\.0 % of the KV cache's bytes\n", said)
+    assert re.search(
+        r"ok   row store +0\.0 MiB, 8192 slots, 0\.0 % of the KV cache's bytes, 8\.0 MiB on the host\n", said
+    )
 
 
 def test_doctor_of_a_stock_server(stock: Server, capsys: pytest.CaptureFixture[str]) -> None:

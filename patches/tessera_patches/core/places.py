@@ -10,6 +10,7 @@ WEIGHTS = "sglang.srt.model_executor.model_runner_components.weight_updater.Weig
 RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
 HTTP_SERVER = "sglang.srt.entrypoints.http_server"
 CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
+PROTOCOL = "sglang.srt.entrypoints.openai.protocol"
 DRAFT_BACKENDS = "sglang.srt.speculative.draft_utils.DraftBackendFactory"
 SPECULATIVE = "sglang.srt.speculative"
 SAMPLING = "sglang.srt.sampling"

@@ -1,6 +1,6 @@
 """Verification: a claim is run whole."""
 
-from tessera_patches.core.places import CHAT, TOKENIZER, WORKER
+from tessera_patches.core.places import CHAT, PROTOCOL, TOKENIZER, WORKER
 from tessera_patches.core.seam import Hook, Phase, Runs, Seam
 
 SEAMS = (
@@ -25,6 +25,7 @@ SEAMS = (
         why="Adds /v1/toploc/verify; SGLang has no such route. Its own function writes the chats that are claimed.",
         remove_when="SGLang lets plugins register routes and error handlers.",
         relied=(f"{CHAT}._convert_to_internal_request", f"{CHAT}._append_assistant_prefix_to_prompt_ids"),
+        writes=(f"{PROTOCOL}.ChatCompletionRequest.continue_final_message",),
         runs=Runs.HTTP,
     ),
 )

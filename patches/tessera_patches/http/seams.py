@@ -1,10 +1,9 @@
 """HTTP: what a request may say, our routes and errors, and logs, records and dumps of requests."""
 
-from tessera_patches.core.places import CHAT, HTTP_SERVER, MANAGERS, REQUEST, TOKENIZER
+from tessera_patches.core.places import CHAT, HTTP_SERVER, MANAGERS, PROTOCOL, REQUEST, TOKENIZER
 from tessera_patches.core.seam import Guard, Hook, Phase, Runs, Seam
 
 ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing"
-PROTOCOL = "sglang.srt.entrypoints.openai.protocol"
 EXPORTER = "sglang.srt.observability.request_metrics_exporter"
 LOGGER = "sglang.srt.utils.request_logger.RequestLogger"
 SERVING = "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase"
@@ -334,7 +333,7 @@ SEAMS = (
             (
                 "ChatCompletionRequest",
                 "chats",
-                ("continue_final_message", "custom_params", "input_ids", "return_hidden_states"),
+                ("custom_params", "input_ids", "return_hidden_states"),
             ),
             ("CompletionRequest", "text completions", ("custom_params", "prompt", "return_hidden_states")),
         )
