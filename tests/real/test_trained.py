@@ -69,7 +69,8 @@ def table(pytestconfig: pytest.Config, name: str) -> Iterator[dict[str, str]]:
     if path := pytestconfig.getoption("--models-table"):
         when = {"SGLang": version("sglang"), "date": datetime.now(UTC).date().isoformat()}
         others = json.loads(path.read_text()) if path.exists() else {}
-        column = others.get(name, {}) | found | when
+        before = {what: value for what, value in others.get(name, {}).items() if what not in when}
+        column = before | found | when
         path.write_text(json.dumps(others | {name: column}, indent=1) + "\n")
 
 
