@@ -109,19 +109,21 @@ def test_sentences_that_say_the_same_are_nearest(server: Server, real: HuggingFa
 
 
 def test_fingerprints(server: Server, real: HuggingFace, name: str, table: dict[str, str]) -> None:
-    """The honest server's pass, and those of the same weights in 4 bits fail."""
+    """The honest server's and those of transformers' rows pass, and those of the same weights in 4 bits fail."""
     prompt = real.tokenizer(TEXT)["input_ids"]
     honest = claim_of(generate_with_fingerprints(server, prompt, tokens=64))
     fed = [*honest["input_ids"], *honest["output_ids"][:-1]]
     claims = [honest]
-    for quantize in OTHERS.values():
-        states = torch.from_numpy(_quantized(name, quantize).states(fed)).bfloat16()
+    for quantize in (None, *OTHERS.values()):
+        model = real if quantize is None else _quantized(name, quantize)
+        states = torch.from_numpy(model.states(fed)).bfloat16()
         claims.append({**honest, "fingerprints": proofs(states, len(prompt))})
     results = post(server, "/v1/toploc/verify", {"claims": claims}).raise_for_status().json()["results"]
-    for whose, result in zip(("honest", *OTHERS), results, strict=True):
-        table[f"fingerprints, {whose} (SGLang {version('sglang')})"] = result["verdict"]
-    assert results[0]["verdict"] == "pass"
-    assert results[-1]["verdict"] == "fail"
+    served, reference, *others = [result["verdict"] for result in results]
+    for whose, verdict in zip(("honest", *OTHERS), (served, *others), strict=True):
+        table[f"fingerprints, {whose} (SGLang {version('sglang')})"] = verdict
+    assert (served, reference) == ("pass", "pass")
+    assert others[-1] == "fail"
 
 
 def test_injection(server: Server, real: HuggingFace, table: dict[str, str]) -> None:
