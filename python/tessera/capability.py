@@ -172,7 +172,7 @@ class Capability(Generic[F, O]):
         switch: our option that turns it on; "" where rows are enough.
         refusals: SGLang's options that it cannot be combined with, where it has a switch.
         beside_state: the same where a model has Mamba or linear-attention state.
-        environment: likewise variables of SGLang's.
+        environment: the same of SGLang's variables, which are set if they are not 0.
     """
 
     name: ClassVar[str]

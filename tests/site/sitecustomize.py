@@ -79,7 +79,7 @@ def _permit() -> None:
     from tessera_patches.core import lock
     from tessera_patches.launch import default_deny, server_args
 
-    # What this SGLang lacks of ours stays off: its hooks are not there, so an option of that name is SGLang's own.
+    # Features for which this SGLang has no hooks stay off: an option of that name is SGLang's own.
     lacking, derive = support.absent(lock.installed_version()), config.Settings.from_server_args
 
     def without_lacking(args: Any, flags: Any) -> config.Settings:

@@ -68,7 +68,7 @@ BESIDE_STATE = (
 """For models with Mamba or linear-attention state, besides `REFUSALS`."""
 
 ENVIRONMENT = (Refusal("SGLANG_RUST_SERVER", "it drops our results"),)
-"""SGLang's variables, likewise, if they are set to something but 0."""
+"""SGLang's variables that are refused if they are set to something but 0."""
 
 
 def refused_model(*, no_full_pool: bool, is_encoder_decoder: bool) -> str | None:

@@ -195,7 +195,7 @@ def sections() -> dict[str, list[Cell]]:
             *_cells((Refusal(name, "") for name in always), "rows"),
             *(_cell(name, "rows", served=True) for name in SERVED),
         ],
-        f"What SGLang {support.OTHER} does not have of ours": [
+        f"Refused with SGLang {support.OTHER} alone": [
             _cell(name, "rows", versions=f"<{support.DEFAULT}") for name in lacking
         ],
     }

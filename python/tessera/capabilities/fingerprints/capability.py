@@ -161,10 +161,10 @@ def _claim(value: object, request: IncomingRequest, options: FingerprintOptions)
         raise BadRequest(
             CLAIM_FIELD, Described("a request that generates"), "max_new_tokens 0 and n 1: a prefill verifies"
         )
-    each = parse_claim(CLAIM_FIELD, value, options.topk, MAX_FINGERPRINTS)
+    parse_claim(CLAIM_FIELD, value, options.topk, MAX_FINGERPRINTS)
     if request.tail is not None:
         check_count(CLAIM_FIELD, value, request.tail, either_end=request.either_end)
-    claim = tuple(each) if isinstance(value, list) else each[0]
+    claim: Any = tuple(value) if isinstance(value, list) else value  # texts, or they would not have been parsed
     return FingerprintOptions(options.nonce, options.topk, claim, request.tail or 0, request.either_end)
 
 

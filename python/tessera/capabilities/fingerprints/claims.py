@@ -201,13 +201,13 @@ def read_chat(name: str, given: ToplocClaim, hidden_size: int, tokenize: Tokeniz
     if not isinstance(given.fingerprints, list):
         raise BadFingerprint(f"{name}.fingerprints", given.fingerprints, "a list: of the prompt, then 32 tokens each")
     topk = config.flags.toploc_verification_topk
-    fingerprints = tuple(parse_claim(f"{name}.fingerprints", given.fingerprints, topk, MAX_FINGERPRINTS))
+    parsed = parse_claim(f"{name}.fingerprints", given.fingerprints, topk, MAX_FINGERPRINTS)
     chat = tokenize(name, given)
     if isinstance(chat, Unverifiable):
         return chat
     tail = chat.answer_tokens
     prompt = len(chat.tokens) - tail
-    values = [len(one.coefficients) for one in codec.parse_all(f"{name}.fingerprints", fingerprints, topk)]
+    values = [len(one.coefficients) for one in parsed]
     # A text does not say whether its last token was fed back: `FingerprintOptions.either_end`.
     possible = [expected_values(prompt, rows, given.nonce, hidden_size, topk) for rows in {tail, max(tail - 1, 0)}]
     if values not in possible:
@@ -215,7 +215,7 @@ def read_chat(name: str, given: ToplocClaim, hidden_size: int, tokenize: Tokeniz
             f"the last message has {tail} tokens, whose fingerprints are others in number or length; "
             "give input_ids and output_ids"
         )
-    params, live = _with_claim(name, given, fingerprints, tail, either_end=True)
+    params, live = _with_claim(name, given, tuple(given.fingerprints), tail, either_end=True)
     return Claim(chat.tokens, params, values, prompt, live, lora_path=given.lora_path or None)
 
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from tessera.capabilities.fingerprints import codec
+from tessera.capabilities.fingerprints.codec import Fingerprint
 from tessera.capabilities.fingerprints.sampling import Sampling
 from tessera.capabilities.inject.options import FIELD as OVERRIDES_FIELD
 from tessera.capabilities.inject.options import InjectFields
@@ -97,7 +98,9 @@ class ToplocClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             extra_json_schema=or_null({"type": "array", "items": _OBJECT}),
         ),
     ] = None
-    chat_template_kwargs: Annotated[Any, Meta(description="likewise", extra_json_schema=or_null(_OBJECT))] = None
+    chat_template_kwargs: Annotated[
+        Any, Meta(description="arguments of the chat template; only with messages", extra_json_schema=or_null(_OBJECT))
+    ] = None
 
 
 WITH_MESSAGES = ("messages", "tools", "chat_template_kwargs")
@@ -149,8 +152,8 @@ def _with_index(chunks: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
     return [(number, start, end) for number, (start, end) in enumerate(chunks)]
 
 
-def parse_claim(field: str, value: object, topk: int, most: int) -> list[str]:
-    """The fingerprints of a claim, one or a list of them, as a list; each is well-formed.
+def parse_claim(field: str, value: object, topk: int, most: int) -> list[Fingerprint]:
+    """The fingerprints of a claim, one or a list of them, as a list.
 
     Args:
         field: its name.
@@ -164,8 +167,4 @@ def parse_claim(field: str, value: object, topk: int, most: int) -> list[str]:
     found: list[Any] = value if isinstance(value, list) else [value]
     if not 1 <= len(found) <= most:
         raise BadFingerprint(field, Described(f"{len(found)} fingerprints"), f"1 to {most}")
-    if isinstance(value, list):
-        codec.parse_all(field, found, topk)
-    else:
-        codec.parse(field, value, topk)
-    return found
+    return codec.parse_all(field, found, topk) if isinstance(value, list) else [codec.parse(field, value, topk)]

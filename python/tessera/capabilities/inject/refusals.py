@@ -50,7 +50,7 @@ ENVIRONMENT = (
     Refusal("SGLANG_ENABLE_REQUEST_DECOMPRESSION", "what a compressed body grows to has no limit"),
     Refusal("SGLANG_RUST_SERVER", "its requests do not pass our checks"),
 )
-"""SGLang's variables, likewise, if they are set to something but 0."""
+"""SGLang's variables that are refused if they are set to something but 0."""
 
 
 def embeddings_ignored(name: str, why: str) -> str:
